@@ -1,0 +1,58 @@
+"""The errors intact raises on purpose.
+
+Every message says what went wrong, where (module, node or file), why, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class IntactError(Exception):
+    """Base class of all errors intact raises on purpose.
+
+    Args:
+        what: one sentence that says what went wrong.
+        where: the module path, node, tensor or file concerned.
+        why: the reason, often the words of the library underneath.
+        remedy: what the user can do.
+
+    Example:
+        >>> print(IntactError("weights hold NaN", where="layer1.0.conv1", remedy="retrain or repair them"))
+        layer1.0.conv1: weights hold NaN. Remedy: retrain or repair them
+    """
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.why, self.remedy = what, where, why, remedy
+        text = f"{where}: {what}" if where else what
+        if why:
+            text += f". Reason: {why}"
+        if remedy:
+            text += f". Remedy: {remedy}"
+        super().__init__(text)
+
+
+class CaptureError(IntactError):
+    """The model cannot be turned into a graph."""
+
+
+class RecipeError(IntactError):
+    """A recipe is malformed, or asks for what cannot be had."""
+
+
+class CalibrationError(IntactError):
+    """Calibration data is missing, of the wrong kind, or not finite."""
+
+
+class StateError(IntactError):
+    """A verb was called on a simulation that is not in the state it needs."""
+
+
+class ProgramError(IntactError):
+    """A program or its file breaks the specification."""
+
+
+class EngineError(IntactError):
+    """An engine is missing, or cannot run a program on this machine."""
+
+
+class InputError(IntactError):
+    """An input has the wrong name, dtype or shape."""

@@ -1,0 +1,74 @@
+"""The integer program: what is saved, checked, proved and run. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .ops import Array, Op, Tensor
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network as integer operations.
+
+    Attributes:
+        tensors: every tensor by name, inputs first, then in the order of ``ops``.
+        ops: operations in execution order.
+        inputs: names of the input tensors. An input of dtype float32 is quantized by a ``quantize`` op; for such an
+            input with only that consumer, ``run`` also takes the uint8 integers themselves.
+        outputs: names of the output tensors, in the order of the flattened outputs.
+        structure: how outputs nest (see ``intact.capture.graph.Graph.structure``).
+        recipe: the recipe as TOML text.
+        provenance: versions, CPU features of the quantizing machine, calibration summary, date.
+        needs: what a CPU must have for every engine to be exact: "vnni" or nothing.
+    """
+
+    tensors: dict[str, Tensor]
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    structure: Any = 0
+    recipe: str = ""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+    def save(self, path: str | Path) -> Path:
+        """Write one .safetensors file, atomically. See ``intact.program.file``."""
+        from .file import save
+
+        return save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Program:
+        """Read and check a file written by :meth:`save`. See ``intact.program.file``."""
+        from .file import load
+
+        return load(path)
+
+    def run(self, *inputs: Any, engine: str = "auto", **named: Any) -> Any:
+        """Run on numpy arrays or torch tensors; float in, float out (uint8 in where an input is quantized at once).
+
+        See ``intact.engines.base`` for engines and their errors.
+        """
+        from intact.engines import run
+
+        return run(self, inputs, named, engine)
+
+    def integer_tensors(self) -> list[str]:
+        """Names of all quantized tensors, in order."""
+        return [name for name, t in self.tensors.items() if t.quantized]
+
+    def islands(self) -> list[Op]:
+        """The float operations."""
+        return [op for op in self.ops if op.is_float]
+
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(int(np.asarray(a).nbytes) for op in self.ops for a in op.arrays.values())
+
+
+__all__ = ["Array", "Op", "Program", "Tensor"]
