@@ -1,0 +1,130 @@
+"""Tie-free multipliers: rationals a/b with odd b, so that no engine's float noise can reach a rounding boundary.
+
+With M = a/b and b odd, M·acc = k + ½ would need 2·a·acc = (2k+1)·b: even = odd. So every exact value is at least
+1/(2b) away from a boundary, and an engine whose float evaluation errs by less gives the exact integer.
+
+Units: everything below is counted in steps of the output (values divided by the output scale). An unsaturated
+result lies within ±256 steps. ``bias_steps`` is |bias|·M, ``residual_steps`` is Σ 255·r_j over the other terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+U = 2.0**-24
+"""Unit roundoff of float32."""
+
+LARGEST = 8191
+"""Denominators never exceed this: a·acc then fits int64 with room, and a·b products fit float64 exactly."""
+
+STEPS = 256.0
+"""Bound of an unsaturated result, in output steps."""
+
+
+class Roundings(NamedTuple):
+    """How often an engine rounds, weighted by what it rounds: error ≤ U·(result·256 + bias·bias_steps + residual·residual_steps)."""
+
+    result: int
+    bias: int
+    residual: int
+
+
+FORMS: dict[str, Roundings] = {
+    # acc → f32, ·ws, ws stored: 3 on 256 + bias + residual; bias stored: 1 on bias; the sum: 1 on 256 + residual;
+    # residual scale stored, fma: 1 on residual, 1 on 256; + z: 1 on 256. One more on everything for a real output scale.
+    "affine": Roundings(7, 5, 6),
+    # the same without residual and z, then · slope and slope stored, 1 more for + z.
+    "leaky": Roundings(9, 7, 0),
+    # Σ r_j·x_j with r_j stored, and the zero points gathered in one constant (ONNX Runtime's QLinearAdd).
+    "sum": Roundings(4, 0, 8),
+    # one exact integer times one multiplier computed from three scales, + z.
+    "scaled": Roundings(6, 0, 0),
+}
+"""Roundings of the float formulas engines use, the largest over the engines a program may claim (see docs/arithmetic)."""
+
+
+def error_bound(form: str, bias_steps: Array | float = 0.0, residual_steps: Array | float = 0.0) -> Array:
+    """Largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS)."""
+    n = FORMS[form]
+    return np.asarray(
+        U * (n.result * STEPS + n.bias * np.asarray(bias_steps, np.float64) + n.residual * np.asarray(residual_steps, np.float64))
+    )
+
+
+def largest_denominator(form: str, bias_steps: Array | float = 0.0, residual_steps: Array | float = 0.0) -> Array:
+    """Largest odd b ≤ 8191 with 1/(2b) > error_bound(…), at least 1. int64, shape of the broadcast arguments.
+
+    Example:
+        >>> int(largest_denominator("affine"))
+        4681
+    """
+    limit = np.ceil(1.0 / (2.0 * error_bound(form, bias_steps, residual_steps))) - 1
+    b = np.clip(limit, 1, LARGEST).astype(np.int64)
+    return np.asarray(np.where(b % 2 == 0, b - 1, b))
+
+
+def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
+    """The smallest a/b ≥ m with odd b ≤ b_max and a ≥ 1, channel by channel.
+
+    Args:
+        m: multipliers > 0, float64, shape (C,).
+        b_max: odd limits, int64, shape (C,).
+
+    Returns:
+        a, b as int64, shape (C,). For m below 1/b_max that is 1/b_max: the smallest multiplier there is.
+    """
+    m, b_max = np.asarray(m, np.float64), np.asarray(b_max, np.int64)
+    a_out, b_out = np.empty(m.shape, np.int64), np.empty(m.shape, np.int64)
+    for limit in np.unique(b_max):
+        rows = np.flatnonzero(b_max == limit)
+        # Only the upper half of the odd numbers: every b ≤ limit/2 has an odd multiple (3b, 5b …) or a better neighbour there.
+        b = np.arange(max(1, int(limit) // 3) | 1, int(limit) + 1, 2, dtype=np.int64)
+        for part in np.array_split(rows, max(1, len(rows) * len(b) // 2_000_000)):
+            a = np.maximum(1, np.ceil(m[part, None] * b * (1 - 1e-14))).astype(np.int64)
+            best = np.argmin(a / b, axis=1)
+            b_out[part] = b[best]
+            a_out[part] = a[np.arange(len(part)), best]
+    return a_out, b_out
+
+
+def best_ratios(
+    ratios: Sequence[float], b_max: int, *, exact_first: bool = False, tolerance: float = 0.02
+) -> tuple[list[int], int]:
+    """Numerators and one common odd denominator for several ratios.
+
+    Args:
+        ratios: > 0 or < 0, never 0.
+        b_max: odd limit.
+        exact_first: the output scale may move by up to ``tolerance``, so that the first ratio is met exactly by
+            whatever a₀/b is chosen; the other ratios follow the move, and only their proportions to the first matter.
+        tolerance: largest relative move of the output scale.
+
+    Returns:
+        a: one int per ratio (at least 1 in magnitude), b.
+
+    Example:
+        >>> best_ratios([0.5, 0.25], 101)
+        ([50, 25], 101)
+    """
+    r = np.abs(np.asarray(ratios, np.float64))
+    b = np.arange(max(1, b_max // 2) | 1, b_max + 1, 2, dtype=np.int64)
+    candidates = []
+    for rounding in (np.floor, np.ceil):
+        first = np.maximum(1, rounding(r[0] * b))
+        move = first / (b * r[0])
+        target = np.multiply.outer(r, b * move) if exact_first else np.multiply.outer(r, b)
+        a = np.maximum(1, np.rint(target))
+        a[0] = first if exact_first else np.maximum(1, rounding(r[0] * b))
+        error = np.abs(a / np.maximum(target, 1e-300) - 1).max(axis=0)
+        if exact_first:
+            error = np.where(np.abs(move - 1) <= tolerance, error, error + np.abs(move - 1))
+        best = int(np.argmin(error + 1e-12 * (b[-1] - b)))
+        candidates.append((float(error[best]), a[:, best].astype(int), int(b[best])))
+    _, a_best, b_best = min(candidates, key=lambda c: c[0])
+    return [int(v) * (1 if x > 0 else -1) for v, x in zip(a_best, ratios, strict=True)], b_best
