@@ -1,0 +1,52 @@
+# Everything happens in .venv; nothing is written outside this folder. Only python3 and pip are assumed.
+#   make demo    install and run the demonstration
+#   make test    install and run formatting, lint, types and tests, as continuous integration does
+#   make bench   speed against float32 and ONNX Runtime (needs a quiet machine)
+#   make clean   remove .venv and caches
+#
+# PIP_FLAGS is handed to every pip install. On Linux, PyPI's torch brings several GB of CUDA; this avoids them:
+#   make demo PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PYTHON ?= python3
+PIP_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
+INPUTS := pyproject.toml constraints.txt Makefile
+
+.PHONY: demo test lint types bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/intact demo
+
+test: lint types
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/speed.py
+
+$(VENV)/.created: Makefile
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.created $(INPUTS)
+	$(PIP) -e '.[demo]'
+	touch $@
+
+# torchvision is installed without its dependencies: only its model definitions are used, and on CPU builds of torch
+# its compiled operators do not load.
+$(VENV)/.test: $(VENV)/.created $(INPUTS)
+	$(PIP) -e '.[test]'
+	$(PIP) --no-deps torchvision
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis digits.safetensors
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
