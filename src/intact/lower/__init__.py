@@ -1,1 +1,5 @@
-""""""
+"""From a calibrated simulation to the program that ships."""
+
+from .lower import lower
+
+__all__ = ["lower"]

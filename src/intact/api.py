@@ -1,0 +1,109 @@
+"""The verbs: prepare, calibrate, convert, quantize, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from intact.calibration.run import Progress, calibrate
+from intact.capture.export import capture
+from intact.capture.fuse import fuse
+from intact.errors import CalibrationError, StateError
+from intact.lower import lower
+from intact.program.program import Program
+from intact.recipe.place import place
+from intact.recipe.recipe import Recipe
+from intact.simulation.module import Simulation
+from intact.verification import verify
+
+
+def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None) -> Simulation:
+    """Turn an unmodified model into its simulation. The model itself is not changed.
+
+    Args:
+        model: any module torch.export can capture, in training or evaluation mode, on any one device.
+        example_inputs: a tensor, a tuple of arguments or a dict of keyword arguments; dimension 0 is the batch.
+        recipe: schemes, observers, per-module overrides; ``recipes.default()`` when None.
+
+    Returns:
+        An nn.Module with the original parameter names, signature and output structure. It computes the float model
+        until it is calibrated.
+
+    Raises:
+        CaptureError: the model cannot be captured; names the module and the reason.
+        RecipeError: a pattern of the recipe matches nothing.
+        StateError: ``model`` already is a simulation.
+
+    Example:
+        >>> import torch, intact
+        >>> sim = intact.prepare(torch.nn.Linear(4, 2), torch.randn(1, 4))
+        >>> type(sim).__name__
+        'Simulation'
+    """
+    if isinstance(model, Simulation):
+        raise StateError(
+            "this model is a simulation already", why="preparing twice would throw its learned scales away",
+            remedy="call intact.calibrate or intact.convert on it, or prepare the original float model",
+        )  # fmt: skip
+    if recipe is None:
+        from intact import recipes
+
+        recipe = recipes.default()
+    captured = capture(model, example_inputs)
+    fused = fuse(captured.graph, captured.tensors(), residual=recipe.residual == "fused", leaky=recipe.leaky == "fused")
+    placed = place(fused.graph, recipe)
+    sim = Simulation(model, captured, placed, recipe)
+    sim.fusion_log = fused.log
+    return sim.train(model.training)
+
+
+def convert(sim: Simulation) -> Program:
+    """The integer program a calibrated simulation computes: same scales, same integers, no torch inside.
+
+    Observers are not consulted: what the simulation computes now is what ships.
+
+    Raises:
+        StateError: not calibrated, in training mode, or fake quantization switched off somewhere.
+    """
+    if not isinstance(sim, Simulation):
+        raise StateError(f"convert takes a simulation, not {type(sim).__name__}", remedy="call intact.prepare(model, …) first")
+    return lower(sim)
+
+
+def quantize(
+    model: nn.Module,
+    data: Iterable[Any] | Any,
+    recipe: Recipe | None = None,
+    example_inputs: Any = None,
+    *,
+    progress: Progress | None = None,
+) -> Program:
+    """Static post-training quantization in one call: prepare, calibrate, convert.
+
+    Args:
+        model: any module torch.export can capture.
+        data: calibration data, no labels needed: a tensor, an iterable of tensors, tuples or dicts, or a DataLoader
+            yielding ``(x, y)``.
+        recipe: see :class:`intact.Recipe`.
+        example_inputs: as for :func:`prepare`; taken from the first batch when None.
+        progress: called with (batches done, batches in all or None).
+
+    Example:
+        >>> import torch, intact
+        >>> _ = torch.manual_seed(0)
+        >>> program = intact.quantize(torch.nn.Linear(4, 2), torch.randn(64, 4))
+        >>> program.run(torch.zeros(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    from intact.calibration.run import first_batch
+
+    if example_inputs is None:
+        example_inputs, data = first_batch(model, data)
+    sim = prepare(model, example_inputs, recipe).eval()
+    calibrate(sim, data, progress=progress)
+    return convert(sim)
+
+
+__all__ = ["CalibrationError", "calibrate", "convert", "prepare", "quantize", "verify"]

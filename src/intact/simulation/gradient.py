@@ -1,0 +1,47 @@
+"""Rounding, clamping and table look-up with the gradients quantization-aware training needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _Round(torch.autograd.Function):
+    """round(x) forward, identity backward: the straight-through estimator (Bengio et al. 2013)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Any) -> Any:
+        return grad[0]
+
+
+def round_ste(x: Tensor) -> Tensor:
+    """Round half to even; the gradient passes straight through.
+
+    Example:
+        >>> import torch
+        >>> round_ste(torch.tensor([0.5, 1.5, -0.7]))
+        tensor([0., 2., -1.])
+    """
+    return torch.round(x) if not (torch.is_grad_enabled() and x.requires_grad) else _Round.apply(x)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
+    """``clamp(round(x / scale) + z, lo, hi) − z`` as a float tensor of integers.
+
+    The gradient is the straight-through estimator clipped at the range ends; with respect to ``scale`` it is
+    LSQ's (Esser et al. 2020, eq. 3) once the result is multiplied by ``scale`` again.
+    """
+    return torch.clamp(round_ste(x / scale), lo - zero_point, hi - zero_point)
+
+
+def forward_as(value: Tensor, gradient: Tensor) -> Tensor:
+    """``value`` in the forward pass, the gradient of ``gradient`` in the backward pass."""
+    if not gradient.requires_grad:
+        return value
+    return gradient + (value - gradient).detach()

@@ -1,0 +1,283 @@
+"""The simulation: an nn.Module that computes, in floating point, the integers that will be deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from intact.capture.export import Captured
+from intact.capture.graph import Graph
+from intact.errors import InputError, StateError
+from intact.recipe.place import Placed
+from intact.recipe.recipe import Recipe
+
+from .affine import Affine
+from .nodes import POOLS, SUMS, TABLES, run_node
+from .points import QuantPoint, Requantization, WeightPoint, matching
+from .tree import Namespace, plant, tensors_of
+from .values import Quantized, Value, real
+
+AFFINE = frozenset({"conv", "linear", "scale_shift"})
+
+
+class Tensors(Mapping[str, Tensor]):
+    """Live view of a module's parameters, buffers and constants by name."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._owners: dict[str, tuple[nn.Module, str]] = {}
+        for name in tensors_of(root):
+            path, _, leaf = name.rpartition(".")
+            self._owners[name] = (root.get_submodule(path), leaf)
+
+    def __getitem__(self, name: str) -> Tensor:
+        module, leaf = self._owners[name]
+        tensor = module._parameters.get(leaf)
+        if tensor is None:
+            tensor = module._buffers[leaf]
+        assert tensor is not None
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+
+class Simulation(nn.Module):
+    """A captured model with quantization points: what :func:`intact.prepare` returns.
+
+    It keeps the original parameter names, so a float32 checkpoint loads into it and its weights load back. Before
+    calibration it computes the float model; afterwards, in evaluation, exactly the integers of the deployed program.
+
+    Attributes:
+        points: quantization points of activations by the name of the module or op they belong to.
+        weight_points: per-channel scales of weights by node name.
+        placed: the graph with integer and float parts decided.
+        recipe: what was asked for.
+
+    Example:
+        >>> import torch, intact
+        >>> sim = intact.prepare(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()), torch.randn(2, 4))
+        >>> sorted(sim.points)
+        ['0', 'input']
+        >>> "0.weight" in sim.state_dict()
+        True
+    """
+
+    def __init__(self, model: nn.Module, captured: Captured, placed: Placed, recipe: Recipe) -> None:
+        super().__init__()
+        self.captured_spec = captured.without_tensors()
+        self.placed, self.recipe = placed, recipe
+        plant(self, model)
+        constants = Namespace()
+        for name, tensor in captured.constants.items():
+            constants.register_buffer(name.removeprefix("constants.").replace(".", "_"), tensor, persistent=False)
+        self._modules["constants"] = constants
+        quantizers = Namespace()
+        self._modules["quantizers"] = quantizers
+        self.points: dict[str, QuantPoint] = {}
+        self.weight_points: dict[str, WeightPoint] = {}
+        self.requantizations: dict[str, Requantization] = {}
+        for name, p in placed.points.items():
+            self.points[name] = QuantPoint(name, p.scheme, p.tensors)
+            _attach(quantizers, name, "activation_point", self.points[name])
+        for name, scheme in placed.weights.items():
+            self.weight_points[name] = WeightPoint(name, scheme)
+            _attach(quantizers, name, "weight_point", self.weight_points[name])
+        for node in placed.graph:
+            if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | {"mul"}:
+                self.requantizations[node.name] = Requantization()
+                _attach(quantizers, node.name, "requantization", self.requantizations[node.name])
+        self._affine = {
+            node.name: Affine(node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name))
+            for node in placed.graph
+            if node.op in AFFINE
+        }
+        self._observed = {t for p in placed.points.values() for t in p.observed}
+        self._last_use = _last_uses(placed.graph)
+        self._resolved_revision = -1
+        self.calibration: dict[str, Any] = {}
+        self.tensors = Tensors(self)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> Graph:
+        """The placed graph."""
+        return self.placed.graph
+
+    def point(self, node: str) -> QuantPoint | None:
+        """The quantization point of a node's output; None inside a float island."""
+        name = self.placed.point_of.get(node)
+        return None if name is None else self.points[name]
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether every point knows its scale and zero point."""
+        return all(p.calibrated for p in self.points.values())
+
+    @property
+    def resolved(self) -> bool:
+        """Whether multipliers are tie-free and belong to the present scales."""
+        return self._resolved_revision == self._revision()
+
+    def _revision(self) -> int:
+        return sum(p.revision for p in self.points.values())
+
+    @property
+    def input_specs(self) -> list[tuple[str, str, tuple[int | None, ...]]]:
+        """Name, dtype and shape of every input, in order."""
+        return [(n.attrs["key"], n.dtype, n.shape) for n in (self.graph.nodes[i] for i in self.graph.inputs)]
+
+    # -- switching --------------------------------------------------------------------------------------------
+
+    def observe(self, on: bool = True, match: str = "*") -> None:
+        """Switch observing on or off at every activation point whose name equals or globs ``match``."""
+        for name in matching(list(self.points), match):
+            self.points[name].observing = on
+
+    def fake_quantize(self, on: bool = True, match: str = "*") -> None:
+        """Switch rounding on or off at every point (activations and weights) whose name equals or globs ``match``."""
+        names = list(dict.fromkeys([*self.points, *self.weight_points]))
+        for name in matching(names, match):
+            if name in self.points:
+                self.points[name].quantizing = on
+            if name in self.weight_points:
+                self.weight_points[name].quantizing = on
+
+    def resolve(self, *, from_observers: bool = True) -> None:
+        """Make all multipliers tie-free; see ``intact.simulation.resolve``.
+
+        Args:
+            from_observers: start from what the observers saw; otherwise from the present scales.
+
+        Raises:
+            CalibrationError: a point has seen nothing and has no fixed scale.
+        """
+        from .resolve import resolve
+
+        resolve(self, from_observers=from_observers)
+        self._resolved_revision = self._revision()
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The original model's signature and output structure."""
+        values = self.run(self.flatten(args, kwargs))
+        return pytree.tree_unflatten([real(values[name]) for name in self.graph.outputs], self.captured_spec.out_spec)
+
+    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """A call's tensors in the order of the graph's inputs.
+
+        Raises:
+            InputError: arguments nest differently from the example inputs.
+        """
+        return self.captured_spec.flatten(args, kwargs)
+
+    def run(self, inputs: list[Tensor], *, keep: bool = False, feed: Mapping[str, Tensor] | None = None) -> dict[str, Value]:
+        """Compute the graph.
+
+        Args:
+            inputs: flat input tensors.
+            keep: keep every intermediate value, not only the outputs.
+            feed: values of float nodes to use instead of computing them.
+        """
+        if not self.training and not self.resolved and self.calibrated and all(p.active for p in self.points.values()):
+            self.resolve(from_observers=False)
+        resolved = self.resolved
+        values: dict[str, Value] = {}
+        for name, tensor in zip(self.graph.inputs, inputs, strict=True):
+            values[name] = tensor
+        for position, node in enumerate(self.graph):
+            if node.op == "input":
+                continue
+            if feed is not None and node.name in feed:
+                values[node.name] = feed[node.name]
+                continue
+            taken = [values[name] for name in node.inputs]
+            if node.op in AFFINE:
+                value = self._affine[node.name](taken, self.tensors, self._live_batch_norm(node), resolved)
+            else:
+                value = run_node(
+                    node, taken, self.tensors, self._observing_point(node.name), self.requantizations.get(node.name), resolved, self._training(node.module)
+                )
+            values[node.name] = value
+            if not keep:
+                for name in self._last_use[position]:
+                    del values[name]
+        return values
+
+    def integer_tensors(self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None) -> dict[str, npt.NDArray[Any]]:
+        """Every quantized tensor by name as uint8, for comparison with engines.
+
+        Raises:
+            StateError: the simulation is not calibrated, in training mode, or fake quantization is off somewhere.
+        """
+        self.require_deployable()
+        device = next((t.device for t in self.tensors.values()), torch.device("cpu"))
+        fed = None if feed is None else {k: torch.from_numpy(np.asarray(v)).to(device) for k, v in feed.items()}
+        with torch.no_grad():
+            values = self.run([t.to(device) for t in inputs], keep=True, feed=fed)
+        return {name: v.integers().cpu().numpy() for name, v in values.items() if isinstance(v, Quantized)}
+
+    def require_deployable(self) -> None:
+        """Raise StateError unless this simulation computes what would be deployed now."""
+        missing = [n for n, p in self.points.items() if not p.calibrated]
+        if missing:
+            raise StateError(
+                f"{len(missing)} of {len(self.points)} quantization points have no scale yet", where=missing[0],
+                why="the simulation was not calibrated", remedy="call intact.calibrate(sim, data) first",
+            )  # fmt: skip
+        if self.training:
+            raise StateError("the simulation is in training mode", remedy="call sim.eval() first")
+        off = [n for n, p in (*self.points.items(), *self.weight_points.items()) if not p.quantizing]
+        if off:
+            raise StateError(
+                f"fake quantization is off at {len(off)} points", where=off[0], remedy="call sim.fake_quantize(True)"
+            )
+
+    def _observing_point(self, node: str) -> QuantPoint | None:
+        return self.point(node)
+
+    def _training(self, path: str) -> bool:
+        try:
+            return self.get_submodule(path).training
+        except AttributeError:
+            return self.training
+
+    def _live_batch_norm(self, node: Any) -> nn.Module | None:
+        name = node.params.get("bn.running_mean")
+        if name is None:
+            return None
+        module = self.tensors._owners[name][0]
+        return module if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) else None
+
+
+def _attach(root: nn.Module, path: str, leaf: str, module: nn.Module) -> None:
+    for part in path.split("."):
+        if part not in root._modules:
+            root._modules[part] = Namespace()
+        child = root._modules[part]
+        assert child is not None
+        root = child
+    root._modules[leaf] = module
+
+
+def _last_uses(graph: Graph) -> list[list[str]]:
+    """For every node, the values no later node needs."""
+    last = {name: position for position, node in enumerate(graph) for name in node.inputs}
+    uses: list[list[str]] = [[] for _ in graph]
+    for name, position in last.items():
+        if name not in graph.outputs:
+            uses[position].append(name)
+    return uses
+
+
+__all__ = ["InputError", "Simulation", "Tensors"]

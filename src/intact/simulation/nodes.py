@@ -1,0 +1,166 @@
+"""How every other node of a placed graph is computed: exact where its inputs are on grids, float elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from intact.arithmetic.torch_ops import FLOAT_OPS, apply_act
+from intact.capture.graph import Node
+
+from .activation import integer_limits
+from .affine import quantize_to
+from .gradient import forward_as, round_ste
+from .points import QuantPoint, Requantization
+from .pools import adaptive_counts, adaptive_sums, window_counts, window_sums
+from .values import Quantized, Value, real
+
+SUMS = frozenset({"add", "sub"})
+POOLS = frozenset({"mean", "avg_pool", "adaptive_avg_pool"})
+TABLES = frozenset({"table", "requantize"})
+
+
+def run_node(
+    node: Node,
+    inputs: list[Value],
+    tensors: Mapping[str, Tensor],
+    point: QuantPoint | None,
+    requantization: Requantization | None,
+    resolved: bool,
+    training: bool,
+) -> Value:
+    """One node that is neither an input nor affine.
+
+    Args:
+        node: the placed node.
+        inputs: values of its inputs.
+        tensors: parameters, buffers and constants by name.
+        point: quantization point of the output, None inside a float island.
+        requantization: its multipliers, where it has any.
+        resolved: whether the multipliers are valid; else plain ratios of scales are used.
+        training: for dropout.
+    """
+    if node.op == "quantize":
+        return quantize_to(point, real(inputs[0]))
+    if node.op == "dequantize":
+        return real(inputs[0])
+    params = {role: tensors[name] for role, name in node.params.items()}
+    if point is None:
+        return _float(node, [real(v) for v in inputs], params, training)
+    on_grid = bool(inputs) and all(isinstance(v, Quantized) for v in inputs) and point.active
+    if on_grid and node.op in _EXACT:
+        assert requantization is not None
+        values: list[Quantized] = inputs  # type: ignore[assignment]
+        return _EXACT[node.op](node, values, params, point, requantization, resolved)
+    if on_grid and all(v.point is point for v in inputs):  # type: ignore[union-attr]
+        return Quantized(_move(node, [v.q for v in inputs], point, training), point)  # type: ignore[union-attr]
+    return quantize_to(point, _float(node, [real(v) for v in inputs], params, training))
+
+
+def _float(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], training: bool) -> Tensor:
+    if node.op == "constant":
+        return params["value"]
+    if node.op == "requantize":
+        return inputs[0]
+    if node.op == "dropout":
+        dropout = F.feature_dropout if node.attrs.get("feature") else F.dropout
+        return dropout(inputs[0], node.attrs["p"], training)
+    y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
+    if "act" in node.attrs:
+        y = apply_act(y, node.attrs["act"], {k: v for k, v in params.items() if k.startswith("act.")})
+    return y
+
+
+def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Tensor:
+    """Operations that only move values, on integers minus zero point."""
+    attrs = node.attrs
+    if node.op == "pad":
+        z = int(point.zero_point)
+        value = round(attrs["value"] / float(point.scale))
+        attrs = {**attrs, "value": float(min(max(value, point.lo - z), point.hi - z))}
+    if node.op == "dropout":
+        return _float(node, q, {}, training)
+    y: Tensor = FLOAT_OPS[node.op](attrs, q, {})
+    return y
+
+
+def _finish(node: Node, v: Tensor, point: QuantPoint) -> Quantized:
+    """Observe, round once, clamp: ``v`` in steps of the output."""
+    if point.observing:
+        point.observer.observe((v.detach() * point.scale).float())
+    z = int(point.zero_point)
+    lo, hi = integer_limits(node.attrs.get("act"), float(point.scale), z, point.lo, point.hi)
+    return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
+
+
+def _sum(
+    node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
+) -> Quantized:
+    if resolved:
+        ratios = list(m.ratio())
+    else:
+        sign = -1 if node.op == "sub" else 1
+        ratios = [v.point.scale / point.scale * (sign if i else 1) for i, v in enumerate(x)]
+    v = x[0].q * ratios[0]
+    for term, ratio in zip(x[1:], ratios[1:], strict=True):
+        v = v + term.q * ratio
+    return _finish(node, v, point)
+
+
+def _product(
+    node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
+) -> Quantized:
+    ratio = m.ratio()[0] if resolved else x[0].point.scale * x[1].point.scale / point.scale
+    return _finish(node, (x[0].q * x[1].q) * ratio, point)
+
+
+def _pool(
+    node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
+) -> Quantized:
+    q, attrs = x[0].q, node.attrs
+    counts: Tensor
+    if node.op == "mean":
+        # float64: a sum over many elements may pass 2^24.
+        total = q.double().sum(attrs["dims"], keepdim=attrs["keepdim"])
+        counts = torch.tensor(q.numel() // max(total.numel(), 1)).to(q.device)
+    elif node.op == "avg_pool":
+        total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:]).to(q.device)
+    else:
+        total, counts = adaptive_sums(attrs, q), adaptive_counts(attrs["output_size"], q.shape[2:]).to(q.device)
+    if resolved:
+        ratio = m.ratio()
+        if m.n.numel() > 1:
+            ratio = ratio[torch.searchsorted(m.n, counts.to(m.n.dtype))]
+        else:
+            ratio = ratio[0]
+    else:
+        ratio = x[0].point.scale / (counts * point.scale)
+    return _finish(node, total * ratio.to(total.dtype), point)
+
+
+def _table(
+    node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
+) -> Quantized:
+    needs_gradient = torch.is_grad_enabled() and x[0].q.requires_grad
+    smooth = None
+    if needs_gradient or not resolved or point.observing:
+        y = _float(node, [x[0].real()], params, False)
+        smooth = quantize_to(point, y)
+    if not resolved:
+        assert isinstance(smooth, Quantized)
+        return smooth
+    index = (x[0].q.detach() + x[0].point.zero_point).long()
+    value = (m.table[index].to(torch.int32) - point.zero_point).to(x[0].q.dtype)
+    return Quantized(forward_as(value, smooth.q) if isinstance(smooth, Quantized) else value, point)
+
+
+_EXACT: dict[str, Any] = {
+    **dict.fromkeys(SUMS, _sum),
+    "mul": _product,
+    **dict.fromkeys(POOLS, _pool),
+    **dict.fromkeys(TABLES, _table),
+}

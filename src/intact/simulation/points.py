@@ -1,0 +1,200 @@
+"""Quantization points: where a tensor or a weight becomes integers, with everything the user may read and set."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact.calibration.observers import Observer, make_observer
+from intact.errors import RecipeError
+from intact.recipe.recipe import Scheme
+
+
+class ResizableBuffers(nn.Module):
+    """A module whose buffers take the shape they have in a loaded state dict (they are empty before calibration)."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if buffer is not None and saved is not None and saved.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class QuantPoint(ResizableBuffers):
+    """One scale and zero point, shared by all tensors that must agree.
+
+    Attributes:
+        name: module or op whose output this is.
+        scheme: what the recipe asked for.
+        scale: float32 tensor, shape (); NaN before calibration.
+        zero_point: int32 tensor, shape (), in the uint8 domain of the program.
+        lo, hi: ends of the integer range in the uint8 domain.
+        observing: whether the observer sees values in forward.
+        quantizing: whether forward rounds to the grid.
+        fixed: whether scale and zero point were given by the user and never move.
+        revision: counts the user's changes, so that the simulation knows when its multipliers are stale.
+    """
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(self, name: str, scheme: Scheme, tensors: list[str]) -> None:
+        super().__init__()
+        self.name, self.scheme, self.tensors = name, scheme, tensors
+        self.lo, self.hi, self.shift = scheme.stored()
+        self.observer: Observer = make_observer(scheme.observer, **dict(scheme.observer_args))
+        self.observing, self.quantizing, self.fixed = False, True, False
+        self.revision = 0
+        self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
+        self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
+        if scheme.fixed is not None:
+            self.set(*scheme.fixed, stored=False)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether scale and zero point are known."""
+        return bool(torch.isfinite(self.scale))
+
+    @property
+    def active(self) -> bool:
+        """Whether forward rounds here: fake quantization is on and scale and zero point are known."""
+        return self.quantizing and self.calibrated
+
+    def set(self, scale: float, zero_point: int, *, stored: bool = True) -> None:
+        """Fix scale and zero point. ``stored=False``: ``zero_point`` is in the scheme's own dtype (int8), not uint8.
+
+        Raises:
+            RecipeError: scale not finite and positive, or zero point outside the range.
+        """
+        zero_point = int(zero_point) + (0 if stored else self.shift)
+        if not (math.isfinite(scale) and np.float32(scale) > 0):
+            raise RecipeError(f"scale {scale} is not a positive number", where=self.name, remedy="give a finite scale > 0")
+        if not self.lo <= zero_point <= self.hi:
+            raise RecipeError(
+                f"zero point {zero_point} is outside {self.lo}..{self.hi}", where=self.name, remedy="give one inside"
+            )
+        self.assign(scale, zero_point)
+        self.fixed = True
+        self.revision += 1
+
+    def assign(self, scale: float, zero_point: int) -> None:
+        """Write scale and zero point, rounded to float32, without fixing them."""
+        self.scale.fill_(float(np.float32(scale)))
+        self.zero_point.fill_(int(zero_point))
+
+    def observed_qparams(self) -> tuple[float, int]:
+        """Scale and zero point from what was observed (uint8 domain)."""
+        scale, zero_point = self.observer.calculate_qparams(self.lo, self.hi, self.scheme.symmetric)
+        return float(scale), int(zero_point)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Switches and observer statistics, for the state dict."""
+        return {
+            "observing": self.observing,
+            "quantizing": self.quantizing,
+            "fixed": self.fixed,
+            "observer": self.observer.state(),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`get_extra_state` returned."""
+        self.observing, self.quantizing, self.fixed = state["observing"], state["quantizing"], state["fixed"]
+        self.observer.load_state(state["observer"])
+
+    def extra_repr(self) -> str:
+        """One line for ``print(sim)``."""
+        flags = "".join(", " + f for f in ("observing", "quantizing", "fixed") if getattr(self, f))
+        return f"{self.name}: scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}, {self.lo}..{self.hi}{flags}"
+
+
+class WeightPoint(ResizableBuffers):
+    """The per-channel scales of one weight.
+
+    Attributes:
+        name: the node the weight belongs to.
+        scale: float32 tensor, shape (O,); empty before calibration.
+        quantizing: whether forward rounds the weight to its grid.
+    """
+
+    scale: Tensor
+
+    def __init__(self, name: str, scheme: Scheme) -> None:
+        super().__init__()
+        self.name, self.scheme = name, scheme
+        self.lo, self.hi = scheme.qmin_effective, scheme.qmax_effective
+        self.quantizing = True
+        self.register_buffer("scale", torch.empty(0, dtype=torch.float32))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The switch, for the state dict."""
+        return {"quantizing": self.quantizing}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`get_extra_state` returned."""
+        self.quantizing = state["quantizing"]
+
+    def extra_repr(self) -> str:
+        """One line for ``print(sim)``."""
+        return f"{self.name}: {tuple(self.scale.shape)} scales, {self.lo}..{self.hi}"
+
+
+class Requantization(ResizableBuffers):
+    """The tie-free multipliers of one integer op: M = a/b (see ``intact.arithmetic.tie_free``).
+
+    Attributes:
+        a, b: int32, one per output channel (conv, linear), one per term (add: several a, one b), or one.
+        a_neg, b_neg: the same for negative sums (leaky ReLU, PReLU), else empty.
+        residual_a: numerator of a fused residual's ratio over b, else empty.
+        n: the divisors an average pool meets, one per entry of a and b, else empty.
+        table: uint8, (256,) for tables, else empty.
+        gain_error: largest relative difference between a ratio here and the ratio of the nominal scales.
+    """
+
+    a: Tensor
+    b: Tensor
+    a_neg: Tensor
+    b_neg: Tensor
+    residual_a: Tensor
+    n: Tensor
+    table: Tensor
+    gain_error: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for role in ("a", "b", "a_neg", "b_neg", "residual_a", "n"):
+            self.register_buffer(role, torch.empty(0, dtype=torch.int32))
+        self.register_buffer("table", torch.empty(0, dtype=torch.uint8))
+        self.register_buffer("gain_error", torch.zeros((), dtype=torch.float64))
+
+    def put(self, **arrays: Any) -> None:
+        """Write arrays by role; roles not named become empty."""
+        for role, buffer in self._buffers.items():
+            if role == "gain_error" or buffer is None:
+                continue
+            value = np.asarray(arrays.get(role, []))
+            self._buffers[role] = torch.as_tensor(value).to(buffer.device, buffer.dtype)
+        self.gain_error.fill_(float(arrays.get("gain_error", 0.0)))
+
+    def ratio(self, a: str = "a", b: str = "b") -> Tensor:
+        """a/b rounded once to float32."""
+        return (getattr(self, a).double() / getattr(self, b).double()).float()
+
+
+def matching(names: list[str], match: str) -> list[str]:
+    """The names that equal ``match`` or fit it as a glob, in order.
+
+    Raises:
+        RecipeError: nothing matches.
+    """
+    found = [n for n in names if n == match or fnmatch.fnmatchcase(n, match)]
+    if not found:
+        raise RecipeError(
+            f"no quantization point matches {match!r}", remedy="choose from: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+        )
+    return found

@@ -1,0 +1,53 @@
+"""The parameters of a captured model under their original names, with real batch norm and dropout modules."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+
+class Namespace(nn.Module):
+    """A branch of the original module tree: it holds parameters and children, and computes nothing."""
+
+
+def plant(root: nn.Module, model: nn.Module) -> dict[str, Tensor]:
+    """Copy every parameter and buffer of ``model`` into ``root`` under the same names.
+
+    Batch norm and dropout modules are copied as what they are, so that ``.train()``, ``.eval()`` and code that looks
+    for ``nn.BatchNorm2d`` go on working. Shared parameters stay shared.
+
+    Returns:
+        name → tensor of ``root`` for every entry of ``model.state_dict()``.
+    """
+    memo: dict[int, object] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        if path == "":
+            target: nn.Module = root
+        elif isinstance(module, (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)):
+            target = copy.deepcopy(module, memo)
+        else:
+            target = memo.setdefault(id(module), Namespace())  # type: ignore[assignment]
+            assert isinstance(target, nn.Module)
+        for name, parameter in module._parameters.items():
+            target._parameters[name] = copy.deepcopy(parameter, memo)
+        for name, buffer in module._buffers.items():
+            target._buffers[name] = copy.deepcopy(buffer, memo)
+        target._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
+        target.training = module.training
+        if path:
+            parent, _, leaf = path.rpartition(".")
+            root.get_submodule(parent)._modules[leaf] = target
+    return dict(tensors_of(root))
+
+
+def tensors_of(root: nn.Module) -> Mapping[str, Tensor]:
+    """Every parameter and buffer by name, duplicates included, None left out."""
+    found: dict[str, Tensor] = {}
+    for path, module in root.named_modules(remove_duplicate=False):
+        prefix = path + "." if path else ""
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                found[prefix + name] = tensor
+    return found

@@ -1,0 +1,45 @@
+"""What flows between the nodes of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .points import QuantPoint
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A tensor on a grid.
+
+    Attributes:
+        q: ``integers − zero_point`` as a float tensor; differentiable.
+        point: the quantization point it belongs to.
+    """
+
+    q: Tensor
+    point: QuantPoint
+
+    @property
+    def zero_point(self) -> int:
+        """Zero point in the uint8 domain."""
+        return int(self.point.zero_point)
+
+    def real(self) -> Tensor:
+        """q·scale, float32."""
+        return self.q * self.point.scale
+
+    def integers(self) -> Tensor:
+        """The uint8 integers."""
+        import torch
+
+        return (self.q + self.point.zero_point).to(torch.uint8)
+
+
+Value = Tensor | Quantized
+
+
+def real(value: Value) -> Tensor:
+    """The value as real numbers."""
+    return value.real() if isinstance(value, Quantized) else value

@@ -1,0 +1,112 @@
+"""From float weights to integers: folding, the order of channels, rounding. The same code for training and shipping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact.capture.graph import Node
+
+from .gradient import round_ste
+
+
+def output_first(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    """The weight as (O, …): identity unless transposed, where (I, O/groups, …) is regrouped."""
+    if not transposed:
+        return weight
+    i, per_group = weight.shape[:2]
+    w = weight.reshape(groups, i // groups, per_group, -1).permute(0, 2, 1, 3)
+    return w.reshape(groups * per_group, -1)
+
+
+def per_output(values: Tensor, weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    """One value per output channel, shaped to broadcast against ``weight``."""
+    if not transposed:
+        return values.reshape(-1, *[1] * (weight.dim() - 1))
+    i, per_group = weight.shape[:2]
+    v = values.reshape(groups, 1, per_group).expand(groups, i // groups, per_group)
+    return v.reshape(i, per_group, *[1] * (weight.dim() - 2))
+
+
+def batch_norm_factor(node: Node, tensors: Mapping[str, Tensor]) -> Tensor:
+    """γ / √(running_var + ε), shape (C,)."""
+    p, bn = node.params, node.attrs["bn"]
+    inverse = 1 / torch.sqrt(tensors[p["bn.running_var"]] + bn["eps"])
+    return tensors[p["bn.weight"]] * inverse if "bn.weight" in p else inverse
+
+
+def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias with batch norm folded in: W·γ/√(σ²+ε), (b − µ)·γ/√(σ²+ε) + β.
+
+    Args:
+        node: conv, linear or scale_shift.
+        tensors: parameters and buffers by name.
+
+    Returns:
+        weight in the module's own layout ((C,) for scale_shift), bias (O,) or None.
+    """
+    p = node.params
+    weight = tensors[p["weight"]] if "weight" in p else None
+    bias = tensors[p["bias"]] if "bias" in p else None
+    if "bn" in node.attrs:
+        factor = batch_norm_factor(node, tensors)
+        shift = -tensors[p["bn.running_mean"]] if bias is None else bias - tensors[p["bn.running_mean"]]
+        bias = shift * factor
+        if "bn.bias" in p:
+            bias = bias + tensors[p["bn.bias"]]
+        if weight is None:
+            weight = factor
+        else:
+            weight = weight * per_output(factor, weight, groups_of(node), transposed(node))
+    if node.op == "scale_shift":
+        channels = node.shape[1]
+        assert channels is not None
+        weight = torch.ones(channels) if weight is None else weight.reshape(-1).expand(channels)
+        bias = None if bias is None else bias.reshape(-1).expand(channels)
+        if bias is not None:
+            weight = weight.to(bias.device)
+    assert weight is not None
+    return weight, bias
+
+
+def groups_of(node: Node) -> int:
+    """Groups of a convolution; 1 for everything else."""
+    return int(node.attrs.get("groups", 1))
+
+
+def transposed(node: Node) -> bool:
+    """Whether the node is a transposed convolution."""
+    return bool(node.attrs.get("transposed", False))
+
+
+def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
+    """``clamp(round(w / s), lo, hi)`` as float32 integers, straight-through gradient. IEEE division: same bits everywhere."""
+    s = per_output(scale, weight, groups_of(node), transposed(node))
+    return torch.clamp(round_ste(weight / s), lo, hi)
+
+
+def integer_bias(bias: Tensor | None, grid: Tensor) -> Tensor:
+    """``round(b / (s_x·s_w))`` as float64 integers within int32, straight-through gradient."""
+    if bias is None:
+        return torch.zeros_like(grid, dtype=torch.float64)
+    return torch.clamp(round_ste(bias.double() / grid), -(2.0**31) + 1, 2.0**31 - 1)
+
+
+def partial_sum_bound(node: Node, weight: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
+    """Largest magnitude any partial sum of Σ (x − z)·w can reach, per output channel, float64.
+
+    For x in lo..hi the terms of one sign add up to at most Σ w⁺·(hi − z) + Σ w⁻·(z − lo), or the mirror of it.
+    """
+    w = output_first(weight.detach(), groups_of(node), transposed(node)).reshape(-1, 1) if node.op == "scale_shift" else (
+        output_first(weight.detach(), groups_of(node), transposed(node)).flatten(1)
+    )
+    w = w.double()
+    up, down = w.clamp(min=0).sum(1), (-w).clamp(min=0).sum(1)
+    above, below = float(hi - zero_point), float(zero_point - lo)
+    return torch.maximum(up * above + down * below, down * above + up * below)
+
+
+State = dict[str, Any]
