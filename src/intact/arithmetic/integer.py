@@ -1,0 +1,311 @@
+"""Sums of products and requantization on integers: the specification as code, exact by construction.
+
+Activations are uint8 arrays with a zero point, weights int8, sums int64. Products run through floating point matrix
+multiplication where a bound proves every partial sum exact (below 2²⁴ in float32, 2⁵³ in float64), so the path taken
+never shows in the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Ints = Sequence[int]
+
+CHUNK = 1 << 24
+"""Elements of the largest intermediate matrix a convolution unfolds at once."""
+
+
+def round_ratio(numerator: Array, b: Array | int) -> Array:
+    """numerator/b rounded to the nearest integer: floor((2·numerator + b) / (2·b)).
+
+    With odd ``b`` there are no ties, so this is every rounding mode at once.
+
+    Args:
+        numerator: int64, |numerator| < 2⁶¹.
+        b: odd, ≥ 1; broadcasts.
+
+    Example:
+        >>> round_ratio(np.array([-4, -1, 1, 4]), 3).tolist()
+        [-1, 0, 0, 1]
+    """
+    doubled = numerator * np.int64(2)
+    doubled += b
+    np.floor_divide(doubled, np.asarray(b, np.int64) * 2, out=doubled)
+    return doubled
+
+
+def clamp_u8(values: Array, z: int, lo: int, hi: int) -> Array:
+    """clamp(values + z, lo, hi) as uint8; ``values`` is int64 and is overwritten."""
+    values += z
+    np.clip(values, lo, hi, out=values)
+    return values.astype(np.uint8)
+
+
+def requantize(
+    acc: Array,
+    a: Array | int,
+    b: Array | int,
+    z: int,
+    lo: int = 0,
+    hi: int = 255,
+    axis: int | None = None,
+    *,
+    a_neg: Array | None = None,
+    b_neg: Array | None = None,
+    residual: Array | None = None,
+    residual_a: int = 0,
+) -> Array:
+    """clamp(R(acc·a/b + residual·residual_a/b) + z, lo, hi): the one rounding of an integer op.
+
+    Args:
+        acc: exact sums, int64.
+        a, b: multiplier a/b, b odd; one number, or one per index of ``axis``.
+        z, lo, hi: output zero point and clamp, within 0..255.
+        axis: the axis of ``acc`` that ``a`` and ``b`` run along; None when they are numbers.
+        a_neg, b_neg: the multiplier where acc < 0 (leaky ReLU, PReLU), like a and b; not together with a residual.
+        residual: integers minus zero point, int64, the shape of ``acc``.
+        residual_a: numerator of the residual's ratio over the same b.
+
+    Returns:
+        uint8, the shape of ``acc``.
+
+    Example:
+        >>> requantize(np.array([[10, -7]]), np.array([1, 2]), np.array([3, 5]), 100, axis=1).tolist()
+        [[103, 97]]
+    """
+    a, b = _along(a, acc.ndim, axis), _along(b, acc.ndim, axis)
+    numerator = acc * a
+    if residual is not None:
+        numerator += residual * np.int64(residual_a)
+    result = round_ratio(numerator, b)
+    if a_neg is not None and b_neg is not None:
+        below = round_ratio(acc * _along(a_neg, acc.ndim, axis), _along(b_neg, acc.ndim, axis))
+        result = np.where(acc < 0, below, result)
+    return clamp_u8(result, z, lo, hi)
+
+
+def _along(values: Array | int, rank: int, axis: int | None) -> Array:
+    """``values`` as int64, shaped to broadcast along ``axis``."""
+    array = np.asarray(values, np.int64)
+    if axis is None or array.ndim == 0:
+        return array
+    shape = [1] * rank
+    shape[axis] = -1
+    return array.reshape(shape)
+
+
+def conv_accumulate(
+    x: Array, z: int, w: Array, bias: Array | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Array:
+    """Σ (x − z)·w + bias for 1, 2 or 3 spatial dimensions; padding inserts z.
+
+    Args:
+        x: uint8, (N, I, *S).
+        z: zero point of x.
+        w: int8, (O, I/groups, *K).
+        bias: int32, (O,), or None.
+        stride, padding, dilation: one int per spatial dimension.
+
+    Returns:
+        int64, (N, O, *S').
+    """
+    flat = w.reshape(w.shape[0], -1)
+    dtype = exact_dtype(int(np.abs(flat.astype(np.int64)).sum(axis=1).max(initial=0)) * max(z, 255 - z))
+    if w.shape[1] == 1:
+        dtype = np.dtype(np.int32)
+    padded = centered(x, z, dtype, [(p, p) for p in padding])
+    return _with_bias(correlate(padded, w.astype(dtype), stride, dilation, groups), bias)
+
+
+def conv_transpose_accumulate(
+    x: Array,
+    z: int,
+    w: Array,
+    bias: Array | None,
+    stride: Ints,
+    padding: Ints,
+    output_padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Array:
+    """The transposed convolution: every (x − z) spreads w over the output.
+
+    Computed as an ordinary convolution of x with zeros between its elements, kernel flipped.
+
+    Args:
+        x: uint8, (N, I, *S).
+        w: int8, (I, O/groups, *K).
+        bias: int32, (O,), or None.
+
+    Returns:
+        int64, (N, O, *S') with S' = (S − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1.
+    """
+    flipped = flip_transposed(w, groups)
+    flat = flipped.reshape(flipped.shape[0], -1)
+    dtype = exact_dtype(int(np.abs(flat.astype(np.int64)).sum(axis=1).max(initial=0)) * max(z, 255 - z))
+    spread = spread_transposed(centered(x, z, dtype, None), stride, padding, output_padding, dilation, w.shape[2:])
+    return _with_bias(correlate(spread, flipped.astype(dtype), [1] * len(stride), dilation, groups), bias)
+
+
+def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
+    """Σ (x − z)·w + bias over the last dimension.
+
+    Args:
+        x: uint8, (…, I).
+        w: int8, (O, I).
+        bias: int32, (O,), or None.
+
+    Returns:
+        int64, (…, O).
+    """
+    dtype = exact_dtype(int(np.abs(w.astype(np.int64)).sum(axis=1).max(initial=0)) * max(z, 255 - z))
+    acc = (np.matmul(centered(x, z, dtype, None), w.astype(dtype).T)).astype(np.int64)
+    if bias is not None:
+        acc += bias
+    return acc
+
+
+def exact_dtype(bound: int) -> np.dtype[Any]:
+    """The fastest float type in which sums of integers bounded by ``bound`` are exact in any order."""
+    return np.dtype(np.float32) if bound < 1 << 24 else np.dtype(np.float64)
+
+
+def centered(x: Array, z: int, dtype: np.dtype[Any], pads: Sequence[tuple[int, int]] | None) -> Array:
+    """x − z in ``dtype``, with zeros (which stand for z) added before and after each spatial dimension."""
+    if not pads or not any(map(any, pads)):
+        return np.subtract(x, z, dtype=dtype)
+    shape = (*x.shape[:2], *(s + p + q for s, (p, q) in zip(x.shape[2:], pads, strict=True)))
+    out = np.zeros(shape, dtype)
+    inside = (slice(None), slice(None), *(slice(p, p + s) for s, (p, _) in zip(x.shape[2:], pads, strict=True)))
+    np.subtract(x, z, out=out[inside], dtype=dtype)
+    return out
+
+
+def flip_transposed(w: Array, groups: int) -> Array:
+    """Weight (I, O/groups, *K) of a transposed convolution as (O, I/groups, *K) of the convolution that equals it."""
+    inputs, outputs, *kernel = w.shape
+    grouped = w.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
+    flipped = np.flip(grouped, axis=tuple(range(3, grouped.ndim)))
+    return np.ascontiguousarray(flipped.reshape(groups * outputs, inputs // groups, *kernel))
+
+
+def spread_transposed(
+    x: Array, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints, kernel: Ints
+) -> Array:
+    """(N, C, *S) with stride − 1 zeros between elements, padded (or cropped) for the flipped convolution."""
+    reach = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True)]
+    sizes = [(s - 1) * t + 1 for s, t in zip(x.shape[2:], stride, strict=True)]
+    after = [r + o for r, o in zip(reach, output_padding, strict=True)]
+    before, behind = [max(0, r) for r in reach], [max(0, r) for r in after]
+    shape = [p + s + q for p, s, q in zip(before, sizes, behind, strict=True)]
+    out = np.zeros((*x.shape[:2], *shape), x.dtype)
+    out[(..., *(slice(p, p + s, t) for p, s, t in zip(before, sizes, stride, strict=True)))] = x
+    # A padding larger than the kernel's reach crops.
+    return out[(..., *(slice(max(0, -r), n - max(0, -q)) for r, q, n in zip(reach, after, shape, strict=True)))]
+
+
+def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> Array:
+    """Convolution without padding, in the arithmetic of the arrays' common dtype.
+
+    Args:
+        x: (N, I, *S); w: (O, I/groups, *K), the dtype of x.
+
+    Returns:
+        (N, O, *S'), the dtype of x.
+    """
+    n, channels = x.shape[:2]
+    kernel, rank = w.shape[2:], w.ndim - 2
+    out = [(s - d * (k - 1) - 1) // t + 1 for s, d, k, t in zip(x.shape[2:], dilation, kernel, stride, strict=True)]
+    if w.shape[1] == 1:
+        return _depthwise(x, w, stride, dilation, out)
+    per_group, outputs = channels // groups, w.shape[0]
+    weight = w.reshape(groups, outputs // groups, -1)
+    result = np.empty((n, groups, outputs // groups, math.prod(out)), x.dtype)
+    if all(k == 1 for k in kernel):
+        picked = x[(..., *(slice(0, (o - 1) * t + 1, t) for o, t in zip(out, stride, strict=True)))]
+        np.matmul(weight, picked.reshape(n, groups, per_group, -1), out=result)
+        return result.reshape(n, outputs, *out)
+    unfolded = channels * math.prod(kernel) * math.prod(out)
+    step = max(1, CHUNK // max(1, unfolded))
+    for start in range(0, n, step):
+        part = x[start : start + step]
+        strides = part.strides
+        view = np.lib.stride_tricks.as_strided(
+            part,
+            (part.shape[0], channels, *kernel, *out),
+            (
+                *strides[:2],
+                *(s * d for s, d in zip(strides[2:], dilation, strict=True)),
+                *(s * t for s, t in zip(strides[2:], stride, strict=True)),
+            ),
+            writeable=False,
+        )
+        columns = view.reshape(part.shape[0], groups, per_group * math.prod(w.shape[2 : 2 + rank]), -1)
+        np.matmul(weight, columns, out=result[start : start + step])
+    return result.reshape(n, outputs, *out)
+
+
+def _depthwise(x: Array, w: Array, stride: Ints, dilation: Ints, out: list[int]) -> Array:
+    """One input channel per output channel: multiply and add, one kernel position at a time."""
+    n, channels = x.shape[:2]
+    multiplier = w.shape[0] // channels
+    acc = np.zeros((n, channels, multiplier, *out), x.dtype)
+    product = np.empty_like(acc)
+    for position in np.ndindex(*w.shape[2:]):
+        window = tuple(
+            slice(i * d, i * d + (o - 1) * t + 1, t) for i, d, o, t in zip(position, dilation, out, stride, strict=True)
+        )
+        factor = w[(slice(None), 0, *position)].reshape(1, channels, multiplier, *[1] * len(out))
+        np.multiply(x[(slice(None), slice(None), *window)][:, :, None], factor, out=product)
+        acc += product
+    return acc.reshape(n, w.shape[0], *out)
+
+
+def _with_bias(acc: Array, bias: Array | None) -> Array:
+    total = acc.astype(np.int64)
+    if bias is not None:
+        total += bias.reshape(1, -1, *[1] * (acc.ndim - 2))
+    return total
+
+
+def add(
+    xs: Sequence[Array], zs: Sequence[int], a: Sequence[int], b: int, z: int, lo: int = 0, hi: int = 255
+) -> Array:
+    """clamp(R(Σ a_j·(x_j − z_j) / b) + z, lo, hi), broadcasting.
+
+    Example:
+        >>> add([np.array([10, 20], np.uint8), np.array([3], np.uint8)], [0, 0], [1, -1], 1, 5).tolist()
+        [12, 22]
+    """
+    total: Array | None = None
+    for x, zero, factor in zip(xs, zs, a, strict=True):
+        term = (x.astype(np.int64) - zero) * factor
+        total = term if total is None else total + term
+    assert total is not None
+    return clamp_u8(round_ratio(total, b), z, lo, hi)
+
+
+def mul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
+    """clamp(R((x − zx)·(w − zw)·a / b) + z, lo, hi), broadcasting."""
+    product = (x.astype(np.int64) - zx) * (w.astype(np.int64) - zw)
+    return requantize(product, a, b, z, lo, hi)
+
+
+def mean(
+    x: Array, zx: int, dims: Ints, keepdim: bool, a: int, b: int, z: int, lo: int = 0, hi: int = 255
+) -> Array:
+    """clamp(R(Σ (x − zx)·a / b) + z, lo, hi) over ``dims``; 1/n is part of a/b."""
+    count = math.prod(x.shape[d] for d in dims)
+    acc = np.asarray(x.sum(axis=tuple(dims), keepdims=keepdim, dtype=np.int64)) - count * zx
+    return requantize(acc, a, b, z, lo, hi)
+
+
+def table(x: Array, entries: Array) -> Array:
+    """entries[x]: any function of one uint8 tensor, ``entries`` uint8 (256,)."""
+    return np.take(entries, x)

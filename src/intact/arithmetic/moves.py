@@ -1,0 +1,67 @@
+"""Operations that move values: any dtype in, the same values out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Ints = Sequence[int]
+
+
+def reshape(x: Array, shape: Ints) -> Array:
+    """``shape`` may hold one −1, the dynamic batch dimension."""
+    if -1 in shape and x.size == 0:
+        return x.reshape([0 if d == -1 else d for d in shape])
+    return x.reshape(tuple(shape))
+
+
+def permute(x: Array, dims: Ints) -> Array:
+    """Output dimension i is input dimension ``dims[i]``."""
+    return x.transpose(tuple(dims))
+
+
+def cut(x: Array, axis: int, start: int, end: int, step: int) -> Array:
+    """x[start:end:step] along ``axis``."""
+    return x[(slice(None),) * axis + (slice(start, end, step),)]
+
+
+def pad(x: Array, pads: Sequence[Ints], value: float) -> Array:
+    """``value`` before and after every dimension; negative widths crop."""
+    cropped = x[tuple(slice(max(0, -p), n - max(0, -q)) for n, (p, q) in zip(x.shape, pads, strict=True))]
+    return np.pad(cropped, [(max(0, p), max(0, q)) for p, q in pads], constant_values=value)
+
+
+def expand(x: Array, shape: Ints) -> Array:
+    """Broadcast to ``shape`` (no −1: the caller knows the batch size)."""
+    return np.broadcast_to(x, tuple(shape))
+
+
+def roll(x: Array, shifts: Ints, dims: Ints) -> Array:
+    """Cyclic shift along ``dims``."""
+    return np.roll(x, tuple(shifts), tuple(dims))
+
+
+def nearest_index(size: int, out: int, exact: bool = False) -> Array:
+    """Source index of every output position, torch's rule: ⌊i·(size/out)⌋ in float32 (i + ½ for nearest-exact).
+
+    Example:
+        >>> nearest_index(2, 5).tolist()
+        [0, 0, 0, 1, 1]
+    """
+    position = np.arange(out, dtype=np.float32)
+    if exact:
+        position = position + np.float32(0.5)
+    source = np.floor(position * (np.float32(size) / np.float32(out)))
+    return np.minimum(source.astype(np.int64), size - 1)
+
+
+def upsample_nearest(x: Array, size: Ints, exact: bool = False) -> Array:
+    """Nearest-neighbour resize of the trailing dimensions to ``size``."""
+    first = x.ndim - len(size)
+    for axis, out in enumerate(size, start=first):
+        x = x.take(nearest_index(x.shape[axis], out, exact), axis=axis)
+    return x
