@@ -1,0 +1,39 @@
+"""``intact inspect``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from intact.cli.messages import AsJson, Debug, friendly, stdout
+from intact.cli.options import ProgramFile
+from intact.errors import InputError
+
+
+def inspect(
+    file: ProgramFile,
+    tree: Annotated[bool, typer.Option("--tree", help="Operations under the modules they came from.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show a program: operations, shapes, scales, zero points, what was fused, what was proved, what stayed float.
+
+    \b
+    Examples:
+      intact inspect resnet.safetensors
+      intact inspect resnet.safetensors --tree
+      intact inspect resnet.safetensors --json | jq '.ops[0]'
+    """
+    with friendly(debug):
+        if tree and as_json:
+            raise InputError("choose one", where="--tree, --json")
+        from intact.program import inspect as views
+        from intact.program.program import Program
+
+        program = Program.load(file)
+        if as_json:
+            typer.echo(json.dumps(views.to_json(program), indent=2))
+        else:
+            stdout().print(views.tree(program) if tree else views.table(program))

@@ -1,0 +1,67 @@
+"""``intact verify``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from intact.cli import options
+from intact.cli.data import batches, load
+from intact.cli.inputs import feed_names, random_samples
+from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
+
+DIFFERENT = 1
+
+
+def verify(
+    file: options.ProgramFile,
+    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP + " Random ones by default.")] = None,
+    engines: Annotated[str, typer.Option(help="Engines to compare, separated by commas.")] = "reference,onednn",
+    samples: Annotated[int | None, typer.Option(min=1, help="Use the first this many; all, or 32 random ones.")] = None,
+    batch_size: options.BatchSize = 8,
+    seed: options.Seed = 0,
+    key: options.Keys = None,
+    size: options.Size = 224,
+    mean: options.Mean = "0,0,0",
+    std: options.Std = "1,1,1",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Compare every integer tensor of the program between engines. Exit status 1 when one integer differs.
+
+    \b
+    Examples:
+      intact verify resnet.safetensors
+      intact verify resnet.safetensors --data images.npy --engines reference,onednn
+      intact verify resnet.safetensors --data images/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 --json
+    """
+    with friendly(debug):
+        from intact.program.program import Program
+        from intact.verification import verify as compare
+
+        program = Program.load(file)
+        if data is None:
+            source: Any = random_samples(program, samples or 32, seed)
+        else:
+            source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
+        feeds = feed_names(program, source, bool(key) or data is None)
+        total = len(source) if samples is None else min(samples, len(source))
+        with progress_bar() as bar:
+            task = bar.add_task("verify", total=total)
+
+            def inputs() -> Iterator[dict[str, Any]]:
+                for batch in batches(source, batch_size, samples):
+                    yield {name: batch[entry] for name, entry in feeds.items()}
+                    bar.advance(task, len(next(iter(batch.values()))))
+
+            report = compare(program, inputs(), engines=options.names(engines))
+        if as_json:
+            typer.echo(json.dumps(report.to_json(), indent=2))
+        else:
+            stdout().print(report)
+        if not report.exact:
+            raise typer.Exit(DIFFERENT)

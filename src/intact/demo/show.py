@@ -1,0 +1,68 @@
+"""The demonstration's measurements as tables."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from intact.demo.run import DemoReport
+from intact.timing import Timing
+
+
+def show(report: DemoReport) -> RenderableType:
+    """Everything measured, one table per question."""
+    return Group(
+        _network(report), Text(), report.verification, Text(), _fused(report), Text(), _floats(report), _closing(report)
+    )
+
+
+def _network(report: DemoReport) -> Table:
+    table = Table("", "float32", f"int8 ({report.engine})", "int8 against float32", title="handwritten digits")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    accuracy, nbytes = report.accuracy, report.nbytes
+    table.add_row(
+        f"accuracy, {report.images} held-out images",
+        f"{accuracy['float32']:.2%}",
+        f"{accuracy['int8']:.2%}",
+        f"{(accuracy['int8'] - accuracy['float32']) * 100:+.2f} points",
+    )
+    table.add_row(
+        "file, bytes", f"{nbytes['float32']:,}", f"{nbytes['int8']:,}", f"{nbytes['int8'] / nbytes['float32']:.2f}×"
+    )
+    for batch, timings in report.latency.items():
+        float32, int8 = timings["float32"], timings["int8"]
+        table.add_row(
+            f"latency, batch {batch}, {report.threads} threads, ms",
+            _milliseconds(float32),
+            _milliseconds(int8),
+            f"{float32.median / int8.median:.2f}× as fast",
+        )
+    table.caption = "latency: median (quartiles), float32 eager channels-last and int8 taking turns in one run"
+    return table
+
+
+def _milliseconds(timing: Timing) -> str:
+    return f"{timing.median * 1e3:.3f} ({timing.lower * 1e3:.3f} … {timing.upper * 1e3:.3f})"
+
+
+def _fused(report: DemoReport) -> Table:
+    table = Table("integer operation", "stands for", title="fused: one rounding for all of it")
+    for op in report.fused:
+        table.add_row(f"{op.name} ({op.kind})", " + ".join(op.source))
+    return table
+
+
+def _floats(report: DemoReport) -> RenderableType:
+    islands = report.program.islands()
+    if not islands:
+        return Text("stayed float: nothing between the first quantize and the last dequantize")
+    table = Table("operation", "kind", "why", title="stayed float")
+    for op in islands:
+        table.add_row(op.name, op.kind.removeprefix("float."), op.note)
+    return table
+
+
+def _closing(report: DemoReport) -> Text:
+    return Text(f"wrote {report.path} in {report.seconds:.0f} s; look inside with: intact inspect {report.path}")

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="loading models needs torch")
+
+from safetensors.torch import save_file  # noqa: E402
+
+from intact import recipes  # noqa: E402
+from intact.cli.models import load_model, load_recipe  # noqa: E402
+from intact.errors import InputError, RecipeError  # noqa: E402
+
+SOURCE = """
+from torch import nn
+
+ready = nn.Linear(2, 3)
+number = 3
+
+def make():
+    return nn.Linear(2, 3)
+
+def picky(width):
+    return nn.Linear(2, width)
+
+def wrong():
+    return "a string"
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 3)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nets_of_the_user.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize("attribute", ["ready", "make", "Net"])
+def test_modules_functions_and_classes_give_models_in_eval_mode(attribute: str) -> None:
+    model = load_model(f"nets_of_the_user:{attribute}")
+    assert model.weight.shape == (3, 2) and not model.training
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("nets_of_the_user", "package.module:factory"),
+        ("nothing_of_this_name:make", "cannot import"),
+        ("nets_of_the_user:absent", "has no 'absent'"),
+        ("nets_of_the_user:number", "cannot be called"),
+        ("nets_of_the_user:picky", "without arguments"),
+        ("nets_of_the_user:wrong", "not an nn.Module"),
+    ],
+)
+def test_wrong_specs_say_what_is_wrong(spec: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load_model(spec)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torch", "checkpoint"])
+def test_weights_are_loaded(tmp_path: Path, kind: str) -> None:
+    state = torch.nn.Linear(2, 3).state_dict()
+    path = tmp_path / ("w.safetensors" if kind == "safetensors" else "w.pt")
+    if kind == "safetensors":
+        save_file(state, path)
+    else:
+        torch.save({"state_dict": state, "epoch": 3} if kind == "checkpoint" else state, path)
+    assert torch.equal(load_model("nets_of_the_user:make", path).weight, state["weight"])
+
+
+def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(5, 3).state_dict(), tmp_path / "other.pt")
+    with pytest.raises(InputError, match="do not fit"):
+        load_model("nets_of_the_user:make", tmp_path / "other.pt")
+    torch.save(torch.nn.Linear(2, 3), tmp_path / "whole.pt")
+    with pytest.raises(InputError, match="cannot read these weights"):
+        load_model("nets_of_the_user:make", tmp_path / "whole.pt")
+    (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 9)
+    with pytest.raises(InputError, match="cannot read these weights"):
+        load_model("nets_of_the_user:make", tmp_path / "broken.safetensors")
+
+
+def test_recipes_are_presets_by_name_or_files(tmp_path: Path) -> None:
+    assert load_recipe("fast") == recipes.fast()
+    written = recipes.accurate().save(tmp_path / "mine.toml")
+    assert load_recipe(str(written)) == recipes.accurate()
+    with pytest.raises(RecipeError, match="nonsense"):
+        load_recipe("nonsense")
+    with pytest.raises(RecipeError, match="absent.toml"):
+        load_recipe("absent.toml")
