@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intact.errors import InputError
+from intact.errors import InputError, RecipeError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -95,14 +96,27 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         raise InputError("these weights do not fit the model", where=str(path), why=str(error)) from error
 
 
+def presets() -> dict[str, Callable[[], Recipe]]:
+    """Name → function of every preset in ``intact.recipes``: its public functions, none of which takes arguments."""
+    from intact import recipes
+
+    functions = inspect.getmembers(recipes, inspect.isfunction)
+    own = {name: function for name, function in functions if function.__module__ == recipes.__name__}
+    return {name: function for name, function in own.items() if not inspect.signature(function).parameters}
+
+
 def load_recipe(spec: str) -> Recipe:
     """A recipe from a TOML file, or the preset of that name.
 
     Raises:
         RecipeError: neither is there, or the file is malformed.
     """
-    from intact import recipes
     from intact.recipe.recipe import Recipe
 
     path = Path(spec)
-    return Recipe.load(path) if path.suffix == ".toml" or path.is_file() else recipes.get(spec)
+    if path.suffix == ".toml" or path.is_file():
+        return Recipe.load(path)
+    known = presets()
+    if spec not in known:
+        raise RecipeError("no such preset or file", where=spec, remedy=f"presets are {', '.join(known)}")
+    return known[spec]()

@@ -1,0 +1,86 @@
+"""What the README and the pages say can be followed: links lead somewhere, recipes load, commands and code exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from intact.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+page_of = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@page_of
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+@page_of
+def test_python_blocks_use_names_that_exist(page: Path) -> None:
+    import intact
+
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "intact":
+                assert hasattr(intact, node.attr), node.attr
+            if isinstance(node, ast.ImportFrom) and node.module == "intact":
+                assert all(hasattr(intact, name.name) for name in node.names)
+
+
+@page_of
+def test_toml_blocks_are_recipes(page: Path) -> None:
+    from intact.recipe.recipe import Recipe
+
+    for block in blocks(page, "toml"):
+        assert Recipe.from_toml(block) != Recipe()
+
+
+@page_of
+def test_shell_blocks_use_commands_and_options_that_exist(page: Path) -> None:
+    runner = CliRunner()
+    for block in blocks(page, ""):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] != ["intact"]:
+                continue
+            shown = runner.invoke(app, [words[1], "--help"], env={"COLUMNS": "200"})
+            assert shown.exit_code == 0, line
+            for word in words[2:]:
+                if word.startswith("-"):
+                    assert re.search(rf"(^|\s){re.escape(word)}\s", shown.stdout, re.MULTILINE), f"{word} in: {line}"
+
+
+def test_the_readme_names_every_command_and_every_page() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in readme and "make test" in readme
+    pages = [page for page in PAGES if page.parent.name == "docs" and page.name != "index.md"]
+    assert all(f"docs/{page.name}" in readme for page in pages)
+
+
+def test_presets_in_the_table_are_those_there_are() -> None:
+    from intact.cli.models import presets
+
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("## Presets")[1]
+    assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(presets())
+
+
+def test_observers_in_the_table_are_those_there_are() -> None:
+    from intact.calibration.observers import list_observers
+
+    text = (
+        (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("## Which observer")[1].split("## Presets")[0]
+    )
+    named = set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE))
+    assert named == set(list_observers()) - {"per_channel"}  # of weights, chosen by granularity
