@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from intact.calibration.run import Progress, calibrate
-from intact.capture.export import capture
+from intact.capture import capture
 from intact.capture.fuse import fuse
 from intact.errors import CalibrationError, StateError
 from intact.lower import lower
@@ -52,11 +52,9 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
 
         recipe = recipes.default()
     captured = capture(model, example_inputs)
-    fused = fuse(captured.graph, captured.tensors(), residual=recipe.residual == "fused", leaky=recipe.leaky == "fused")
+    fused = fuse(captured.graph, captured.tensors, residual=recipe.residual == "fused", leaky=recipe.leaky == "fused")
     placed = place(fused.graph, recipe)
-    sim = Simulation(model, captured, placed, recipe)
-    sim.fusion_log = fused.log
-    return sim.train(model.training)
+    return Simulation(model, captured, fused, placed, recipe).train(model.training)
 
 
 def convert(sim: Simulation) -> Program:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from intact.capture.export import Captured
+from intact.capture import Captured
+from intact.capture.fuse import Fused
 from intact.capture.graph import Graph
 from intact.errors import InputError, StateError
 from intact.recipe.place import Placed
@@ -29,8 +30,8 @@ AFFINE = frozenset({"conv", "linear", "scale_shift"})
 class Tensors(Mapping[str, Tensor]):
     """Live view of a module's parameters, buffers and constants by name."""
 
-    def __init__(self, root: nn.Module) -> None:
-        self._owners: dict[str, tuple[nn.Module, str]] = {}
+    def __init__(self, root: nn.Module, constants: Mapping[str, tuple[nn.Module, str]]) -> None:
+        self._owners: dict[str, tuple[nn.Module, str]] = dict(constants)
         for name in tensors_of(root):
             path, _, leaf = name.rpartition(".")
             self._owners[name] = (root.get_submodule(path), leaf)
@@ -71,14 +72,16 @@ class Simulation(nn.Module):
         True
     """
 
-    def __init__(self, model: nn.Module, captured: Captured, placed: Placed, recipe: Recipe) -> None:
+    def __init__(self, model: nn.Module, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
         super().__init__()
-        self.captured_spec = captured.without_tensors()
-        self.placed, self.recipe = placed, recipe
+        self.captured = replace(captured, parameters={}, buffers={}, constants={})
+        self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
         plant(self, model)
         constants = Namespace()
-        for name, tensor in captured.constants.items():
-            constants.register_buffer(name.removeprefix("constants.").replace(".", "_"), tensor, persistent=False)
+        owners: dict[str, tuple[nn.Module, str]] = {}
+        for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
+            constants.register_buffer(f"c{i}", tensor.detach().clone(), persistent=False)
+            owners[name] = (constants, f"c{i}")
         self._modules["constants"] = constants
         quantizers = Namespace()
         self._modules["quantizers"] = quantizers
@@ -104,7 +107,7 @@ class Simulation(nn.Module):
         self._last_use = _last_uses(placed.graph)
         self._resolved_revision = -1
         self.calibration: dict[str, Any] = {}
-        self.tensors = Tensors(self)
+        self.tensors = Tensors(self, owners)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -171,7 +174,7 @@ class Simulation(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The original model's signature and output structure."""
         values = self.run(self.flatten(args, kwargs))
-        return pytree.tree_unflatten([real(values[name]) for name in self.graph.outputs], self.captured_spec.out_spec)
+        return self.captured.rebuild([real(values[name]) for name in self.graph.outputs])
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """A call's tensors in the order of the graph's inputs.
@@ -179,7 +182,7 @@ class Simulation(nn.Module):
         Raises:
             InputError: arguments nest differently from the example inputs.
         """
-        return self.captured_spec.flatten(args, kwargs)
+        return self.captured.flatten(args, kwargs)
 
     def run(self, inputs: list[Tensor], *, keep: bool = False, feed: Mapping[str, Tensor] | None = None) -> dict[str, Value]:
         """Compute the graph.

@@ -69,7 +69,13 @@ def _float(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], train
     if node.op == "dropout":
         dropout = F.feature_dropout if node.attrs.get("feature") else F.dropout
         return dropout(inputs[0], node.attrs["p"], training)
-    y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
+    y = inputs[0] if inputs else torch.empty(0)
+    if node.op == "table":
+        for i, step in enumerate(node.attrs["chain"]):
+            role = f"chain.{i}.weight"
+            y = FLOAT_OPS[step["op"]](step["attrs"], [y], {"weight": params[role]} if role in params else {})
+        return y
+    y = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
     if "act" in node.attrs:
         y = apply_act(y, node.attrs["act"], {k: v for k, v in params.items() if k.startswith("act.")})
     return y

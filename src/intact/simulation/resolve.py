@@ -120,6 +120,7 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
         exact = scales.scale[points[j]] / scales.scale[out]
         gain = max(gain, abs(abs(numerator) / b / exact - 1))
     scales.pinned |= used
+    gain = gain if gain > 1e-6 else 0.0  # below that it is the rounding of a float32 scale
     back = {j: numerator for j, numerator in zip(order, a, strict=True)}
     return {"a": [back[j] for j in range(len(points))], "b": [b], "gain_error": gain}
 
@@ -205,6 +206,8 @@ def _solve_affine(node: Node, sim: Simulation, shared: dict[str, Any] | None) ->
     w = w.reshape(w.shape[0], -1)
     s_x, s_y = float(x.scale), float(y.scale)
     base = weight_scales(w, wp.lo, wp.hi, wp.scheme.observer, sim.recipe.portable).astype(np.float64)
+    if wp.scheme.granularity == "per_tensor":
+        base = np.full_like(base, base.max())
     # One step more than the bias: rounding it to the integer grid moves it by less.
     steps = np.ones(len(w)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y + 1
     act = node.attrs.get("act", {})
