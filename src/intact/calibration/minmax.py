@@ -1,0 +1,28 @@
+"""Min-max: the smallest and the largest value seen. Nothing is ever clipped; an outlier costs resolution."""
+
+from __future__ import annotations
+
+from .base import register
+from .sketch import Bins
+from .sketched import SketchObserver
+
+
+@register
+class MinMaxObserver(SketchObserver):
+    """Range = [smallest, largest] value seen.
+
+    Use it where every value matters or data are bounded (images, after ReLU6).
+
+    Example:
+        >>> import torch
+        >>> observer = MinMaxObserver()
+        >>> observer.observe(torch.tensor([-1.0, 3.0]))
+        >>> observer.range(0, 255, symmetric=False)
+        (-1.0, 3.0)
+    """
+
+    kind = "minmax"
+
+    def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
+        """The extremes."""
+        return lo, hi

@@ -1,0 +1,103 @@
+"""Moving average of per-batch extremes (Jacob et al. 2018, section 3.1): one odd batch moves a range little."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact.errors import RecipeError
+
+from .base import Observer, ObserverBase, dense_values, finite_extent, register
+
+
+@register
+class MovingAverageObserver(ObserverBase):
+    """Range = exponential moving average of every batch's extremes: old·(1 − a) + batch·a, in order, from the first.
+
+    The extremes of every batch are kept and averaged when the range is asked for. So halves merged in order give the
+    same bits as the whole.
+
+    Args:
+        averaging_constant: a, 0 < a ≤ 1. Small values remember long; the first batch still weighs (1 − a)ⁿ after n
+            more, so use it for at least a few times 1/a batches.
+
+    Raises:
+        RecipeError: a outside (0, 1].
+
+    Example:
+        >>> observer = MovingAverageObserver(averaging_constant=0.5)
+        >>> observer.observe(torch.tensor([0.0, 1.0]))
+        >>> observer.observe(torch.tensor([0.0, 3.0]))
+        >>> observer.range(0, 255, symmetric=False)
+        (0.0, 2.0)
+    """
+
+    kind = "moving_average"
+
+    def __init__(self, averaging_constant: float = 0.01) -> None:
+        if not 0 < averaging_constant <= 1:
+            raise RecipeError(f"averaging constant {averaging_constant} is outside (0, 1]", remedy="0.01 is customary")
+        self.averaging_constant = float(averaging_constant)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything observed."""
+        self._count = 0
+        self._batches: list[tuple[float, float]] = []
+
+    @property
+    def count(self) -> int:
+        """Number of values seen."""
+        return self._count
+
+    @property
+    def minimum(self) -> float:
+        """Smallest value seen; NaN when nothing was."""
+        return min((lo for lo, _ in self._batches), default=math.nan)
+
+    @property
+    def maximum(self) -> float:
+        """Largest value seen; NaN when nothing was."""
+        return max((hi for _, hi in self._batches), default=math.nan)
+
+    def args(self) -> dict[str, Any]:
+        """See :class:`~intact.calibration.base.ObserverBase`."""
+        return {"averaging_constant": self.averaging_constant}
+
+    def observe(self, x: Tensor) -> None:
+        """See :class:`~intact.calibration.base.Observer`."""
+        if x.numel():
+            values = dense_values(x)
+            self._batches.append(finite_extent(values, self))
+            self._count += values.numel()
+
+    def merge(self, other: Observer) -> None:
+        """Append the other's batches after these."""
+        self.check_mergeable(other)
+        assert isinstance(other, MovingAverageObserver)
+        self._batches += other._batches
+        self._count += other._count
+
+    def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
+        """See :class:`~intact.calibration.base.Observer`."""
+        if not self._batches:
+            raise self.nothing_observed()
+        a = self.averaging_constant
+        lo, hi = self._batches[0]
+        for batch_lo, batch_hi in self._batches[1:]:
+            lo, hi = (1 - a) * lo + a * batch_lo, (1 - a) * hi + a * batch_hi
+        return lo, hi
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`~intact.calibration.base.Observer`."""
+        batches = torch.tensor(self._batches, dtype=torch.float64).reshape(-1, 2)
+        return {"kind": self.kind, "count": self._count, "batches": batches}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See :class:`~intact.calibration.base.Observer`."""
+        self.check_state(state, {"count", "batches"})
+        self._count = state["count"]
+        self._batches = [(lo, hi) for lo, hi in state["batches"].tolist()]

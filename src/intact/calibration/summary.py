@@ -1,0 +1,133 @@
+"""What a calibration run reports: numbers per quantization point, and warnings with numbers in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+FEW_SAMPLES = 32
+"""Fewer samples than this are warned about."""
+
+STILL_MOVING = 0.05
+"""A range that widened by more than this in the last quarter of the batches is warned about."""
+
+
+class CalibrationWarning(UserWarning):
+    """Calibration went through, but something about its data should be looked at."""
+
+
+@dataclass(frozen=True)
+class PointSummary:
+    """What one quantization point saw and became.
+
+    Attributes:
+        count: values seen.
+        minimum, maximum: extremes seen; None when nothing was.
+        scale, zero_point: the result; None when unknown.
+    """
+
+    count: int
+    minimum: float | None
+    maximum: float | None
+    scale: float | None
+    zero_point: int | None
+
+
+@dataclass(frozen=True)
+class CalibrationSummary:
+    """The result of a calibration run.
+
+    Attributes:
+        batches, samples: in all, earlier runs that this one continued included.
+        points: by name.
+        warnings: sentences with numbers.
+
+    Example:
+        >>> CalibrationSummary(4, 128, {}, ()).to_json()
+        {'batches': 4, 'samples': 128, 'points': {}, 'warnings': []}
+    """
+
+    batches: int
+    samples: int
+    points: Mapping[str, PointSummary]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return {
+            "batches": self.batches,
+            "samples": self.samples,
+            "points": {name: asdict(point) for name, point in self.points.items()},
+            "warnings": list(self.warnings),
+        }
+
+
+class Growth:
+    """How the extremes of every point grew from batch to batch; only changes are kept."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, list[tuple[int, float, float]]] = {}
+
+    def note(self, name: str, batch: int, lo: float, hi: float) -> None:
+        """Extremes of a point after ``batch``; NaN when it has seen nothing yet. -1 is before the run."""
+        if math.isnan(lo):
+            return
+        changes = self._changes.setdefault(name, [])
+        if not changes or changes[-1][1:] != (lo, hi):
+            changes.append((batch, lo, hi))
+
+    def widened(self, batches: int) -> dict[str, tuple[float, tuple[float, float], tuple[float, float]]]:
+        """Points whose range grew by more than STILL_MOVING in the last quarter: share, range before, range after.
+
+        Ranges include zero. Fewer than 4 batches have no last quarter: nothing is reported.
+        """
+        found = {}
+        start = batches - batches // 4
+        for name, changes in self._changes.items():
+            before = [c[1:] for c in changes if c[0] < start]
+            if batches < 4 or not before:
+                continue
+            old, new = before[-1], changes[-1][1:]
+            old_width, new_width = _width(old), _width(new)
+            if new_width > old_width * (1 + STILL_MOVING):
+                found[name] = (new_width / old_width - 1 if old_width else math.inf, old, new)
+        return found
+
+
+def _width(extremes: tuple[float, float]) -> float:
+    return max(extremes[1], 0.0) - min(extremes[0], 0.0)
+
+
+def warnings_of(samples: int, batches: int, points: Mapping[str, PointSummary], growth: Growth) -> tuple[str, ...]:
+    """What should be looked at, one sentence each.
+
+    Args:
+        samples: seen in all.
+        batches: of this run, for ``growth``.
+        points: the summary of every point.
+        growth: of this run.
+    """
+    found = []
+    if samples < FEW_SAMPLES:
+        found.append(f"calibrated on {samples} samples; ranges from fewer than {FEW_SAMPLES} are a matter of luck")
+    moving = growth.widened(batches)
+    if moving:
+        name, (share, old, new) = max(moving.items(), key=lambda item: item[1][0])
+        found.append(
+            f"{len(moving)} of {len(points)} ranges still widened by more than {STILL_MOVING:.0%} in the last quarter "
+            f"of {batches} batches, most of all {name}: by {share:.1%}, from [{old[0]:.4g}, {old[1]:.4g}] to "
+            f"[{new[0]:.4g}, {new[1]:.4g}]; use more data"
+        )
+    constant = {n: p.minimum for n, p in points.items() if p.count > 1 and p.minimum == p.maximum}
+    if constant:
+        shown = ", ".join(f"{n} = {v:.4g}" for n, v in list(constant.items())[:5])
+        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
+        found.append(
+            f"{len(constant)} of {len(points)} tensors never changed (dead layers or unvaried data): {shown}{more}"
+        )
+    unseen = [n for n, p in points.items() if not p.count and p.scale is None]
+    if unseen:
+        found.append(f"{len(unseen)} of {len(points)} points saw no value: {', '.join(unseen[:5])}")
+    return tuple(found)

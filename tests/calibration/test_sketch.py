@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from intact.calibration.base import dense_values
+from intact.calibration.sketch import Sketch
+from intact.errors import CalibrationError
+
+ARRAYS = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(allow_nan=False, allow_infinity=False, width=32))
+
+
+def sketch_of(*parts: torch.Tensor) -> Sketch:
+    sketch = Sketch()
+    for part in parts:
+        sketch.add(part, float(part.min()), float(part.max()))
+    return sketch
+
+
+@given(x=ARRAYS)
+@settings(deadline=None)
+def test_every_value_is_in_its_bin(x: np.ndarray) -> None:
+    bins = sketch_of(torch.from_numpy(x)).bins()
+    assert bins.total == x.size
+    assert (bins.low <= bins.high).all()
+    assert (bins.low[1:] >= bins.high[:-1]).all()
+    exact, denormal = x.astype(np.float64), 9.2e-41
+    inside = (exact[:, None] >= bins.low - denormal) & (exact[:, None] <= bins.high + denormal)
+    assert inside.any(axis=1).all()
+    wide = np.maximum(np.abs(bins.low), np.abs(bins.high)) / 128 + 2.0**-132
+    assert (bins.high - bins.low <= wide).all()
+    assert bins.low[0] == pytest.approx(float(x.min()), abs=1e-40)
+    assert bins.high[-1] == pytest.approx(float(x.max()), abs=1e-40)
+
+
+@given(parts=st.lists(ARRAYS, min_size=2, max_size=5), relu=st.booleans(), seed=st.integers(0, 99))
+@settings(deadline=None)
+def test_merging_in_any_order_gives_the_bits_of_the_whole(parts: list[np.ndarray], relu: bool, seed: int) -> None:
+    tensors = [torch.from_numpy(p).relu() if relu else torch.from_numpy(p) for p in parts]
+    whole = sketch_of(torch.cat(tensors))
+    merged = Sketch()
+    for i in np.random.default_rng(seed).permutation(len(tensors)):
+        merged.merge(sketch_of(tensors[i]))
+    for key, value in whole.state().items():
+        assert torch.equal(value, merged.state()[key]), key
+
+
+@pytest.mark.parametrize("n", [1, 2, (1 << 18) - 1, (1 << 18) + 1], ids=["one", "two", "chunk-1", "chunk+1"])
+@pytest.mark.parametrize("relu", [False, True], ids=["signed", "relu"])
+def test_both_ways_of_counting_agree_with_numpy(n: int, relu: bool) -> None:
+    x = torch.randn(n, generator=torch.Generator().manual_seed(n))
+    x = x.relu() if relu else x
+    keys = x.numpy().view(np.uint32) >> 16
+    expected = np.bincount(keys, minlength=65536)
+    counts = sketch_of(x).counts.numpy()
+    assert (counts == expected[: len(counts)]).all()
+    assert counts.sum() == n
+
+
+def test_negative_zero_is_zero() -> None:
+    bins = sketch_of(torch.tensor([-0.0, 0.0, 0.0])).bins()
+    assert (bins.low == 0).all() and (bins.high == 0).all() and bins.total == 3
+
+
+def test_state_round_trip() -> None:
+    sketch = sketch_of(torch.randn(1000))
+    again = Sketch.from_state(sketch.state())
+    for key, value in sketch.state().items():
+        assert torch.equal(value, again.state()[key])
+    assert Sketch.from_state(Sketch().state()).count == 0
+
+
+def test_channels_last_and_transposed_are_viewed_not_copied() -> None:
+    x = torch.randn(2, 3, 5, 4)
+    for t in (x, x.contiguous(memory_format=torch.channels_last), x.transpose(1, 3), x[1:]):
+        values = dense_values(t)
+        assert values.data_ptr() == t.data_ptr()
+        assert torch.equal(values.sort().values, t.flatten().sort().values)
+
+
+def test_scattered_and_expanded_tensors_count_every_element() -> None:
+    x = torch.randn(4, 6)
+    for t in (x[:, ::2], x[0:1].expand(5, 6), torch.tensor(3.0), x.T[1:3]):
+        assert torch.equal(dense_values(t).sort().values, t.flatten().sort().values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floats_are_converted(dtype: torch.dtype) -> None:
+    assert dense_values(torch.ones(3, dtype=dtype)).dtype == torch.float32
+
+
+def test_integers_are_refused() -> None:
+    with pytest.raises(CalibrationError, match=r"torch\.int64"):
+        dense_values(torch.arange(3))
