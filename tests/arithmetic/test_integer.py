@@ -113,7 +113,9 @@ def test_transposed_conv_accumulates_exactly(stride, padding, output_padding, di
 def test_add_mul_mean_against_fractions() -> None:
     x, y = u8(2, 3, 4, 4), u8(2, 3, 1, 1)
     total = (x.astype(int) - 7) * 301 - (y.astype(int) - 90) * 55
-    assert (integer.add([x, y], [7, 90], [301, -55], 603, 128) == np.clip(np.floor(total / 603 + 0.5) + 128, 0, 255)).all()
+    assert (
+        integer.add([x, y], [7, 90], [301, -55], 603, 128) == np.clip(np.floor(total / 603 + 0.5) + 128, 0, 255)
+    ).all()
     product = (x.astype(int) - 7) * (y.astype(int) - 90)
     want = np.clip(np.floor(product * 5 / 601 + 0.5) + 100, 10, 200)
     assert (integer.mul(x, 7, y, 90, 5, 601, 100, 10, 200) == want).all()

@@ -43,7 +43,10 @@ def test_unary_functions_equal_torch(fn: str) -> None:
 
 def test_tanh_gelu_and_extremes() -> None:
     np.testing.assert_allclose(
-        unary64("gelu", {"approximate": "tanh"}, X.numpy()), F.gelu(X, approximate="tanh").numpy(), rtol=1e-10, atol=1e-12
+        unary64("gelu", {"approximate": "tanh"}, X.numpy()),
+        F.gelu(X, approximate="tanh").numpy(),
+        rtol=1e-10,
+        atol=1e-12,
     )
     far = np.array([-1e30, -800.0, 800.0, 1e30])
     assert unary64("sigmoid", {}, far).tolist() == [0.0, 0.0, 1.0, 1.0]
@@ -59,7 +62,14 @@ A, B, C3 = rand(2, 6, 7, 9), rand(6, 1, 1), rand(2, 6, 11)
 W = {"weight": rand(8, 3, 3, 3), "bias": rand(8)}
 WT = {"weight": rand(6, 4, 3, 3), "bias": rand(8)}
 PER = {"weight": rand(6), "bias": rand(6)}
-CONV = {"stride": [2, 1], "padding": [1, 2], "dilation": [1, 2], "output_padding": [0, 0], "groups": 2, "transposed": False}
+CONV = {
+    "stride": [2, 1],
+    "padding": [1, 2],
+    "dilation": [1, 2],
+    "output_padding": [0, 0],
+    "groups": 2,
+    "transposed": False,
+}
 CONVT = {**CONV, "transposed": True, "output_padding": [1, 0]}
 POOL = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 1], "ceil_mode": True, "count_include_pad": False}
 MASK = A > 0.3
@@ -113,7 +123,9 @@ def test_every_float_kind_has_a_case() -> None:
     assert {name for name, *_ in CASES} == set(FLOAT_OPS)
 
 
-@pytest.mark.parametrize(("name", "attrs", "inputs", "arrays", "want"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("name", "attrs", "inputs", "arrays", "want"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)]
+)
 def test_float_kinds_equal_torch(name, attrs, inputs, arrays, want) -> None:
     dtype = str(want.dtype).removeprefix("torch.")
     got = run_float(name, attrs, [t.numpy() for t in inputs], {k: v.numpy() for k, v in arrays.items()}, dtype)

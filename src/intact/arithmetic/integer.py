@@ -115,9 +115,9 @@ def conv_accumulate(
     Returns:
         int64, (N, O, *S').
     """
-    flat = w.reshape(w.shape[0], -1)
-    dtype = exact_dtype(int(np.abs(flat.astype(np.int64)).sum(axis=1).max(initial=0)) * max(z, 255 - z))
-    if w.shape[1] == 1:
+    bound = sum_bound(w, z)
+    dtype = exact_dtype(bound)
+    if w.shape[1] == 1 and bound < 1 << 31:
         dtype = np.dtype(np.int32)
     padded = centered(x, z, dtype, [(p, p) for p in padding])
     return _with_bias(correlate(padded, w.astype(dtype), stride, dilation, groups), bias)
@@ -147,8 +147,7 @@ def conv_transpose_accumulate(
         int64, (N, O, *S') with S' = (S − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1.
     """
     flipped = flip_transposed(w, groups)
-    flat = flipped.reshape(flipped.shape[0], -1)
-    dtype = exact_dtype(int(np.abs(flat.astype(np.int64)).sum(axis=1).max(initial=0)) * max(z, 255 - z))
+    dtype = exact_dtype(sum_bound(flipped, z))
     spread = spread_transposed(centered(x, z, dtype, None), stride, padding, output_padding, dilation, w.shape[2:])
     return _with_bias(correlate(spread, flipped.astype(dtype), [1] * len(stride), dilation, groups), bias)
 
@@ -164,11 +163,17 @@ def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
     Returns:
         int64, (…, O).
     """
-    dtype = exact_dtype(int(np.abs(w.astype(np.int64)).sum(axis=1).max(initial=0)) * max(z, 255 - z))
-    acc = (np.matmul(centered(x, z, dtype, None), w.astype(dtype).T)).astype(np.int64)
+    dtype = exact_dtype(sum_bound(w, z))
+    acc = np.asarray(np.matmul(centered(x, z, dtype, None), w.astype(dtype).T), np.int64)
     if bias is not None:
         acc += bias
     return acc
+
+
+def sum_bound(w: Array, z: int) -> int:
+    """Largest |Σ (x − z)·w| of any output and any part of its sum; ``w`` int8 (O, …), x in 0..255."""
+    magnitude = np.abs(w.reshape(w.shape[0], -1).astype(np.int64)).sum(axis=1)
+    return int(magnitude.max(initial=0)) * max(z, 255 - z)
 
 
 def exact_dtype(bound: int) -> np.dtype[Any]:
@@ -205,9 +210,13 @@ def spread_transposed(
     before, behind = [max(0, r) for r in reach], [max(0, r) for r in after]
     shape = [p + s + q for p, s, q in zip(before, sizes, behind, strict=True)]
     out = np.zeros((*x.shape[:2], *shape), x.dtype)
-    out[(..., *(slice(p, p + s, t) for p, s, t in zip(before, sizes, stride, strict=True)))] = x
+    inside: tuple[Any, ...] = tuple(slice(p, p + s, t) for p, s, t in zip(before, sizes, stride, strict=True))
+    out[(..., *inside)] = x
     # A padding larger than the kernel's reach crops.
-    return out[(..., *(slice(max(0, -r), n - max(0, -q)) for r, q, n in zip(reach, after, shape, strict=True)))]
+    kept: tuple[Any, ...] = tuple(
+        slice(max(0, -r), n - max(0, -q)) for r, q, n in zip(reach, after, shape, strict=True)
+    )
+    return out[(..., *kept)]
 
 
 def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> Array:
@@ -220,7 +229,7 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
         (N, O, *S'), the dtype of x.
     """
     n, channels = x.shape[:2]
-    kernel, rank = w.shape[2:], w.ndim - 2
+    kernel = w.shape[2:]
     out = [(s - d * (k - 1) - 1) // t + 1 for s, d, k, t in zip(x.shape[2:], dilation, kernel, stride, strict=True)]
     if w.shape[1] == 1:
         return _depthwise(x, w, stride, dilation, out)
@@ -228,7 +237,8 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
     weight = w.reshape(groups, outputs // groups, -1)
     result = np.empty((n, groups, outputs // groups, math.prod(out)), x.dtype)
     if all(k == 1 for k in kernel):
-        picked = x[(..., *(slice(0, (o - 1) * t + 1, t) for o, t in zip(out, stride, strict=True)))]
+        steps: tuple[Any, ...] = tuple(slice(0, (o - 1) * t + 1, t) for o, t in zip(out, stride, strict=True))
+        picked = x[(..., *steps)]
         np.matmul(weight, picked.reshape(n, groups, per_group, -1), out=result)
         return result.reshape(n, outputs, *out)
     unfolded = channels * math.prod(kernel) * math.prod(out)
@@ -246,7 +256,7 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
             ),
             writeable=False,
         )
-        columns = view.reshape(part.shape[0], groups, per_group * math.prod(w.shape[2 : 2 + rank]), -1)
+        columns = view.reshape(part.shape[0], groups, per_group * math.prod(kernel), -1)
         np.matmul(weight, columns, out=result[start : start + step])
     return result.reshape(n, outputs, *out)
 
@@ -258,10 +268,11 @@ def _depthwise(x: Array, w: Array, stride: Ints, dilation: Ints, out: list[int])
     acc = np.zeros((n, channels, multiplier, *out), x.dtype)
     product = np.empty_like(acc)
     for position in np.ndindex(*w.shape[2:]):
-        window = tuple(
+        window: tuple[Any, ...] = tuple(
             slice(i * d, i * d + (o - 1) * t + 1, t) for i, d, o, t in zip(position, dilation, out, stride, strict=True)
         )
-        factor = w[(slice(None), 0, *position)].reshape(1, channels, multiplier, *[1] * len(out))
+        at: tuple[Any, ...] = (slice(None), 0, *position)
+        factor = w[at].reshape(1, channels, multiplier, *[1] * len(out))
         np.multiply(x[(slice(None), slice(None), *window)][:, :, None], factor, out=product)
         acc += product
     return acc.reshape(n, w.shape[0], *out)
@@ -274,9 +285,7 @@ def _with_bias(acc: Array, bias: Array | None) -> Array:
     return total
 
 
-def add(
-    xs: Sequence[Array], zs: Sequence[int], a: Sequence[int], b: int, z: int, lo: int = 0, hi: int = 255
-) -> Array:
+def add(xs: Sequence[Array], zs: Sequence[int], a: Sequence[int], b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
     """clamp(R(Σ a_j·(x_j − z_j) / b) + z, lo, hi), broadcasting.
 
     Example:
@@ -297,9 +306,7 @@ def mul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int = 
     return requantize(product, a, b, z, lo, hi)
 
 
-def mean(
-    x: Array, zx: int, dims: Ints, keepdim: bool, a: int, b: int, z: int, lo: int = 0, hi: int = 255
-) -> Array:
+def mean(x: Array, zx: int, dims: Ints, keepdim: bool, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
     """clamp(R(Σ (x − zx)·a / b) + z, lo, hi) over ``dims``; 1/n is part of a/b."""
     count = math.prod(x.shape[d] for d in dims)
     acc = np.asarray(x.sum(axis=tuple(dims), keepdims=keepdim, dtype=np.int64)) - count * zx

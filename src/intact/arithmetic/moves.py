@@ -56,7 +56,7 @@ def nearest_index(size: int, out: int, exact: bool = False) -> Array:
     if exact:
         position = position + np.float32(0.5)
     source = np.floor(position * (np.float32(size) / np.float32(out)))
-    return np.minimum(source.astype(np.int64), size - 1)
+    return np.asarray(np.minimum(source.astype(np.int64), size - 1))
 
 
 def upsample_nearest(x: Array, size: Ints, exact: bool = False) -> Array:

@@ -48,7 +48,7 @@ def _conv(t: Attrs, x: list[Array], p: Arrays) -> Array:
 
 
 def _linear(t: Attrs, x: list[Array], p: Arrays) -> Array:
-    y = np.matmul(x[0], p["weight"].T)
+    y: Array = np.matmul(x[0], p["weight"].T)
     return y + p["bias"] if "bias" in p else y
 
 
@@ -127,7 +127,9 @@ def _embedding(t: Attrs, x: list[Array], p: Arrays) -> Array:
 
 FLOAT_OPS: dict[str, FloatOp] = {
     "relu": lambda t, x, p: np.maximum(x[0], 0),
-    "clamp": lambda t, x, p: np.clip(x[0], t["min"], t["max"]) if t["min"] is not None or t["max"] is not None else x[0],
+    "clamp": lambda t, x, p: (
+        np.clip(x[0], t["min"], t["max"]) if t["min"] is not None or t["max"] is not None else x[0]
+    ),
     "leaky_relu": lambda t, x, p: np.where(x[0] >= 0, x[0], x[0] * np.float32(t["slope"])),
     "prelu": _prelu,
     "unary": lambda t, x, p: unary64(t["fn"], t, x[0]),

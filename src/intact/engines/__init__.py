@@ -1,1 +1,128 @@
-""""""
+"""Engines by name, and running a program on one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intact.errors import EngineError
+from intact.program.program import Program
+
+from .base import Engine, Runner
+from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+
+ENGINES = ("reference", "onednn")
+"""Names of all engines, slowest first."""
+
+
+def get_engine(name: str) -> Engine:
+    """The engine of that name. ``auto`` is the fastest one that can run here.
+
+    Raises:
+        EngineError: unknown, or one of its libraries is missing.
+
+    Example:
+        >>> get_engine("reference").available() is None
+        True
+    """
+    if name == "auto":
+        return get_engine(available_engines()[-1])
+    if name == "reference":
+        from .reference import ReferenceEngine
+
+        return ReferenceEngine()
+    if name == "onednn":
+        try:
+            from .onednn import OnednnEngine
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                "the engine's library is missing",
+                where=name,
+                why=str(error),
+                remedy="pip install torch, or engine='reference'",
+            ) from error
+        return OnednnEngine()
+    raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
+
+
+def engine_status() -> dict[str, str | None]:
+    """Engine name → None where it can run here, otherwise the reason and the remedy."""
+    status: dict[str, str | None] = {}
+    for name in ENGINES:
+        try:
+            status[name] = get_engine(name).available()
+        except EngineError as error:
+            status[name] = str(error)
+    return status
+
+
+def available_engines() -> list[str]:
+    """Names of the engines that can run here, slowest first; never empty."""
+    return [name for name, reason in engine_status().items() if reason is None]
+
+
+class _Runners:
+    """Prepared runners of one program. Lives and dies with it, and stays out of its copies and pickles."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_key: dict[tuple[str, int | None], Runner] = {}
+
+    def __reduce__(self) -> tuple[type[_Runners], tuple[()]]:
+        return (_Runners, ())
+
+
+def get_runner(program: Program, engine: str = "auto", threads: int | None = None) -> Runner:
+    """``program`` prepared for ``engine``, remembered for as long as the program lives.
+
+    Args:
+        program: checked (converted or loaded). Its arrays must not be edited afterwards.
+        engine: auto, or a name of ENGINES.
+        threads: CPU threads; None leaves the setting of the engine's library.
+
+    Raises:
+        EngineError: unknown or missing engine, or a CPU feature the program needs.
+    """
+    chosen = get_engine(engine)
+    runners: _Runners = vars(program).setdefault("_runners", _Runners())
+    with runners.lock:
+        key = (chosen.name, threads)
+        if key not in runners.by_key:
+            reason = chosen.available()
+            if reason is not None:
+                raise EngineError(
+                    "the engine cannot run here", where=chosen.name, why=reason, remedy="engine='reference'"
+                )
+            runners.by_key[key] = chosen.prepare(program, threads=threads)
+        return runners.by_key[key]
+
+
+def run(program: Program, inputs: Sequence[Any], named: Mapping[str, Any], engine: str = "auto") -> Any:
+    """Run ``program``.
+
+    Args:
+        program: checked (converted or loaded).
+        inputs: numpy arrays or torch tensors in the order of ``program.inputs``; float32, or uint8 integers where the
+            input goes straight into a ``quantize``.
+        named: further inputs by name.
+        engine: auto, or a name of ENGINES.
+
+    Returns:
+        The outputs nested as the model nested them; objects as dicts. torch tensors when an input was one, else numpy.
+
+    Raises:
+        InputError: see :func:`intact.engines.binding.bind`.
+        EngineError: see :func:`get_runner`.
+    """
+    arrays = bind(program, inputs, named)
+    runner = get_runner(program, engine)
+    outputs = empty_outputs(program) if batch_size(program, arrays) == 0 else runner(arrays)
+    if any(is_torch(value) for value in (*inputs, *named.values())):
+        return rebuild(program.structure, [to_torch(y) for y in outputs])
+    return rebuild(program.structure, [np.asarray(y) for y in outputs])
+
+
+__all__ = ["ENGINES", "Engine", "Runner", "available_engines", "engine_status", "get_engine", "get_runner", "run"]

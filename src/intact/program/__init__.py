@@ -1,1 +1,1 @@
-""""""
+"""The integer program: its specification, checker, certificates, file and views. Imports no torch."""

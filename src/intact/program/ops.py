@@ -14,13 +14,16 @@ conv              q [, q]   acc = Σ (x − z_x)·w + bias, padding inserts z_x;
                             given, M_c is a_neg/b_neg for acc < 0 (leaky ReLU, PReLU; no residual then);
                             attrs stride, padding, dilation, output_padding: one int per spatial dimension (1, 2 or 3),
                             groups, transposed, lo, hi, residual_a (r = residual_a/b; 0 without residual; with a
-                            residual all b are equal); arrays weight int8 (O, I/groups, …; transposed: (I, O/groups, …)),
-                            bias int32 (O,), a int32 (O,), b int32 (O,), a_neg?, b_neg? int32 (O,)
-linear            q [, q]   the same on the last dimension; lo, hi, residual_a; weight int8 (O, I), bias, a, b, a_neg?, b_neg?
+                            residual all b are equal); arrays weight int8 (O, I/groups, …;
+                            transposed: I, O/groups, …), bias int32 (O,), a int32 (O,), b int32 (O,),
+                            a_neg?, b_neg? int32 (O,)
+linear            q [, q]   the same on the last dimension; lo, hi, residual_a; weight int8 (O, I), bias, a, b,
+                            a_neg?, b_neg?
 add               q, …      y = clamp(R(Σ_j a_j·(x_j − z_j) / b) + z_y, lo, hi), broadcasting; a: list[int] (negative
                             for subtraction), b, lo, hi
 mul               q, q      y = clamp(R((x − z_x)·(w − z_w)·a / b) + z_y, lo, hi), broadcasting; a, b, lo, hi
-mean              q         y = clamp(R(Σ (x − z_x)·a / b) + z_y, lo, hi) over dims; dims, keepdim, a, b (1/n is in a/b), lo, hi
+mean              q         y = clamp(R(Σ (x − z_x)·a / b) + z_y, lo, hi) over dims; dims, keepdim, a, b (1/n is in
+                            a/b), lo, hi
 avg_pool          q         the same over windows; kernel, stride, padding, ceil_mode, count_include_pad,
                             multipliers: [[n, a, b], …] for every divisor n that occurs, lo, hi. Padding adds nothing
 adaptive_avg_pool q         the same over adaptive windows [⌊i·H/O⌋, ⌈(i+1)·H/O⌉); output_size, multipliers, lo, hi
@@ -38,8 +41,8 @@ upsample          any       size, mode, align_corners; integers only in mode nea
 constant          –         array value (uint8 or float32)
 float kinds       f, …      relu clamp leaky_relu prelu unary affine_scalar add sub mul div mean avg_pool
                             adaptive_avg_pool conv linear scale_shift softmax log_softmax layer_norm group_norm matmul
-                            reduce embedding masked_fill compare cast, written "float.NAME": the float island, attrs as in
-                            ``intact.capture.graph``, arrays float32 under the roles of its params
+                            reduce embedding masked_fill compare cast, written "float.NAME": the float island,
+                            attrs as in ``intact.capture.graph``, arrays float32 under the roles of its params
 ================= ========= ===================================================================================
 
 "any" ops move values of any dtype and leave scale and zero point as they are.

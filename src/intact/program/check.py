@@ -1,0 +1,266 @@
+"""Whether a program obeys the specification. Cheap, and safe on hostile input: nothing is computed from its arrays'
+values before their sizes are known to fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intact.arithmetic.windows import adaptive_windows, pool_windows
+from intact.errors import ProgramError
+
+from .kinds import KINDS, Kind
+from .ops import Op, Tensor
+from .program import Program
+from .shapes import Violation, elements, need, output_dtype, output_shape
+from .values import LARGEST_A, LARGEST_B, LARGEST_SIZE, is_int
+
+DTYPES = ("uint8", "float32", "int64", "bool")
+NAME_LENGTH = 500
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+MOST_WINDOWS = 1 << 24
+MOST_TERMS = 1 << 20
+"""A sum of this many products, times the largest numerator, still fits int64."""
+
+
+def check(program: Program) -> None:
+    """Raise ProgramError, naming op and reason, unless ``program`` obeys the specification.
+
+    Example:
+        >>> check(Program({}, (), ("x",), ()))
+        Traceback (most recent call last):
+        intact.errors.ProgramError: x: the input has no tensor. Remedy: convert the model again
+    """
+    for name, tensor in program.tensors.items():
+        _guard(name, _check_tensor, name, tensor)
+    _check_ends(program)
+    defined = set(program.inputs)
+    for op in program.ops:
+        _guard(f"op {op.name}", _check_op, op, program.tensors, defined)
+        defined.add(op.name)
+    extra = set(program.tensors) - defined
+    if extra:
+        raise _error("nothing makes this tensor", min(extra))
+    for name in program.outputs:
+        if name not in defined:
+            raise _error("the output has no op", name)
+    _guard("structure", _check_structure, program.structure, len(program.outputs), 0)
+    if not set(program.needs) <= {"vnni"}:
+        raise _error(f"unknown needs {program.needs!r}", "program")
+
+
+def _error(reason: str, where: str) -> ProgramError:
+    return ProgramError(reason, where=where, remedy="convert the model again")
+
+
+def _guard(where: str, function: Any, *args: Any) -> None:
+    try:
+        function(*args)
+    except Violation as violation:
+        raise _error(str(violation), where) from violation
+
+
+def _check_tensor(name: str, t: Tensor) -> None:
+    need(isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name == t.name, f"bad tensor name {t.name!r:.80}")
+    need(t.dtype in DTYPES, f"unknown dtype {t.dtype!r:.40}")
+    need(isinstance(t.shape, tuple) and len(t.shape) <= 8, "bad shape")
+    need(all(d is None or (is_int(d) and 1 <= d <= LARGEST_SIZE) for d in t.shape), f"bad shape {t.shape!r:.80}")
+    need(elements(t.shape) <= LARGEST_SIZE, f"shape {t.shape} is too large")
+    need((t.scale is None) == (t.zero_point is None), "scale and zero point come together")
+    if t.scale is not None:
+        positive = isinstance(t.scale, float) and 0 < t.scale <= LARGEST_FLOAT32
+        need(
+            positive and float(np.float32(t.scale)) == t.scale, f"scale {t.scale!r:.40} is not a positive float32 value"
+        )
+        need(
+            is_int(t.zero_point) and 0 <= int(t.zero_point or 0) <= 255,
+            f"zero point {t.zero_point!r:.40} is outside 0..255",
+        )
+        need(t.dtype == "uint8", f"a quantized tensor of dtype {t.dtype}")
+
+
+def _check_ends(program: Program) -> None:
+    if len(set(program.inputs)) != len(program.inputs):
+        raise _error("an input occurs twice", "inputs")
+    for name in program.inputs:
+        if name not in program.tensors:
+            raise _error("the input has no tensor", name)
+
+
+def _check_op(op: Op, tensors: dict[str, Tensor], defined: set[str]) -> None:
+    need(op.kind in KINDS, f"unknown kind {op.kind!r:.60}")
+    kind = KINDS[op.kind]
+    need(op.name not in defined, "the name is used twice")
+    need(op.name in tensors, "the op has no output tensor")
+    low, high = kind.inputs
+    need(low <= len(op.inputs) <= high, f"{op.kind} takes {low} to {high} inputs, not {len(op.inputs)}")
+    for name in op.inputs:
+        need(name in defined, f"input {name!r:.80} is not defined before its use")
+    _check_attrs(op, kind)
+    _check_arrays(op, kind)
+    inputs, output = [tensors[n] for n in op.inputs], tensors[op.name]
+    _check_domain(op, kind.domain, inputs, output)
+    if op.kind in ("conv", "linear"):
+        _check_affine(op)
+    shape = output_shape(
+        op, inputs[:1] if kind.domain == "integer" and op.kind in ("conv", "linear") else inputs, output.shape
+    )
+    need(shape == output.shape, f"gives shape {shape}, declared is {output.shape}")
+    if len(inputs) == 2 and op.kind in ("conv", "linear"):
+        need(inputs[1].shape == shape, f"residual of shape {inputs[1].shape} is not {shape}")
+    _check_windows(op, inputs, output)
+
+
+def _check_attrs(op: Op, kind: Kind) -> None:
+    unknown = set(op.attrs) - set(kind.attrs) - set(kind.optional)
+    need(not unknown, f"unknown attribute {min(map(str, unknown), default='')!r:.60}")
+    for name, validate in {**kind.attrs, **kind.optional}.items():
+        if name not in op.attrs:
+            need(name in kind.optional, f"attribute {name} is missing")
+            continue
+        reason = validate(op.attrs[name])
+        need(reason is None, f"{name} {reason}")
+    if "lo" in kind.attrs:
+        need(op.attrs["lo"] <= op.attrs["hi"], f"lo {op.attrs['lo']} exceeds hi {op.attrs['hi']}")
+    if op.kind == "add":
+        need(len(op.attrs["a"]) == len(op.inputs), f"{len(op.attrs['a'])} numerators for {len(op.inputs)} inputs")
+    if op.attrs.get("fn") in ("threshold", "pow") and op.kind == "float.unary":
+        for name in ("threshold", "value") if op.attrs["fn"] == "threshold" else ("exponent",):
+            need(name in op.attrs, f"attribute {name} is missing")
+
+
+def _check_arrays(op: Op, kind: Kind) -> None:
+    unknown = set(op.arrays) - set(kind.arrays) - set(kind.optional_arrays)
+    need(not unknown, f"unknown array {min(unknown, default='')!r:.60}")
+    for role, dtype in {**kind.arrays, **kind.optional_arrays}.items():
+        if role not in op.arrays:
+            need(role in kind.optional_arrays, f"array {role} is missing")
+            continue
+        array = op.arrays[role]
+        need(isinstance(array, np.ndarray), f"{role} is no array")
+        need(
+            str(array.dtype) == dtype or (not dtype and str(array.dtype) in DTYPES),
+            f"{role} has dtype {array.dtype}, not {dtype}",
+        )
+        need(array.size >= 1, f"{role} is empty")
+    if op.kind == "table":
+        need(op.arrays["table"].shape == (256,), f"table has shape {op.arrays['table'].shape}, not (256,)")
+
+
+def _check_affine(op: Op) -> None:
+    weight, groups = op.arrays["weight"], op.attrs.get("groups", 1)
+    need(weight.ndim == 2 if op.kind == "linear" else 3 <= weight.ndim <= 5, f"weight has shape {weight.shape}")
+    need(weight.size // min(weight.shape[:2]) <= MOST_TERMS, f"weight of shape {weight.shape} sums too many products")
+    outputs = weight.shape[1] * groups if op.attrs.get("transposed") else weight.shape[0]
+    for role in ("bias", "a", "b", "a_neg", "b_neg"):
+        if role in op.arrays:
+            need(op.arrays[role].shape == (outputs,), f"{role} has shape {op.arrays[role].shape}, not ({outputs},)")
+    need(("a_neg" in op.arrays) == ("b_neg" in op.arrays), "a_neg and b_neg come together")
+    a, b = op.arrays["a"], op.arrays["b"]
+    need(bool((a >= 0).all() and (a <= LARGEST_A).all()), f"a must be within 0..{LARGEST_A}")
+    if "a_neg" in op.arrays:
+        need(
+            bool((np.abs(op.arrays["a_neg"].astype(np.int64)) <= LARGEST_A).all()), f"a_neg must be within ±{LARGEST_A}"
+        )
+    for role in ("b", "b_neg"):
+        if role in op.arrays:
+            v = op.arrays[role]
+            need(
+                bool(((v >= 1) & (v <= LARGEST_B) & (v % 2 == 1)).all()),
+                f"{role} must be odd and within 1..{LARGEST_B}",
+            )
+    if len(op.inputs) == 2:
+        need(op.attrs["residual_a"] >= 1, "residual_a is 0, but there is a residual")
+        need(bool((b == b[0]).all()), "with a residual all b must be equal")
+        need("a_neg" not in op.arrays, "a residual does not go with a_neg")
+    else:
+        need(op.attrs["residual_a"] == 0, "residual_a without a residual")
+
+
+def _check_domain(op: Op, domain: str, inputs: Sequence[Tensor], output: Tensor) -> None:
+    if domain in ("integer", "dequantize"):
+        need(all(t.quantized for t in inputs), "takes quantized tensors")
+    if domain in ("integer", "quantize"):
+        need(output.quantized, "gives a quantized tensor, but the tensor has no scale")
+    if domain == "quantize":
+        need(inputs[0].dtype == "float32", f"quantizes float32, not {inputs[0].dtype}")
+    if domain == "dequantize":
+        need(output.dtype == "float32", f"gives float32, not {output.dtype}")
+    if domain == "float":
+        need(
+            not any(t.quantized for t in [*inputs, output]), "a float op takes and gives tensors that are not quantized"
+        )
+        want = output_dtype(op, inputs, output.dtype)
+        need(output.dtype == want, f"gives {want}, declared is {output.dtype}")
+        index = op.kind == "float.embedding"
+        need(not index or inputs[0].dtype == "int64", f"indices are int64, not {inputs[0].dtype}")
+        need(op.kind != "float.masked_fill" or inputs[1].dtype == "bool", f"masks are bool, not {inputs[-1].dtype}")
+    if domain == "any":
+        _check_move(op, inputs, output)
+
+
+def _check_move(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
+    if not inputs:
+        want = output_dtype(op, inputs, output.dtype)
+        need(output.dtype == want, f"the value is {want}, declared is {output.dtype}")
+    for t in inputs:
+        same = (t.dtype, t.scale, t.zero_point) == (output.dtype, output.scale, output.zero_point)
+        need(same, f"{t.name} and the output differ in dtype, scale or zero point")
+    if op.kind == "upsample":
+        integral = op.attrs["mode"].startswith("nearest") or not output.quantized
+        need(integral, f"mode {op.attrs['mode']} is no integer operation")
+        need(output.quantized or output.dtype == "float32" or op.attrs["mode"].startswith("nearest"), "resizes float32")
+    if op.kind == "pad" and output.dtype != "float32":
+        value = op.attrs["value"]
+        need(float(value).is_integer() and 0 <= value <= 255, f"value {value} is no integer within 0..255")
+
+
+def _check_windows(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
+    """A mean's sum must fit, and every divisor of an average pool needs its multiplier."""
+    t = op.attrs
+    if op.kind == "mean":
+        terms = math.prod(d for i, d in enumerate(inputs[0].shape) if i in t["dims"] and d is not None)
+        need(terms <= MOST_TERMS, f"sums {terms} elements, more than {MOST_TERMS}")
+    if op.kind not in ("avg_pool", "adaptive_avg_pool"):
+        return
+    need(elements(output.shape[2:]) <= MOST_WINDOWS, f"more than {MOST_WINDOWS} windows")
+    need(all(row[0] <= MOST_TERMS for row in t["multipliers"]), f"a window of more than {MOST_TERMS} elements")
+    size = [d for d in inputs[0].shape[2:] if d is not None]
+    if op.kind == "avg_pool":
+        _, divisors = pool_windows(size, t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
+    else:
+        _, divisors = adaptive_windows(size, t["output_size"])
+    occurring, stored = set(np.unique(divisors).tolist()), {row[0] for row in t["multipliers"]}
+    need(
+        occurring == stored, f"multipliers are for divisors {sorted(stored)}, those that occur are {sorted(occurring)}"
+    )
+
+
+def _check_structure(node: Any, count: int, depth: int) -> None:
+    need(depth < 50, "outputs nest too deeply")
+    if is_int(node):
+        need(0 <= node < count, f"index {node} is outside the {count} outputs")
+        return
+    need(isinstance(node, dict), f"bad entry {node!r:.60}")
+    keys = set(node)
+    if keys == {"none"}:
+        need(node["none"] is True, "bad entry none")
+    elif keys in ({"list"}, {"tuple"}):
+        children = node[min(keys)]
+        need(isinstance(children, list), f"bad entry {node!r:.60}")
+        for child in children:
+            _check_structure(child, count, depth + 1)
+    elif keys in ({"dict"}, {"object", "fields"}):
+        need("dict" in keys or isinstance(node["object"], str), f"bad entry {node!r:.60}")
+        children = node["dict" if "dict" in keys else "fields"]
+        need(isinstance(children, dict), f"bad entry {node!r:.60}")
+        for child in children.values():
+            _check_structure(child, count, depth + 1)
+    else:
+        raise Violation(f"bad entry {node!r:.60}")
+
+
+__all__ = ["check"]

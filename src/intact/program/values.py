@@ -1,0 +1,130 @@
+"""Validators of attributes: plain functions that say what is wrong with a value, or None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Validator = Callable[[Any], str | None]
+
+LARGEST_SIZE = 1 << 31
+"""No dimension and no tensor (batch dimension aside) has more elements than this."""
+
+LARGEST_A = 1 << 24
+"""Numerators stay below this, so that a·acc fits int64 with room."""
+
+LARGEST_B = 8191
+
+
+def is_int(value: Any) -> bool:
+    """An int that is not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def integer(low: int, high: int) -> Validator:
+    """An int within low..high."""
+
+    def check(value: Any) -> str | None:
+        return (
+            None
+            if is_int(value) and low <= value <= high
+            else f"must be an integer within {low}..{high}, not {value!r:.60}"
+        )
+
+    return check
+
+
+def integers(low: int, high: int, *, empty: bool = False) -> Validator:
+    """A list of at most 8 ints within low..high."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, list) or len(value) > 8 or (not value and not empty):
+            return f"must be a list of 1 to 8 integers, not {value!r:.60}"
+        bad = [v for v in value if not is_int(v) or not low <= v <= high]
+        return f"must hold integers within {low}..{high}, not {bad[0]!r:.60}" if bad else None
+
+    return check
+
+
+def number(value: Any) -> str | None:
+    """A finite int or float."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return f"must be a finite number, not {value!r:.60}"
+    return None
+
+
+def limit_or_none(value: Any) -> str | None:
+    """A number, infinite or not, or None."""
+    return None if value is None else limit(value)
+
+
+def limit(value: Any) -> str | None:
+    """A number that may be infinite (the value of masked positions), but not NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return f"must be a number, not {value!r:.60}"
+    return None
+
+
+def boolean(value: Any) -> str | None:
+    """True or False."""
+    return None if isinstance(value, bool) else f"must be true or false, not {value!r:.60}"
+
+
+def text(value: Any) -> str | None:
+    """A string of at most 1000 characters."""
+    return None if isinstance(value, str) and len(value) <= 1000 else f"must be a short string, not {value!r:.60}"
+
+
+def one_of(*allowed: str) -> Validator:
+    """One of some strings."""
+
+    def check(value: Any) -> str | None:
+        ok = isinstance(value, str) and value in allowed
+        return None if ok else f"must be one of {', '.join(allowed)}, not {value!r:.60}"
+
+    return check
+
+
+def odd(value: Any) -> str | None:
+    """An odd denominator within 1..8191."""
+    if not is_int(value) or not 1 <= value <= LARGEST_B or value % 2 == 0:
+        return f"must be odd and within 1..{LARGEST_B}, not {value!r:.60}"
+    return None
+
+
+def numerators(value: Any) -> str | None:
+    """A list of nonzero ints below 2²⁴ in magnitude, one per input."""
+    if not isinstance(value, list) or not value or len(value) > 64:
+        return f"must be a list of 1 to 64 integers, not {value!r:.60}"
+    bad = [v for v in value if not is_int(v) or v == 0 or abs(v) > LARGEST_A]
+    return f"must hold nonzero integers up to {LARGEST_A}, not {bad[0]!r:.60}" if bad else None
+
+
+def multipliers(value: Any) -> str | None:
+    """[[n, a, b], …]: divisor, numerator, odd denominator; every n once."""
+    if not isinstance(value, list) or not value or len(value) > 4096:
+        return f"must be a list of [n, a, b], not {value!r:.60}"
+    seen = set()
+    for row in value:
+        if not isinstance(row, list) or len(row) != 3 or not all(is_int(v) for v in row):
+            return f"must hold [n, a, b], not {row!r:.60}"
+        n, a, b = row
+        if not 1 <= n <= LARGEST_SIZE or not 0 <= a <= LARGEST_A:
+            return f"n or a is out of range in {row!r:.60}"
+        if reason := odd(b):
+            return f"b {reason}"
+        if n in seen:
+            return f"divisor {n} occurs twice"
+        seen.add(n)
+    return None
+
+
+def paddings(value: Any) -> str | None:
+    """[[before, after], …]; negative widths crop."""
+    if not isinstance(value, list) or not value or len(value) > 8:
+        return f"must be a list of [before, after], not {value!r:.60}"
+    for row in value:
+        if not isinstance(row, list) or len(row) != 2 or not all(is_int(v) and abs(v) < 1 << 20 for v in row):
+            return f"must hold [before, after], not {row!r:.60}"
+    return None
