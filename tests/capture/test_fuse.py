@@ -120,6 +120,14 @@ def test_of_two_convs_the_later_takes_the_residual() -> None:
     assert fused.graph.nodes["short"].inputs == ["x", "main"] and fused.graph.nodes["main"].inputs == ["x"]
 
 
+def test_a_conv_waits_for_a_shortcut_computed_after_it() -> None:
+    b = Build()
+    x = b.input()
+    c = b.conv("c", x)
+    fused = run(b, b.node("add", "add", c, b.pool("p", x)), residual=True)
+    assert list(fused.graph.nodes) == ["x", "p", "c"]
+
+
 @pytest.mark.parametrize("case", ["doubled", "broadcast", "second user", "activation between", "constant"])
 def test_no_residual_where_it_is_wrong(case: str) -> None:
     b = Build()
