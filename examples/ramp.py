@@ -35,7 +35,7 @@ import torch
 from torch import nn
 
 import intact
-from intact.engines import available_engines, get_engine
+from intact.engines import available_engines, get_runner
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 LEVELS = 256
@@ -110,10 +110,10 @@ def with_intact(k: float) -> list[Result]:
     intact.calibrate(sim, [x])
     program = intact.convert(sim)
     with torch.no_grad():
-        outputs = {"simulation": (sim.integer_tensors(x), sim(x).numpy())}
+        outputs = {"simulation": (sim.integer_tensors([x]), sim(x).numpy())}
     for name in available_engines():
         feed = {program.inputs[0]: x.numpy()}
-        runner = get_engine(name).prepare(program)
+        runner = get_runner(program, name)
         outputs[name] = (runner.tensors(feed), runner(feed)[0])
     last = [name for name in program.integer_tensors() if program.tensors[name].shape[1:] == (3, LEVELS, LEVELS)][-1]
     return [_result(f"intact {name}", k, tensors[last], floats) for name, (tensors, floats) in outputs.items()]

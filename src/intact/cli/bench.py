@@ -83,13 +83,13 @@ def _contenders(
     program: Program, inputs: dict[str, Array], engines: tuple[str, ...], threads: int | None, network: nn.Module | None
 ) -> dict[str, Callable[[], object]]:
     """Calls that all start from the same float arrays, so that int8 pays for quantizing them."""
-    from intact.engines import get_engine
+    from intact.engines import get_runner
 
     contenders: dict[str, Callable[[], object]] = {}
     if network is not None:
         contenders["float32"] = _float32(network, [inputs[name] for name in program.inputs], threads)
     for name in engines:
-        runner = get_engine(name).prepare(program, threads=threads)
+        runner = get_runner(program, name, threads)
         contenders[name] = partial(runner, inputs)
     return contenders
 
