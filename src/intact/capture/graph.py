@@ -32,7 +32,7 @@ reshape             x              shape
 permute             x              dims
 slice               x              axis, start, end, step (non-negative, end clipped to the length)
 pad                 x              pads: [[before, after], …] for every dimension, value (float). Constant mode only
-expand              x              shape
+expand              x, like?       shape. A constant has no batch: its -1 is the length of dimension 0 of ``like``
 roll                x              shifts: list[int], dims: list[int]
 upsample            x              size: list[int] (output spatial size), mode: nearest | bilinear | bicubic …,
                                    align_corners: bool
@@ -116,7 +116,8 @@ class Graph:
         inputs: names of the input nodes, in the order of the flattened example inputs.
         outputs: names of the nodes returned, in the order of the flattened outputs (a node may occur twice).
         structure: how the outputs nest, as JSON: an int is an index into ``outputs``; {"list": […]}, {"tuple": […]},
-            {"dict": {key: …}}, {"object": class name, "fields": {key: …}} for dataclasses and named tuples; {"none": true}.
+            {"dict": {key: …}}, {"object": class name, "fields": {key: …}} for dataclasses and named tuples;
+            {"none": true}; {"value": …} for numbers and strings.
         dynamic_batch: whether dimension 0 may change from call to call.
     """
 

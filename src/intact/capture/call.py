@@ -1,0 +1,153 @@
+"""One ATen call while it is translated: its arguments, and the means to record canonical nodes for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch import Tensor
+
+from intact.errors import CaptureError
+
+from .names import module_of
+
+if TYPE_CHECKING:
+    from .canonical import Builder
+
+Shape = tuple[int | None, ...]
+REPORT = "rewrite this part with supported operations, or report it as an issue with this message"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An activation: the node that makes it, and which memory it lives in.
+
+    ``region`` is the path of (split, part) that leads to it; values whose paths part at one split are disjoint.
+    """
+
+    name: str
+    storage: int
+    region: tuple[tuple[int, int], ...] = ()
+
+    def disjoint(self, other: Value) -> bool:
+        """Whether the two are different parts of one split."""
+        for mine, theirs in zip(self.region, other.region, strict=False):
+            if mine != theirs:
+                return mine[0] == theirs[0]
+        return False
+
+
+@dataclass
+class Call:
+    """One ATen call with its arguments resolved and named after the operator's schema."""
+
+    builder: Builder
+    fx: torch.fx.Node
+    op: str
+    args: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.args[name]
+
+    @property
+    def out_shape(self) -> Shape:
+        """Shape of the (first) output."""
+        return self.builder.shape_of_meta(self.fx.meta.get("val"), self.fx)
+
+    def shape(self, value: Any) -> Shape:
+        """Shape of an activation or a constant."""
+        if isinstance(value, Value):
+            return self.builder.nodes[value.name].shape
+        return tuple(value.shape)
+
+    def axis(self, dim: int, rank: int) -> int:
+        """A non-negative dimension."""
+        return dim % max(rank, 1)
+
+    def value(self, value: Any) -> Value:
+        """``value`` as an activation; constants become constant nodes."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, Tensor):
+            return self.builder.constant(value, self.fx)
+        raise self.error(f"a tensor was expected, not {type(value).__name__}")
+
+    def param(self, value: Any, role: str) -> str:
+        """Name of the weight ``value``; computed weights become constants."""
+        if not isinstance(value, Tensor):
+            raise self.error(
+                f"{role} is computed from the network's input",
+                why="weights must be known when the model is quantized",
+                remedy=REPORT,
+            )
+        return self.builder.tensor_name(value, self.fx, role)
+
+    def params(self, **roles: Any) -> dict[str, str]:
+        """Roles → names, without those that are None."""
+        return {role: self.param(value, role) for role, value in roles.items() if value is not None}
+
+    def emit(
+        self,
+        op: str,
+        *inputs: Any,
+        out: Sequence[int | None] | None = None,
+        params: dict[str, str] | None = None,
+        out_dtype: str | None = None,
+        label: str | None = None,
+        **attrs: Any,
+    ) -> Value:
+        """Append a node. ``out`` (its shape) and ``out_dtype`` default to those of the ATen call."""
+        shape = self.out_shape if out is None else tuple(out)
+        kind = out_dtype or self.builder.dtype_of_meta(self.fx)
+        names = [self.value(v).name for v in inputs]
+        return self.builder.add_node(op, names, attrs, params or {}, shape, kind, self.fx, label)
+
+    def move(self, op: str, x: Any, out: Sequence[int | None], **attrs: Any) -> Value:
+        """Append a node that keeps the dtype of its input."""
+        v = self.value(x)
+        return self.emit(op, v, out=out, out_dtype=self.builder.nodes[v.name].dtype, **attrs)
+
+    def reshape(self, x: Any, shape: Sequence[int | None] | None = None) -> Value:
+        """Append a reshape, unless the shape already is the one asked for."""
+        out = self.out_shape if shape is None else tuple(shape)
+        v = self.value(x)
+        if self.shape(v) == out and out.count(None) < 2:
+            return v
+        if out.count(None) > 1:
+            raise self.error(
+                "reshape with the batch size in two dimensions",
+                why=f"the output shape is {out}",
+                remedy="capture with dynamic_batch=False",
+            )
+        return self.move("reshape", v, out, shape=[-1 if n is None else n for n in out])
+
+    def static(self, *dims: int | None) -> list[int]:
+        """The dimensions as ints; an error where one is the dynamic batch."""
+        if any(d is None for d in dims):
+            raise self.error(
+                "this operation needs a fixed batch size",
+                why="it depends on the number of samples",
+                remedy="capture with dynamic_batch=False, or rewrite it to work per sample",
+            )
+        return [int(d) for d in dims if d is not None]
+
+    def error(self, what: str, *, why: str = "", remedy: str = REPORT) -> CaptureError:
+        """A CaptureError that names module and ATen operator."""
+        path, kind, _ = module_of(self.fx)
+        where = f"{path or 'the model itself'} ({kind})" if kind else path or "the model itself"
+        return CaptureError(f"{what} (operator aten.{self.op})", where=where, why=why, remedy=remedy)
+
+
+Handler = Callable[[Call], Any]
+
+
+def finite(value: float) -> float:
+    """JSON has no infinity: the largest float32 stands for it."""
+    limit = torch.finfo(torch.float32).max
+    if math.isinf(value):
+        return math.copysign(limit, value)
+    return value

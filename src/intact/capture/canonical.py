@@ -1,0 +1,339 @@
+"""From the exported ATen graph to canonical nodes: an interpreter that runs constants and records the rest.
+
+Every fx value is one of three: an activation (:class:`Value`, a node of the graph being built), a real tensor
+(parameter, buffer or constant: operations on those alone are computed at once), or a plain Python value (sizes are
+read from the metadata of the export, so symbolic arithmetic needs no code here).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+
+from .call import Call, Handler, Shape, Value
+from .decompose import decompose, tensor_nodes
+from .graph import Graph, Node
+from .names import module_of
+
+
+@dataclass
+class Builder:
+    """State of one capture."""
+
+    root: nn.Module
+    named: dict[int, str]
+    protected: dict[int, str]
+    handlers: dict[str, Handler]
+    batch_symbols: set[Any] = field(default_factory=set)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    batch_input: Value | None = None
+    notes: list[str] = field(default_factory=list)
+    env: dict[torch.fx.Node, Any] = field(default_factory=dict)
+    _made: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
+    _derived: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
+    _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
+    _storages: int = 0
+
+    # --- nodes -----------------------------------------------------------------------------------------------
+    def new_storage(self) -> int:
+        """A number for memory nothing else shares."""
+        self._storages += 1
+        return self._storages
+
+    def add_node(
+        self,
+        op: str,
+        inputs: list[str],
+        attrs: dict[str, Any],
+        params: dict[str, str],
+        shape: Shape,
+        dtype: str,
+        fx: torch.fx.Node,
+        label: str | None = None,
+    ) -> Value:
+        """Append a node under a provisional name."""
+        path, kind, key = module_of(fx)
+        name = f"%{len(self.nodes)}"
+        self.nodes[name] = Node(name, op, inputs, attrs, params, path, kind, shape, dtype)
+        self.labels[name] = label or attrs.get("fn") or op
+        self.calls[name] = key
+        return Value(name, self.new_storage())
+
+    def constant(self, tensor: Tensor, fx: torch.fx.Node) -> Value:
+        """The constant node for ``tensor``, one per tensor."""
+        if id(tensor) in self._made:
+            return self._made[id(tensor)][1]
+        name = self.tensor_name(tensor, fx, "constant")
+        path = module_of(fx)[0]
+        label = ".".join(filter(None, (path, "constant"))) if name in self.constants else name
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        value = self.add_node("constant", [], {}, {"value": name}, tuple(tensor.shape), dtype, fx, label)
+        self._made[id(tensor)] = (tensor, value)
+        return value
+
+    def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
+        """Name of a parameter, buffer or constant; a computed tensor is stored under a new constant's name."""
+        if id(tensor) in self.named:
+            return self.named[id(tensor)]
+        path = module_of(fx)[0]
+        # One component after the prefix, so that a module can hold it as a buffer of that name.
+        base = "constants." + "_".join(filter(None, (*path.split("."), role)))
+        name, count = base, 0
+        while name in self.constants:
+            count += 1
+            name = f"{base}_{count}"
+        # A clone, because a later in-place operation may still write into the original.
+        stored = tensor.detach().clone()
+        self.constants[name] = stored
+        self.named[id(tensor)] = name
+        origin = self._derived.get(id(tensor), (tensor, frozenset[str]()))[1]
+        self._derived[id(tensor)] = (tensor, origin)  # keeps the tensor alive, so that its id stays its own
+        if origin:
+            self.notes.append(f"{name} is computed from {', '.join(sorted(origin))} once, at capture: not trained")
+        return name
+
+    # --- metadata --------------------------------------------------------------------------------------------
+    def dim(self, size: Any, fx: torch.fx.Node) -> int | None:
+        """An int, or None for an expression in the batch symbol."""
+        if isinstance(size, int):
+            return size
+        expr = size.node.expr
+        if expr.is_Integer:
+            return int(expr)
+        if expr.free_symbols and expr.free_symbols <= self.batch_symbols:
+            return None
+        raise Call(self, fx, str(fx.target), {}).error(
+            f"a shape depends on the data ({expr})",
+            why="its size is only known when the model runs",
+            remedy="give every dimension but the batch a fixed size",
+        )
+
+    def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
+        """Shape from the export's metadata."""
+        if isinstance(val, (list, tuple)):
+            val = val[0]
+        return tuple(self.dim(d, fx) for d in val.shape)
+
+    def dtype_of_meta(self, fx: torch.fx.Node) -> str:
+        """dtype name from the export's metadata; an error for floats other than float32."""
+        val = fx.meta.get("val")
+        if isinstance(val, (list, tuple)):
+            val = val[0]
+        name = str(getattr(val, "dtype", "torch.float32")).removeprefix("torch.")
+        if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
+            raise Call(self, fx, str(fx.target), {}).error(
+                f"a tensor of dtype {name}",
+                why="quantization starts from a float32 model",
+                remedy="call model.float() first, give float32 inputs, and remove casts and autocast",
+            )
+        return name
+
+    # --- interpretation --------------------------------------------------------------------------------------
+    def resolve(self, arg: Any) -> Any:
+        """fx argument → value."""
+
+        def load(node: torch.fx.Node) -> Any:
+            if node in self._stale:
+                raise Call(self, node, self._stale[node], {}).error(
+                    "an in-place operation writes into a view of a tensor that is used again afterwards",
+                    why="the graph has no shared memory",
+                    remedy="build the changed tensor with torch.cat, torch.where or arithmetic instead",
+                )
+            return self.env[node]
+
+        return torch.fx.map_arg(arg, load) if not isinstance(arg, torch.fx.Node) else load(arg)
+
+    def run(self, gm: torch.fx.GraphModule, args: Sequence[Any]) -> Any:
+        """Interpret a graph; returns what its output node returns."""
+        env = self.env
+        feed = iter(args)
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = next(feed)
+            elif node.op == "get_attr":
+                env[node] = operator.attrgetter(str(node.target))(gm)
+            elif node.op == "call_function":
+                env[node] = self.call(node)
+            elif node.op == "output":
+                return self.resolve(node.args[0])
+        raise AssertionError("a graph without output")
+
+    def call(self, node: torch.fx.Node) -> Any:
+        """Evaluate one call."""
+        target = node.target
+        args = [self.resolve(a) for a in node.args]
+        kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self.higher_order(target, args, node)
+        flat = _leaves([*args, *kwargs.values()])
+        if target is operator.getitem:
+            return args[0][args[1]]
+        meta = node.meta.get("val")
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self.symbol(meta, node)
+        if isinstance(meta, (int, float, bool)) and not any(isinstance(a, Tensor) for a in flat):
+            return meta
+        if not isinstance(target, torch._ops.OpOverload):
+            return target(*args, **kwargs) if callable(target) else None
+        name = target._schema.name.split("::")[-1]
+        call = Call(self, node, name, _bind(target, args, kwargs))
+        if meta is None and not target._schema.returns:
+            return None  # assertions about metadata and ranges: they hold for the shapes captured
+        if not any(isinstance(a, (Value, torch.SymInt)) for a in flat):
+            return self.fold(call, target, args, kwargs)
+        return self.activation(call, target)
+
+    def symbol(self, meta: Any, node: torch.fx.Node) -> Any:
+        """A size: an int, or the symbolic expression of the batch."""
+        expr = meta.node.expr
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_number:
+            return float(expr)
+        if not expr.free_symbols <= self.batch_symbols:
+            raise Call(self, node, str(node.target), {}).error(
+                "a number is read from a tensor", why="its value is only known when the model runs"
+            )
+        return meta
+
+    def fold(self, call: Call, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Compute an operation on constants, guarding the model's own tensors against in-place writes."""
+        flat = [a for a in _leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
+        if flat and _writes(target):
+            owner = self.protected.get(flat[0].untyped_storage().data_ptr())
+            if owner is not None:
+                raise call.error(
+                    f"the forward pass changes {owner}",
+                    why="a quantized program keeps no state between calls",
+                    remedy="do not write into parameters and buffers in eval mode",
+                )
+            # What was stored before the write keeps its value; later uses are stored anew.
+            kept = {k for k, n in self.named.items() if n not in self.constants}
+            self._made = {k: v for k, v in self._made.items() if k in kept}
+            self.named = {k: n for k, n in self.named.items() if k in kept}
+        with torch.no_grad():
+            result = target(*args, **kwargs)
+        origin = frozenset[str]()
+        for tensor in flat:
+            owner = self.named.get(id(tensor))
+            if owner is not None and owner not in self.constants and isinstance(tensor, nn.Parameter):
+                origin |= {owner}
+            origin |= self._derived.get(id(tensor), (tensor, frozenset[str]()))[1]
+        for tensor in _leaves([result]):
+            if isinstance(tensor, Tensor) and id(tensor) not in self.named:
+                self._derived[id(tensor)] = (tensor, origin)
+        return result
+
+    def activation(self, call: Call, target: Any) -> Any:
+        """Record an operation on activations, and follow what in-place operations and views do to memory."""
+        handler = self.handlers.get(call.op) or self.handlers.get(call.op.removesuffix("_"))
+        if handler is None:
+            return self.decomposed(call, target)
+        writes = _writes(target)
+        result = handler(call)
+        if writes:
+            return self.write(call, result)
+        views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or _views(target)
+        source = next((a for a in _leaves(list(call.args.values())) if isinstance(a, Value)), None)
+        parts = isinstance(result, list)
+        split = self.new_storage()
+        out = []
+        for index, item in enumerate(result if parts else [result]):
+            if isinstance(item, Value) and views and source is not None:
+                region = (*source.region, (split, index)) if parts else source.region
+                item = Value(item.name, source.storage, region)
+            elif isinstance(item, Value):
+                item = Value(item.name, self.new_storage())
+            out.append(item)
+        return out if parts else out[0]
+
+    def write(self, call: Call, result: Value) -> Value:
+        """An in-place operation: every name of the same memory now means the result."""
+        old = next(iter(call.args.values()))
+        if not isinstance(old, Value):
+            raise call.error(
+                "an activation is written in place into a constant tensor",
+                why="the graph has no shared memory",
+                remedy="build the tensor with torch.cat or F.pad instead of writing into torch.zeros",
+            )
+        new = Value(result.name, old.storage, old.region)
+        for node, value in list(self.env.items()):
+            if not isinstance(value, Value) or value.storage != old.storage:
+                continue
+            if value.name == old.name:
+                self.env[node] = new
+            elif not value.disjoint(old):
+                self._stale[node] = call.op
+        if self.batch_input is not None and self.batch_input.name == old.name:
+            self.notes.append(f"the model changes its input in place (aten.{call.op}); the program does not")
+        return new
+
+    def higher_order(self, target: Any, args: list[Any], node: torch.fx.Node) -> Any:
+        """Regions such as ``with torch.no_grad()`` are opened; control flow is refused."""
+        name = target.name() if callable(getattr(target, "name", None)) else str(target)
+        if "wrap_with_set_grad_enabled" in name or "wrap_with_autocast" in name:
+            at = next(i for i, a in enumerate(args) if isinstance(a, torch.fx.GraphModule))
+            result = self.run(args[at], args[at + 1 :])
+            return list(result) if isinstance(result, (list, tuple)) else result
+        raise Call(self, node, name, {}).error("control flow that depends on data")
+
+    def decomposed(self, call: Call, target: Any) -> Any:
+        """Operators without a table entry: taken apart with torch's own decompositions, where there are any."""
+        inner = None if _writes(target) else decompose(call, target)
+        if inner is None:
+            raise call.error(f"the operator {target} is not supported", why="intact has no canonical form for it")
+        result = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+        return list(result) if isinstance(result, (list, tuple)) else result
+
+
+def _leaves(args: Sequence[Any]) -> list[Any]:
+    out: list[Any] = []
+    for a in args:
+        if isinstance(a, dict):
+            out += _leaves(list(a.values()))
+        elif isinstance(a, (list, tuple)) and not isinstance(a, torch.Size):
+            out += _leaves(a)
+        else:
+            out.append(a)
+    return out
+
+
+def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names of the schema, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for i, arg in enumerate(target._schema.arguments):
+        if i < len(args) and not arg.kwarg_only:
+            bound[arg.name] = args[i]
+        elif arg.name in kwargs:
+            bound[arg.name] = kwargs[arg.name]
+        else:
+            bound[arg.name] = arg.default_value
+    return bound
+
+
+def _writes(target: Any) -> bool:
+    first = target._schema.arguments[0] if target._schema.arguments else None
+    return bool(first is not None and first.alias_info is not None and first.alias_info.is_write)
+
+
+def _views(target: Any) -> bool:
+    return any(a.alias_info is not None and not a.alias_info.is_write for a in target._schema.arguments)
+
+
+def live(graph: Graph) -> Graph:
+    """``graph`` without nodes that no output needs; inputs stay."""
+    needed = set(graph.outputs) | set(graph.inputs)
+    for node in reversed(list(graph)):
+        if node.name in needed:
+            needed.update(node.inputs)
+    nodes = {name: node for name, node in graph.nodes.items() if name in needed}
+    return Graph(nodes, graph.inputs, graph.outputs, graph.structure, graph.dynamic_batch)

@@ -1,0 +1,65 @@
+"""Operators without a canonical form, taken apart by torch's own decompositions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch import Tensor
+from torch._decomp import core_aten_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+if TYPE_CHECKING:
+    from .call import Call
+
+
+def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
+    """Trace ``target`` into simpler ATen operators.
+
+    Args:
+        call: the call; the fx nodes it reads carry the export's fake tensors.
+        target: the operator overload.
+
+    Returns:
+        The traced graph, with one placeholder per tensor argument in order (see :func:`tensor_nodes`), or None when
+        torch does not take the operator apart.
+    """
+    nodes = tensor_nodes(call.fx)
+    args: Any = call.fx.args
+    kwargs: Any = call.fx.kwargs
+
+    def run(*inputs: Tensor) -> Any:
+        feed = iter(inputs)
+
+        def pick(node: torch.fx.Node) -> Any:
+            val = node.meta.get("val")
+            return next(feed) if isinstance(val, Tensor) else val
+
+        return target(*torch.fx.map_arg(args, pick), **torch.fx.map_arg(kwargs, pick))
+
+    table: Any = dict(core_aten_decompositions())
+    try:
+        traced = make_fx(run, decomposition_table=table)(*[node.meta["val"] for node in nodes])
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise call.error(f"the operator {target} cannot be taken apart", why=reason) from error
+    if any(node.target is target for node in traced.graph.nodes):
+        return None
+    for node in traced.graph.nodes:
+        node.meta["nn_module_stack"] = call.fx.meta.get("nn_module_stack")
+    return traced
+
+
+def tensor_nodes(fx: torch.fx.Node) -> list[torch.fx.Node]:
+    """The fx arguments that are tensors, one entry per use."""
+    nodes: list[torch.fx.Node] = []
+    arguments: Any = (fx.args, fx.kwargs)
+
+    def note(node: torch.fx.Node) -> torch.fx.Node:
+        if isinstance(node.meta.get("val"), Tensor):
+            nodes.append(node)
+        return node
+
+    torch.fx.map_arg(arguments, note)
+    return nodes

@@ -1,0 +1,93 @@
+"""Readable node names from the module stack that torch.export records."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import torch.fx
+
+from .graph import Graph, Node
+
+OWNS_PATH = frozenset({"conv", "linear", "batch_norm", "embedding", "layer_norm", "group_norm"})
+"""Operations with weights: in a module without children, the only one of them takes the module's path."""
+
+
+def module_of(node: torch.fx.Node) -> tuple[str, str, str]:
+    """Path, type and call key of the innermost module that ran ``node``.
+
+    The call key tells apart several calls of one shared module. The root module has path "".
+    """
+    stack = node.meta.get("nn_module_stack") or {}
+    for key, (path, kind) in reversed(stack.items()):
+        if "_empty_nn_module_stack" in str(key):
+            continue
+        name = kind if isinstance(kind, str) else kind.__qualname__
+        return clean_path(str(path)), name.rsplit(".", 1)[-1], str(key)
+    return "", "", ""
+
+
+def clean_path(path: str) -> str:
+    """The dotted path as in ``named_modules``: without ``L['self']`` and call counters.
+
+    Example:
+        >>> clean_path("L['self'].layer1.0.relu@1")
+        'layer1.0.relu'
+    """
+    path = re.sub(r"^L\['self'\]\.?", "", path)
+    path = re.sub(r"@\d+", "", path)
+    path = re.sub(r"\._modules\['([^']+)'\]", r".\1", "." + path)
+    return re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", path).strip(".")
+
+
+def unique(name: str, taken: Iterable[str]) -> str:
+    """``name``, or ``name_1``, ``name_2`` … where it is taken.
+
+    Example:
+        >>> unique("relu", {"relu", "relu_1"})
+        'relu_2'
+    """
+    taken = taken if isinstance(taken, set | dict) else set(taken)
+    if name not in taken:
+        return name
+    count = 1
+    while f"{name}_{count}" in taken:
+        count += 1
+    return f"{name}_{count}"
+
+
+def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], leaves: frozenset[str]) -> Graph:
+    """Give every node its final name.
+
+    Args:
+        graph: nodes under provisional names.
+        labels: provisional name → name of the operation; for inputs and constants, the wished name.
+        calls: provisional name → call key of the module.
+        leaves: paths of modules without child modules.
+    """
+    fixed = ("input", "constant")
+    work = [n for n in graph if n.op not in fixed]
+    per_call = Counter(calls[n.name] for n in work)
+    with_weights = Counter(calls[n.name] for n in work if n.op in OWNS_PATH)
+    final: dict[str, str] = {}
+    taken: set[str] = set()
+    # Inputs and modules get their names first, so that "x" stays "x" whatever a functional op is called.
+    for node in sorted(graph, key=lambda n: n.op not in fixed[:1]):
+        key = calls.get(node.name, "")
+        if node.op in fixed:
+            wish = labels[node.name]
+        elif node.module in leaves and (per_call[key] == 1 or (node.op in OWNS_PATH and with_weights[key] == 1)):
+            wish = node.module
+        else:
+            wish = ".".join(filter(None, (node.module, labels[node.name])))
+        final[node.name] = unique(wish, taken)
+        taken.add(final[node.name])
+    nodes: dict[str, Node] = {}
+    for node in graph:
+        node.name = final[node.name]
+        node.inputs = [final[name] for name in node.inputs]
+        nodes[node.name] = node
+    inputs = [final[name] for name in graph.inputs]
+    outputs = [final[name] for name in graph.outputs]
+    return Graph(nodes, inputs, outputs, graph.structure, graph.dynamic_batch)

@@ -1,0 +1,107 @@
+"""ATen → canonical: means, sums, extremes, variances and norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .call import Call, Handler, Shape, Value
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def dims_of(c: Call, x: Value) -> list[int]:
+    """Non-negative dimensions; none given means all."""
+    rank = len(c.shape(x))
+    dim = c.args.get("dim")
+    if dim is None or dim == []:
+        return list(range(rank))
+    return sorted(c.axis(d, rank) for d in ([dim] if isinstance(dim, int) else dim))
+
+
+def kept(shape: Shape, dims: list[int]) -> Shape:
+    """``shape`` with length 1 in ``dims``."""
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def mean(c: Call) -> Value:
+    """mean over dimensions."""
+    x = c.value(c["self"])
+    return c.emit("mean", x, dims=dims_of(c, x), keepdim=bool(c.args.get("keepdim", False)))
+
+
+def reduce(fn: str) -> Handler:
+    """sum, amax, amin, argmax."""
+
+    def handler(c: Call) -> Any:
+        x = c.value(c["self"])
+        keep = bool(c.args.get("keepdim", False))
+        dims = dims_of(c, x)
+        if fn == "argmax" and c.args.get("dim") is None:
+            x, dims = c.reshape(x, (math.prod(c.static(*c.shape(x))),)), [0]
+        pair = isinstance(c.fx.meta.get("val"), (list, tuple))
+        out = kept(c.shape(x), dims) if keep else tuple(n for i, n in enumerate(c.shape(x)) if i not in dims)
+        y = c.emit("reduce", x, out=out, fn=fn, dims=dims, keepdim=keep)
+        if not pair:
+            return y
+        where = None
+        if fn == "amax" and len(dims) == 1:
+            where = c.emit("reduce", x, out=out, out_dtype="int64", fn="argmax", dims=dims, keepdim=keep)
+        return [y, where]
+
+    return handler
+
+
+def other(c: Call) -> Any:
+    """max and min with a second tensor are no reductions."""
+    if "other" in c.args:
+        from .ops_pointwise import clamp
+
+        c.op = "maximum" if c.op == "max" else "minimum"
+        return clamp(c)
+    return reduce("amax" if c.op == "max" else "amin")(c)
+
+
+def variance(c: Call) -> Value:
+    """var and std, taken apart: mean of the squared distance to the mean."""
+    x = c.value(c["self"])
+    shape = c.shape(x)
+    dims = dims_of(c, x)
+    correction = c.args.get("correction")
+    if correction is None:
+        correction = 1 if c.args.get("unbiased", True) else 0
+    count = math.prod(c.static(*[shape[d] for d in dims]))
+    centre = c.emit("mean", x, out=kept(shape, dims), dims=dims, keepdim=True)
+    squared = c.emit("unary", c.emit("sub", x, centre, out=shape), out=shape, fn="square")
+    y = c.emit("mean", squared, dims=dims, keepdim=bool(c.args.get("keepdim", False)))
+    if correction:
+        y = c.emit("affine_scalar", y, mul=count / (count - correction), add=0)
+    return c.emit("unary", y, fn="sqrt") if c.op == "std" else y
+
+
+def norm(c: Call) -> Value:
+    """Vector norms of order 1 and 2."""
+    x = c.value(c["self"])
+    order = c.args.get("ord", c.args.get("p", 2))
+    order = 2 if order is None else order
+    keep = bool(c.args.get("keepdim", False))
+    if order not in (1, 2):
+        raise c.error(f"a norm of order {order}")
+    inner = c.emit("unary", x, out=c.shape(x), fn="square" if order == 2 else "abs")
+    y = c.emit("reduce", inner, fn="sum", dims=dims_of(c, x), keepdim=keep)
+    return c.emit("unary", y, fn="sqrt") if order == 2 else y
+
+
+HANDLERS.update(
+    mean=mean,
+    sum=reduce("sum"),
+    amax=reduce("amax"),
+    amin=reduce("amin"),
+    argmax=reduce("argmax"),
+    max=other,
+    min=other,
+    var=variance,
+    std=variance,
+    linalg_vector_norm=norm,
+    norm=norm,
+)

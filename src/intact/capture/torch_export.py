@@ -1,0 +1,189 @@
+"""Running torch.export on an unmodified model, with errors that name the module."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from intact.errors import CaptureError, InputError, IntactError
+
+from .structure import register_outputs
+
+EXPORT_ERRORS = (
+    RuntimeError, ValueError, TypeError, AssertionError, KeyError, AttributeError, NotImplementedError, IndexError,
+)  # fmt: skip
+"""What torch.export raises on models it cannot follow; its own classes derive from these."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported program and what was learnt about its batch dimension."""
+
+    program: ExportedProgram
+    dynamic_batch: bool
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, with every module's training flag and every buffer's values restored afterwards."""
+    flags = {module: module.training for module in model.modules()}
+    versions = [(b, b._version, b.detach().clone()) for b in model.buffers()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, flag in flags.items():
+            module.training = flag
+        for buffer, version, values in versions:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(values)
+
+
+def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse what cannot be exported or quantized before torch does, in plain words.
+
+    Raises:
+        InputError: not a module, or no tensor among the inputs.
+        CaptureError: uninitialized, non-finite, quantized or scattered weights.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"the model is a {type(model).__name__}, not a torch.nn.Module",
+            remedy="pass the module itself (not its state dict, class or a scripted file)",
+        )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("the model is a TorchScript module", remedy="pass the nn.Module it was made from")
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    if not tensors:
+        raise InputError("no tensor among the example inputs", remedy="give at least one example tensor")
+    devices: dict[torch.device, str] = {}
+    buffers = {name for name, _ in model.named_buffers()}  # masks hold -inf by right, weights never
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+            raise CaptureError(
+                "an uninitialized parameter", where=name, remedy="run the model once before capturing it"
+            )
+        devices.setdefault(tensor.device, name)
+        if tensor.device.type == "meta":
+            raise CaptureError("a parameter without values (device meta)", where=name, remedy="load the weights first")
+        if not tensor.is_floating_point():
+            continue
+        bad = torch.isnan(tensor) if name in buffers else ~torch.isfinite(tensor)
+        if bool(bad.any()):
+            count = int(bad.sum())
+            raise CaptureError(
+                f"{count} of {tensor.numel()} values are NaN or infinite", where=name,
+                why="such weights have no scale", remedy="retrain or repair them before quantizing",
+            )  # fmt: skip
+    if len(devices) > 1:
+        places = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise CaptureError("the model is spread over several devices", why=places, remedy='move it: model.to("cpu")')
+    for tensor in tensors:
+        if devices and tensor.device not in devices:
+            device, name = next(iter(devices.items()))
+            raise CaptureError(
+                f"an example input is on {tensor.device}, the model on {device}", where=name,
+                remedy=f'move one of them, as in x.to("{device}")',
+            )  # fmt: skip
+
+
+def export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_batch: bool) -> Exported:
+    """Export ``model`` (in eval mode already), with a dynamic batch where it can be had.
+
+    Raises:
+        CaptureError: torch.export cannot follow the model.
+    """
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            register_outputs(model(*args, **kwargs))
+    except IntactError:
+        raise
+    except EXPORT_ERRORS as error:
+        raise CaptureError(
+            "the model does not run on the example inputs", where=blame(model, error), why=first_lines(error),
+            remedy="check that model(*example_inputs) works in eval mode",
+        ) from error  # fmt: skip
+    # Without bytecode analysis first: it is faster, follows more models, and its errors name the user's line.
+    failures: list[BaseException] = []
+    for strict in (False, True):
+        reason = ""
+        for dynamic in (True, False) if dynamic_batch else (False,):
+            try:
+                program = _export(model, args, kwargs, dynamic, strict)
+            except EXPORT_ERRORS as error:
+                failures.append(error)
+                reason = f"batch size fixed to the example's: {first_lines(error)}"
+            else:
+                return Exported(program, dynamic, () if dynamic or not reason else (reason,))
+    shown = failures[1 if dynamic_batch else 0]
+    raise CaptureError(
+        "torch.export cannot follow the model", where=blame(model, shown), why=first_lines(shown),
+        remedy="rewrite control flow that depends on values (torch.where instead of if), "
+        "or capture the part of the model that has none",
+    ) from shown  # fmt: skip
+
+
+def _with_batch(
+    args: tuple[Any, ...], kwargs: dict[str, Any], model: nn.Module
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    """Inputs and the dynamic shapes for them; a batch of one is doubled, because torch specializes 1."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    batch = next((t.shape[0] for t in leaves if isinstance(t, Tensor) and t.ndim > 0), None)
+    shapes: list[Any] = []
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, Tensor) or leaf.ndim == 0 or leaf.shape[0] != batch:
+            shapes.append(None)
+            continue
+        # A copy either way: torch writes marks of its own onto tensors with dynamic dimensions.
+        leaves[i] = torch.cat([leaf, leaf]) if batch == 1 else leaf.detach().clone()
+        shapes.append({0: Dim.DYNAMIC})
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    shape_args, shape_kwargs = pytree.tree_unflatten(shapes, spec)
+    bound = inspect.signature(model.forward).bind(*shape_args, **shape_kwargs)
+    return args, kwargs, bound.arguments
+
+
+def _export(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: bool, strict: bool
+) -> ExportedProgram:
+    shapes: dict[str, Any] | None = None
+    if dynamic:
+        args, kwargs, shapes = _with_batch(args, kwargs, model)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def blame(model: nn.Module, error: BaseException) -> str:
+    """Path of the innermost module of ``model`` in the traceback of ``error``; "" when there is none."""
+    paths = {id(module): name for name, module in model.named_modules()}
+    found = ""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback = seen.__traceback__
+        deepest = ""
+        while traceback is not None:
+            owner = traceback.tb_frame.f_locals.get("self")
+            if isinstance(owner, nn.Module) and id(owner) in paths:
+                deepest = f"{paths[id(owner)] or 'the model itself'} ({type(owner).__name__})"
+            traceback = traceback.tb_next
+        found = deepest or found
+        seen = seen.__cause__ or seen.__context__
+    return found
+
+
+def first_lines(error: BaseException, count: int = 3) -> str:
+    """The first lines of torch's message, on one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:count]) or type(error).__name__

@@ -1,0 +1,237 @@
+"""One small model per operator, compared with torch at another batch size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from intact.capture.graph import FUNCTIONS
+
+from .helpers import check
+
+
+class Function(nn.Module):
+    """A module from a function of its input, with two parameters to play with."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.w = nn.Parameter(torch.randn(6, 5))
+        self.c = nn.Parameter(torch.randn(1, 1, 6))
+        self.register_buffer("mean", torch.rand(4, 1, 1) + 0.5)
+        self.register_buffer("index", torch.tensor([2, 0, 1, 3]), persistent=False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x, self)
+
+
+IMAGE = {
+    "add_alpha": lambda x, m: torch.add(x, x.relu(), alpha=0.5),
+    "rsub": lambda x, m: 1 - x,
+    "sub_alpha": lambda x, m: torch.sub(x, 2, alpha=3),
+    "scalar_over": lambda x, m: 3 / (x.abs() + 1),
+    "normalize": lambda x, m: (x - m.mean) / m.mean,
+    "div_tensor": lambda x, m: x / (x.abs() + 1),
+    "neg": lambda x, m: -x,
+    "pow": lambda x, m: x**2 + x**3 + x.abs() ** 0.5,
+    "relu6": lambda x, m: F.relu6(x),
+    "clamp_in_place": lambda x, m: (x * 1).clamp_(-0.5, 0.5),
+    "clamp_min": lambda x, m: x.clamp(min=-0.25),
+    "clamp_max": lambda x, m: torch.clamp_max(x, 0.25),
+    "hardtanh": lambda x, m: F.hardtanh(x, -0.3, 0.4),
+    "leaky": lambda x, m: F.leaky_relu(x, 0.2),
+    "rrelu": lambda x, m: F.rrelu(x),
+    "glu": lambda x, m: F.glu(x, 1),
+    "softmax": lambda x, m: x.softmax(-1) + F.log_softmax(x, 1),
+    "mean_dims": lambda x, m: x.mean((2, 3)) + x.mean((-1, -2), keepdim=True).flatten(1),
+    "mean_all": lambda x, m: x[:, 0].mean((1, 2)),
+    "sum_max": lambda x, m: x.sum(1) + x.amax(1) + x.amin(1) + x.max(1).values + x.max(1)[0],
+    "argmax": lambda x, m: x.argmax(1),
+    "var": lambda x, m: x.var(1) + x.std((2, 3), unbiased=False).mean(1)[:, None, None],
+    "norm": lambda x, m: F.normalize(x, dim=1),
+    "max_pool": lambda x, m: F.max_pool2d(x, 3, 2, 1) + F.max_pool2d(x, 2, ceil_mode=True),
+    "max_pool_dilated": lambda x, m: F.max_pool2d(x, 2, 1, dilation=2),
+    "avg_pool": lambda x, m: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) + F.avg_pool2d(x, 2),
+    "adaptive_avg_1": lambda x, m: F.adaptive_avg_pool2d(x, 1),
+    "adaptive_avg_uneven": lambda x, m: F.adaptive_avg_pool2d(x, (4, 5)),
+    "adaptive_avg_same": lambda x, m: F.adaptive_avg_pool2d(x, (6, 6)),
+    "adaptive_max": lambda x, m: F.adaptive_max_pool2d(x, 1) + F.adaptive_max_pool2d(x, 3).sum((2, 3), keepdim=True),
+    "chunk": lambda x, m: torch.cat(x.chunk(2, 1)[::-1], -3),
+    "split": lambda x, m: torch.cat(x.split([1, 3], 1)[::-1], 1),
+    "unbind_stack": lambda x, m: torch.stack(x.unbind(1)[::-1], -1),
+    "select_narrow": lambda x, m: x.select(1, -1) + x.narrow(1, 1, 1)[:, 0],
+    "strided_slice": lambda x, m: x[:, 1:, ::2, 1:-1:2],
+    "squeeze": lambda x, m: x[:, :1].squeeze(1).unsqueeze(-1).squeeze(),
+    "shuffle": lambda x, m: x.view(x.shape[0], 2, 2, 6, 6).transpose(1, 2).contiguous().view(x.size(0), -1, 6, 6),
+    "channel_shuffle": lambda x, m: F.channel_shuffle(x, 2),
+    "pixel_shuffle": lambda x, m: F.pixel_shuffle(x, 2),
+    "pixel_unshuffle": lambda x, m: F.pixel_unshuffle(x, 3),
+    "permute": lambda x, m: x.permute(0, 2, 3, 1).movedim(-1, 1).swapaxes(2, 3),
+    "noops": lambda x, m: x.clone().detach().to(torch.float32).contiguous().view_as(x) * 1,
+    "cast": lambda x, m: (x * 10).to(torch.int64).float(),
+    "pad": lambda x, m: F.pad(x, (1, 2, 0, 3), value=0.5),
+    "pad_negative": lambda x, m: F.pad(x, (-1, 2, 1, -2)),
+    "pad_reflect": lambda x, m: F.pad(x, (2, 1, 1, 3), mode="reflect"),
+    "pad_replicate": lambda x, m: F.pad(x, (2, 1, 1, 3), mode="replicate"),
+    "pad_circular": lambda x, m: F.pad(x, (2, 1, 1, 3), mode="circular"),
+    "nearest": lambda x, m: F.interpolate(x, scale_factor=2),
+    "nearest_exact": lambda x, m: F.interpolate(x, size=(9, 4), mode="nearest-exact"),
+    "bilinear": lambda x, m: F.interpolate(x, size=(9, 13), mode="bilinear", align_corners=False),
+    "bilinear_corners": lambda x, m: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+    "roll": lambda x, m: x.roll((1, -2), (2, -1)),
+    "flip": lambda x, m: x.flip(1, -1),
+    "index": lambda x, m: x[:, m.index] + x.index_select(1, m.index),
+    "masked_fill": lambda x, m: x.masked_fill(x > 0.5, -1.0),
+    "where": lambda x, m: torch.where(x < 0, 0.1, x) + torch.where(x >= 0.2, x, torch.tensor(2.0)),
+    "where_constant": lambda x, m: torch.where(torch.ones(6, 6).tril() == 1, x, 0.0),
+    "compare": lambda x, m: ((x > x.mean(1, keepdim=True)).float(), (x.abs() <= 0.5).logical_not().float()),
+    "repeat": lambda x, m: x.repeat(1, 2, 1, 3) + 1,
+    "repeat_interleave": lambda x, m: x.repeat_interleave(3, 2),
+    "expand": lambda x, m: x[:, :1].expand(-1, 4, -1, -1) * x,
+    "zeros_of_batch": lambda x, m: torch.cat([x, torch.zeros(x.shape[0], 1, 6, 6)], 1),
+    "ones_like": lambda x, m: x + torch.ones_like(x),
+    "buffer_output": lambda x, m: (x, m.mean),
+    "arange": lambda x, m: x + torch.arange(6) * 0.1,
+    "class_token": lambda x, m: torch.cat([m.c.expand(x.shape[0], -1, -1), x[:, 0]], 1) + m.c,
+    "matmul": lambda x, m: x @ m.w + x.matmul(x.transpose(-1, -2)) @ m.w,
+    "einsum": lambda x, m: torch.einsum("bchw,wk->bckh", x, m.w),
+    "maximum": lambda x, m: torch.maximum(x, torch.tensor(0.0)) + torch.min(x, torch.tensor(0.5)),
+    "no_grad": lambda x, m: no_grad(x),
+    "group_norm": lambda x, m: F.group_norm(x, 2),
+    "instance_norm": lambda x, m: F.instance_norm(x),
+}  # fmt: skip
+
+
+def no_grad(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = x * 2
+    return y + 1
+
+
+@pytest.mark.parametrize("name", IMAGE)
+def test_function_of_an_image(name: str) -> None:
+    torch.manual_seed(1)
+    check(Function(IMAGE[name]), torch.randn(2, 4, 6, 6))
+
+
+MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "conv1d": (nn.Conv1d(4, 6, 3, 2, 1, groups=2), (4, 9)),
+    "conv3d": (nn.Conv3d(2, 3, 3, dilation=2, padding=1), (2, 5, 6, 7)),
+    "conv_same": (nn.Conv2d(4, 3, 3, padding="same"), (4, 5, 5)),
+    "conv_same_uneven": (nn.Conv2d(4, 3, 4, padding="same"), (4, 5, 5)),
+    "conv_circular": (nn.Conv2d(4, 3, 3, padding=1, padding_mode="circular"), (4, 5, 5)),
+    "conv_transpose1d": (nn.ConvTranspose1d(4, 6, 3, 2, 1, groups=2), (4, 9)),
+    "conv_transpose2d": (nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1, groups=2), (4, 5, 5)),
+    "conv_transpose3d": (nn.ConvTranspose3d(2, 3, 2, 2), (2, 3, 3, 3)),
+    "batch_norm1d": (nn.BatchNorm1d(4), (4,)),
+    "batch_norm_plain": (nn.BatchNorm2d(4, affine=False), (4, 3, 3)),
+    "instance_norm_stats": (nn.InstanceNorm2d(4, affine=True, track_running_stats=True), (4, 3, 3)),
+    "dropout": (nn.Sequential(nn.Dropout(0.3), nn.Dropout2d(0.2), nn.Dropout(0.1, inplace=True)), (4, 3, 3)),
+    "prelu": (nn.Sequential(nn.PReLU(), nn.PReLU(4)), (4, 3, 3)),
+    "layer_norm": (nn.LayerNorm(5), (3, 5)),
+    "max_pool1d": (nn.MaxPool1d(3, 2), (4, 9)),
+    "max_pool3d": (nn.MaxPool3d(2), (2, 4, 4, 4)),
+    "avg_pool1d": (nn.AvgPool1d(3, 2), (4, 9)),
+    "avg_pool3d": (nn.AvgPool3d(2, ceil_mode=True), (2, 5, 4, 4)),
+    "adaptive1d": (nn.AdaptiveAvgPool1d(2), (4, 9)),
+    "upsample": (nn.Upsample(scale_factor=2, mode="bicubic"), (2, 4, 4)),
+    "attention": (nn.MultiheadAttention(8, 2, batch_first=True), (5, 8)),
+    "encoder": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), (5, 8)),
+    "flatten": (nn.Sequential(nn.Flatten(), nn.Unflatten(1, (2, 6))), (4, 3)),
+}  # fmt: skip
+
+
+class SelfAttention(nn.Module):
+    """Queries, keys and values from one tensor."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module(name: str) -> None:
+    torch.manual_seed(2)
+    module, shape = MODULES[name]
+    check(SelfAttention(module) if name == "attention" else module, torch.randn(2, *shape))
+
+
+ACTIVATIONS = [
+    nn.Sigmoid(), nn.Tanh(), nn.SiLU(), nn.SiLU(True), nn.GELU(), nn.GELU("tanh"), nn.Hardswish(True), nn.Hardsigmoid(),
+    nn.ELU(0.7), nn.SELU(), nn.CELU(1.3), nn.Mish(), nn.Softplus(2, 10), nn.Softsign(), nn.LogSigmoid(),
+    nn.Hardshrink(0.3), nn.Softshrink(0.3), nn.Tanhshrink(), nn.Threshold(0.1, 2.0), nn.ReLU6(True), nn.LeakyReLU(0.3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ACTIVATIONS, ids=repr)
+def test_activation(module: nn.Module) -> None:
+    graph = check(nn.Sequential(module), torch.linspace(-6, 6, 101).reshape(1, 101)).graph
+    assert {n.attrs["fn"] for n in graph if n.op == "unary"} <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "square",
+        "reciprocal",
+        "sin",
+        "cos",
+        "erf",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+    ],
+)
+def test_unary(fn: str) -> None:
+    graph = check(Function(lambda x, m: getattr(torch, fn)(x.abs() + 0.1)), torch.randn(1, 50)).graph
+    assert graph.nodes[graph.outputs[0]].attrs["fn"] == fn
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_scaled_dot_product_attention(causal: bool, mask: str | None) -> None:
+    if causal and mask:
+        pytest.skip("torch refuses a mask together with is_causal")
+    bias = {None: None, "bool": torch.ones(5, 5).tril().bool(), "float": torch.randn(5, 5)}[mask]
+
+    def function(x: Tensor, m: nn.Module) -> Tensor:
+        return F.scaled_dot_product_attention(x, x * 0.5, x, attn_mask=bias, is_causal=causal)
+
+    ops = [n.op for n in check(Function(function), torch.randn(2, 2, 5, 4)).graph]
+    assert "softmax" in ops and ops.count("matmul") == 2
+
+
+def test_embedding_of_integers() -> None:
+    model = nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 3))
+    graph = check(model, torch.randint(0, 7, (2, 4))).graph
+    assert graph.nodes["input"].dtype == "int64" and graph.nodes["0"].op == "embedding"
+
+
+def test_relu_is_relu_and_means_are_means() -> None:
+    ops = [
+        n.op
+        for n in check(Function(lambda x, m: F.adaptive_avg_pool2d(x.clamp(min=0), 1)), torch.randn(2, 4, 6, 6)).graph
+    ]
+    assert ops == ["input", "relu", "mean"]
+
+
+def test_attributes_are_json() -> None:
+    import json
+
+    graph = check(SelfAttention(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(2, 5, 8)).graph
+    text = json.dumps([n.attrs for n in graph], allow_nan=False)
+    assert not math.isnan(len(text))

@@ -1,0 +1,103 @@
+"""What cannot be captured says where, why, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from intact.capture.export import capture
+from intact.errors import CaptureError, InputError
+
+
+class Layer(nn.Module):
+    """A module from a function."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)  # type: ignore[no-any-return]
+
+
+def wrapped(function: Any) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(Layer(function)))
+
+
+def counts(m: nn.Module, x: Tensor) -> Tensor:
+    m.count.add_(1)
+    return x * m.count
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: x * 2 if x.sum() > 0 else x, "control flow"),
+        (lambda m, x: torch.fft.rfft(x).abs(), "aten._fft_r2c"),
+        (lambda m, x: x.double().float(), "float64"),
+        (lambda m, x: F.dropout(x, 0.5, True), "active in eval mode"),
+        (lambda m, x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
+        (lambda m, x: x.cumsum(1), "aten.cumsum"),
+        (lambda m, x: x[x > 0], "aten.index|data|torch.export"),
+        (lambda m, x: x[:1] + x, "batch"),
+        (counts, "changes 1.0.count"),
+        (lambda m, x: torch.where(x > 0, x, x * x), "between two tensors"),
+    ],
+    ids=["if", "fft", "double", "dropout", "batch-norm", "cumsum", "mask", "batch-slice", "state", "where"],
+)
+def test_refused_with_the_module_path(function: Any, message: str) -> None:
+    with pytest.raises(CaptureError, match=message) as caught:
+        capture(wrapped(function), torch.randn(3, 4))
+    assert "1.0 (Layer)" in caught.value.where
+    assert caught.value.remedy
+
+
+def test_model_is_restored_after_a_failure() -> None:
+    model = wrapped(counts)
+    with pytest.raises(CaptureError):
+        capture(model, torch.randn(3, 4))
+    assert all(m.training for m in model.modules()) and float(model[1][0].count) == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(value: float) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    with torch.no_grad():
+        model[1].weight[0, 1] = value
+    with pytest.raises(CaptureError, match=r"1\.weight: 1 of 9 values"):
+        capture(model, torch.randn(2, 3))
+
+
+def test_devices() -> None:
+    with pytest.raises(CaptureError, match="meta"):
+        capture(nn.Linear(3, 3, device="meta"), torch.randn(2, 3))
+    with pytest.raises(CaptureError, match="example input is on meta, the model on cpu"):
+        capture(nn.Linear(3, 3), torch.randn(2, 3, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "error", "message"),
+    [
+        (lambda x: x, torch.zeros(1), InputError, "not a torch.nn.Module"),
+        ({"a": 1}, torch.zeros(1), InputError, "dict"),
+        (nn.Linear(2, 2), 3, InputError, "example inputs of type int"),
+        (nn.Linear(2, 2), (), InputError, "no tensor"),
+        (nn.LazyLinear(2), torch.zeros(1, 2), CaptureError, "uninitialized"),
+        (nn.Sequential(nn.Linear(2, 2)), torch.zeros(1, 3), CaptureError, r"0 \(Linear\): the model does not run"),
+        (nn.Linear(2, 2).half(), torch.zeros(1, 2).half(), CaptureError, "float16"),
+        (nn.Conv2d(2, 2, 1), torch.zeros(2, 4, 4), CaptureError, "batch of samples"),
+    ],
+    ids=["function", "state-dict", "no-inputs", "empty", "lazy", "shape", "half", "unbatched"],
+)
+def test_bad_input(model: Any, inputs: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        capture(model, inputs)
+
+
+def test_no_parameters_is_fine() -> None:
+    assert [n.op for n in capture(nn.ReLU(), torch.zeros(1, 2)).graph] == ["input", "relu"]
