@@ -1,0 +1,184 @@
+"""The engine and its runner: checks, plans per input shape, numpy at the door."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from intact.errors import EngineError, InputError
+from intact.program.ops import Array
+from intact.program.program import Program
+
+from . import cpu
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .plan import Plan
+    from .site import Packed
+
+PLANS = 4
+"""Plans a runner keeps; a plan is a list of calls, and the prepacked weights are shared between batch sizes."""
+
+
+class OnednnEngine:
+    """Runs programs on x86 CPUs through torch's oneDNN operators, bit for bit.
+
+    Example:
+        >>> OnednnEngine().name
+        'onednn'
+    """
+
+    name = "onednn"
+
+    def available(self) -> str | None:
+        """None, or why it cannot run here and what to do."""
+        if not cpu.is_x86():
+            return "the onednn engine needs an x86-64 CPU: use engine='reference' or 'onnxruntime'"
+        if importlib.util.find_spec("torch") is None:
+            return "torch is not installed: pip install 'intact[torch]'"
+        import torch
+
+        if not torch._C._has_mkldnn:
+            return "this torch was built without oneDNN: install the wheel from pypi.org"
+        if not hasattr(torch.ops.onednn, "qconv2d_pointwise"):
+            return f"torch {torch.__version__} has no onednn.qconv2d_pointwise: install torch 2.8 or later"
+        return None
+
+    def prepare(self, program: Program, *, threads: int | None = None) -> OnednnRunner:
+        """A runner for ``program``.
+
+        Args:
+            program: a checked program.
+            threads: torch threads during each call (then set back); None leaves torch's setting alone.
+
+        Raises:
+            EngineError: the engine or a CPU feature is missing, or an op cannot run here; it names the op.
+        """
+        reason = self.available()
+        if reason:
+            raise EngineError("the onednn engine cannot run", why=reason, remedy="see the reason")
+        if threads is not None and threads < 1:
+            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+        level = cpu.isa()
+        if "vnni" in program.needs and not cpu.has_vnni(level):
+            raise EngineError(
+                "this program needs VNNI, which this CPU lacks",
+                why=f"its weights use the whole int8 range, and pairs of products saturate in int16 on {level}",
+                remedy="convert with portable=True, or run with engine='reference'",
+            )
+        from .plan import supported
+
+        for op in program.ops:
+            if not supported(op):
+                raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
+        return OnednnRunner(program, threads, level)
+
+
+class OnednnRunner:
+    """A program prepared for oneDNN. Safe to call from several threads."""
+
+    def __init__(self, program: Program, threads: int | None, isa: str) -> None:
+        self.program = program
+        self._threads, self._isa = threads, isa
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._packs: WeakValueDictionary[tuple[Any, ...], Packed] = WeakValueDictionary()
+        self._lock = threading.Lock()
+        users = [n for op in program.ops for n in op.inputs]
+        quantized = [op.inputs[0] for op in program.ops if op.kind == "quantize"]
+        self._takes_integers = {n for n in program.inputs if users.count(n) == 1 and n in quantized}
+        self._build_for_one()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
+        return [t.numpy() for t in self.torch_call(self._tensors(inputs))]
+
+    def torch_call(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Run on CPU tensors in the order of ``program.inputs``, without numpy."""
+        import torch
+
+        with torch.inference_mode(), self._thread_count():
+            plan, first = self._plan(inputs)
+            return plan.run(inputs) if first is None else first
+
+    def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Every tensor by name, as the deployed calls compute it. See ``intact.engines.base.Runner``."""
+        import torch
+
+        given = self._tensors(inputs)
+        found: dict[str, Array] = {}
+
+        def keep(name: str, t: Tensor) -> None:
+            found[name] = np.array(t.numpy(), order="C")
+
+        with torch.inference_mode(), self._thread_count():
+            plan, _ = self._plan(given)
+            plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
+        return found
+
+    def _plan(self, inputs: Sequence[Tensor]) -> tuple[Plan, list[Tensor] | None]:
+        """The plan for these inputs and, if it had to be built, the outputs of that first run."""
+        key = tuple((x.dtype, x.shape, x.stride()) for x in inputs)
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is not None:
+                self._plans.move_to_end(key)
+                return plan, None
+            from .plan import Plan
+
+            plan = Plan(self.program, inputs, self._packs, self._isa)
+            first, plan.first = plan.first, []
+            self._plans[key] = plan
+            if len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+            return plan, first
+
+    def _build_for_one(self) -> None:
+        """Build the plan for batch 1 at once, so that what cannot run is said now and not at the first call."""
+        import torch
+
+        zeros = []
+        for name in self.program.inputs:
+            meta = self.program.tensors[name]
+            zeros.append(torch.zeros([1 if d is None else d for d in meta.shape], dtype=getattr(torch, meta.dtype)))
+        self.torch_call(zeros)
+
+    def _tensors(self, inputs: Mapping[str, Array]) -> list[Tensor]:
+        import torch
+
+        given = []
+        for name in self.program.inputs:
+            if name not in inputs:
+                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
+            x, meta = np.asarray(inputs[name]), self.program.tensors[name]
+            if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and name in self._takes_integers):
+                remedy = f"x.astype('{meta.dtype}')"
+                raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=name, remedy=remedy)
+            if x.ndim != len(meta.shape) or any(d not in (None, n) for d, n in zip(meta.shape, x.shape, strict=False)):
+                raise InputError(f"expected shape {meta.shape} (None: batch), got {x.shape}", where=name)
+            # torch can neither hold read-only memory nor run backwards through it.
+            usable = x.flags.writeable and all(s >= 0 for s in x.strides)
+            given.append(torch.from_numpy(x if usable else np.array(x)))
+        return given
+
+    @contextmanager
+    def _thread_count(self) -> Iterator[None]:
+        """torch's thread count is global: set for the call and restored."""
+        import torch
+
+        before = torch.get_num_threads()
+        if self._threads is None or self._threads == before:
+            yield
+            return
+        torch.set_num_threads(self._threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
