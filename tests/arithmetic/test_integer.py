@@ -29,8 +29,8 @@ def s8(*shape: int) -> np.ndarray:
 
 
 @settings(max_examples=300, deadline=None)
-@given(acc=st.integers(-(2**31), 2**31 - 1), a=st.integers(0, 2**24), b=ODD, z=st.integers(0, 255), r=st.integers(-255, 255),
-       ra=st.integers(0, 2**16))  # fmt: skip
+@given(acc=st.integers(-(2**31), 2**31 - 1), a=st.integers(0, 2**24), b=ODD, z=st.integers(0, 255),
+       r=st.integers(-255, 255), ra=st.integers(0, 2**16))  # fmt: skip
 def test_requantize_equals_exact_fractions(acc: int, a: int, b: int, z: int, r: int, ra: int) -> None:
     exact = Fraction(acc * a + r * ra, b)
     rounded = math.floor(exact + Fraction(1, 2))

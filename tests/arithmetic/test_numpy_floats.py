@@ -17,7 +17,8 @@ X = torch.linspace(-8, 8, 257, dtype=torch.float64)
 POSITIVE = {"log", "sqrt", "rsqrt"}
 UNARY_CASES: dict[str, tuple[dict[str, Any], Callable[[torch.Tensor], torch.Tensor]]] = {
     "sigmoid": ({}, torch.sigmoid), "tanh": ({}, torch.tanh), "silu": ({}, F.silu), "gelu": ({}, F.gelu),
-    "hardswish": ({}, F.hardswish), "hardsigmoid": ({}, F.hardsigmoid), "elu": ({"alpha": 0.7}, lambda x: F.elu(x, 0.7)),
+    "hardswish": ({}, F.hardswish), "hardsigmoid": ({}, F.hardsigmoid),
+    "elu": ({"alpha": 0.7}, lambda x: F.elu(x, 0.7)),
     "selu": ({}, F.selu), "celu": ({"alpha": 1.3}, lambda x: F.celu(x, 1.3)), "mish": ({}, F.mish),
     "softplus": ({"beta": 2.0, "threshold": 9.0}, lambda x: F.softplus(x, 2.0, 9.0)), "softsign": ({}, F.softsign),
     "logsigmoid": ({}, F.logsigmoid), "hardshrink": ({"lambd": 0.6}, lambda x: F.hardshrink(x, 0.6)),
@@ -25,7 +26,8 @@ UNARY_CASES: dict[str, tuple[dict[str, Any], Callable[[torch.Tensor], torch.Tens
     "threshold": ({"threshold": 1.0, "value": 2.0}, lambda x: F.threshold(x, 1.0, 2.0)), "abs": ({}, torch.abs),
     "neg": ({}, torch.neg), "exp": ({}, torch.exp), "log": ({}, torch.log), "sqrt": ({}, torch.sqrt),
     "rsqrt": ({}, torch.rsqrt), "square": ({}, torch.square), "reciprocal": ({}, torch.reciprocal),
-    "pow": ({"exponent": 3.0}, lambda x: x**3.0), "sin": ({}, torch.sin), "cos": ({}, torch.cos), "erf": ({}, torch.erf),
+    "pow": ({"exponent": 3.0}, lambda x: x**3.0), "sin": ({}, torch.sin), "cos": ({}, torch.cos),
+    "erf": ({}, torch.erf),
     "sign": ({}, torch.sign), "floor": ({}, torch.floor), "ceil": ({}, torch.ceil), "round": ({}, torch.round),
 }  # fmt: skip
 
@@ -106,13 +108,15 @@ CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tenso
     ("reduce", {"fn": "amax", "dims": [2, 3], "keepdim": True}, [A], {}, A.amax((2, 3), True)),
     ("reduce", {"fn": "amin", "dims": [3], "keepdim": False}, [A], {}, A.amin(3)),
     ("reduce", {"fn": "argmax", "dims": [1], "keepdim": False}, [A], {}, A.argmax(1)),
-    ("embedding", {}, [torch.tensor([[0, 3], [2, 2]])], {"weight": rand(4, 5)}, rand(4, 5)[torch.tensor([[0, 3], [2, 2]])]),
+    ("embedding", {}, [torch.tensor([[0, 3], [2, 2]])], {"weight": rand(4, 5)},
+     rand(4, 5)[torch.tensor([[0, 3], [2, 2]])]),
     ("masked_fill", {"value": -7.5}, [A, MASK], {}, A.masked_fill(MASK, -7.5)),
     ("compare", {"fn": "ge", "value": 0.5}, [A], {}, A >= 0.5),
     ("compare", {"fn": "ne", "value": 1}, [torch.tensor([0, 1, 2])], {}, torch.tensor([True, False, True])),
     ("cast", {"dtype": "int64"}, [MASK], {}, MASK.long()),
     *(("upsample", {"size": [10, 5], "mode": mode, "align_corners": align}, [A], {},
-       F.interpolate(A, (10, 5), mode=mode, align_corners=align)) for mode in ("bilinear", "bicubic") for align in (False, True)),
+       F.interpolate(A, (10, 5), mode=mode, align_corners=align))
+      for mode in ("bilinear", "bicubic") for align in (False, True)),
     ("upsample", {"size": [17], "mode": "linear", "align_corners": False}, [C3], {},
      F.interpolate(C3, 17, mode="linear", align_corners=False)),
     ("upsample", {"size": [14, 18], "mode": "nearest", "align_corners": False}, [A], {}, F.interpolate(A, (14, 18))),

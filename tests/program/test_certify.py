@@ -1,0 +1,137 @@
+"""Certificates state what holds, and a stored one that does not is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.program.build import certified, network, with_op
+
+from intact.arithmetic.tie_free import error_bound, largest_denominator
+from intact.errors import ProgramError
+from intact.program.certify import CERTIFIED, by_output, certify, recheck, uncertified
+from intact.program.ops import Op
+from intact.program.program import Program
+
+
+def certificate(program: Program, name: str) -> dict[str, Any]:
+    found = next(op for op in program.ops if op.name == name).certificate
+    assert found is not None
+    return found
+
+
+def test_every_integer_op_of_the_network_is_proved() -> None:
+    program = certified()
+    assert uncertified(program) == []
+    for op in program.ops:
+        assert (op.certificate is not None) == (op.kind in CERTIFIED)
+        if op.certificate is not None:
+            assert op.certificate["exact"] and "reason" not in op.certificate
+    recheck(program)
+
+
+def test_numbers_of_a_conv() -> None:
+    program = network()
+    op = next(op for op in program.ops if op.name == "net.c1")
+    weight, bias = np.abs(op.arrays["weight"].astype(int)), np.abs(op.arrays["bias"].astype(int))
+    got = certificate(certify(program), "net.c1")
+    sums = weight.reshape(4, -1).sum(1) * 128 + bias  # zero point 128: |x − z| ≤ 128
+    assert got["accumulator"] == sums.max()
+    assert got["saturation"] == max(np.sort(row)[-2:].sum() for row in weight.reshape(4, -1)) * 255
+    assert (got["b_min"], got["b_max"], got["float32_exact"]) == (1001, 1001, True)
+    assert got["margin"] == pytest.approx(float((1 / 2002 - error_bound("affine", bias * 5 / 1001)).min()))
+
+
+def test_margin_runs_out_just_above_the_largest_denominator() -> None:
+    limit = int(largest_denominator("affine"))
+    for b, exact in ((limit, True), (limit + 2, False)):
+        arrays = {"b": np.full(4, b, np.int32), "bias": np.zeros(4, np.int32)}
+        program = certify(with_op(network(), "net.c1", arrays=arrays))
+        got = certificate(program, "net.c1")
+        assert got["exact"] is exact and (got["margin"] > 0) is exact
+        assert [op.name for op, _ in uncertified(program)] == ([] if exact else ["net.c1"])
+        if not exact:
+            assert "margin" in got["reason"]
+
+
+def test_the_reference_alone_needs_no_margin() -> None:
+    program = with_op(network(), "net.c1", arrays={"b": np.full(4, 8191, np.int32)})
+    assert not certificate(certify(program), "net.c1")["exact"]
+    assert certificate(certify(program, ("reference",)), "net.c1")["exact"]
+
+
+def test_negative_side_counts() -> None:
+    program = with_op(network(), "leaky", arrays={"b_neg": np.full(4, 8191, np.int32)})
+    assert not certificate(certify(program), "leaky")["exact"]
+
+
+def test_large_accumulators_are_not_exact() -> None:
+    program = certify(with_op(network(), "head", arrays={"bias": np.full(5, 2**31 - 1, np.int32)}))
+    assert "int32" in certificate(program, "head")["reason"]
+
+
+def test_large_weights_need_vnni() -> None:
+    weight = np.zeros((4, 3, 3, 3), np.int8)
+    weight[2, 0, 0, :2] = (-128, 1)
+    fine = certify(with_op(network(), "net.c1", arrays={"weight": weight.clip(-127)}))
+    assert fine.needs == () and certificate(fine, "net.c1")["saturation"] == 128 * 255
+    program = certify(with_op(network(), "net.c1", arrays={"weight": weight}))
+    assert program.needs == ("vnni",) and not certificate(program, "net.c1")["portable"]
+    assert certificate(program, "net.c1")["exact"]
+    recheck(program)
+    with pytest.raises(ProgramError, match="VNNI"):
+        recheck(replace(program, needs=()))
+
+
+def test_transposed_weights_are_summed_by_output() -> None:
+    w = np.arange(4 * 3 * 2, dtype=np.int8).reshape(4, 3, 2)
+    op = Op("up", "conv", ("x",), {"transposed": True, "groups": 2}, {"weight": w})
+    rows = by_output(op)
+    assert rows.shape == (6, 4)
+    assert sorted(rows[4].tolist()) == sorted(w[2:, 1].ravel().tolist())
+
+
+def test_gain_error_is_kept() -> None:
+    program = certify(with_op(network(), "sum", certificate={"gain_error": 5e-5}))
+    assert certificate(program, "sum")["gain_error"] == 5e-5
+    assert certificate(certify(program), "sum")["gain_error"] == 5e-5
+
+
+@pytest.mark.parametrize(
+    "key,value",
+    [
+        ("exact", False),
+        ("margin", 0.4),
+        ("margin", None),
+        ("accumulator", 1),
+        ("saturation", 0),
+        ("b_max", 3),
+        ("engines", ["magic"]),
+        ("engines", "reference"),
+        ("portable", 1),
+        ("blessed", True),
+    ],
+)
+def test_altered_certificates_are_refused(key: str, value: Any) -> None:
+    program = certified()
+    altered = certificate(program, "net.c1") | {key: value}
+    with pytest.raises(ProgramError) as caught:
+        recheck(with_op(program, "net.c1", certificate=altered))
+    assert caught.value.where == "net.c1"
+
+
+def test_altered_weights_under_an_old_certificate_are_refused() -> None:
+    with pytest.raises(ProgramError, match="does not hold"):
+        recheck(with_op(certified(), "net.c1", arrays={"weight": np.full((4, 3, 3, 3), 127, np.int8)}))
+
+
+def test_moves_take_no_certificate() -> None:
+    with pytest.raises(ProgramError, match="takes no certificate"):
+        recheck(with_op(certified(), "cat", certificate={"exact": True, "engines": []}))
+
+
+def test_unknown_engine() -> None:
+    with pytest.raises(ProgramError, match="unknown engine 'tpu'"):
+        certify(network(), ("tpu",))

@@ -1,0 +1,286 @@
+"""Files come back as they were written; what is no whole program file is refused, and nothing half-written stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from tests.program.build import certified, network, with_op
+
+import intact.program.file as files
+from intact.errors import IntactError, ProgramError
+from intact.program.document import to_document
+from intact.program.file import arrays_by_name, digest, load, save
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return save(certified(), tmp_path / "net.safetensors")
+
+
+def rewrite(path: Path, **metadata: str | None) -> Path:
+    """The same arrays under other metadata."""
+    with safe_open(path, framework="numpy") as file:
+        kept = {**(file.metadata() or {}), **metadata}
+        arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    save_file(arrays, path, metadata={k: v for k, v in kept.items() if v is not None})
+    return path
+
+
+def document(program: Program, **changes: Any) -> str:
+    return json.dumps({**to_document(program), **changes})
+
+
+def test_round_trip(path: Path) -> None:
+    before, after = certified(), load(path)
+    assert to_document(after) == to_document(before)
+    assert digest(after) == digest(before)
+    assert list(after.tensors) == list(before.tensors)
+    for a, b in zip(before.ops, after.ops, strict=True):
+        assert a.attrs == b.attrs and a.certificate == b.certificate and set(a.arrays) == set(b.arrays)
+        for role in a.arrays:
+            assert a.arrays[role].dtype == b.arrays[role].dtype
+            np.testing.assert_array_equal(a.arrays[role], b.arrays[role])
+
+
+def test_any_safetensors_reader_sees_the_arrays(path: Path) -> None:
+    with safe_open(path, framework="numpy") as file:
+        assert file.metadata()["format"] == "intact" and file.metadata()["version"] == "1"
+        assert file.get_tensor("net.c1/weight").dtype == np.int8
+
+
+def test_equal_programs_are_equal_files(path: Path, tmp_path: Path) -> None:
+    assert save(certified(), tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_odd_values_survive(tmp_path: Path) -> None:
+    x = Tensor("a/b [é]", "float32", (None, 2))
+    mask = Op("m", "pad", ("a/b [é]",), {"pads": [[0, 0], [1, 0]], "value": float("-inf")})
+    constant = Op("c/d", "constant", (), {}, {"value": np.array(3.5, np.float32)})
+    tensors = {"a/b [é]": x, "m": Tensor("m", "float32", (None, 3)), "c/d": Tensor("c/d", "float32", ())}
+    program = Program(tensors, (mask, constant), ("a/b [é]",), ("m",))
+    back = load(save(program, tmp_path / "odd"))
+    assert back.ops[0].attrs["value"] == float("-inf")
+    assert back.ops[1].arrays["value"].shape == () and back.ops[1].arrays["value"] == 3.5
+
+
+def test_fortran_ordered_and_big_endian_arrays(tmp_path: Path) -> None:
+    program = network()
+    weight = np.asfortranarray(program.ops[1].arrays["weight"])
+    back = load(save(with_op(program, "net.c1", arrays={"weight": weight}), tmp_path / "f"))
+    np.testing.assert_array_equal(back.ops[1].arrays["weight"], weight)
+
+
+def test_every_truncation_is_refused(path: Path, tmp_path: Path) -> None:
+    whole = path.read_bytes()
+    header = struct.unpack("<Q", whole[:8])[0]
+    cuts = {0, 1, 7, 8, 9, header // 2, header, header + 7, header + 8, header + 9, len(whole) // 2, len(whole) - 1}
+    for cut in sorted(cuts):
+        short = tmp_path / "short"
+        short.write_bytes(whole[:cut])
+        with pytest.raises(ProgramError) as caught:
+            load(short)
+        assert "short" in str(caught.value) and caught.value.remedy
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_flipped_bytes_are_refused_or_harmless(path: Path, tmp_path: Path, seed: int) -> None:
+    """Whatever a byte becomes: a clear error, or a program that passes every check."""
+    rng = np.random.default_rng(seed)
+    whole = bytearray(path.read_bytes())
+    for position in rng.integers(0, len(whole), 60):
+        broken = bytearray(whole)
+        broken[position] ^= 1 << int(rng.integers(8))
+        target = tmp_path / "broken"
+        target.write_bytes(broken)
+        try:
+            load(target)
+        except IntactError as error:
+            assert str(target) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"PK\x03\x04" + b"\0" * 100, "header of"),
+        (struct.pack("<Q", 1 << 62) + b"{}", "header of"),
+        (struct.pack("<Q", 5) + b"hello", "header"),
+        (struct.pack("<Q", 2) + b"{}", "not an intact program"),
+    ],
+    ids=["zip", "huge header", "no JSON", "no metadata"],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ProgramError) as caught:
+        load(tmp_path / "x")
+    assert reason in str(caught.value)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match="No such file"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(ProgramError, match="directory"):
+        load(tmp_path)
+
+
+def test_newer_versions_are_refused_by_name(path: Path) -> None:
+    with pytest.raises(ProgramError, match=r"newer intact \(format 2\), this reads up to 1.*upgrade"):
+        load(rewrite(path, version="2"))
+
+
+@pytest.mark.parametrize("version", ["", "0", "-1", "1.5", "latest", "²"])
+def test_senseless_versions(path: Path, version: str) -> None:
+    with pytest.raises(ProgramError, match="format version"):
+        load(rewrite(path, version=version))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ("[]", "expected an object"),
+        ("{}", "tensors is missing"),
+        (document(certified(), surprise=1), "unknown key 'surprise'"),
+        (document(certified(), inputs="x"), "inputs has the wrong type"),
+        (document(certified(), inputs=[1]), "must hold strings"),
+        (document(certified(), tensors=[5]), "expected an object"),
+        (document(certified(), ops=[]), "no op uses this array"),
+        (
+            document(
+                certified(), tensors=[*to_document(certified())["tensors"], to_document(certified())["tensors"][0]]
+            ),
+            "twice",
+        ),
+        (document(certified(), structure={"list": [9]}), "index 9"),
+    ],
+    ids=lambda v: v[:20] if isinstance(v, str) else None,
+)
+def test_malformed_documents(path: Path, text: str, reason: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        load(rewrite(path, intact=text))
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("kind", 5, "kind has the wrong type"),
+        ("attrs", {"stride": {"float": "1"}}, "attribute stride"),
+        ("arrays", ["weight", "nothing"], "nothing is missing from the file"),
+        ("certificate", [], "certificate has the wrong type"),
+        ("extra", 1, "unknown key 'extra'"),
+        ("kind", "explode", "unknown kind"),
+    ],
+)
+def test_malformed_ops(path: Path, key: str, value: Any, reason: str) -> None:
+    ops = to_document(certified())["ops"]
+    ops[1] = {**ops[1], key: value}
+    with pytest.raises(ProgramError) as caught:
+        load(rewrite(path, intact=document(certified(), ops=ops)))
+    assert reason in str(caught.value) and "net.c1" in str(caught.value)
+
+
+def test_altered_certificate_in_a_file(path: Path) -> None:
+    ops = to_document(certified())["ops"]
+    ops[1]["certificate"]["accumulator"] = 1
+    with pytest.raises(ProgramError, match="does not hold"):
+        load(rewrite(path, intact=document(certified(), ops=ops)))
+
+
+def test_extra_array_in_a_file(path: Path) -> None:
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    save_file({**arrays_by_name(certified()), "ghost/weight": np.zeros(3)}, path, metadata=metadata)
+    with pytest.raises(ProgramError, match="no op uses this array"):
+        load(path)
+
+
+def test_broken_programs_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError):
+        save(replace(network(), outputs=("nowhere",)), tmp_path / "x")
+    with pytest.raises(ProgramError, match="JSON"):
+        save(replace(network(), provenance={"loss": float("nan")}), tmp_path / "x")
+    with pytest.raises(ProgramError, match="JSON"):
+        save(replace(network(), provenance={"when": object()}), tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_paths(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match="does not exist"):
+        save(network(), tmp_path / "no" / "such" / "x")
+    with pytest.raises(ProgramError, match="directory"):
+        save(network(), tmp_path)
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(ProgramError, match="cannot write"):
+        save(network(), file / "x")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ProgramError, match="Permission"):
+        save(network(), tmp_path / "x")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_interrupted_saves_leave_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, moment: str
+) -> None:
+    before = path.read_bytes()
+
+    def fail(*args: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(files.os, moment, fail)
+    with pytest.raises((KeyboardInterrupt, ProgramError)):
+        save(network(), path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_permissions_follow_the_umask(tmp_path: Path) -> None:
+    old = os.umask(0o027)
+    try:
+        assert save(network(), tmp_path / "x").stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(old)
+
+
+def test_digest_is_of_what_is_computed() -> None:
+    program = certified()
+    assert digest(replace(program, provenance={"created": "tomorrow"})) == digest(program)
+    assert digest(with_op(program, "net.c1", arrays={"bias": np.zeros(4, np.int32)})) != digest(program)
+    assert digest(with_op(program, "sum", attrs={"hi": 254})) != digest(program)
+
+
+def test_files_follow_the_schema(path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(files.__file__).parent / "schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    with safe_open(path, framework="numpy") as file:
+        validator.validate(json.loads(file.metadata()["intact"]))
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate({**to_document(certified()), "surprise": 1})
+
+
+def test_schema_knows_the_kinds() -> None:
+    from intact.program.kinds import KINDS
+
+    schema = json.loads((Path(files.__file__).parent / "schema.json").read_text())
+    assert schema["$defs"]["op"]["properties"]["kind"]["enum"] == list(KINDS)

@@ -1,0 +1,55 @@
+"""Views of a program."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from rich.console import Console
+from tests.program.build import certified, network, with_op
+
+from intact.program.inspect import table, to_json, tree
+
+
+def rendered(view: object) -> str:
+    console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(view)
+    return console.export_text()
+
+
+def test_rows() -> None:
+    rows = {row.op: row for row in table(certified())}
+    conv = rows["net.c1"]
+    assert (conv.kind, conv.inputs, conv.shape, conv.zero_point) == ("conv", ("xq",), (None, 4, 8, 8), 100)
+    assert conv.fused == "c1 + bn1 + relu, clamp 100..255"
+    assert conv.certificate.startswith("exact, margin")
+    assert conv.bytes == 4 * 27 + 3 * 16
+    assert rows["net.c2"].fused == "adds net.c1"
+    assert rows["softmax"].certificate == "float" and rows["softmax"].note == "no integer form yet"
+    assert rows["cat"].certificate == "" and rows["real"].scale is None
+
+
+def test_missing_and_failed_certificates_are_named() -> None:
+    assert {row.certificate for row in table(network()) if row.op == "net.c1"} == {"none"}
+    from intact.program.certify import certify
+
+    bad = certify(with_op(network(), "net.c1", arrays={"b": np.full(4, 8191, np.int32)}))
+    row = next(row for row in table(bad) if row.op == "net.c1")
+    assert row.certificate.startswith("not exact: b = 8191")
+
+
+def test_tables_and_trees_print() -> None:
+    text = rendered(table(certified()))
+    assert "N×4×8×8" in text and "proved exact" in text and "needs nothing special" in text
+    text = rendered(tree(certified()))
+    assert "net\n" in text and "net.c1: conv N×4×8×8" in text
+
+
+def test_brackets_in_names_are_no_markup() -> None:
+    program = with_op(certified(), "net.c1", source=("[red]x[/red]", "y"))
+    assert "[red]x[/red]" in rendered(table(program))
+
+
+def test_json_is_json() -> None:
+    values = json.loads(json.dumps(to_json(certified())))
+    assert len(values["rows"]) == len(values["ops"]) and len(values["digest"]) == 64
