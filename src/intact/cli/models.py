@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,26 @@ def load_model(spec: str, state_dict: Path | None = None) -> nn.Module:
     if state_dict is not None:
         _load_weights(model, state_dict)
     return model.eval()
+
+
+def entries_for(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Which of several named entries a network takes: those named like parameters of its ``forward``.
+
+    Raises:
+        InputError: a parameter without a default has no entry of its name.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return tuple(names)
+    wanted = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [p.name for p in wanted if p.default is p.empty and p.name not in names]
+    if missing:
+        raise InputError(
+            f"no entry for {missing[0]!r} of {type(model).__name__}.forward",
+            why=f"the file holds {', '.join(names)}",
+            remedy="say with --key which entries to give, in order",
+        )
+    return tuple(p.name for p in wanted if p.name in names)
 
 
 def _call(factory: Any, spec: str) -> Any:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact.cli import options
-from intact.cli.data import Data, batches, load
+from intact.cli.data import batches, load
 from intact.cli.messages import Debug, friendly, progress_bar, stderr
-from intact.cli.models import load_model, load_recipe
+from intact.cli.models import entries_for, load_model, load_recipe
 from intact.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def quantize(
         chosen = load_recipe(recipe)
         source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
         network = load_model(model, state_dict)
-        example: Any = _torch(next(batches(source, min(2, batch_size))), source, bool(key))
+        named = len(source.names) > 1 and not key
+        names = entries_for(network, source.names) if named else source.names
+        example: Any = _torch(next(batches(source, min(2, batch_size))), names, named)
         if example_shape is not None:
             if not isinstance(example, torch.Tensor):
                 raise InputError("is for networks with one input", where="--example-shape", remedy="leave it out")
@@ -69,7 +71,7 @@ def quantize(
 
             def calibration() -> Iterator[Any]:
                 for batch in batches(source, batch_size, samples):
-                    yield _torch(batch, source, bool(key))
+                    yield _torch(batch, names, named)
                     bar.advance(task, len(next(iter(batch.values()))))
 
             program = intact.quantize(network, calibration(), recipe=chosen, example_inputs=example)
@@ -84,12 +86,14 @@ def quantize(
             stderr().print(f"  stays float: {op.name} ({op.kind.removeprefix('float.')}) {op.note}", highlight=False)
 
 
-def _torch(batch: dict[str, Array], source: Data, chosen: bool) -> Tensor | tuple[Tensor, ...] | dict[str, Tensor]:
-    """One entry: a tensor. Entries chosen with --key: a tuple in their order. Otherwise a dict by name."""
+def _torch(
+    batch: dict[str, Array], names: tuple[str, ...], named: bool
+) -> Tensor | tuple[Tensor, ...] | dict[str, Tensor]:
+    """A dict by name; or a tuple in the order of --key, which for one entry is the tensor itself."""
     import numpy as np
     import torch
 
-    tensors = {name: torch.from_numpy(np.array(batch[name])) for name in source.names}
-    if len(tensors) == 1:
-        return next(iter(tensors.values()))
-    return tuple(tensors.values()) if chosen else tensors
+    tensors = {name: torch.from_numpy(np.array(batch[name])) for name in names}
+    if named:
+        return tensors
+    return next(iter(tensors.values())) if len(tensors) == 1 else tuple(tensors.values())

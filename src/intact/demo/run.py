@@ -64,6 +64,11 @@ class DemoReport:
         """Integer operations that stand for several of the network's own."""
         return [op for op in self.program.ops if len(op.source) > 1]
 
+    @property
+    def tables(self) -> list[Op]:
+        """Activations that are neither fused nor float: 256 entries each, computed when converting."""
+        return [op for op in self.program.ops if op.kind == "table"]
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the program, as JSON values."""
         return {
@@ -79,6 +84,7 @@ class DemoReport:
             "threads": self.threads,
             "verification": self.verification.to_json(),
             "fused": {op.name: list(op.source) for op in self.fused},
+            "tables": {op.name: op.attrs["fn"] for op in self.tables},
             "float": {op.name: op.note for op in self.program.islands()},
             "seconds": self.seconds,
         }

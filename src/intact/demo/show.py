@@ -48,9 +48,11 @@ def _milliseconds(timing: Timing) -> str:
 
 
 def _fused(report: DemoReport) -> Table:
-    table = Table("integer operation", "stands for", title="fused: one rounding for all of it")
+    table = Table("integer operation", "stands for", title="fused: one rounding for everything in a row")
     for op in report.fused:
         table.add_row(f"{op.name} ({op.kind})", " + ".join(op.source))
+    for op in report.tables:
+        table.add_row(f"{op.name} (table)", f"{op.attrs['fn']}: 256 entries, looked up")
     return table
 
 

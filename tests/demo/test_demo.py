@@ -1,0 +1,75 @@
+"""The demonstration as a newcomer runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch", reason="the demonstration trains with torch")
+pytest.importorskip("sklearn", reason="the demonstration trains on scikit-learn's digits")
+
+from intact.cli.app import app
+from intact.demo import run as demo
+from intact.demo.show import show
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> demo.DemoReport:
+    path = tmp_path_factory.mktemp("demo") / "digits.safetensors"
+    return demo.run(path, seconds_per_timing=0.0)
+
+
+def test_int8_classifies_as_well_as_float32(report: demo.DemoReport) -> None:
+    assert report.images == 450
+    assert report.accuracy["float32"] > 0.96
+    assert abs(report.accuracy["int8"] - report.accuracy["float32"]) <= 0.01
+
+
+def test_every_integer_of_simulation_and_engines_is_equal(report: demo.DemoReport) -> None:
+    verification = report.verification
+    assert verification.exact and verification.samples == 450
+    assert "simulation" in verification.by_engine
+    for engine in verification.by_engine.values():
+        assert engine.elements == verification.elements > 10_000_000
+        assert engine.mismatches == 0
+
+
+def test_the_file_is_much_smaller_and_nothing_stays_float(report: demo.DemoReport) -> None:
+    assert report.path.stat().st_size == report.nbytes["int8"] < 0.35 * report.nbytes["float32"]
+    assert report.program.islands() == []
+
+
+def test_batch_norms_and_relus_are_fused(report: demo.DemoReport) -> None:
+    parts = {part for op in report.fused for part in op.source}
+    assert {"block1.bn1", "block2.bn2", "down1.depthwise_bn"} <= parts
+
+
+def test_the_tables_print_every_measurement(report: demo.DemoReport) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    Console(file=out, width=200).print(show(report))
+    text = out.getvalue()
+    for words in (
+        f"{report.accuracy['int8']:.2%}",
+        f"{report.nbytes['int8']:,}",
+        "batch 64",
+        "simulation",
+        "stayed float",
+    ):
+        assert words in text
+    assert json.loads(json.dumps(report.to_json()))["verification"]["mismatches"] == 0
+
+
+def test_a_missing_scikit_learn_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    result = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "digits.safetensors")])
+    assert result.exit_code == 2 and "pip install 'intact[demo]'" in result.stderr
+    assert list(tmp_path.iterdir()) == []
