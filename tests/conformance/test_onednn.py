@@ -9,8 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("torch")
-
 from intact.engines.onednn import OnednnEngine, cpu
 
 from .build import Case, draw
@@ -19,14 +17,14 @@ ENGINE = OnednnEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
 
 PER_EXAMPLE = 50
-EXAMPLES = {"conv": 50, "linear": 12, "add": 12, "mul": 8, "mean": 8, "pool": 12, "table": 6}
+EXAMPLES = {"conv": 60, "linear": 12, "add": 14, "mul": 10, "mean": 8, "pool": 14, "table": 6}
 SHAPES: Counter[str] = Counter()
 ELEMENTS: Counter[str] = Counter()
 
 
 def mismatches(case: Case) -> int:
     """Integers of the result that differ from the ideal, over both ways to run."""
-    runner = ENGINE.prepare(case.program)
+    runner = ENGINE.prepare(case.program, threads=1 + case.expected.size % 2)
     before = {name: x.copy() for name, x in case.inputs.items()}
     seen = runner.tensors(case.inputs)["y"]
     (out,) = runner(case.inputs)
@@ -61,8 +59,11 @@ def test_enough_shapes_were_seen() -> None:
 
 
 def test_a_wrong_multiplier_is_noticed() -> None:
-    """The comparison can fail: one numerator moved by one gives other integers."""
-    case = draw("linear", np.random.default_rng(3), False)
-    op = case.program.ops[-1]
-    op.arrays["a"][...] += np.maximum(1, op.arrays["a"] // 20)
-    assert mismatches(case) > 0
+    """The comparison can fail: numerators a twentieth too large give other integers."""
+    rng, bad = np.random.default_rng(3), 0
+    for _ in range(5):
+        case = draw("linear", rng, False)
+        a = case.program.ops[-1].arrays["a"]
+        a += np.maximum(1, a // 20)
+        bad += mismatches(case)
+    assert bad > 0

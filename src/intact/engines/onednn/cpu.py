@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from functools import lru_cache
-from pathlib import Path
+
+from intact.machine import cpu_features
 
 LEVELS = ("sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni")
 """oneDNN's instruction sets that matter to int8, weakest first; the later AVX512 and AMX sets count as the last."""
@@ -14,16 +14,9 @@ LEVELS = ("sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni"
 _CAPS = {"SSE41": 0, "AVX": 1, "AVX2": 2, "AVX2_VNNI": 3, "AVX2_VNNI_2": 3, "AVX512_CORE": 4}
 
 
-@lru_cache(maxsize=1)
 def flags() -> frozenset[str]:
-    """CPU flags as Linux names them; empty where /proc/cpuinfo does not exist."""
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
-        return frozenset()
-    for line in path.read_text().splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
+    """CPU flags as Linux names them; empty where they cannot be read."""
+    return frozenset(cpu_features())
 
 
 def is_x86() -> bool:
@@ -35,7 +28,7 @@ def isa(cpu: frozenset[str] | None = None, limit: str | None = None) -> str:
     """The instruction set oneDNN will use: one of LEVELS.
 
     Args:
-        cpu: CPU flags; this machine's by default. Without any (no Linux) torch is asked.
+        cpu: CPU flags; this machine's by default. Where there are none torch is asked.
         limit: value of ``ONEDNN_MAX_CPU_ISA``; the environment's by default. oneDNN reads it once per process, so a
             change after the first int8 operation has no effect on it. (``ATEN_CPU_CAPABILITY`` limits torch's own
             kernels, which no proof here rests on, and not oneDNN's.)
