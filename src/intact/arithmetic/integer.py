@@ -233,31 +233,28 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
     out = [(s - d * (k - 1) - 1) // t + 1 for s, d, k, t in zip(x.shape[2:], dilation, kernel, stride, strict=True)]
     if w.shape[1] == 1:
         return _depthwise(x, w, stride, dilation, out)
-    per_group, outputs = channels // groups, w.shape[0]
+    per_group, outputs, positions = channels // groups, w.shape[0], math.prod(out)
     weight = w.reshape(groups, outputs // groups, -1)
-    result = np.empty((n, groups, outputs // groups, math.prod(out)), x.dtype)
-    if all(k == 1 for k in kernel):
-        steps: tuple[Any, ...] = tuple(slice(0, (o - 1) * t + 1, t) for o, t in zip(out, stride, strict=True))
-        picked = x[(..., *steps)]
-        np.matmul(weight, picked.reshape(n, groups, per_group, -1), out=result)
-        return result.reshape(n, outputs, *out)
-    unfolded = channels * math.prod(kernel) * math.prod(out)
-    step = max(1, CHUNK // max(1, unfolded))
+    result = np.empty((n, groups, outputs // groups, positions), x.dtype)
+    step = max(1, CHUNK // max(1, channels * math.prod(kernel) * positions))
     for start in range(0, n, step):
         part = x[start : start + step]
-        strides = part.strides
+        by_sample, by_channel, *by_position = part.strides
+        # (channel, kernel position, sample, output position): one matrix product serves all samples of the part.
         view = np.lib.stride_tricks.as_strided(
             part,
-            (part.shape[0], channels, *kernel, *out),
+            (channels, *kernel, len(part), *out),
             (
-                *strides[:2],
-                *(s * d for s, d in zip(strides[2:], dilation, strict=True)),
-                *(s * t for s, t in zip(strides[2:], stride, strict=True)),
+                by_channel,
+                *(s * d for s, d in zip(by_position, dilation, strict=True)),
+                by_sample,
+                *(s * t for s, t in zip(by_position, stride, strict=True)),
             ),
             writeable=False,
         )
-        columns = view.reshape(part.shape[0], groups, per_group * math.prod(kernel), -1)
-        np.matmul(weight, columns, out=result[start : start + step])
+        columns = view.reshape(groups, per_group * math.prod(kernel), len(part) * positions)
+        product = np.matmul(weight, columns).reshape(groups, outputs // groups, len(part), positions)
+        result[start : start + step] = product.transpose(2, 0, 1, 3)
     return result.reshape(n, outputs, *out)
 
 
