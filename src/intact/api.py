@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from intact.calibration.data import first_batch
 from intact.calibration.run import Progress, calibrate
 from intact.capture import capture
 from intact.capture.fuse import fuse
@@ -52,7 +53,7 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
 
         recipe = recipes.default()
     captured = capture(model, example_inputs)
-    fused = fuse(captured.graph, captured.tensors, residual=recipe.residual == "fused", leaky=recipe.leaky == "fused")
+    fused = fuse(captured.graph, captured.tensors(), residual=recipe.residual == "fused", leaky=recipe.leaky == "fused")
     placed = place(fused.graph, recipe)
     return Simulation(model, captured, fused, placed, recipe).train(model.training)
 
@@ -95,8 +96,6 @@ def quantize(
         >>> program.run(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
-    from intact.calibration.run import first_batch
-
     if example_inputs is None:
         example_inputs, data = first_batch(model, data)
     sim = prepare(model, example_inputs, recipe).eval()

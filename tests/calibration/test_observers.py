@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from intact.arithmetic.affine import dequantize, quantize
+from intact.arithmetic.affine import choose_qparams, dequantize, quantize
+from intact.calibration.mse import grid_error
 from intact.calibration.observers import NonFiniteError, Observer, list_observers, make_observer
+from intact.calibration.sketched import SketchObserver
 from intact.errors import CalibrationError, RecipeError
 
 ARGS: dict[str, dict[str, Any]] = {"fixed": {"lo": -1.0, "hi": 2.0}}
@@ -50,8 +52,15 @@ def same_state(a: Observer, b: Observer) -> bool:
 
 def test_the_kinds_of_the_specification_exist() -> None:
     assert set(ALL) == {
-        "minmax", "moving_average", "per_channel", "histogram", "percentile", "entropy", "mse", "fixed",
-    }  # fmt: skip
+        "minmax",
+        "moving_average",
+        "per_channel",
+        "histogram",
+        "percentile",
+        "entropy",
+        "mse",
+        "fixed",
+    }
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -160,13 +169,13 @@ def test_bad_requests(name: str, args: dict[str, Any], words: str) -> None:
 
 
 def data(kind: str) -> torch.Tensor:
-    x = normal(50_000)
+    x = normal(30_000)
     return {
         "normal": lambda: x,
         "relu": lambda: x.relu(),
         "negative": lambda: -x.abs(),
         "uniform": lambda: torch.linspace(-1, 3, 50_000),
-        "outlier": lambda: torch.cat([normal(100_000), torch.tensor([100.0])]),
+        "outlier": lambda: torch.cat([normal(60_000), torch.tensor([80.0])]),
         "long_tail": lambda: torch.distributions.Laplace(0.0, 1.0).icdf(torch.linspace(1e-5, 1 - 1e-5, 50_000)),
         "bimodal": lambda: torch.cat([x - 10, x * 0.1 + 5]),
         "huge": lambda: x * 1e30,
@@ -177,8 +186,17 @@ def data(kind: str) -> torch.Tensor:
 @pytest.mark.parametrize("symmetric", [False, True], ids=["affine", "symmetric"])
 @pytest.mark.parametrize(
     ("kind", "least"),
-    [("normal", 38), ("relu", 38), ("negative", 38), ("uniform", 46), ("bimodal", 46), ("huge", 38), ("long_tail", 33), ("mostly_zero", 40)],
-)  # fmt: skip
+    [
+        ("normal", 38),
+        ("relu", 38),
+        ("negative", 38),
+        ("uniform", 46),
+        ("bimodal", 46),
+        ("huge", 38),
+        ("long_tail", 33),
+        ("mostly_zero", 40),
+    ],
+)
 @pytest.mark.parametrize("name", SEARCHING)
 def test_ranges_are_sane(name: str, kind: str, least: float, symmetric: bool) -> None:
     x = data(kind)
@@ -199,11 +217,34 @@ def test_searched_ranges_beat_a_brute_force_search(name: str, kind: str, symmetr
     x = data(kind)
     found = 10 ** (-snr(x, observed(name, x), symmetric) / 10)
     best = np.inf
-    for f in np.geomspace(0.03, 1, 30):
-        for g in np.geomspace(0.03, 1, 6) if not symmetric and kind in ("bimodal", "outlier") else [f]:
+    for f in np.geomspace(0.03, 1, 24):
+        for g in np.geomspace(0.05, 1, 5) if not symmetric and kind in ("bimodal", "outlier") else [f]:
             fixed = make_observer("fixed", lo=min(float(x.min()), 0) * float(g), hi=max(float(x.max()), 0) * float(f))
             best = min(best, 10 ** (-snr(x, fixed, symmetric) / 10))
     assert found < best * 1.02
+
+
+@pytest.mark.parametrize("symmetric", [False, True], ids=["affine", "symmetric"])
+@pytest.mark.parametrize("kind", ["normal", "relu", "bimodal", "uniform"])
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.1, 0.001], ids=lambda s: f"range_x{s}")
+def test_the_error_of_a_grid_is_that_of_the_values(kind: str, share: float, symmetric: bool) -> None:
+    """The closed form over the bins of the sketch against quantizing every value."""
+    x = data(kind)
+    lo, hi = share * min(float(x.min()), 0), share * max(float(x.max()), 0)
+    s, z = choose_qparams(lo, hi, 0, 255, symmetric)
+    values = x.numpy().astype(np.float64)
+    exact = ((dequantize(quantize(x.numpy(), s, z, 0, 255), s, z) - values) ** 2).sum()
+    sketched = SketchObserver()
+    sketched.observe(x)
+    assert grid_error(sketched.sketch.bins(), lo, hi, 0, 255, symmetric) == pytest.approx(exact, rel=0.03)
+
+
+@pytest.mark.parametrize("symmetric", [False, True], ids=["affine", "symmetric"])
+@pytest.mark.parametrize("name", ["histogram", "mse"])
+def test_bounded_data_are_not_clipped_for_a_trifle(name: str, symmetric: bool) -> None:
+    x = torch.linspace(-1, 1, 200_001)
+    assert observed(name, x).range(0, 255, symmetric) == (-1, 1)
+    assert observed(name, x.relu()).range(0, 255, symmetric) == (0, 1)
 
 
 @pytest.mark.parametrize("name", SEARCHING)

@@ -11,8 +11,10 @@ from intact.calibration.weights import DEAD, weight_scales
 from intact.errors import CalibrationError, RecipeError
 
 WEIGHTS = hnp.arrays(
-    np.float32, st.tuples(st.integers(1, 5), st.integers(1, 12)), elements=st.floats(-8, 8, width=32, allow_subnormal=False)
-)  # fmt: skip
+    np.float32,
+    st.tuples(st.integers(1, 5), st.integers(1, 12)),
+    elements=st.floats(-8, 8, width=32, allow_subnormal=False),
+)
 
 
 def integers(w: np.ndarray, scale: np.ndarray, qmin: int = -127, qmax: int = 127) -> np.ndarray:
@@ -46,8 +48,14 @@ def test_mse_clips_an_outlier() -> None:
 
 @pytest.mark.parametrize(
     ("qmin", "qmax", "portable", "expected"),
-    [(-127, 127, False, 1.0), (-128, 127, False, 127 / 128), (-127, 127, True, 130 / 126), (-7, 7, True, 127 / 7), (-128, 127, True, 130 / 126)],
-)  # fmt: skip
+    [
+        (-127, 127, False, 1.0),
+        (-128, 127, False, 127 / 128),
+        (-127, 127, True, 130 / 126),
+        (-7, 7, True, 127 / 7),
+        (-128, 127, True, 130 / 126),
+    ],
+)
 def test_formulas(qmin: int, qmax: int, portable: bool, expected: float) -> None:
     w = np.array([[3.0, -127.0, 1.0]])
     assert weight_scales(w, qmin, qmax, "minmax", portable)[0] == np.float32(expected)

@@ -121,7 +121,8 @@ def best_ratios(
         target = np.multiply.outer(r, b * move) if exact_first else np.multiply.outer(r, b)
         a = np.maximum(1, np.rint(target))
         a[0] = first if exact_first else np.maximum(1, rounding(r[0] * b))
-        error = np.abs(a / np.maximum(target, 1e-300) - 1).max(axis=0)
+        # What the wrong ratios cost at the ends of the range, relative to the largest term.
+        error = (np.abs(a - target) / target.max(axis=0)).max(axis=0)
         if exact_first:
             error = np.where(np.abs(move - 1) <= tolerance, error, error + np.abs(move - 1))
         best = int(np.argmin(error + 1e-12 * (b[-1] - b)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ class Simulation(nn.Module):
 
     def __init__(self, model: nn.Module, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
         super().__init__()
-        self.captured = replace(captured, parameters={}, buffers={}, constants={})
+        self.captured = captured.without_tensors()
         self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
         plant(self, model)
         constants = Namespace()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+MOVE = 0.02
+"""Largest relative move of a scale that is not the output of its sum."""
+
 
 class Scales:
     """The scales being solved for, in float64, and which of them may still move."""
@@ -103,8 +106,8 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
     points = [scales.sim.placed.point_of[i] for i in node.inputs]
     out = scales.sim.placed.point_of[node.name]
     signs = [-1 if node.op == "sub" and j else 1 for j in range(len(points))]
-    # The reference term is one that cannot move; the output follows it.
-    order = sorted(range(len(points)), key=lambda j: points[j] not in scales.pinned)
+    # The reference term is one that cannot move, and the largest of those; the output follows it.
+    order = sorted(range(len(points)), key=lambda j: (points[j] not in scales.pinned, -scales.scale[points[j]]))
     ratios = [signs[j] * scales.scale[points[j]] / scales.scale[out] for j in order]
     free_output = out not in scales.pinned and out not in points
     b_max = int(largest_denominator("sum", residual_steps=255 * sum(abs(r) for r in ratios) * 1.05))
@@ -114,11 +117,14 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
     gain = 0.0
     used = {out}
     for j, numerator in zip(order, a, strict=True):
-        if points[j] not in scales.pinned and points[j] not in used:
-            scales.move(points[j], scales.scale[out] * abs(numerator) / b)
+        exact = scales.scale[out] * abs(numerator) / b
+        # A term so small that its numerator was rounded up from nothing keeps its own scale.
+        near = abs(exact / scales.scale[points[j]] - 1) < MOVE
+        if near and points[j] not in scales.pinned and points[j] not in used:
+            scales.move(points[j], exact)
         used.add(points[j])
-        exact = scales.scale[points[j]] / scales.scale[out]
-        gain = max(gain, abs(abs(numerator) / b / exact - 1))
+        ratio = scales.scale[points[j]] / scales.scale[out]
+        gain = max(gain, abs(abs(numerator) / b / ratio - 1))
     scales.pinned |= used
     gain = gain if gain > 1e-6 else 0.0  # below that it is the rounding of a float32 scale
     back = {j: numerator for j, numerator in zip(order, a, strict=True)}
