@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Entry point of the ``intact`` command."""
-    from intact.cli.app import app
+    try:
+        from intact.cli.app import app
 
-    app()
+        app()
+    except KeyboardInterrupt:  # before a command had begun: while its libraries were imported
+        sys.exit(130)
 
 
 __all__ = ["main"]

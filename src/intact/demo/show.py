@@ -18,12 +18,13 @@ def show(report: DemoReport) -> RenderableType:
 
 
 def _network(report: DemoReport) -> Table:
-    table = Table("", "float32", f"int8 ({report.engine})", "int8 against float32", title="handwritten digits")
+    title = f"handwritten digits: {report.images} held-out images, {report.threads} threads"
+    table = Table("", "float32", f"int8, {report.engine}", "int8 to float32", title=title)
     for column in table.columns[1:]:
         column.justify = "right"
     accuracy, nbytes = report.accuracy, report.nbytes
     table.add_row(
-        f"accuracy, {report.images} held-out images",
+        "accuracy",
         f"{accuracy['float32']:.2%}",
         f"{accuracy['int8']:.2%}",
         f"{(accuracy['int8'] - accuracy['float32']) * 100:+.2f} points",
@@ -34,17 +35,17 @@ def _network(report: DemoReport) -> Table:
     for batch, timings in report.latency.items():
         float32, int8 = timings["float32"], timings["int8"]
         table.add_row(
-            f"latency, batch {batch}, {report.threads} threads, ms",
+            f"ms, batch {batch}",
             _milliseconds(float32),
             _milliseconds(int8),
             f"{float32.median / int8.median:.2f}× as fast",
         )
-    table.caption = "latency: median (quartiles), float32 eager channels-last and int8 taking turns in one run"
+    table.caption = "ms: median (quartiles); float32 eager channels-last and int8 take turns in one run"
     return table
 
 
 def _milliseconds(timing: Timing) -> str:
-    return f"{timing.median * 1e3:.3f} ({timing.lower * 1e3:.3f} … {timing.upper * 1e3:.3f})"
+    return f"{timing.median * 1e3:.3g} ({timing.lower * 1e3:.3g}–{timing.upper * 1e3:.3g})"
 
 
 def _fused(report: DemoReport) -> Table:
