@@ -29,11 +29,12 @@ def inspect(
     with friendly(debug):
         if tree and as_json:
             raise InputError("choose one", where="--tree, --json")
-        from intact.program import inspect as views
+        from intact.program.inspect import table, to_json
+        from intact.program.inspect import tree as by_module
         from intact.program.program import Program
 
         program = Program.load(file)
         if as_json:
-            typer.echo(json.dumps(views.to_json(program), indent=2))
+            typer.echo(json.dumps(to_json(program), indent=2))
         else:
-            stdout().print(views.tree(program) if tree else views.table(program))
+            stdout().print(by_module(program) if tree else table(program))
