@@ -14,7 +14,7 @@ from intact.program.program import Program
 from .base import Engine, Runner
 from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 
-ENGINES = ("reference", "onednn")
+ENGINES = ("reference", "onnxruntime", "onednn")
 """Names of all engines, slowest first."""
 
 
@@ -34,6 +34,10 @@ def get_engine(name: str) -> Engine:
         from .reference import ReferenceEngine
 
         return ReferenceEngine()
+    if name == "onnxruntime":
+        from .onnxruntime import OnnxRuntimeEngine
+
+        return OnnxRuntimeEngine()
     if name == "onednn":
         try:
             from .onednn import OnednnEngine

@@ -1,0 +1,170 @@
+"""ONNX Runtime: the program as an ONNX model of its quantized operators, run on the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from intact.errors import EngineError, InputError
+from intact.machine import cpu_features
+from intact.program.ops import Array, Tensor
+from intact.program.program import Program
+
+from .binding import sole_quantizers
+
+X86 = frozenset({"x86_64", "amd64"})
+VNNI = frozenset({"avx512_vnni", "avx_vnni"})
+
+
+class OnnxRuntimeEngine:
+    """Runs programs with ONNX Runtime's CPU kernels, bit for bit.
+
+    Example:
+        >>> OnnxRuntimeEngine().name
+        'onnxruntime'
+    """
+
+    name = "onnxruntime"
+
+    def available(self) -> str | None:
+        """None, or why it cannot run here and what to do."""
+        missing = [m for m in ("onnxruntime", "onnx") if importlib.util.find_spec(m) is None]
+        return f"{' and '.join(missing)} not installed: pip install 'intact[onnx]'" if missing else None
+
+    def prepare(self, program: Program, *, threads: int | None = None) -> OnnxRuntimeRunner:
+        """A runner for ``program``.
+
+        Args:
+            program: a checked program.
+            threads: CPU threads; None leaves ONNX Runtime's choice (one per core).
+
+        Raises:
+            EngineError: a library or a CPU feature is missing, or an op cannot run here; it names the op.
+        """
+        reason = self.available()
+        if reason:
+            raise EngineError("the onnxruntime engine cannot run", why=reason, remedy="see the reason")
+        if threads is not None and threads < 1:
+            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+        if "vnni" in program.needs and platform.machine().lower() in X86 and not VNNI & set(cpu_features()):
+            raise EngineError(
+                "this program needs VNNI, which this CPU lacks",
+                why="its weights use the whole int8 range, and x86 kernels without VNNI saturate pairs of products",
+                remedy="convert with portable=True, or run with engine='reference'",
+            )
+        return OnnxRuntimeRunner(program, threads)
+
+
+class OnnxRuntimeRunner:
+    """Sessions of one program, made when first needed. Safe to call from several threads."""
+
+    def __init__(self, program: Program, threads: int | None) -> None:
+        self.program = program
+        self._threads = threads
+        self._quantized_at_once = frozenset(sole_quantizers(program))
+        self._lock = threading.Lock()
+        self._sessions: dict[tuple[frozenset[str], frozenset[str], bool], Any] = {}
+        self._session(frozenset(), frozenset(), False)  # what cannot run is said now and not at the first call
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
+        given = self._check(inputs)
+        session = self._session(self._integers(given), frozenset(), False)
+        names = list(dict.fromkeys(self.program.outputs))
+        found = dict(zip(names, self._run(session, names, given), strict=True))
+        outputs = self.program.outputs
+        return [found[n] if outputs.index(n) == i else found[n].copy() for i, n in enumerate(outputs)]
+
+    def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Every tensor by name. See ``intact.engines.base.Runner``."""
+        given = self._check(inputs)
+        floats = {op.name for op in self.program.islands()}
+        fed = {name: np.ascontiguousarray(value) for name, value in (feed or {}).items() if name in floats}
+        session = self._session(self._integers(given), frozenset(fed), True)
+        names = [out.name for out in session.get_outputs()]
+        needed = {i.name for i in session.get_inputs()}
+        values = self._run(session, names, {k: v for k, v in (given | fed).items() if k in needed})
+        found = given | fed | dict(zip(names, values, strict=True))
+        return {name: found[name] for name in self.program.tensors}
+
+    def _run(self, session: Any, names: list[str], given: dict[str, Array]) -> list[Array]:
+        try:
+            return list(session.run(names, given))
+        except _failures() as error:
+            raise InputError(
+                "ONNX Runtime cannot run this input", where=self._culprit(str(error)), why=str(error),
+                remedy="change the batch size, or compare with engine='reference'",
+            ) from error  # fmt: skip
+
+    def _integers(self, given: Mapping[str, Array]) -> frozenset[str]:
+        """Inputs given as the uint8 integers themselves."""
+        return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
+
+    def _session(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
+        key = (integers, fed, everything)
+        with self._lock:
+            if key not in self._sessions:
+                self._sessions[key] = self._open(*key)
+            return self._sessions[key]
+
+    def _open(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
+        import onnxruntime as ort
+
+        from intact.export.onnx import build
+
+        model = build(self.program, contrib=True, integers=integers, fed=fed, everything=everything)
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        # Quantized operators are written out already; around float islands nothing shall be merged.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        options.log_severity_level = 3
+        options.inter_op_num_threads = 1
+        if self._threads is not None:
+            options.intra_op_num_threads = self._threads
+        try:
+            return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except _failures() as error:
+            raise EngineError(
+                "ONNX Runtime does not take this program", where=self._culprit(str(error)), why=str(error),
+                remedy="upgrade onnxruntime, or run with engine='reference'",
+            ) from error  # fmt: skip
+
+    def _culprit(self, message: str) -> str:
+        """The op an error message of ONNX Runtime names, "" where it names none."""
+        return max((op.name for op in self.program.ops if _mentions(message, op.name)), key=len, default="")
+
+    def _check(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        given: dict[str, Array] = {}
+        for name in self.program.inputs:
+            if name not in inputs:
+                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
+            given[name] = self._checked(np.asarray(inputs[name]), self.program.tensors[name])
+        return given
+
+    def _checked(self, x: Array, meta: Tensor) -> Array:
+        if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and meta.name in self._quantized_at_once):
+            remedy = f"x.astype('{meta.dtype}')"
+            raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=meta.name, remedy=remedy)
+        if x.ndim != len(meta.shape) or any(d not in (None, n) for d, n in zip(meta.shape, x.shape, strict=False)):
+            raise InputError(f"expected shape {meta.shape} (None: batch), got {x.shape}", where=meta.name)
+        return np.ascontiguousarray(x).reshape(x.shape)
+
+
+def _mentions(message: str, name: str) -> bool:
+    """Whether a node of the op ``name`` stands in the message: (name), 'name' or name/… of its inner nodes."""
+    return any(f"{before}{name}{after}" in message for before in "('" for after in ")'/")
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises; these classes have no base of their own."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
+
+
+__all__ = ["OnnxRuntimeEngine", "OnnxRuntimeRunner"]

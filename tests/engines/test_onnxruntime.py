@@ -1,0 +1,162 @@
+"""The onnxruntime engine: exact integers, threads, batches, feeding, and clear refusals."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.conformance.build import KINDS, draw
+from tests.engines import random_networks
+from tests.program.build import certified, data, with_op
+
+pytest.importorskip("onnxruntime")
+
+from intact.engines import onnxruntime as module
+from intact.engines.onnxruntime import OnnxRuntimeEngine
+from intact.engines.reference import ReferenceEngine
+from intact.errors import EngineError, InputError
+
+ENGINE = OnnxRuntimeEngine()
+PROGRAM = certified()
+X, BIAS = data()
+QUICK = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_shapes(kind: str) -> None:
+    @settings(max_examples=20, **QUICK)
+    @given(st.integers(0, 2**63))
+    def check(seed: int) -> None:
+        case = draw(kind, np.random.default_rng(seed), wide=False)
+        runner = ENGINE.prepare(case.program, threads=1)
+        (out,), seen = runner(case.inputs), runner.tensors(case.inputs)["y"]
+        assert out.dtype == np.uint8 and out.shape == seen.shape == case.expected.shape, case.text
+        assert (out == case.expected).all() and (seen == case.expected).all(), case.text
+
+    check()
+
+
+@settings(max_examples=20, **QUICK)
+@given(st.integers(0, 2**63))
+def test_every_tensor_of_random_networks(seed: int) -> None:
+    program, x, want = random_networks.draw(seed)
+    runner = ENGINE.prepare(program, threads=1)
+    for got, value in zip(runner({"x": x}), want, strict=True):
+        np.testing.assert_array_equal(got, value)
+    seen = runner.tensors({"x": x})
+    for name, value in ReferenceEngine().prepare(program).tensors({"x": x}).items():
+        np.testing.assert_array_equal(seen[name], value, err_msg=name)
+
+
+def test_a_wrong_multiplier_is_noticed() -> None:
+    """The comparisons above can fail: one numerator moved by one gives other integers."""
+    program, x, _ = random_networks.draw(5)
+    program.ops[0].arrays["a"][0] += np.maximum(1, program.ops[0].arrays["a"][0] // 20)
+    first = program.ops[0].name
+    got = ENGINE.prepare(program).tensors({"x": x})[first]
+    assert (got != ReferenceEngine().prepare(random_networks.draw(5)[0]).tensors({"x": x})[first]).any()
+
+
+def test_feeding_a_float_island_makes_what_follows_comparable() -> None:
+    want = ReferenceEngine().prepare(PROGRAM).tensors({"x": X, "bias": BIAS})
+    feed = {op.name: want[op.name] + np.float32(0.01) for op in PROGRAM.islands()}
+    fed = ReferenceEngine().prepare(PROGRAM).tensors({"x": X, "bias": BIAS}, feed)
+    got = ENGINE.prepare(PROGRAM).tensors({"x": X, "bias": BIAS}, feed)
+    assert list(got) == list(PROGRAM.tensors)
+    for name in PROGRAM.integer_tensors():
+        np.testing.assert_array_equal(got[name], fed[name], err_msg=name)
+    assert (fed["again"] != want["again"]).any()
+    np.testing.assert_array_equal(got["softmax"], feed["softmax"])
+
+
+def test_uint8_where_an_input_is_quantized_at_once() -> None:
+    runner = ENGINE.prepare(PROGRAM)
+    quantized = runner.tensors({"x": X, "bias": BIAS})["xq"]
+    for a, b in zip(runner({"x": quantized, "bias": BIAS}), runner({"x": X, "bias": BIAS}), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(runner.tensors({"x": quantized, "bias": BIAS})["xq"], quantized)
+
+
+def test_batches_without_preparing_again_and_strided_inputs() -> None:
+    runner = ENGINE.prepare(PROGRAM, threads=1)
+    x, bias = data(64)
+    whole = runner({"x": x, "bias": bias})[1]
+    for part in (slice(0, 1), slice(3, 20)):
+        np.testing.assert_array_equal(runner({"x": x[part], "bias": bias[part]})[1], whole[part])
+    strided = np.asfortranarray(x)
+    strided.flags.writeable = False
+    np.testing.assert_array_equal(runner({"x": strided, "bias": bias})[1], whole)
+
+
+def test_many_threads_share_a_runner() -> None:
+    runner = ENGINE.prepare(PROGRAM, threads=2)
+    want = runner.tensors({"x": X, "bias": BIAS})
+
+    def work(i: int) -> bool:
+        n = i % 3 + 1
+        if i % 2:
+            return bool((runner({"x": X[:n], "bias": BIAS[:n]})[1] == want["parted"][:n]).all())
+        return bool((runner.tensors({"x": X[:n], "bias": BIAS[:n]})["head"] == want["head"][:n]).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(64)))
+
+
+def test_outputs_given_twice_are_separate_arrays() -> None:
+    program = replace(PROGRAM, outputs=("parted", "parted"), structure={"list": [0, 1]})
+    first, second = ENGINE.prepare(program)({"x": X, "bias": BIAS})
+    kept = second.copy()
+    first += 1
+    np.testing.assert_array_equal(second, kept)
+
+
+def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None if name == "onnx" else object())
+    assert ENGINE.available() == "onnx not installed: pip install 'intact[onnx]'"
+    with pytest.raises(EngineError, match="onnx not installed"):
+        ENGINE.prepare(PROGRAM)
+
+
+def test_vnni_is_required_where_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(module, "cpu_features", lambda: ["avx2"])
+    ENGINE.prepare(PROGRAM)
+    with pytest.raises(EngineError, match="needs VNNI"):
+        ENGINE.prepare(replace(PROGRAM, needs=("vnni",)))
+    monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
+    ENGINE.prepare(replace(PROGRAM, needs=("vnni",)))
+
+
+def test_refusals() -> None:
+    with pytest.raises(EngineError, match="threads must be at least 1"):
+        ENGINE.prepare(PROGRAM, threads=0)
+    with pytest.raises(EngineError, match="^head: teleport has no form"):
+        ENGINE.prepare(with_op(PROGRAM, "head", kind="teleport"))
+    runner = ENGINE.prepare(PROGRAM)
+    with pytest.raises(InputError, match="^bias: input is missing"):
+        runner({"x": X})
+    with pytest.raises(InputError, match="^x: expected float32, got float64"):
+        runner({"x": X.astype(np.float64), "bias": BIAS})
+    with pytest.raises(InputError, match="^bias: expected float32, got uint8"):
+        runner({"x": X, "bias": BIAS.astype(np.uint8)})
+    with pytest.raises(InputError, match="^x: expected shape"):
+        runner({"x": X[0], "bias": BIAS})
+
+
+def test_what_onnx_runtime_refuses_is_reported_with_the_op() -> None:
+    """An axis that does not exist gets past the exporter (the checker would find it), not past ONNX Runtime."""
+    broken = with_op(PROGRAM, "cat", attrs={"axis": 5})
+    with pytest.raises(EngineError, match=r"^cat: ONNX Runtime does not take this program\. Reason: "):
+        ENGINE.prepare(broken)
+
+
+def test_what_fails_while_running_is_reported_with_the_op() -> None:
+    program = with_op(PROGRAM, "flat", attrs={"shape": [-1, 48]})
+    with pytest.raises(InputError, match="^flat: ONNX Runtime cannot run this input"):
+        ENGINE.prepare(with_op(program, "head", arrays={"weight": np.ones((5, 48), np.int8)}))({"x": X, "bias": BIAS})
