@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from intact.calibration.base import dense_values
-from intact.calibration.sketch import Sketch
+from intact.calibration.sketch import SAMPLED, Sketch
 from intact.errors import CalibrationError
 
 ARRAYS = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(allow_nan=False, allow_infinity=False, width=32))
@@ -79,13 +79,13 @@ def test_channels_last_and_transposed_are_viewed_not_copied() -> None:
     for t in (x, x.contiguous(memory_format=torch.channels_last), x.transpose(1, 3), x[1:]):
         values = dense_values(t)
         assert values.data_ptr() == t.data_ptr()
-        assert torch.equal(values.sort().values, t.flatten().sort().values)
+        assert torch.equal(values.flatten().sort().values, t.flatten().sort().values)
 
 
 def test_scattered_and_expanded_tensors_count_every_element() -> None:
     x = torch.randn(4, 6)
     for t in (x[:, ::2], x[0:1].expand(5, 6), torch.tensor(3.0), x.T[1:3]):
-        assert torch.equal(dense_values(t).sort().values, t.flatten().sort().values)
+        assert torch.equal(dense_values(t).flatten().sort().values, t.flatten().sort().values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -96,3 +96,46 @@ def test_other_floats_are_converted(dtype: torch.dtype) -> None:
 def test_integers_are_refused() -> None:
     with pytest.raises(CalibrationError, match=r"torch\.int64"):
         dense_values(torch.arange(3))
+
+
+def large(samples: int, channels_last: bool, relu: bool) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, 16, 3 * SAMPLED // 16 + 5, 1, generator=generator)
+    x = x.relu() if relu else x
+    return x.contiguous(memory_format=torch.channels_last) if channels_last else x
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["signed", "relu"])
+@pytest.mark.parametrize("channels_last", [False, True], ids=["contiguous", "channels_last"])
+def test_large_samples_are_thinned_alike_however_the_batch_is_cut(channels_last: bool, relu: bool) -> None:
+    x = large(5, channels_last, relu)
+    whole = sketch_of(dense_values(x))
+    merged = sketch_of(*[dense_values(part) for part in (x[3:], x[:1], x[1:3])])
+    for key, value in whole.state().items():
+        assert torch.equal(value, merged.state()[key]), key
+    assert whole.count == x.numel()
+    assert whole.counts.sum() == pytest.approx(x.numel(), rel=1e-3)
+    assert (whole.minimum, whole.maximum) == (float(x.min()), float(x.max()))
+
+
+def test_thinning_sees_every_channel_of_every_layout() -> None:
+    x = torch.arange(8.0).add(1).reshape(1, 8, 1, 1).expand(2, 8, SAMPLED // 2, 1)
+    for t in (x.contiguous(), x.contiguous(memory_format=torch.channels_last)):
+        bins = sketch_of(dense_values(t)).bins()
+        assert bins.low.tolist() == list(range(1, 9))
+        assert bins.count == pytest.approx(np.full(8, SAMPLED), rel=0.01)
+
+
+def test_a_value_at_one_position_is_met_as_often_as_it_should_be() -> None:
+    x = large(300, False, False)[:, :1].repeat(1, 16, 1, 1)[:, :, :3077] * 0.1
+    x[:, 5, 77] = 100.0
+    bins = sketch_of(dense_values(x)).bins()
+    assert 200 < bins.count[bins.high > 50].sum() < 400
+
+
+def test_extremes_are_in_the_bins_even_if_thinned_away() -> None:
+    for seed in range(4):
+        x = torch.zeros(1, 3 * SAMPLED)
+        x[0, 1000 + seed] = 7.0
+        bins = sketch_of(dense_values(x)).bins()
+        assert bins.high[-1] == 7.0 and bins.count[-1] in (1, 3)

@@ -30,8 +30,9 @@ class NonFiniteError(CalibrationError):
 class Observer(Protocol):
     """What watches a tensor and proposes its range.
 
-    Every observer merges exactly: observing two halves and merging gives the same bits as observing the whole
-    (``moving_average`` depends on order, so its halves merge in order).
+    Every observer merges exactly: observing two halves of the batches, or of every batch, and merging gives the same
+    bits as observing the whole (``moving_average`` goes by whole batches and their order, so its halves merge in
+    order).
 
     Attributes:
         kind: the name in the registry.
@@ -205,28 +206,37 @@ class ObserverBase:
 
 
 def dense_values(x: Tensor) -> Tensor:
-    """``x`` as a float32 vector in memory order, without a copy where the storage is dense (channels_last is).
+    """The values of ``x`` as float32 in memory order, without a copy where the storage is dense (channels_last is).
 
     Observers do not care for order, so permuting to the logical one would be wasted.
+
+    Returns:
+        (samples, values per sample) where ``x`` has a dimension 0 beside others and is stored sample by sample; else
+        (values,).
 
     Raises:
         CalibrationError: ``x`` is not floating point.
     """
     if not x.is_floating_point():
         raise CalibrationError(
-            f"cannot observe a tensor of dtype {x.dtype}", why="only floating point has a range to choose",
+            f"cannot observe a tensor of dtype {x.dtype}",
+            why="only floating point has a range to choose",
             remedy="quantize points that carry real numbers",
-        )  # fmt: skip
+        )
     x = x.detach()
+    by_sample = True
     if not x.is_contiguous():
         # Strides in descending order give the layout; contiguous in that order means dense.
         order = sorted(range(x.dim()), key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
+        by_sample = order[0] == 0 or x.shape[0] == 1
+        order = sorted(order, key=lambda d: d != 0) if by_sample else order
         x = x.permute(order)
-    return x.float().contiguous().view(-1)
+    x = x.float().contiguous()
+    return x.view(x.shape[0], -1) if by_sample and x.dim() > 1 else x.view(-1)
 
 
 def finite_extent(x: Tensor, observer: Observer) -> tuple[float, float]:
-    """Smallest and largest value of a non-empty float32 vector.
+    """Smallest and largest value of a non-empty float32 tensor.
 
     Raises:
         NonFiniteError: NaN or infinity among them; aminmax passes both on, so that the check costs nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +15,15 @@ from torch import Tensor, nn
 from intact.errors import CalibrationError
 
 from .base import NonFiniteError, Observer
-from .data import Spec, batches, device_of, first_batch, length, samples
+from .data import Call, Spec, batches, device_of, first_batch, length, samples
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
 
 Progress = Callable[[int, "int | None"], None]
 """Called with (batches done, batches in all or None where that is unknown)."""
+
+
+STATISTICS = 32
+"""Samples looked at before ranges are observed (``Simulation.collect_statistics``)."""
 
 
 class Switchable(Protocol):
@@ -53,6 +58,7 @@ class Simulated(Protocol):
     def buffers(self) -> Iterator[Tensor]: ...
     def eval(self) -> Any: ...
     def resolve(self) -> None: ...
+    def collect_statistics(self, calls: list[Call]) -> None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
@@ -130,8 +136,13 @@ def _run(
     if max_batches is not None:
         total = max_batches if total is None else min(total, max_batches)
     seen = done = 0
+    calls = batches(data, specs, device_of(sim))
+    if all(point.observer.count == 0 for point in sim.points.values()):
+        first = _first(calls, max_batches)
+        sim.collect_statistics(first)
+        calls = itertools.chain(first, calls)
     with torch.no_grad():
-        for index, (args, kwargs) in enumerate(batches(data, specs, device_of(sim))):
+        for index, (args, kwargs) in enumerate(calls):
             try:
                 sim(*args, **kwargs)
             except NonFiniteError as error:
@@ -148,6 +159,17 @@ def _run(
             if done == max_batches:
                 break
     return seen, done
+
+
+def _first(calls: Iterator[Call], max_batches: int | None) -> list[Call]:
+    """The first batches, up to STATISTICS samples."""
+    first: list[Call] = []
+    while sum(samples(call) for call in first) < STATISTICS and (max_batches is None or len(first) < max_batches):
+        call = next(calls, None)
+        if call is None:
+            break
+        first.append(call)
+    return first
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class SketchObserver(ObserverBase):
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See :class:`~intact.calibration.base.Observer`."""
-        self.check_state(state, {"keys", "counts", "extremes"})
+        self.check_state(state, {"keys", "counts", "count", "extremes"})
         self.sketch = Sketch.from_state({k: v for k, v in state.items() if k != "kind"})
 
     def reset(self) -> None:

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import logging
+from collections import UserDict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from intact.calibration.data import SLICE, batches, first_batch, length
+from intact.errors import CalibrationError
+
+CPU = torch.device("cpu")
+ONE = [("x", "float32", (None, 3))]
+TWO = [("x", "float32", (None, 3)), ("ids", torch.int64, (None,))]
+X, IDS = torch.arange(6.0).reshape(2, 3), torch.tensor([4, 5])
+
+
+def calls(data: Any, specs: Any = ONE) -> list[Any]:
+    return list(batches(data, specs, CPU))
+
+
+def flat(call: Any) -> list[Tensor]:
+    return [*call[0], *call[1].values()]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param([X, X], id="list_of_tensors"),
+        pytest.param([(X, IDS), (X, IDS)], id="tuples_with_labels"),
+        pytest.param([[X, IDS, "path"], [X, IDS, "path"]], id="lists_with_labels"),
+        pytest.param([(X,), (X,)], id="tuples_of_one"),
+        pytest.param([{"x": X, "label": IDS}] * 2, id="dicts"),
+        pytest.param([UserDict(x=X)] * 2, id="mappings"),
+        pytest.param([({"x": X}, IDS)] * 2, id="dict_and_labels"),
+        pytest.param([X.numpy(), X.numpy()], id="arrays"),
+        pytest.param(((X, X) for _ in range(2)), id="generator"),
+        pytest.param(DataLoader(TensorDataset(X.repeat(2, 1), IDS.repeat(2)), batch_size=2), id="loader"),
+    ],
+)
+def test_customary_data(data: Any) -> None:
+    found = calls(data)
+    assert len(found) == 2
+    for call in found:
+        (x,) = flat(call)
+        assert torch.equal(x, X)
+
+
+def test_two_inputs_by_position_and_by_key() -> None:
+    for batch in ((X, IDS), (X, IDS, 7), {"ids": IDS, "x": X}):
+        (call,) = calls([batch], TWO)
+        assert [t.dtype for t in flat(call)] == [torch.float32, torch.int64]
+
+
+def test_a_model_that_takes_the_dict_itself() -> None:
+    specs = [("batch.x", "float32", (None, 3)), ("batch.ids", "int64", (None,))]
+    ((args, kwargs),) = calls([{"x": X, "ids": IDS, "more": 1}], specs)
+    assert kwargs == {} and set(args[0]) == {"x", "ids"}
+
+
+@pytest.mark.parametrize("whole", [torch.ones(70, 3), np.ones((70, 3), np.float32)], ids=["tensor", "array"])
+def test_one_tensor_is_cut_into_batches(whole: Any) -> None:
+    assert [len(c[0][0]) for c in calls(whole)] == [SLICE, SLICE, 70 - 2 * SLICE]
+    assert length(whole, ONE) == 3
+    fixed = [("x", "float32", (35, 3))]
+    assert [len(c[0][0]) for c in calls(whole, fixed)] == [35, 35]
+    assert length(whole, fixed) == 2
+
+
+def test_length() -> None:
+    assert length([X, X], ONE) == 2
+    assert length({"x": X}, ONE) == 1
+    assert length(iter([X]), ONE) is None
+    assert length(DataLoader(TensorDataset(X), batch_size=1), ONE) == 2
+
+
+def test_extra_keys_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "intact"):
+        calls([{"x": X, "label": IDS}] * 3)
+    assert [r.getMessage().count("label") for r in caplog.records] == [1]
+
+
+@pytest.mark.parametrize(
+    ("data", "specs", "words"),
+    [
+        pytest.param([], ONE, "no batch", id="empty_list"),
+        pytest.param(iter(()), ONE, "no batch", id="exhausted"),
+        pytest.param(torch.empty(0, 3), ONE, "no batch", id="empty_tensor"),
+        pytest.param([X, torch.empty(0, 3)], ONE, r"batch 1, input x: .*holds nothing", id="empty_batch"),
+        pytest.param(
+            [X, X.double()], ONE, r"batch 1, input x: expected dtype torch.float32, got torch.float64", id="float64"
+        ),
+        pytest.param([X.int()], ONE, r"batch 0.*float32, got torch.int32", id="int"),
+        pytest.param([X.to(torch.uint8)], ONE, r"got torch.uint8", id="uint8"),
+        pytest.param([X.numpy().astype(np.float64)], ONE, r"got torch.float64", id="array_float64"),
+        pytest.param([np.array(["a"])], ONE, r"array of dtype <U1", id="array_of_text"),
+        pytest.param([X.T.contiguous()], ONE, r"batch 0.*expected shape \(batch, 3\), got \(3, 2\)", id="shape"),
+        pytest.param([X[0]], ONE, r"the batch dimension is missing", id="sample"),
+        pytest.param([X], TWO, r"batch 0 has 1 elements.*2 inputs: x, ids", id="too_few"),
+        pytest.param([{"y": X}], ONE, r"batch 0 has no 'x'.*\['y'\]", id="missing_key"),
+        pytest.param(
+            [{"y": X}], [("x", "float32", (None, 3))], r"name the entries after the model's inputs: x", id="remedy"
+        ),
+        pytest.param(["a.png"], ONE, r"expected a tensor, got str", id="paths"),
+        pytest.param("folder", ONE, "type str", id="text"),
+        pytest.param(3, ONE, "type int", id="number"),
+        pytest.param(torch.tensor(1.0), ONE, "single number", id="scalar"),
+    ],
+)
+def test_bad_data(data: Any, specs: Any, words: str) -> None:
+    with pytest.raises(CalibrationError, match=words):
+        calls(data, specs)
+
+
+class Two(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
+        return x * mask
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "shapes"),
+    [
+        pytest.param(nn.Linear(3, 1), [(X, IDS)], [(2, 3)], id="labels_dropped"),
+        pytest.param(Two(), [(X, X, IDS)], [(2, 3), (2, 3)], id="two_inputs"),
+        pytest.param(Two(), [{"mask": X, "x": X, "label": IDS}], [(2, 3), (2, 3)], id="dict"),
+        pytest.param(nn.Linear(3, 1), [X.numpy()], [(2, 3)], id="array"),
+        pytest.param(nn.Linear(3, 1), torch.ones(70, 3), [(SLICE, 3)], id="tensor"),
+    ],
+)
+def test_first_batch(model: nn.Module, data: Any, shapes: list[Any]) -> None:
+    example, again = first_batch(model, data)
+    tensors = example.values() if isinstance(example, dict) else example if isinstance(example, tuple) else [example]
+    assert [tuple(t.shape) for t in tensors] == shapes
+    assert again is data
+
+
+def test_first_batch_does_not_lose_a_generators_first() -> None:
+    _, again = first_batch(nn.Linear(3, 1), (X + i for i in range(3)))
+    assert [float(b[0, 0]) for b in again] == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [([], "no batch"), (torch.empty(0, 3), "no sample"), (5, "type int"), ([{"z": X}], "no key of batch 0")],
+)
+def test_first_batch_refusals(data: Any, words: str) -> None:
+    with pytest.raises(CalibrationError, match=words):
+        first_batch(nn.Linear(3, 1), data)
