@@ -16,7 +16,7 @@ from intact.recipe.recipe import Recipe, Scheme
 
 def default() -> Recipe:
     """Start here: clips of least error for activations, one scale per weight channel, every engine and CPU."""
-    return Recipe(activation=Scheme(observer="histogram"))
+    return Recipe(activation=Scheme(observer="histogram"), bias_correction=True)
 
 
 def fast() -> Recipe:

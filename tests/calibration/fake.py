@@ -36,6 +36,7 @@ class FakeSimulation(nn.Module):
         self.input_specs: list[tuple[str, Any, tuple[int | None, ...]]] = [(n, "float32", shape) for n in names]
         self.calibration: dict[str, Any] = {}
         self.resolved = 0
+        self.looked_at: list[int] = []
         self.seen: list[dict[str, Any]] = []
 
     def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
@@ -55,6 +56,9 @@ class FakeSimulation(nn.Module):
     def _observe(self, name: str, x: Tensor) -> None:
         if self.points[name].observing:
             self.points[name].observer.observe(x)
+
+    def collect_statistics(self, calls: list[Any]) -> None:
+        self.looked_at.append(len(calls))
 
     def resolve(self) -> None:
         self.resolved += 1

@@ -23,6 +23,9 @@ U = 2.0**-24
 LARGEST = 8191
 """Denominators never exceed this: a·acc then fits int64 with room, and a·b products fit float64 exactly."""
 
+LARGEST_NEGATIVE = (1 << 20) - 1
+"""Denominators for negative sums (leaky ReLU): their results lie within the few steps below the zero point."""
+
 STEPS = 256.0
 """Bound of an unsaturated result, in output steps."""
 
@@ -49,23 +52,35 @@ FORMS: dict[str, Roundings] = {
 """Roundings of the float formulas engines use, the largest over the engines a program may claim (see docs/arithmetic)."""
 
 
-def error_bound(form: str, bias_steps: Array | float = 0.0, residual_steps: Array | float = 0.0) -> Array:
-    """Largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS)."""
+def error_bound(
+    form: str, bias_steps: Array | float = 0.0, residual_steps: Array | float = 0.0, *, result_steps: float = STEPS
+) -> Array:
+    """Largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS).
+
+    ``result_steps`` bounds the unsaturated result: less than STEPS for the negative side of a leaky ReLU.
+    """
     n = FORMS[form]
     return np.asarray(
-        U * (n.result * STEPS + n.bias * np.asarray(bias_steps, np.float64) + n.residual * np.asarray(residual_steps, np.float64))
+        U * (n.result * result_steps + n.bias * np.asarray(bias_steps, np.float64) + n.residual * np.asarray(residual_steps, np.float64))
     )
 
 
-def largest_denominator(form: str, bias_steps: Array | float = 0.0, residual_steps: Array | float = 0.0) -> Array:
-    """Largest odd b ≤ 8191 with 1/(2b) > error_bound(…), at least 1. int64, shape of the broadcast arguments.
+def largest_denominator(
+    form: str,
+    bias_steps: Array | float = 0.0,
+    residual_steps: Array | float = 0.0,
+    *,
+    result_steps: float = STEPS,
+    cap: int = LARGEST,
+) -> Array:
+    """Largest odd b ≤ cap with 1/(2b) > error_bound(…), at least 1. int64, shape of the broadcast arguments.
 
     Example:
         >>> int(largest_denominator("affine"))
         4681
     """
-    limit = np.ceil(1.0 / (2.0 * error_bound(form, bias_steps, residual_steps))) - 1
-    b = np.clip(limit, 1, LARGEST).astype(np.int64)
+    limit = np.ceil(1.0 / (2.0 * error_bound(form, bias_steps, residual_steps, result_steps=result_steps))) - 1
+    b = np.clip(limit, 1, cap).astype(np.int64)
     return np.asarray(np.where(b % 2 == 0, b - 1, b))
 
 
@@ -91,6 +106,29 @@ def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
             b_out[part] = b[best]
             a_out[part] = a[np.arange(len(part)), best]
     return a_out, b_out
+
+
+def negative_steps(zero_point: int, lo: int) -> float:
+    """Bound of an unsaturated result below zero, in output steps: down to the clamp, and the rounding."""
+    return max(zero_point - lo, 0) + 1.0
+
+
+def nearest_ratios(m: Array, b_max: Array) -> tuple[Array, Array]:
+    """The a/b nearest to ``m`` (any sign) with odd b ≤ b_max, element by element; 0/1 where nothing is nearer than 0.
+
+    Numerators are tried up to 64: beyond that the last denominators are dense enough.
+    """
+    m, b_max = np.asarray(m, np.float64), np.asarray(b_max, np.int64)
+    size = np.maximum(np.abs(m), 1e-300)
+    top = np.maximum(np.floor(size * b_max), 1.0)
+    a = np.maximum(top[:, None] - np.arange(64), 1.0)
+    b = np.rint((a / size[:, None] - 1) / 2) * 2 + 1
+    b = np.clip(b, 1, b_max[:, None])
+    a = np.rint(size[:, None] * b)
+    best = np.argmin(np.abs(a / b - size[:, None]), axis=1)
+    rows = np.arange(len(m))
+    chosen_a, chosen_b = a[rows, best].astype(np.int64), b[rows, best].astype(np.int64)
+    return np.where(m < 0, -chosen_a, chosen_a), np.where(chosen_a == 0, 1, chosen_b)
 
 
 def best_ratios(

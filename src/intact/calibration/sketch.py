@@ -180,5 +180,5 @@ def _thinned(bits: Tensor) -> tuple[Tensor, int]:
     # remarkable at one position (massive activations are).
     starts = (bits[:, :64].sum(1) % step).tolist()
     runs = bits.shape[1] // _RUN
-    samples = bits[:, : runs * _RUN].unflatten(1, (runs, _RUN))
+    samples = bits[:, : runs * _RUN].view(len(bits), runs, _RUN)
     return torch.cat([sample[start::step] for sample, start in zip(samples, starts, strict=True)]).view(-1), step

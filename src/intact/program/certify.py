@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from intact.arithmetic.tie_free import error_bound
+from intact.arithmetic.tie_free import error_bound, negative_steps
 from intact.arithmetic.windows import adaptive_windows
 from intact.errors import ProgramError
 
@@ -113,7 +113,7 @@ def _certificate(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -
     float_engines = any(name != "reference" for name in engines)
     if op.kind in ("conv", "linear"):
         accumulator, saturation = _affine_bounds(op, reach[0])
-        parts = _affine_parts(op)
+        parts = _affine_parts(op, tensors[op.name])
     else:
         accumulator, saturation = _sum_bound(op, tensors, reach), 0
         parts = _parts(op)
@@ -181,14 +181,18 @@ Part = tuple[Array, Array]
 """Denominators, and the error bound of each."""
 
 
-def _affine_parts(op: Op) -> list[Part]:
+def _affine_parts(op: Op, y: Tensor) -> list[Part]:
     bias = np.abs(op.arrays["bias"].astype(np.float64))
     a, b = op.multipliers()
     residual = 255.0 * op.attrs["residual_a"] / b
     if "a_neg" not in op.arrays:
         return [(b, error_bound("affine", bias * a / b, residual))]
     a_neg, b_neg = op.arrays["a_neg"].astype(np.int64), op.arrays["b_neg"].astype(np.int64)
-    return [(b, error_bound("leaky", bias * a / b)), (b_neg, error_bound("leaky", bias * np.abs(a_neg) / b_neg))]
+    below = negative_steps(y.zero_point or 0, op.attrs["lo"])
+    negative = error_bound("leaky", bias * np.abs(a_neg) / b_neg, result_steps=below)
+    # A negative slope turns negative sums into results above the zero point.
+    negative = np.where(a_neg < 0, error_bound("leaky", bias * np.abs(a_neg) / b_neg), negative)
+    return [(b, error_bound("leaky", bias * a / b)), (b_neg, negative)]
 
 
 def _parts(op: Op) -> list[Part]:

@@ -16,7 +16,7 @@ from .kinds import KINDS, Kind
 from .ops import Op, Tensor
 from .program import Program
 from .shapes import Violation, elements, need, output_dtype, output_shape
-from .values import LARGEST_A, LARGEST_B, LARGEST_SIZE, is_int
+from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SIZE, is_int
 
 DTYPES = ("uint8", "float32", "int64", "bool")
 NAME_LENGTH = 500
@@ -165,13 +165,10 @@ def _check_affine(op: Op) -> None:
         need(
             bool((np.abs(op.arrays["a_neg"].astype(np.int64)) <= LARGEST_A).all()), f"a_neg must be within ±{LARGEST_A}"
         )
-    for role in ("b", "b_neg"):
+    for role, limit in (("b", LARGEST_B), ("b_neg", LARGEST_B_NEGATIVE)):
         if role in op.arrays:
             v = op.arrays[role]
-            need(
-                bool(((v >= 1) & (v <= LARGEST_B) & (v % 2 == 1)).all()),
-                f"{role} must be odd and within 1..{LARGEST_B}",
-            )
+            need(bool(((v >= 1) & (v <= limit) & (v % 2 == 1)).all()), f"{role} must be odd and within 1..{limit}")
     if len(op.inputs) == 2:
         need(op.attrs["residual_a"] >= 1, "residual_a is 0, but there is a residual")
         need(bool((b == b[0]).all()), "with a residual all b must be equal")

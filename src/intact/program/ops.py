@@ -11,7 +11,7 @@ quantize          f         clamp(R(x / s) + z, lo, hi), IEEE float32 division, 
 dequantize        q         (q − z)·s in float32, one multiplication
 conv              q [, q]   acc = Σ (x − z_x)·w + bias, padding inserts z_x;
                             y = clamp(R(M_c·acc + r·(res − z_r)) + z_y, lo, hi); where ``a_neg`` and ``b_neg`` are
-                            given, M_c is a_neg/b_neg for acc < 0 (leaky ReLU, PReLU; no residual then);
+                            given, M_c is a_neg/b_neg for acc < 0 (leaky ReLU, PReLU; no residual then; b_neg < 2²⁰);
                             attrs stride, padding, dilation, output_padding: one int per spatial dimension (1, 2 or 3),
                             groups, transposed, lo, hi, residual_a (r = residual_a/b; 0 without residual; with a
                             residual all b are equal); arrays weight int8 (O, I/groups, …;

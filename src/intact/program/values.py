@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from intact.arithmetic.tie_free import LARGEST, LARGEST_NEGATIVE
+
 Validator = Callable[[Any], str | None]
 
 LARGEST_SIZE = 1 << 31
@@ -14,7 +16,7 @@ LARGEST_SIZE = 1 << 31
 LARGEST_A = 1 << 24
 """Numerators stay below this, so that a·acc fits int64 with room."""
 
-LARGEST_B = 8191
+LARGEST_B, LARGEST_B_NEGATIVE = LARGEST, LARGEST_NEGATIVE
 
 
 def is_int(value: Any) -> bool:

@@ -43,6 +43,8 @@ class Recipe:
         leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
         engines: the engines the program is certified for.
         bias_correction: correct biases for the mean error the rounded weights make.
+        equalize: give the channels between a convolution and a depthwise one the same range. Exact in float, and free:
+            every depthwise channel has a weight scale of its own.
 
     Raises:
         RecipeError: an unknown key or a value without meaning.
@@ -62,6 +64,7 @@ class Recipe:
     leaky: str = "fused"
     engines: tuple[str, ...] = ("reference", "onednn")
     bias_correction: bool = False
+    equalize: bool = True
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -78,7 +81,7 @@ class Recipe:
                 raise RecipeError(
                     f"{name} = {getattr(self, name)!r}", where="Recipe", remedy="choose " + " or ".join(known)
                 )
-        for name in ("portable", "bias_correction"):
+        for name in ("portable", "bias_correction", "equalize"):
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(
                     f"{name} = {getattr(self, name)!r} is no bool", where="Recipe", remedy="give true or false"

@@ -19,11 +19,13 @@ from .points import QuantPoint, Requantization, WeightPoint
 from .values import Quantized, Value, real
 from .weights import (
     batch_norm_factor,
+    corrected_bias,
     folded,
     groups_of,
     integer_bias,
     integer_weight,
     partial_sum_bound,
+    per_input,
     per_output,
     transposed,
 )
@@ -100,12 +102,16 @@ class Affine:
         factor = batch_norm_factor(node, tensors)
         if "weight" in p:
             raw = tensors[p["weight"]]
+            if "equalize.in" in p:
+                raw = raw * per_input(tensors[p["equalize.in"]], raw, groups_of(node))
             f = per_output(torch.where(factor == 0, torch.ones_like(factor), factor), raw, groups_of(node), transposed(node))
             weight = self._fake(raw * f) / f
             y = convolve(node, real(inputs[0]), weight, tensors[p["bias"]] if "bias" in p else None)
         else:
             y = real(inputs[0])
         y = batch_norm(y)
+        if "equalize.out" in p:
+            y = y / per_channel(tensors[p["equalize.out"]], node, y.dim())
         if len(inputs) > 1:
             y = y + real(inputs[1])
         return self._activate(y, tensors)
@@ -124,6 +130,7 @@ class Affine:
         def make() -> Integers:
             weight, bias = self._weights(tensors)
             w = integer_weight(self.node, weight, wp.scale, wp.lo, wp.hi)
+            bias = corrected_bias(self.node, tensors, weight, bias, wp.scale, wp.lo, wp.hi)
             b = integer_bias(bias, x_point.scale.double() * wp.scale.double())
             bound = partial_sum_bound(self.node, w, int(x_point.zero_point), x_point.lo, x_point.hi)
             wide = bool((bound + b.detach().abs()).max() >= EXACT)

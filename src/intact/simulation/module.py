@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,20 @@ from torch import Tensor, nn
 
 from intact.capture import Captured
 from intact.capture.fuse import Fused
-from intact.capture.graph import Graph
+from intact.capture.graph import Graph, Node
 from intact.errors import InputError, StateError
 from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
 from .affine import Affine
 from .nodes import POOLS, SUMS, TABLES, run_node
-from .points import QuantPoint, Requantization, WeightPoint, matching
+from .points import ChannelValues, QuantPoint, Requantization, WeightPoint, matching
+from .statistics import channel_axis, collect, equalizable
 from .tree import Namespace, plant, tensors_of
 from .values import Quantized, Value, real
+
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+Visitor = Callable[[Node, list[Value], Value], None]
 
 AFFINE = frozenset({"conv", "linear", "scale_shift"})
 
@@ -97,12 +101,21 @@ class Simulation(nn.Module):
             if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | {"mul"}:
                 self.requantizations[node.name] = Requantization()
                 _attach(quantizers, node.name, "requantization", self.requantizations[node.name])
+        self.equalized = equalizable(placed.graph, set(self.weight_points)) if recipe.equalize else []
+        for node, reader in self.equalized:
+            name = self._channel_values(node, "equalization", node.shape[1], 1.0)
+            node.params["equalize.out"] = reader.params["equalize.in"] = name
+        if recipe.bias_correction:
+            for node in placed.graph:
+                if node.name in self.weight_points and node.op in ("conv", "linear") and not node.attrs.get("transposed"):
+                    shape = placed.graph.nodes[node.inputs[0]].shape
+                    name = self._channel_values(node, "mean_input", shape[channel_axis(node)], 0.0)
+                    node.params["correct.mean"] = name
         self._affine = {
             node.name: Affine(node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name))
             for node in placed.graph
             if node.op in AFFINE
         }
-        self._observed = {t for p in placed.points.values() for t in p.observed}
         self._last_use = _last_uses(placed.graph)
         self._resolved_revision = -1
         self.calibration: dict[str, Any] = {}
@@ -137,6 +150,31 @@ class Simulation(nn.Module):
     def input_specs(self) -> list[tuple[str, str, tuple[int | None, ...]]]:
         """Name, dtype and shape of every input, in order."""
         return [(n.attrs["key"], n.dtype, n.shape) for n in (self.graph.nodes[i] for i in self.graph.inputs)]
+
+    def _channel_values(self, node: Node, leaf: str, channels: int | None, fill: float) -> str:
+        """Attach one number per channel to a node; the name of the buffer."""
+        assert channels is not None
+        quantizers = self._modules["quantizers"]
+        assert quantizers is not None
+        _attach(quantizers, node.name, leaf, ChannelValues(channels, fill))
+        return f"quantizers.{node.name}.{leaf}.value"
+
+    def collect_statistics(self, calls: list[Call]) -> None:
+        """Look at a few samples before ranges are observed: what equalization and bias correction start from.
+
+        Args:
+            calls: (args, kwargs) of the model, one per batch.
+        """
+        if not self.equalized and not self.recipe.bias_correction:
+            return
+        observing = {name: point.observing for name, point in self.points.items()}
+        self.observe(False)
+        try:
+            with torch.no_grad():
+                collect(self, [self.flatten(*call) for call in calls])
+        finally:
+            for name, on in observing.items():
+                self.points[name].observing = on
 
     # -- switching --------------------------------------------------------------------------------------------
 
@@ -183,13 +221,21 @@ class Simulation(nn.Module):
         """
         return self.captured.flatten(args, kwargs)
 
-    def run(self, inputs: list[Tensor], *, keep: bool = False, feed: Mapping[str, Tensor] | None = None) -> dict[str, Value]:
+    def run(
+        self,
+        inputs: list[Tensor],
+        *,
+        keep: bool = False,
+        feed: Mapping[str, Tensor] | None = None,
+        visit: Visitor | None = None,
+    ) -> dict[str, Value]:
         """Compute the graph.
 
         Args:
             inputs: flat input tensors.
             keep: keep every intermediate value, not only the outputs.
             feed: values of float nodes to use instead of computing them.
+            visit: called with every node, its inputs and its output.
         """
         if not self.training and not self.resolved and self.calibrated and all(p.active for p in self.points.values()):
             self.resolve(from_observers=False)
@@ -208,9 +254,11 @@ class Simulation(nn.Module):
                 value = self._affine[node.name](taken, self.tensors, self._live_batch_norm(node), resolved)
             else:
                 value = run_node(
-                    node, taken, self.tensors, self._observing_point(node.name), self.requantizations.get(node.name), resolved, self._training(node.module)
+                    node, taken, self.tensors, self.point(node.name), self.requantizations.get(node.name), resolved, self._training(node.module)
                 )
             values[node.name] = value
+            if visit is not None:
+                visit(node, taken, value)
             if not keep:
                 for name in self._last_use[position]:
                     del values[name]
@@ -245,16 +293,13 @@ class Simulation(nn.Module):
                 f"fake quantization is off at {len(off)} points", where=off[0], remedy="call sim.fake_quantize(True)"
             )
 
-    def _observing_point(self, node: str) -> QuantPoint | None:
-        return self.point(node)
-
     def _training(self, path: str) -> bool:
         try:
             return self.get_submodule(path).training
         except AttributeError:
             return self.training
 
-    def _live_batch_norm(self, node: Any) -> nn.Module | None:
+    def _live_batch_norm(self, node: Node) -> nn.Module | None:
         name = node.params.get("bn.running_mean")
         if name is None:
             return None

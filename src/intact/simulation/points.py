@@ -186,6 +186,16 @@ class Requantization(ResizableBuffers):
         return (getattr(self, a).double() / getattr(self, b).double()).float()
 
 
+class ChannelValues(nn.Module):
+    """One float32 number per channel: equalization factors, mean inputs."""
+
+    value: Tensor
+
+    def __init__(self, channels: int, fill: float) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.full((channels,), fill))
+
+
 def matching(names: list[str], match: str) -> list[str]:
     """The names that equal ``match`` or fit it as a glob, in order.
 

@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from intact.arithmetic.tie_free import best_ratios, largest_denominator, ratios_above
+from intact.arithmetic.tie_free import (
+    LARGEST_NEGATIVE,
+    best_ratios,
+    largest_denominator,
+    nearest_ratios,
+    negative_steps,
+    ratios_above,
+)
 from intact.calibration.weights import weight_scales
 from intact.capture.graph import Node
 from intact.errors import CalibrationError
@@ -22,7 +29,7 @@ from .nodes import POOLS, SUMS, TABLES
 from .points import QuantPoint
 from .pools import adaptive_counts, window_counts
 from .tables import table_entries
-from .weights import folded, groups_of, output_first, transposed
+from .weights import corrected_bias, folded, groups_of, output_first, transposed
 
 if TYPE_CHECKING:
     from .module import Simulation
@@ -196,46 +203,93 @@ def _solve_residual(node: Node, scales: Scales) -> dict[str, Any]:
 
 def _residual_denominator(node: Node, sim: Simulation, s_y: float, ratio: float) -> int:
     with torch.no_grad():
-        _, bias = folded(node, sim.tensors)
-    steps = 0.0 if bias is None else float(bias.abs().max()) / s_y
-    # 2 % room for the move of the output scale.
+        layer = _Layer(node, sim)
+    # 3 % and one step of room for the move of the output scale and the rounding of the bias.
+    steps = float(layer.bias_steps(layer.base, s_y).max())
     return int(largest_denominator("affine", (steps + 1) * 1.03, 255 * ratio * 1.03))
+
+
+class _Layer:
+    """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
+
+    def __init__(self, node: Node, sim: Simulation) -> None:
+        self.node, self.tensors, self.point = node, sim.tensors, sim.weight_points[node.name]
+        self.weight, self.bias = folded(node, sim.tensors)
+        w = output_first(self.weight, groups_of(node), transposed(node)).double().cpu().numpy()
+        p = self.point
+        base = weight_scales(w.reshape(w.shape[0], -1), p.lo, p.hi, p.scheme.observer, sim.recipe.portable)
+        self.base = base.astype(np.float64)
+        if p.scheme.granularity == "per_tensor":
+            self.base = np.full_like(self.base, self.base.max())
+
+    def bias_steps(self, scale: Array, s_y: float) -> Array:
+        """|bias| in output steps for these weight scales, corrected where the recipe wants it."""
+        s = torch.from_numpy(scale.astype(np.float32)).to(self.weight.device)
+        bias = corrected_bias(self.node, self.tensors, self.weight, self.bias, s, self.point.lo, self.point.hi)
+        return np.zeros(len(scale)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y
 
 
 def _solve_affine(node: Node, sim: Simulation, shared: dict[str, Any] | None) -> None:
     """Weight scales on which every channel's multiplier is a rational its certificate allows."""
-    wp, req = sim.weight_points[node.name], sim.requantizations[node.name]
-    x, y = sim.point(node.inputs[0]), sim.point(node.name)
+    x, y, layer = sim.point(node.inputs[0]), sim.point(node.name), _Layer(node, sim)
     assert x is not None and y is not None
-    weight, bias = folded(node, sim.tensors)
-    w = output_first(weight, groups_of(node), transposed(node)).double().cpu().numpy()
-    w = w.reshape(w.shape[0], -1)
     s_x, s_y = float(x.scale), float(y.scale)
-    base = weight_scales(w, wp.lo, wp.hi, wp.scheme.observer, sim.recipe.portable).astype(np.float64)
-    if wp.scheme.granularity == "per_tensor":
-        base = np.full_like(base, base.max())
-    # One step more than the bias: rounding it to the integer grid moves it by less.
-    steps = np.ones(len(w)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y + 1
-    act = node.attrs.get("act", {})
-    leaky = act.get("kind") in ("leaky_relu", "prelu")
-    target = s_x * base / s_y
-    extra: dict[str, Any] = {}
+    target = s_x * layer.base / s_y
     if shared is not None:
         r = sim.point(node.inputs[1])
         assert r is not None
-        residual_a, common = shared["residual_a"][0], shared["b"][0]
-        b = np.full(len(w), common, np.int64)
+        numerator, common = shared["residual_a"][0], shared["b"][0]
+        b = np.full(len(target), common, np.int64)
         a = np.maximum(1, np.ceil(target * common * (1 - 1e-12))).astype(np.int64)
-        ratio = float(r.scale) / s_y
-        extra = {"residual_a": [residual_a], "gain_error": abs(residual_a / common / ratio - 1)}
+        gain = abs(numerator / common / (float(r.scale) / s_y) - 1)
+        found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > 1e-6 else 0.0}
     else:
-        a, b = ratios_above(target, largest_denominator("leaky" if leaky else "affine", steps))
-    if leaky:
-        slope = np.broadcast_to(_slopes(node, sim), a.shape)
-        extra["a_neg"], extra["b_neg"] = _signed_ratios(slope * a / b, largest_denominator("leaky", steps))
-    scale = (a / b * s_y / s_x).astype(np.float32)
-    wp.scale = torch.from_numpy(scale).to(weight.device)
-    req.put(a=a, b=b, **extra)
+        found = _ratios(layer, target, s_x, s_y, None if not _leaky(node) else _slopes(node, sim), y)
+    scale = (found["a"] / found["b"] * s_y / s_x).astype(np.float32)
+    layer.point.scale = torch.from_numpy(scale).to(layer.weight.device)
+    sim.requantizations[node.name].put(**found)
+
+
+def _ratios(
+    layer: _Layer, target: Array, s_x: float, s_y: float, slopes: Array | None, y: QuantPoint
+) -> dict[str, Any]:
+    """a/b ≥ target per channel. The bias decides how large b may be, and b how the weights, and so the corrected bias,
+    are rounded: the bias is counted again on the grid found until it is no larger than was counted on."""
+    form = "affine" if slopes is None else "leaky"
+    steps = layer.bias_steps(layer.base, s_y) + 1
+    for _ in range(100):
+        a, b = ratios_above(target, largest_denominator(form, steps))
+        # Rounding the bias to its grid moves it by half of a multiplier.
+        counted = layer.bias_steps(a / b * s_y / s_x, s_y) + 0.5 * a / b
+        if (counted <= steps).all():
+            break
+        steps = np.maximum(steps, counted * 1.01)
+    if slopes is None:
+        return {"a": a, "b": b}
+    slope = np.broadcast_to(slopes, a.shape)
+    limits = _negative_limits(slope, steps * np.abs(slope), y)
+    # A slope times a small multiplier may be less than 1/b: then the multiplier grows, up to twice, to meet it.
+    reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
+    wanted = np.where((reach > target) & (reach < 2 * target), reach, target)
+    a, b = ratios_above(wanted, b)
+    while True:
+        a_neg, b_neg = nearest_ratios(slope * a / b, limits)
+        counted = _negative_limits(slope, (steps + 1) * b / a * np.abs(a_neg) / b_neg, y)
+        if (b_neg <= counted).all():
+            return {"a": a, "b": b, "a_neg": a_neg, "b_neg": b_neg}
+        limits = np.minimum(limits, counted)
+
+
+def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
+    """Largest denominators for negative sums. Their results end a few steps below the zero point, so these may be larger
+    than for positive ones, unless a negative slope turns them into results of any size."""
+    below = negative_steps(int(y.zero_point), y.lo)
+    limits = largest_denominator("leaky", bias_steps, result_steps=below, cap=LARGEST_NEGATIVE)
+    return np.where(slope < 0, largest_denominator("leaky", bias_steps), limits)
+
+
+def _leaky(node: Node) -> bool:
+    return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
 
 
 def _slopes(node: Node, sim: Simulation) -> Array:
@@ -244,12 +298,3 @@ def _slopes(node: Node, sim: Simulation) -> Array:
         return np.asarray([act["slope"]], np.float64)
     values: Array = sim.tensors[node.params["act.weight"]].double().cpu().numpy().reshape(-1)
     return values
-
-
-def _signed_ratios(m: Array, b_max: Array) -> tuple[Array, Array]:
-    """Nearest a/b to ``m`` of any sign, channel by channel; 0 is 0/1."""
-    a, b = np.zeros(m.shape, np.int64), np.ones(m.shape, np.int64)
-    for i, (value, limit) in enumerate(zip(m, b_max, strict=True)):
-        if abs(value) * limit >= 0.5:
-            (a[i],), b[i] = best_ratios([float(value)], int(limit))
-    return a, b

@@ -69,7 +69,44 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
         if bias is not None:
             weight = weight.to(bias.device)
     assert weight is not None
+    if "equalize.in" in p:
+        weight = weight * per_input(tensors[p["equalize.in"]], weight, groups_of(node))
+    if "equalize.out" in p:
+        factor = 1 / tensors[p["equalize.out"]]
+        weight = weight * per_output(factor, weight, groups_of(node), transposed(node))
+        bias = None if bias is None else bias * factor
     return weight, bias
+
+
+def per_input(values: Tensor, weight: Tensor, groups: int) -> Tensor:
+    """One value per input channel, shaped to broadcast against the weight (O, I/groups, …) of a convolution or linear map."""
+    rest = [1] * (weight.dim() - 2)
+    if groups == 1:
+        return values.reshape(1, -1, *rest)
+    per_group = values.reshape(groups, 1, -1).expand(groups, weight.shape[0] // groups, -1)
+    return per_group.reshape(weight.shape[0], -1, *rest)
+
+
+def corrected_bias(
+    node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None, scale: Tensor, lo: int, hi: int
+) -> Tensor | None:
+    """The bias without the mean error that rounding the weight makes: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
+
+    Args:
+        weight, bias: folded.
+        scale: of the weight, (O,).
+        lo, hi: its integer range.
+
+    Returns:
+        ``bias`` itself where the node has no record of its mean input (``correct.mean``, (I,)).
+    """
+    if "correct.mean" not in node.params:
+        return bias
+    mean = tensors[node.params["correct.mean"]]
+    rounded = integer_weight(node, weight, scale, lo, hi) * per_output(scale, weight, groups_of(node), transposed(node))
+    error = (rounded - weight).detach()
+    shift = (error * per_input(mean, weight, groups_of(node))).flatten(1).sum(1)
+    return -shift if bias is None else bias - shift
 
 
 def groups_of(node: Node) -> int:

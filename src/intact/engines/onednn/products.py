@@ -232,7 +232,7 @@ def _leaky_finish(site: Site, slopes: Tensor) -> Callable[[Tensor], Tensor]:
     """Negative values times the slope of their channel (dimension 1), then uint8.
 
     Roundings: five of the product above, the slope stored and its product: seven. The sign needs no care: acc + bias is
-    an integer, and below zero M·acc is at most −1/8191, far more than its error.
+    an integer, and where its sign is in doubt, both results round to 0.
     """
     end = float_finish(site.z, site.lo, site.hi)
     return lambda v: end(torch.prelu(v, slopes))
