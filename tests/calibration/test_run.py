@@ -83,6 +83,16 @@ def test_two_runs_give_the_bits_of_one(observer: str) -> None:
     assert (summary.batches, summary.samples) == (6, 96)
 
 
+def test_statistics_are_taken_once_from_the_first_samples_which_are_observed_as_well(sim: FakeSimulation) -> None:
+    quiet(sim, iter(batches(4)))
+    assert sim.looked_at == [2]
+    assert quiet(sim, batches(4)).samples == 128
+    assert sim.looked_at == [2]
+    sim.looked_at.clear()
+    quiet(sim, batches(4), reset=True, max_batches=1)
+    assert sim.looked_at == [1]
+
+
 def test_reset_starts_over(sim: FakeSimulation) -> None:
     quiet(sim, [b * 100 for b in batches(2)])
     summary = quiet(sim, batches(2), reset=True)
