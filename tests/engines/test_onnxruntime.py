@@ -20,6 +20,8 @@ from intact.engines import onnxruntime as module
 from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()
 PROGRAM = certified()
@@ -60,6 +62,36 @@ def test_a_wrong_multiplier_is_noticed() -> None:
     first = program.ops[0].name
     got = ENGINE.prepare(program).tensors({"x": x})[first]
     assert (got != ReferenceEngine().prepare(random_networks.draw(5)[0]).tensors({"x": x})[first]).any()
+
+
+def table_program(entries: np.ndarray, z: int = 60, zy: int = 20) -> Program:
+    tensors = {"x": Tensor("x", "uint8", (None, 256), SCALE, z), "y": Tensor("y", "uint8", (None, 256), SCALE, zy)}
+    op = Op("y", "table", ("x",), {"fn": "test"}, {"table": entries.astype(np.uint8)})
+    return Program(tensors, (op,), ("x",), ("y",))
+
+
+SCALE = float(np.float32(0.061))
+V = (np.arange(256) - 60) * SCALE
+TABLES = {
+    "same": np.clip(np.arange(256), 30, 200),
+    "affine": np.clip(np.rint(np.maximum(V, 0) / SCALE) + 20, 0, 255),
+    "hardswish": np.clip(np.rint(V * np.clip(V + 3, 0, 6) / 6 / SCALE) + 20, 0, 255),
+    "silu": np.clip(np.rint(V / (1 + np.exp(-V)) / SCALE) + 20, 0, 255),
+}
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_tables_are_computed_only_where_every_entry_agrees(form: str) -> None:
+    x, entries = np.arange(256, dtype=np.uint8)[None], TABLES[form]
+    runner = ENGINE.prepare(table_program(entries))
+    assert runner.forms == {"y": form}
+    np.testing.assert_array_equal(runner({"x": x})[0][0], entries)
+    for i in (80, 130, 180):  # the ends could be a clamp
+        changed = entries.copy()
+        changed[i] = entries[i] + 1 if entries[i] < 128 else entries[i] - 1
+        runner = ENGINE.prepare(table_program(changed))
+        assert not runner.forms
+        np.testing.assert_array_equal(runner({"x": x})[0][0], changed)
 
 
 def test_feeding_a_float_island_makes_what_follows_comparable() -> None:

@@ -61,7 +61,12 @@ class OnnxRuntimeEngine:
 
 
 class OnnxRuntimeRunner:
-    """Sessions of one program, made when first needed. Safe to call from several threads."""
+    """Sessions of one program, made when first needed. Safe to call from several threads.
+
+    Attributes:
+        program: what it runs.
+        forms: tables that are computed and not looked up, by name in ``intact.export.onnx_tables.FORMS``.
+    """
 
     def __init__(self, program: Program, threads: int | None) -> None:
         self.program = program
@@ -69,6 +74,7 @@ class OnnxRuntimeRunner:
         self._quantized_at_once = frozenset(sole_quantizers(program))
         self._lock = threading.Lock()
         self._sessions: dict[tuple[frozenset[str], frozenset[str], bool], Any] = {}
+        self.forms = self._proved_forms()
         self._session(frozenset(), frozenset(), False)  # what cannot run is said now and not at the first call
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -112,12 +118,29 @@ class OnnxRuntimeRunner:
                 self._sessions[key] = self._open(*key)
             return self._sessions[key]
 
-    def _open(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
-        import onnxruntime as ort
+    def _proved_forms(self) -> dict[str, str]:
+        """Tables this machine computes faster than it looks them up, all 256 entries compared."""
+        from intact.export.onnx import IR_VERSION, OPSET
+        from intact.export.onnx_tables import ENTRIES, candidates, choose
 
+        model = candidates(self.program, OPSET, IR_VERSION)
+        if model is None:
+            return {}
+        session = self._start(model)
+        names = [out.name for out in session.get_outputs()]
+        return choose(self.program, dict(zip(names, session.run(names, {"entries": ENTRIES}), strict=True)))
+
+    def _open(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact.export.onnx import build
 
-        model = build(self.program, contrib=True, integers=integers, fed=fed, everything=everything)
+        model = build(
+            self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms
+        )
+        return self._start(model)
+
+    def _start(self, model: Any) -> Any:
+        import onnxruntime as ort
+
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         # Quantized operators are written out already; around float islands nothing shall be merged.

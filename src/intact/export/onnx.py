@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -74,6 +74,7 @@ def build(
     integers: Collection[str] = (),
     fed: Collection[str] = (),
     everything: bool = False,
+    forms: Mapping[str, str] | None = None,
 ) -> Any:
     """The model, unchecked.
 
@@ -83,6 +84,7 @@ def build(
         integers: inputs to take as uint8.
         fed: float ops whose outputs are inputs of the model instead.
         everything: every tensor is an output, not only the program's.
+        forms: tables to write as float functions, see ``intact.export.onnx_tables``.
     """
     if importlib.util.find_spec("onnx") is None:
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact[onnx]'")
@@ -94,7 +96,7 @@ def build(
         name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()
     }
     batch = next((n for n in program.inputs if tensors[n].shape[:1] == (None,)), None)
-    b = Builder(tensors, contrib=contrib, batch=batch)
+    b = Builder(tensors, contrib=contrib, batch=batch, forms=forms)
     for op in program.ops:
         if op.name not in fed:
             _add(b, op)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,14 @@ class Builder:
         tensors: the program's tensors.
         contrib: whether operators of ONNX Runtime's own domain may be used.
         batch: name of an input whose dimension 0 is the dynamic batch size, None without one.
+        forms: op name → name in ``onnx_tables.FORMS``, for tables that need no lookup.
     """
 
-    def __init__(self, tensors: dict[str, Tensor], *, contrib: bool, batch: str | None) -> None:
+    def __init__(
+        self, tensors: dict[str, Tensor], *, contrib: bool, batch: str | None, forms: Mapping[str, str] | None = None
+    ) -> None:
         self.tensors, self.contrib, self.batch = tensors, contrib, batch
+        self.forms = forms or {}
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self._used = set(tensors)

@@ -12,6 +12,7 @@ from intact.program.certify import FLOAT32
 from intact.program.ops import Array, Op, Tensor
 
 from .onnx_build import CONTRIB, Builder, reach, zero
+from .onnx_tables import build_form
 
 
 def quantize(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -62,6 +63,8 @@ def mul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> st
 
 def table(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """entries[x]. GatherElements: ONNX Runtime's Gather copies blocks, however small, and takes 15 × as long."""
+    if op.name in b.forms:
+        return build_form(b, op, x[0], b.forms[op.name])
     flat = b.cast(b.node("Reshape", [x[0], b.ints([-1], "flat")]), "int32")
     return b.shaped(b.node("GatherElements", [b.constant(op.arrays["table"], "table"), flat], axis=0), y.shape)
 
