@@ -23,7 +23,8 @@ from peers import onnxruntime_static, torch_ao_fx
 def exactness(sim: Any, program: intact.Program, task: Task, elements: float) -> Any:
     """Compare simulation, reference and onednn on enough held-out images to reach ``elements`` integers."""
     per_image = sum(
-        int(torch.tensor([1 if d is None else d for d in program.tensors[n].shape]).prod()) for n in program.integer_tensors()
+        int(torch.tensor([1 if d is None else d for d in program.tensors[n].shape]).prod())
+        for n in program.integer_tensors()
     )
     images = min(len(task.held_out), int(elements / per_image) + 1)
     return intact.verify(program, task.held_out[:images].split(64), engines=("reference", "onednn"), sim=sim)
@@ -41,8 +42,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     root = folder(args.assets)
     torch.set_num_threads(2)
-    tasks = {"fashion-cnn": lambda: fashion(root, "cnn"), "fashion-dw": lambda: fashion(root, "dw"), "mobilenetv1_025": lambda: mobilenet(root)}
-    print("| network | held out | method | top-1 % | vs float32 | integers compared | differ | seconds |\n|---|---|---|---|---|---|---|---|")
+    tasks = {
+        "fashion-cnn": lambda: fashion(root, "cnn"),
+        "fashion-dw": lambda: fashion(root, "dw"),
+        "mobilenetv1_025": lambda: mobilenet(root),
+    }
+    print(
+        "| network | held out | method | top-1 % | vs float32 | integers compared | differ | seconds |\n|---|---|---|---|---|---|---|---|"  # noqa: E501
+    )
     for name in args.only:
         task = tasks[name]()
         with torch.no_grad():
@@ -57,7 +64,10 @@ def main() -> None:
             seconds = time.perf_counter() - start
             top1 = accuracy(lambda x, p=program: p.run(x, engine="onednn"), task)
             report = exactness(sim, program, task, args.elements)
-            print(f"{row} intact {recipe} | {top1:.2f} | {top1 - base:+.2f} | {report.elements:,} | {report.mismatches} | {seconds:.1f} |", flush=True)
+            print(
+                f"{row} intact {recipe} | {top1:.2f} | {top1 - base:+.2f} | {report.elements:,} | {report.mismatches} | {seconds:.1f} |",  # noqa: E501
+                flush=True,
+            )
         if not args.no_peers:
             for label, make in (("torch.ao FX x86", torch_ao_fx), ("ONNX Runtime quantize_static", onnxruntime_static)):
                 start = time.perf_counter()

@@ -43,7 +43,7 @@ def fashion(root: Path, kind: str, calibration: int = 512) -> Task:
 
 
 def mobilenet(root: Path, calibration: int = 128) -> Task:
-    """MobileNetV1 ×0.25: calibrated on every fourth of the 500 ImageNet images (at most ``calibration``), held out are the others."""
+    """MobileNetV1 ×0.25: calibrated on some of the 500 ImageNet images, evenly spread, held out are the others."""
     import mobilenetv1_025
     from common import imagenet_500
 

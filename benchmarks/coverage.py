@@ -70,10 +70,13 @@ def row(name: str, size: int, batch: int) -> str:
     integer = collections.Counter(op.kind for op in program.ops if not op.is_float)
     islands = collections.Counter(op.kind.removeprefix("float.") for op in program.islands())
     bilinear = sum(op.kind == "upsample" and program.tensors[op.name].dtype == "float32" for op in program.ops)
-    floats = ", ".join([f"{k} ×{n}" for k, n in islands.items()] + ([f"upsample bilinear ×{bilinear}"] if bilinear else [])) or "none"
+    floats = (
+        ", ".join([f"{k} ×{n}" for k, n in islands.items()] + ([f"upsample bilinear ×{bilinear}"] if bilinear else []))
+        or "none"
+    )
     moves = integer["quantize"] + integer["dequantize"]
     ops = ", ".join(f"{k} ×{n}" for k, n in integer.most_common(9) if k not in ("quantize", "dequantize"))
-    return f"| {name} | {len(program.ops)} | {ops} | {floats} | {moves} | {report.elements:,} | {report.mismatches} | {seconds:.1f} |"
+    return f"| {name} | {len(program.ops)} | {ops} | {floats} | {moves} | {report.elements:,} | {report.mismatches} | {seconds:.1f} |"  # noqa: E501
 
 
 def main() -> None:
@@ -85,7 +88,9 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(2)
-    print("| model | ops | integer ops | float islands | quantize + dequantize | integers compared | differ | seconds |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| model | ops | integer ops | float islands | quantize + dequantize | integers compared | differ | seconds |\n|---|---|---|---|---|---|---|---|"  # noqa: E501
+    )
     for name in args.models:
         print(row(name, args.size, args.batch), flush=True)
 

@@ -43,7 +43,7 @@ def export_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            model.eval(), (example,), str(path), input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "n"}, "y": {0: "n"}},
+            model.eval(), (example,), str(path), input_names=["x"], output_names=["y"], dynamic_axes={"x": {0: "n"}, "y": {0: "n"}},  # noqa: E501
             opset_version=17, dynamo=False,
         )  # fmt: skip
 
@@ -65,7 +65,9 @@ def quantize_onnx(model: nn.Module, calibration: Tensor, folder: Path, batch: in
 
     class Reader(q.CalibrationDataReader):
         def __init__(self) -> None:
-            self.batches: Iterator[dict[str, np.ndarray[Any, Any]]] = iter([{"x": b.numpy()} for b in calibration.split(batch)])
+            self.batches: Iterator[dict[str, np.ndarray[Any, Any]]] = iter(
+                [{"x": b.numpy()} for b in calibration.split(batch)]
+            )
 
         def get_next(self) -> Any:
             return next(self.batches, None)

@@ -67,7 +67,9 @@ def convert(sim: Simulation) -> Program:
         StateError: not calibrated, in training mode, or fake quantization switched off somewhere.
     """
     if not isinstance(sim, Simulation):
-        raise StateError(f"convert takes a simulation, not {type(sim).__name__}", remedy="call intact.prepare(model, …) first")
+        raise StateError(
+            f"convert takes a simulation, not {type(sim).__name__}", remedy="call intact.prepare(model, …) first"
+        )
     return lower(sim)
 
 

@@ -31,7 +31,7 @@ STEPS = 256.0
 
 
 class Roundings(NamedTuple):
-    """How often an engine rounds, weighted by what it rounds: error ≤ U·(result·256 + bias·bias_steps + residual·residual_steps)."""
+    """How often an engine rounds, by what it rounds: error ≤ U·(result·256 + bias·bias_steps + residual·residual_steps)."""
 
     result: int
     bias: int
@@ -40,7 +40,8 @@ class Roundings(NamedTuple):
 
 FORMS: dict[str, Roundings] = {
     # acc → f32, ·ws, ws stored: 3 on 256 + bias + residual; bias stored: 1 on bias; the sum: 1 on 256 + residual;
-    # residual scale stored, fma: 1 on residual, 1 on 256; + z: 1 on 256. One more on everything for a real output scale.
+    # residual scale stored, fma: 1 on residual, 1 on 256; + z: 1 on 256. One more on all for
+    # a real output scale.
     "affine": Roundings(7, 5, 6),
     # the same without residual and z, then · slope and slope stored, 1 more for + z.
     "leaky": Roundings(9, 7, 0),
@@ -49,7 +50,7 @@ FORMS: dict[str, Roundings] = {
     # one exact integer times one multiplier computed from three scales, + z.
     "scaled": Roundings(6, 0, 0),
 }
-"""Roundings of the float formulas engines use, the largest over the engines a program may claim (see docs/arithmetic)."""
+"""Roundings of the float formulas engines use, largest over the engines a program may claim (docs/arithmetic.md)."""
 
 
 def error_bound(
@@ -61,7 +62,12 @@ def error_bound(
     """
     n = FORMS[form]
     return np.asarray(
-        U * (n.result * result_steps + n.bias * np.asarray(bias_steps, np.float64) + n.residual * np.asarray(residual_steps, np.float64))
+        U
+        * (
+            n.result * result_steps
+            + n.bias * np.asarray(bias_steps, np.float64)
+            + n.residual * np.asarray(residual_steps, np.float64)
+        )
     )
 
 
@@ -98,7 +104,7 @@ def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
     a_out, b_out = np.empty(m.shape, np.int64), np.empty(m.shape, np.int64)
     for limit in np.unique(b_max):
         rows = np.flatnonzero(b_max == limit)
-        # Only the upper half of the odd numbers: every b ≤ limit/2 has an odd multiple (3b, 5b …) or a better neighbour there.
+        # Only the upper two thirds of the odd numbers: a smaller b has an odd multiple there, or a better neighbour.
         b = np.arange(max(1, int(limit) // 3) | 1, int(limit) + 1, 2, dtype=np.int64)
         for part in np.array_split(rows, max(1, len(rows) * len(b) // 2_000_000)):
             a = np.maximum(1, np.ceil(m[part, None] * b * (1 - 1e-14))).astype(np.int64)

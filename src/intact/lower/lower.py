@@ -87,7 +87,9 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
     if node.op in _LOWER:
         kind, attrs, arrays = _LOWER[node.op](node, point, sim.requantizations[node.name])
         if kind != "table":
-            lo, hi = integer_limits(node.attrs.get("act"), float(point.scale), int(point.zero_point), point.lo, point.hi)
+            lo, hi = integer_limits(
+                node.attrs.get("act"), float(point.scale), int(point.zero_point), point.lo, point.hi
+            )
             attrs.update(lo=lo, hi=hi)
         return [Op(node.name, kind, inputs, attrs, arrays, **common)]
     attrs = dict(node.attrs)

@@ -1,1 +1,1 @@
-""""""
+"""The simulation: the captured network computing the integers that ship, in floating point, with gradients."""

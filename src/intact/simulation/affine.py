@@ -52,7 +52,11 @@ class Affine:
     """
 
     def __init__(
-        self, node: Node, point: QuantPoint | None, weight_point: WeightPoint | None, requantization: Requantization | None
+        self,
+        node: Node,
+        point: QuantPoint | None,
+        weight_point: WeightPoint | None,
+        requantization: Requantization | None,
     ) -> None:
         self.node, self.point, self.weight_point, self.requantization = node, point, weight_point, requantization
         self._cache: dict[str, tuple[Any, Any]] = {}
@@ -60,7 +64,9 @@ class Affine:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
 
-    def __call__(self, inputs: list[Value], tensors: Mapping[str, Tensor], batch_norm: torch.nn.Module | None, resolved: bool) -> Value:
+    def __call__(
+        self, inputs: list[Value], tensors: Mapping[str, Tensor], batch_norm: torch.nn.Module | None, resolved: bool
+    ) -> Value:
         """One forward. ``batch_norm`` is the module whose statistics are live (training), else None."""
         live = batch_norm is not None
         exact = (
@@ -78,7 +84,9 @@ class Affine:
     # -- float ------------------------------------------------------------------------------------------------
 
     def _weights(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-        return self._cached("folded", self._sources(tensors), lambda: folded(self.node, tensors))
+        found: tuple[Tensor, Tensor | None]
+        found = self._cached("folded", self._sources(tensors), lambda: folded(self.node, tensors))
+        return found
 
     def _fake(self, weight: Tensor, scale_by: Tensor | None = None) -> Tensor:
         """The weight on its grid, in real numbers, when weight quantization is on."""
@@ -104,7 +112,9 @@ class Affine:
             raw = tensors[p["weight"]]
             if "equalize.in" in p:
                 raw = raw * per_input(tensors[p["equalize.in"]], raw, groups_of(node))
-            f = per_output(torch.where(factor == 0, torch.ones_like(factor), factor), raw, groups_of(node), transposed(node))
+            f = per_output(
+                torch.where(factor == 0, torch.ones_like(factor), factor), raw, groups_of(node), transposed(node)
+            )
             weight = self._fake(raw * f) / f
             y = convolve(node, real(inputs[0]), weight, tensors[p["bias"]] if "bias" in p else None)
         else:
@@ -137,7 +147,8 @@ class Affine:
             return Integers(w, b, chunk_edges(self.node, w, float(bound.max())), wide)
 
         keys = [*self._sources(tensors), wp.scale, x_point.scale, x_point.zero_point]
-        return self._cached("integers", keys, make)
+        found: Integers = self._cached("integers", keys, make)
+        return found
 
     def _exact(self, inputs: list[Quantized], tensors: Mapping[str, Tensor], resolved: bool) -> Quantized:
         node, x, point = self.node, inputs[0], self.point

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None) -
         return convolve(node, x, weight)
     axis = -1 if node.op == "linear" else 1
     total: Tensor | None = None
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         part = convolve(node, x.narrow(axis, start, end - start), weight[:, start:end]).double()
         total = part if total is None else total + part
     assert total is not None

@@ -28,7 +28,10 @@ def round_ste(x: Tensor) -> Tensor:
         >>> round_ste(torch.tensor([0.5, 1.5, -0.7]))
         tensor([0., 2., -1.])
     """
-    return torch.round(x) if not (torch.is_grad_enabled() and x.requires_grad) else _Round.apply(x)  # type: ignore[no-untyped-call, no-any-return]
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return torch.round(x)
+    y: Tensor = _Round.apply(x)  # type: ignore[no-untyped-call]
+    return y
 
 
 def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:

@@ -24,7 +24,7 @@ from .statistics import channel_axis, collect, equalizable
 from .tree import Namespace, plant, tensors_of
 from .values import Quantized, Value, real
 
-Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 Visitor = Callable[[Node, list[Value], Value], None]
 
 AFFINE = frozenset({"conv", "linear", "scale_shift"})
@@ -41,7 +41,7 @@ class Tensors(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         module, leaf = self._owners[name]
-        tensor = module._parameters.get(leaf)
+        tensor: Tensor | None = module._parameters.get(leaf)
         if tensor is None:
             tensor = module._buffers[leaf]
         assert tensor is not None
@@ -107,12 +107,18 @@ class Simulation(nn.Module):
             node.params["equalize.out"] = reader.params["equalize.in"] = name
         if recipe.bias_correction:
             for node in placed.graph:
-                if node.name in self.weight_points and node.op in ("conv", "linear") and not node.attrs.get("transposed"):
+                if (
+                    node.name in self.weight_points
+                    and node.op in ("conv", "linear")
+                    and not node.attrs.get("transposed")
+                ):
                     shape = placed.graph.nodes[node.inputs[0]].shape
                     name = self._channel_values(node, "mean_input", shape[channel_axis(node)], 0.0)
                     node.params["correct.mean"] = name
         self._affine = {
-            node.name: Affine(node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name))
+            node.name: Affine(
+                node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name)
+            )
             for node in placed.graph
             if node.op in AFFINE
         }
@@ -254,7 +260,13 @@ class Simulation(nn.Module):
                 value = self._affine[node.name](taken, self.tensors, self._live_batch_norm(node), resolved)
             else:
                 value = run_node(
-                    node, taken, self.tensors, self.point(node.name), self.requantizations.get(node.name), resolved, self._training(node.module)
+                    node,
+                    taken,
+                    self.tensors,
+                    self.point(node.name),
+                    self.requantizations.get(node.name),
+                    resolved,
+                    self._training(node.module),
                 )
             values[node.name] = value
             if visit is not None:
@@ -264,7 +276,9 @@ class Simulation(nn.Module):
                     del values[name]
         return values
 
-    def integer_tensors(self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None) -> dict[str, npt.NDArray[Any]]:
+    def integer_tensors(
+        self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
         """Every quantized tensor by name as uint8, for comparison with engines.
 
         Raises:

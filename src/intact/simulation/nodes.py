@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from intact.arithmetic.torch_ops import FLOAT_OPS, apply_act
@@ -55,7 +54,8 @@ def run_node(
     if on_grid and node.op in _EXACT:
         assert requantization is not None
         values: list[Quantized] = inputs  # type: ignore[assignment]
-        return _EXACT[node.op](node, values, params, point, requantization, resolved)
+        value: Quantized = _EXACT[node.op](node, values, params, point, requantization, resolved)
+        return value
     if on_grid and all(v.point is point for v in inputs):  # type: ignore[union-attr]
         return Quantized(_move(node, [v.q for v in inputs], point, training), point)  # type: ignore[union-attr]
     return quantize_to(point, _float(node, [real(v) for v in inputs], params, training))
@@ -67,7 +67,7 @@ def _float(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], train
     if node.op == "requantize":
         return inputs[0]
     if node.op == "dropout":
-        dropout = F.feature_dropout if node.attrs.get("feature") else F.dropout
+        dropout = torch.feature_dropout if node.attrs.get("feature") else torch.dropout
         return dropout(inputs[0], node.attrs["p"], training)
     y = inputs[0] if inputs else torch.empty(0)
     if node.op == "table":
@@ -139,10 +139,7 @@ def _pool(
         total, counts = adaptive_sums(attrs, q), adaptive_counts(attrs["output_size"], q.shape[2:]).to(q.device)
     if resolved:
         ratio = m.ratio()
-        if m.n.numel() > 1:
-            ratio = ratio[torch.searchsorted(m.n, counts.to(m.n.dtype))]
-        else:
-            ratio = ratio[0]
+        ratio = ratio[torch.searchsorted(m.n, counts.to(m.n.dtype))] if m.n.numel() > 1 else ratio[0]
     else:
         ratio = x[0].point.scale / (counts * point.scale)
     return _finish(node, total * ratio.to(total.dtype), point)

@@ -23,7 +23,7 @@ class ResizableBuffers(nn.Module):
             saved = state_dict.get(prefix + name)
             if buffer is not None and saved is not None and saved.shape != buffer.shape:
                 self._buffers[name] = buffer.new_empty(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 class QuantPoint(ResizableBuffers):
@@ -74,7 +74,9 @@ class QuantPoint(ResizableBuffers):
         """
         zero_point = int(zero_point) + (0 if stored else self.shift)
         if not (math.isfinite(scale) and np.float32(scale) > 0):
-            raise RecipeError(f"scale {scale} is not a positive number", where=self.name, remedy="give a finite scale > 0")
+            raise RecipeError(
+                f"scale {scale} is not a positive number", where=self.name, remedy="give a finite scale > 0"
+            )
         if not self.lo <= zero_point <= self.hi:
             raise RecipeError(
                 f"zero point {zero_point} is outside {self.lo}..{self.hi}", where=self.name, remedy="give one inside"
@@ -110,7 +112,8 @@ class QuantPoint(ResizableBuffers):
     def extra_repr(self) -> str:
         """One line for ``print(sim)``."""
         flags = "".join(", " + f for f in ("observing", "quantizing", "fixed") if getattr(self, f))
-        return f"{self.name}: scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}, {self.lo}..{self.hi}{flags}"
+        qparams = f"scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}"
+        return f"{self.name}: {qparams}, {self.lo}..{self.hi}{flags}"
 
 
 class WeightPoint(ResizableBuffers):
@@ -183,7 +186,8 @@ class Requantization(ResizableBuffers):
 
     def ratio(self, a: str = "a", b: str = "b") -> Tensor:
         """a/b rounded once to float32."""
-        return (getattr(self, a).double() / getattr(self, b).double()).float()
+        numerator, denominator = self.get_buffer(a), self.get_buffer(b)
+        return (numerator.double() / denominator.double()).float()
 
 
 class ChannelValues(nn.Module):
@@ -205,6 +209,7 @@ def matching(names: list[str], match: str) -> list[str]:
     found = [n for n in names if n == match or fnmatch.fnmatchcase(n, match)]
     if not found:
         raise RecipeError(
-            f"no quantization point matches {match!r}", remedy="choose from: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+            f"no quantization point matches {match!r}",
+            remedy="choose from: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else ""),
         )
     return found

@@ -134,7 +134,7 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
         gain = max(gain, abs(abs(numerator) / b / ratio - 1))
     scales.pinned |= used
     gain = gain if gain > 1e-6 else 0.0  # below that it is the rounding of a float32 scale
-    back = {j: numerator for j, numerator in zip(order, a, strict=True)}
+    back = dict(zip(order, a, strict=True))
     return {"a": [back[j] for j in range(len(points))], "b": [b], "gain_error": gain}
 
 
@@ -182,7 +182,11 @@ def _divisors(node: Node, x: Node) -> list[int]:
         sizes = [x.shape[d] for d in node.attrs["dims"]]
         return [int(np.prod([s for s in sizes if s is not None]))]
     spatial = [s for s in x.shape[2:] if s is not None]
-    counts = window_counts(node.attrs, spatial) if node.op == "avg_pool" else adaptive_counts(node.attrs["output_size"], spatial)
+    counts = (
+        window_counts(node.attrs, spatial)
+        if node.op == "avg_pool"
+        else adaptive_counts(node.attrs["output_size"], spatial)
+    )
     return [int(n) for n in torch.unique(counts)]
 
 
@@ -281,8 +285,11 @@ def _ratios(
 
 
 def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
-    """Largest denominators for negative sums. Their results end a few steps below the zero point, so these may be larger
-    than for positive ones, unless a negative slope turns them into results of any size."""
+    """Largest denominators for negative sums.
+
+    Their results end a few steps below the zero point, so these may be larger than for positive sums, unless a
+    negative slope turns them into results of any size.
+    """
     below = negative_steps(int(y.zero_point), y.lo)
     limits = largest_denominator("leaky", bias_steps, result_steps=below, cap=LARGEST_NEGATIVE)
     return np.where(slope < 0, largest_denominator("leaky", bias_steps), limits)

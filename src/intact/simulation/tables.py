@@ -29,7 +29,8 @@ def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str
     for i, step in enumerate(node.attrs.get("chain", [])):
         value = _apply(step, value, node.params.get(f"chain.{i}.weight"), tensors)
     steps = np.rint(np.nan_to_num(value / float(y.scale), nan=0.0, posinf=1e9, neginf=-1e9))
-    return np.clip(steps + int(y.zero_point), y.lo, y.hi).astype(np.uint8)
+    entries: Array = np.clip(steps + int(y.zero_point), y.lo, y.hi).astype(np.uint8)
+    return entries
 
 
 def _apply(step: dict[str, Any], v: Array, weight: str | None, tensors: Mapping[str, Tensor]) -> Array:
@@ -44,6 +45,7 @@ def _apply(step: dict[str, Any], v: Array, weight: str | None, tensors: Mapping[
         assert weight is not None
         return np.where(v >= 0, v, v * float(tensors[weight]))
     if op == "affine_scalar":
-        return v * attrs["mul"] + attrs["add"]
+        return np.asarray(v * attrs["mul"] + attrs["add"])
     with np.errstate(all="ignore"):
-        return unary64(attrs["fn"], attrs, v)
+        y: Array = unary64(attrs["fn"], attrs, v)
+    return y

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,10 +56,7 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
         bias = shift * factor
         if "bn.bias" in p:
             bias = bias + tensors[p["bn.bias"]]
-        if weight is None:
-            weight = factor
-        else:
-            weight = weight * per_output(factor, weight, groups_of(node), transposed(node))
+        weight = factor if weight is None else weight * per_output(factor, weight, groups_of(node), transposed(node))
     if node.op == "scale_shift":
         channels = node.shape[1]
         assert channels is not None
@@ -79,7 +75,7 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
 
 
 def per_input(values: Tensor, weight: Tensor, groups: int) -> Tensor:
-    """One value per input channel, shaped to broadcast against the weight (O, I/groups, …) of a convolution or linear map."""
+    """One value per input channel, shaped to broadcast against a weight (O, I/groups, …) that is not transposed."""
     rest = [1] * (weight.dim() - 2)
     if groups == 1:
         return values.reshape(1, -1, *rest)
@@ -90,7 +86,7 @@ def per_input(values: Tensor, weight: Tensor, groups: int) -> Tensor:
 def corrected_bias(
     node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None, scale: Tensor, lo: int, hi: int
 ) -> Tensor | None:
-    """The bias without the mean error that rounding the weight makes: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
+    """The bias without the mean error of the rounded weight: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
 
     Args:
         weight, bias: folded.
@@ -120,7 +116,10 @@ def transposed(node: Node) -> bool:
 
 
 def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
-    """``clamp(round(w / s), lo, hi)`` as float32 integers, straight-through gradient. IEEE division: same bits everywhere."""
+    """``clamp(round(w / s), lo, hi)`` as float32 integers, straight-through gradient.
+
+    IEEE division rounds correctly, so every device gives the same bits.
+    """
     s = per_output(scale, weight, groups_of(node), transposed(node))
     return torch.clamp(round_ste(weight / s), lo, hi)
 
@@ -137,13 +136,8 @@ def partial_sum_bound(node: Node, weight: Tensor, zero_point: int, lo: int, hi: 
 
     For x in lo..hi the terms of one sign add up to at most Σ w⁺·(hi − z) + Σ w⁻·(z − lo), or the mirror of it.
     """
-    w = output_first(weight.detach(), groups_of(node), transposed(node)).reshape(-1, 1) if node.op == "scale_shift" else (
-        output_first(weight.detach(), groups_of(node), transposed(node)).flatten(1)
-    )
-    w = w.double()
+    w = output_first(weight.detach(), groups_of(node), transposed(node)).double()
+    w = w.reshape(len(w), -1)
     up, down = w.clamp(min=0).sum(1), (-w).clamp(min=0).sum(1)
     above, below = float(hi - zero_point), float(zero_point - lo)
     return torch.maximum(up * above + down * below, down * above + up * below)
-
-
-State = dict[str, Any]
