@@ -49,6 +49,10 @@ def get_engine(name: str) -> Engine:
                 remedy="pip install torch, or engine='reference'",
             ) from error
         return OnednnEngine()
+    if name == "openvino":
+        from .openvino import OpenVinoEngine
+
+        return OpenVinoEngine()
     raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
 
 

@@ -1,0 +1,192 @@
+"""A program becomes an OpenVINO model for one batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import openvino
+from openvino import opset14 as ov
+
+from intact.errors import EngineError
+from intact.program.ops import Op
+from intact.program.program import Program
+
+from . import elementwise, moves, pools, products, units
+from .floats import island
+from .tables import Function, fits, table
+from .values import Site, Value, dequantized, port
+
+INTEGERS: dict[str, Callable[[Site], Value]] = {
+    "conv": products.conv,
+    "linear": products.linear,
+    "add": elementwise.add,
+    "mul": elementwise.mul,
+    "mean": pools.mean,
+    "avg_pool": pools.avg_pool,
+    "adaptive_avg_pool": pools.adaptive_avg_pool,
+    "constant": moves.constant,
+    "quantize": elementwise.quantize,
+    "dequantize": elementwise.dequantize,
+}
+"""Kind → how it is built; the others are moves, ``table`` and float ops."""
+
+
+@dataclass(frozen=True)
+class Tap:
+    """How to read a result of the model: where ``unit`` is set, integers are R(value / unit) + zero."""
+
+    name: str
+    unit: float | None
+    zero: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model with what it takes and gives.
+
+    Attributes:
+        model: static shapes, one parameter per entry of ``feeds``.
+        feeds: names of program tensors: inputs, fed tensors, and ``quantize`` ops that numpy evaluates.
+        taps: one per result.
+    """
+
+    model: Any
+    feeds: tuple[str, ...]
+    taps: tuple[Tap, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What does not depend on the batch size.
+
+    Attributes:
+        units: see ``units.choose``.
+        functions: see ``tables.fits``.
+        rounded: see ``units.rounded``.
+        plain: names of products that int8 kernels refuse (see ``Site.plain_integers``).
+    """
+
+    program: Program
+    units: dict[str, float]
+    rounded: frozenset[str]
+    functions: dict[str, Function]
+    plain: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(program: Program) -> Plan:
+        """The plan of a program."""
+        for op in program.ops:
+            supported = op.kind in INTEGERS or op.kind in units.MOVES or op.is_float or op.kind == "table"
+            if not supported:
+                raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
+        functions = fits(program)
+        return Plan(program, units.choose(program), units.rounded(program, functions), functions)
+
+    def with_plain(self, names: Iterable[str]) -> Plan:
+        """The same with more products in float32 integers."""
+        return replace(self, plain=self.plain | frozenset(names))
+
+
+def numpy_quantized(program: Program, sources: Collection[str]) -> list[Op]:
+    """``quantize`` ops that numpy evaluates: of a program input, of ``sources``, and of either after movement ops."""
+    known = {*program.inputs, *sources}
+    found = []
+    for op in program.ops:
+        if op.kind == "quantize" and op.inputs[0] in known:
+            found.append(op)
+        smooth = op.kind == "upsample" and not op.attrs["mode"].startswith("nearest")
+        if op.kind in units.MOVES and not smooth and known.issuperset(op.inputs):
+            known.add(op.name)
+    return found
+
+
+def build(plan: Plan, batch: int, wanted: Iterable[str], fed: Collection[str] = ()) -> Built:
+    """The model that computes ``wanted``.
+
+    Args:
+        plan: of the program.
+        batch: what stands for None in shapes.
+        wanted: names of tensors to give, none of them in ``fed``.
+        fed: names of float tensors that are parameters instead of being computed.
+
+    Raises:
+        EngineError: OpenVINO cannot express an op; names it.
+    """
+    return _Builder(plan, batch, frozenset(fed)).build(list(wanted))
+
+
+class _Builder:
+    def __init__(self, plan: Plan, batch: int, fed: frozenset[str]) -> None:
+        self._plan, self._batch, self._fed = plan, batch, fed
+        self._values: dict[str, Value] = {}
+        self._parameters: dict[str, Any] = {}
+        self._outside = {op.name for op in numpy_quantized(plan.program, fed)}
+
+    def build(self, wanted: list[str]) -> Built:
+        program = self._plan.program
+        needed = _needed(program, wanted, self._fed | self._outside)
+        for name in program.inputs:
+            if name in needed:
+                self._parameter(name)
+        for op in program.ops:
+            if op.name in needed:
+                self._values[op.name] = self._value(op)
+        results, taps = [], []
+        for name in wanted:
+            value = self._values[name]
+            results.append(ov.result(value.port))
+            taps.append(Tap(name, value.unit, value.zero))
+        model = openvino.Model(results, list(self._parameters.values()), "intact")
+        return Built(model, tuple(self._parameters), tuple(taps))
+
+    def _value(self, op: Op) -> Value:
+        if op.name in self._fed or op.name in self._outside:
+            return self._parameter(op.name)
+        program, plan = self._plan.program, self._plan
+        out = program.tensors[op.name]
+        if op.kind == "dequantize":
+            op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
+        site = Site(
+            op, tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
+            op.name in plan.rounded, op.name in plan.plain,
+        )  # fmt: skip
+        try:
+            if op.kind == "table":
+                return table(site, plan.functions.get(op.name))
+            if op.is_float:
+                return island(site)
+            return INTEGERS.get(op.kind, moves.move)(site)
+        except RuntimeError as error:
+            raise EngineError(
+                f"OpenVINO refuses this {op.kind}", where=op.name, why=str(error).strip().splitlines()[-1],
+                remedy="run with engine='onednn' or 'reference'",
+            ) from error  # fmt: skip
+
+    def _parameter(self, name: str) -> Value:
+        t = self._plan.program.tensors[name]
+        shape = [self._batch if d is None else d for d in t.shape]
+        parameter = ov.parameter(shape, np.dtype(t.dtype).type)
+        parameter.set_friendly_name(name)
+        self._parameters[name] = parameter
+        q = port(parameter)
+        value = dequantized(q, int(t.zero_point or 0), self._plan.units[name]) if t.quantized else Value(q)
+        self._values[name] = value
+        return value
+
+
+def _needed(program: Program, wanted: Iterable[str], given: frozenset[str] | set[str]) -> set[str]:
+    """Every tensor ``wanted`` depends on; nothing behind ``given``."""
+    by_name = {op.name: op for op in program.ops}
+    needed: set[str] = set()
+    queue = list(wanted)
+    while queue:
+        name = queue.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        if name in by_name and name not in given:
+            queue += by_name[name].inputs
+    return needed

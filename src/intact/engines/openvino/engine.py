@@ -1,0 +1,211 @@
+"""The engine and its runner: checks, compiled models per batch size, numpy at the door."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intact.arithmetic.affine import dequantize, quantize
+from intact.errors import EngineError, InputError
+from intact.program.ops import Array, Op
+from intact.program.program import Program
+
+from ..binding import sole_quantizers
+from ..onednn import cpu
+
+if TYPE_CHECKING:
+    from .build import Plan
+    from .requests import Compiled
+
+MODELS = 4
+"""Compiled models a runner keeps: one per batch size, and one more where every tensor was asked for."""
+
+
+class OpenVinoEngine:
+    """Runs programs on x86 CPUs through OpenVINO, bit for bit.
+
+    Example:
+        >>> OpenVinoEngine().name
+        'openvino'
+    """
+
+    name = "openvino"
+
+    def available(self) -> str | None:
+        """None, or why it cannot run here and what to do."""
+        if platform.machine().lower() not in {"x86_64", "amd64"}:
+            return "the openvino engine is proved on x86-64 CPUs only: use engine='reference' or 'onnxruntime'"
+        if importlib.util.find_spec("openvino") is None:
+            return "openvino is not installed: pip install 'intact[openvino]'"
+        return None
+
+    def prepare(self, program: Program, *, threads: int | None = None) -> OpenVinoRunner:
+        """A runner for ``program``.
+
+        Args:
+            program: a checked program.
+            threads: threads of each inference; None leaves the choice to OpenVINO.
+
+        Raises:
+            EngineError: openvino or a CPU feature is missing, or an op cannot be built; it names the op.
+        """
+        reason = self.available()
+        if reason:
+            raise EngineError("the openvino engine cannot run", why=reason, remedy="see the reason")
+        if threads is not None and threads < 1:
+            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+        if "vnni" in program.needs and not (cpu.flags() and cpu.has_vnni(cpu.isa())):
+            raise EngineError(
+                "this program needs VNNI, which this CPU lacks or does not report",
+                why="its weights use the whole int8 range, and without VNNI pairs of products saturate in int16",
+                remedy="convert with portable=True, or run with engine='reference'",
+            )
+        return OpenVinoRunner(program, threads)
+
+
+class OpenVinoRunner:
+    """A program compiled by OpenVINO. Safe to call from several threads.
+
+    Shapes are static: every batch size gets a compiled model of its own, and the last ones used are kept.
+    """
+
+    def __init__(self, program: Program, threads: int | None) -> None:
+        from .build import Plan
+
+        self.program = program
+        self._threads = threads
+        self._plan: Plan = Plan.of(program)
+        self._models: OrderedDict[Any, Compiled] = OrderedDict()
+        self._lock = threading.Lock()
+        self._ops = {op.name: op for op in program.ops}
+        self._products = {op.name for op in program.ops if not op.is_float}
+        self._takes_integers = frozenset(sole_quantizers(program))
+        self._decoded = {
+            name: self._decoder(self._ops[name]) for name in program.outputs
+            if name in self._ops and self._ops[name].kind == "dequantize"
+        }  # fmt: skip
+        sources = [self._ops[n].inputs[0] if n in self._decoded else n for n in program.outputs]
+        self._wanted = tuple(n for n in dict.fromkeys(sources) if n not in program.inputs)
+        self._model(1)
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
+        given, batch = self._checked(inputs)
+        found = self._model(batch)(given)
+        return [self._output(name, found, given) for name in self.program.outputs]
+
+    def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Every tensor by name. See ``intact.engines.base.Runner``.
+
+        A tensor that is a result cannot be fused away, so the model with every tensor as a result is not the deployed
+        one. Where nothing is fed, the outputs, and the integers they are dequantized from, are therefore taken from
+        the deployed model: a difference in between shows there.
+
+        Raises:
+            EngineError: a quantized tensor is off its grid: OpenVINO dropped a rounding.
+        """
+        given, batch = self._checked(inputs)
+        fed = {name: np.asarray(value) for name, value in (feed or {}).items()}
+        outside = frozenset(op.name for op in self._outside(fed))
+        skipped = outside | frozenset(fed)
+        wanted = [op.name for op in self.program.ops if op.name not in skipped and op.kind != "dequantize"]
+        found = given | fed
+        if wanted:
+            found |= self._model(batch, tuple(wanted), frozenset(fed))(given | fed)
+        if not fed:
+            found |= self._model(batch)(given)
+        for op in self.program.ops:
+            if op.name in outside:
+                found[op.name] = _quantized(op, found, self.program)
+            elif op.kind == "dequantize" and op.name not in found:
+                found[op.name] = self._decoder(op)[found[op.inputs[0]]]
+        return {name: np.ascontiguousarray(found[name]) for name in self.program.tensors}
+
+    def kernels(self, batch: int = 1) -> dict[str, str]:
+        """The kernel, with its precision, of every convolution and product: op name → "brgconv_avx512_I8" …"""
+        return self._model(batch).kernels()
+
+    def _decoder(self, op: Op) -> Array:
+        """(q − z)·s of all 256 integers: one multiplication, as specified, and none at run time."""
+        t = self.program.tensors[op.inputs[0]]
+        return dequantize(np.arange(256), np.float32(t.scale or 1.0), int(t.zero_point or 0))
+
+    def _output(self, name: str, found: Mapping[str, Array], given: Mapping[str, Array]) -> Array:
+        if name in self._decoded:
+            source = self._ops[name].inputs[0]
+            return np.take(self._decoded[name], found[source])
+        return found[name].copy() if name in found else np.array(given[name])
+
+    def _outside(self, fed: Collection[str]) -> list[Op]:
+        from .build import numpy_quantized
+
+        return numpy_quantized(self.program, fed)
+
+    def _model(self, batch: int, wanted: tuple[str, ...] | None = None, fed: frozenset[str] = frozenset()) -> Compiled:
+        """The compiled model for a batch size; by default the deployed one."""
+        wanted = self._wanted if wanted is None else wanted
+        key = (batch, wanted, fed)
+        with self._lock:
+            compiled = self._models.get(key)
+            if compiled is None:
+                compiled = self._models[key] = self._compile(batch, wanted, fed)
+                if len(self._models) > MODELS:
+                    self._models.popitem(last=False)
+            self._models.move_to_end(key)
+            return compiled
+
+    def _compile(self, batch: int, wanted: Sequence[str], fed: Collection[str]) -> Compiled:
+        """Build and compile; products without an int8 kernel are built again from float32 integers."""
+        from .build import build
+        from .requests import Compiled
+
+        while True:
+            plan = self._plan
+            compiled = Compiled(self.program, build(plan, batch, wanted, fed), self._threads)
+            kernels = compiled.kernels()
+            missing = self._products & {n for n, k in kernels.items() if not k.endswith("_I8")} - plan.plain
+            if not missing:
+                return compiled
+            self._plan = plan.with_plain(missing)
+
+    def _checked(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+        """The inputs as arrays, and the batch size."""
+        given: dict[str, Array] = {}
+        batch: int | None = None
+        for name in self.program.inputs:
+            if name not in inputs:
+                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
+            x, t = np.asarray(inputs[name]), self.program.tensors[name]
+            if x.dtype.name != t.dtype and not (x.dtype == np.uint8 and name in self._takes_integers):
+                raise InputError(f"expected {t.dtype}, got {x.dtype}", where=name, remedy=f"x.astype('{t.dtype}')")
+            if x.ndim != len(t.shape) or any(d not in (None, n) for d, n in zip(t.shape, x.shape, strict=True)):
+                raise InputError(f"expected shape {t.shape} (None: batch), got {x.shape}", where=name)
+            for declared, size in zip(t.shape, x.shape, strict=True):
+                if declared is None:
+                    if batch not in (None, size):
+                        raise InputError(f"batch size {size} differs from that of another input, {batch}", where=name)
+                    batch = size
+            given[name] = x
+        if batch == 0:
+            raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")
+        return given, batch or 1
+
+
+def _quantized(op: Op, found: Mapping[str, Array], program: Program) -> Array:
+    x, t = found[op.inputs[0]], program.tensors[op.name]
+    lo, hi = int(op.attrs["lo"]), int(op.attrs["hi"])
+    if x.dtype == np.uint8:
+        return np.clip(x, lo, hi)
+    try:
+        return quantize(x, np.float32(t.scale or 1.0), int(t.zero_point or 0), lo, hi).astype(np.uint8)
+    except ValueError as error:
+        raise InputError(str(error), where=op.inputs[0], remedy="repair the data") from error
+
+
+__all__ = ["OpenVinoEngine", "OpenVinoRunner"]

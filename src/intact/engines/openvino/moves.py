@@ -1,0 +1,99 @@
+"""Operations that move values: the same integers elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact.arithmetic.moves import nearest_index
+
+from .pools import max_pool
+from .values import Port, Site, Value, dequantized, port
+
+
+def move(site: Site) -> Value:
+    """Any kind of MOVES on any dtype."""
+    y = MOVES[site.op.kind](site)
+    first = site.inputs[0]
+    return Value(y, first.unit, first.zero)
+
+
+def constant(site: Site) -> Value:
+    """A stored tensor."""
+    value = site.op.arrays["value"]
+    node = port(ov.constant(np.ascontiguousarray(value)))
+    return dequantized(node, site.z, site.unit) if site.out.quantized else Value(node)
+
+
+def ints(values: object) -> Port:
+    """An int64 constant."""
+    return port(ov.constant(np.asarray(values, np.int64)))
+
+
+def _max_pool(site: Site) -> Port:
+    t = site.op.attrs
+    x = site.inputs[0].port
+    return max_pool(x, t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
+
+
+def _slice(site: Site) -> Port:
+    t = site.op.attrs
+    return cut(site.inputs[0].port, t["axis"], t["start"], t["end"], t["step"])
+
+
+def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
+    """x[start:end:step] along ``axis``."""
+    return port(ov.slice(x, ints([start]), ints([end]), ints([step]), ints([axis])))
+
+
+def _roll(site: Site) -> Port:
+    """Two slices change places: integers pass through slices and concatenations, which they do not through Roll."""
+    x = site.inputs[0]
+    y, shape = x.port, x.shape
+    for shift, axis in zip(site.op.attrs["shifts"], site.op.attrs["dims"], strict=True):
+        first = shape[axis] - shift % shape[axis]
+        if first < shape[axis]:
+            parts = [cut(y, axis, first, shape[axis]), cut(y, axis, 0, first)]
+            y = port(ov.concat(parts, axis))
+    return y
+
+
+def _pad(site: Site) -> Port:
+    x, t = site.inputs[0], site.op.attrs
+    value = t["value"] if x.unit is None else (t["value"] - x.zero) * x.unit
+    before, after = zip(*t["pads"], strict=True)
+    dtype = x.port.get_element_type().to_dtype()
+    return port(ov.pad(x.port, ints(before), ints(after), "constant", ov.constant(np.asarray(value, dtype))))
+
+
+def _expand(site: Site) -> Port:
+    x, shape = site.inputs[0], list(site.op.attrs["shape"])
+    own = [1] * (len(shape) - len(x.shape)) + x.shape
+    target = [n if n >= 0 else have for n, have in zip(shape, own, strict=True)]
+    return port(ov.broadcast(x.port, ints(target), broadcast_spec="BIDIRECTIONAL"))
+
+
+def _upsample(site: Site) -> Port:
+    """Nearest: the source index of every position is computed here, by torch's rule, not by OpenVINO's."""
+    x, size, mode = site.inputs[0], site.op.attrs["size"], site.op.attrs["mode"]
+    y, first = x.port, len(x.shape) - len(size)
+    for axis, out in enumerate(size, start=first):
+        index = nearest_index(x.shape[axis], out, mode == "nearest-exact")
+        y = port(ov.gather(y, ints(index), ints(axis)))
+    return y
+
+
+MOVES: dict[str, Callable[[Site], Port]] = {
+    "max_pool": _max_pool,
+    "cat": lambda s: port(ov.concat([x.port for x in s.inputs], int(s.op.attrs["axis"]))),
+    "reshape": lambda s: port(ov.reshape(s.inputs[0].port, ints(s.op.attrs["shape"]), False)),
+    "permute": lambda s: port(ov.transpose(s.inputs[0].port, ints(s.op.attrs["dims"]))),
+    "slice": _slice,
+    "pad": _pad,
+    "expand": _expand,
+    "roll": _roll,
+    "upsample": _upsample,
+}
+"""Kind → what it does to the float32 (or other) tensor."""

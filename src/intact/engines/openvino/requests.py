@@ -1,0 +1,167 @@
+"""A compiled model, and inference requests that own their buffers: no copy and no conversion OpenVINO would add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import openvino
+
+from intact.errors import EngineError, InputError
+from intact.program.ops import Array, Op
+from intact.program.program import Program
+
+from ..reference import evaluate
+from .build import Built, Tap
+
+OFF_GRID = 1e-2
+"""How far from an integer, in steps, a value may lie that OpenVINO should have rounded."""
+
+PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
+"""Kinds of OpenVINO's nodes that multiply activations with weights."""
+
+_core: list[Any] = []
+
+
+def compile_model(model: Any, threads: int | None) -> Any:
+    """Compile for the CPU, exactly: see ``docs`` and the comments."""
+    if not _core:
+        _core.append(openvino.Core())
+    config: dict[str, Any] = {
+        # bf16 is the default on CPUs that have it, and none of the proofs holds there.
+        "INFERENCE_PRECISION_HINT": "f32",
+        # Quantizing the inputs of float products at run time is fast and changes them.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+    }
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = threads
+    return _core[0].compile_model(model, "CPU", config)
+
+
+class Compiled:
+    """A compiled model and its idle requests. Safe to call from several threads."""
+
+    def __init__(self, program: Program, built: Built, threads: int | None) -> None:
+        self._program, self._built = program, built
+        self._model = compile_model(built.model, threads)
+        self._idle: list[_Request] = []
+
+    def __call__(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Run.
+
+        Args:
+            given: program inputs and fed tensors by name.
+
+        Returns:
+            The tensors the model was built to give, in memory of their own, quantized ones as uint8; and the integers
+            of the inputs that were quantized on the way.
+        """
+        # list.pop and list.append are atomic: no request is used twice at once.
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = _Request(self._program, self._built, self._model)
+        try:
+            return request.run(given)
+        finally:
+            self._idle.append(request)
+
+    def kernels(self) -> dict[str, str]:
+        """Friendly name given to a convolution or product → the kernel it runs in, precision included."""
+        found = {}
+        for node in self._model.get_runtime_model().get_ops():
+            info = node.get_rt_info()
+            if str(info["layerType"].astype(str)) in PRODUCTS:
+                for name in str(info["originalLayersNames"].astype(str)).split(","):
+                    found[name.split("/Dequantization")[0]] = str(info["primitiveType"].astype(str))
+        return found
+
+
+class _Request:
+    """One inference request with its input and output arrays."""
+
+    def __init__(self, program: Program, built: Built, model: Any) -> None:
+        self._taps = built.taps
+        self._request = model.create_infer_request()
+        ops = {op.name: op for op in program.ops}
+        self._inputs: list[tuple[str, Array, _Quantizer | None]] = []
+        for i, name in enumerate(built.feeds):
+            own = np.empty(tuple(model.input(i).shape), program.tensors[name].dtype)
+            op = ops.get(name)
+            quantizer = _Quantizer(op, ops, program, own) if op is not None and op.kind == "quantize" else None
+            self._inputs.append((name, own, quantizer))
+            self._request.set_input_tensor(i, openvino.Tensor(own, shared_memory=True))
+        self._outputs = []
+        for i in range(len(built.taps)):
+            port = model.output(i)
+            own = np.empty(tuple(port.shape), port.element_type.to_dtype())
+            self._request.set_output_tensor(i, openvino.Tensor(own, shared_memory=True))
+            self._outputs.append(own)
+
+    def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        for name, own, quantizer in self._inputs:
+            if quantizer is None or name in given:
+                np.copyto(own, given[name])
+            else:
+                quantizer(given)
+                found[name] = own
+        self._request.infer(share_outputs=True)
+        for tap, own in zip(self._taps, self._outputs, strict=True):
+            found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
+        return found
+
+
+class _Quantizer:
+    """clamp(R(x / s) + z, lo, hi) of an input into the array behind a parameter, in place and in few passes."""
+
+    def __init__(self, op: Op, ops: Mapping[str, Op], program: Program, own: Array) -> None:
+        t = program.tensors[op.name]
+        self._source, self._ops, self._program, self._own = op.inputs[0], ops, program, own
+        self._scale, self._zero = np.float32(t.scale or 1.0), int(t.zero_point or 0)
+        self._lo, self._hi = int(op.attrs["lo"]), int(op.attrs["hi"])
+        self._steps = np.empty(own.shape, np.float32)
+
+    def __call__(self, given: Mapping[str, Array]) -> None:
+        """Fill the array.
+
+        Raises:
+            InputError: x holds NaN.
+        """
+        x = self._moved(self._source, given)
+        if x.dtype == np.uint8:
+            np.clip(x, self._lo, self._hi, out=self._own)
+            return
+        steps, zero = self._steps, self._zero
+        with np.errstate(over="ignore"):
+            np.divide(x, self._scale, out=steps)
+        np.rint(steps, out=steps)
+        # Clamped before z is added, so that nothing large loses digits.
+        np.clip(steps, np.float32(self._lo - zero), np.float32(self._hi - zero), out=steps)
+        if np.isnan(steps.min()):
+            raise InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
+        np.add(steps, np.float32(zero), out=self._own, casting="unsafe")
+
+    def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
+        """The value of ``name``, behind any movement ops."""
+        if name in given:
+            return given[name]
+        op, tensors = self._ops[name], self._program.tensors
+        args = [self._moved(n, given) for n in op.inputs]
+        return evaluate(op, args, [tensors[n] for n in op.inputs], tensors[name], self._own.shape[0])
+
+
+def _integers(tap: Tap, value: Array) -> Array:
+    assert tap.unit is not None
+    steps = value if tap.unit == 1.0 else value / np.float32(tap.unit)
+    whole = np.rint(steps)
+    off = float(np.abs(steps - whole).max(initial=0.0))
+    if not off <= OFF_GRID:
+        raise EngineError(
+            f"OpenVINO gave a value {off:.3f} steps from an integer", where=tap.name,
+            why="its compiler dropped a rounding", remedy="run with another engine, and report the program",
+        )  # fmt: skip
+    return np.add(whole, np.float32(tap.zero), out=np.empty(value.shape, np.uint8), casting="unsafe")

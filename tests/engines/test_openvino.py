@@ -1,0 +1,378 @@
+"""The openvino engine: exact integers op by op and in networks, int8 kernels, threads, batches, errors."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("openvino")
+
+from tests.conformance.build import draw as draw_op
+from tests.engines.random_networks import Network, draw
+from tests.test_import import run_python
+
+from intact.arithmetic.numpy_floats import run_float
+from intact.engines import get_engine
+from intact.engines.openvino import OpenVinoEngine
+from intact.engines.openvino.requests import Compiled
+from intact.engines.openvino.tables import fit
+from intact.engines.openvino.units import choose, rounded
+from intact.engines.reference import ReferenceEngine
+from intact.errors import EngineError, InputError
+from intact.program.certify import certify
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+from intact.verification import verify
+
+ENGINE = OpenVinoEngine()
+pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
+
+EXAMPLES = {"conv": 40, "linear": 10, "add": 10, "mul": 8, "mean": 8, "pool": 16, "table": 10}
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_ops_give_the_ideal_integers(kind: str) -> None:
+    @settings(max_examples=EXAMPLES[kind], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 2**63))
+    def check(seed: int) -> None:
+        case = draw_op(kind, np.random.default_rng(seed), False)
+        runner = ENGINE.prepare(case.program, threads=1)
+        (out,) = runner(case.inputs)
+        assert out.dtype == np.uint8 and out.shape == case.expected.shape, case.text
+        assert (out == case.expected).all(), f"{(out != case.expected).sum()} of {out.size} differ: {case.text}"
+
+    check()
+
+
+@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**63))
+def test_networks_give_the_ideal_integers(seed: int) -> None:
+    """What the compiler does with ops that stand beside each other; outputs of the deployed model only."""
+    program, x, exact = draw(seed)
+    found = ENGINE.prepare(program, threads=1)({"x": x})
+    for name, got, want in zip(program.outputs, found, exact, strict=True):
+        assert (got == want).all(), f"{name}: {(got != want).sum()} of {want.size}"
+
+
+def residual_network(seed: int = 0) -> tuple[Network, str]:
+    net = Network(np.random.default_rng(seed))
+    net.start((2, 16, 9, 9))
+    x = net.conv("x", 16, 3)
+    inner = net.conv(net.conv(x, 16, 3, groups=16), 16, 3)
+    return net, net.conv(net.add(inner, x), 16, 1)
+
+
+def test_a_rounding_the_compiler_drops_is_noticed() -> None:
+    """Without the Round of its own, the result before the add is not rounded: the comparison above can fail."""
+    net, last = residual_network()
+    program = net.program((last,))
+    runner = ENGINE.prepare(program)
+    assert (runner({"x": net.exact["x"]})[0] == net.exact[last]).all()
+    runner._plan = replace(runner._plan, rounded=frozenset())
+    runner._models.clear()
+    assert (runner({"x": net.exact["x"]})[0] != net.exact[last]).any()
+
+
+def test_products_run_as_int8_inside_one_kernel() -> None:
+    net, last = residual_network()
+    kernels = ENGINE.prepare(net.program((last,))).kernels()
+    for op in net.ops:
+        if op.kind == "conv":
+            assert kernels[op.name].endswith("_I8"), (op.name, kernels)
+    add = next(op.name for op in net.ops if op.kind == "add")
+    runtime = ENGINE.prepare(net.program((last,)))._model(1)._model.get_runtime_model()
+    types = [n.get_rt_info()["layerType"].astype(str) for n in runtime.get_ops()]
+    assert "Subgraph" not in types and "Eltwise" not in types, f"{add} is a kernel of its own: {types}"
+
+
+def test_a_fused_residual_and_a_leaky_convolution_run_as_int8() -> None:
+    net = Network(np.random.default_rng(1))
+    net.start((1, 16, 8, 8))
+    x = net.conv("x", 16, 1)
+    last = net.conv(net.conv(x, 16, 3, residual=x), 16, 3, leaky=True)
+    runner = ENGINE.prepare(net.program((last,)))
+    assert all(runner.kernels()[op.name].endswith("_I8") for op in net.ops)
+    assert (runner({"x": net.exact["x"]})[0] == net.exact[last]).all()
+
+
+def test_every_tensor_can_be_read() -> None:
+    net, last = residual_network(3)
+    found = ENGINE.prepare(net.program((last,))).tensors({"x": net.exact["x"]})
+    assert set(found) == set(net.exact)
+    for name, want in net.exact.items():
+        assert found[name].dtype == np.uint8 and (found[name] == want).all(), name
+
+
+def test_batches_and_threads() -> None:
+    net, last = residual_network(4)
+    runner = ENGINE.prepare(net.program((last,)), threads=2)
+    rng = np.random.default_rng(0)
+    reference = ReferenceEngine().prepare(net.program((last,)))
+    inputs = [rng.integers(0, 256, (n, 16, 9, 9), dtype=np.uint8) for n in (1, 2, 3, 1, 5, 7, 2, 1) * 3]
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda x: runner({"x": x})[0], inputs))
+    for x, got in zip(inputs, results, strict=True):
+        assert (got == reference({"x": x})[0]).all()
+
+
+def test_units_follow_the_ratios_of_an_add() -> None:
+    net, _ = residual_network()
+    program = net.program(())
+    add = next(op for op in program.ops if op.kind == "add")
+    units = choose(program)
+    first, second = (units[n] for n in add.inputs)
+    assert second / first == pytest.approx(abs(add.attrs["a"][1] / add.attrs["a"][0]), rel=1e-12)
+    assert rounded(program, ()) == {add.inputs[0]}
+
+
+def float_program(op: Op, inputs: dict[str, np.ndarray[Any, Any]], dtype: str, shape: tuple[int, ...]) -> Program:
+    """One float op between program inputs and output."""
+    batch: Any = (None,)
+    tensors = {n: Tensor(n, str(x.dtype), batch + x.shape[1:]) for n, x in inputs.items()}
+    tensors[op.name] = Tensor(op.name, dtype, batch + shape[1:])
+    return Program(tensors, (op,), tuple(inputs), (op.name,))
+
+
+CONV: dict[str, Any] = {"stride": [2, 1], "padding": [1, 0], "dilation": [1, 2], "output_padding": [0, 0], "groups": 2}
+POOL: dict[str, Any] = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 0], "ceil_mode": True}
+PLAIN = """sigmoid tanh silu gelu hardswish hardsigmoid elu selu celu mish softplus softsign logsigmoid hardshrink
+softshrink tanhshrink abs neg exp square sin cos erf sign floor ceil round"""
+UNARY: dict[str, dict[str, Any]] = {fn: {} for fn in PLAIN.split()} | {"threshold": {"threshold": 0.3, "value": -2.0}}
+FLOATS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("relu", {}, ()),
+    ("clamp", {"min": -0.5, "max": None}, ()),
+    ("leaky_relu", {"slope": 0.1}, ()),
+    ("prelu", {}, ("weight4",)),
+    ("affine_scalar", {"mul": 2.5, "add": -1.0}, ()),
+    ("mean", {"dims": [1, 3], "keepdim": False}, ()),
+    ("avg_pool", POOL | {"count_include_pad": True}, ()),
+    ("avg_pool", POOL | {"count_include_pad": False}, ()),
+    ("adaptive_avg_pool", {"output_size": [3, 4]}, ()),
+    ("conv", CONV | {"transposed": False}, ("conv", "bias6")),
+    ("conv", CONV | {"transposed": True}, ("deconv", "bias6")),
+    ("linear", {}, ("linear", "bias6")),
+    ("scale_shift", {}, ("weight4", "bias4")),
+    ("softmax", {"axis": -1}, ()),
+    ("log_softmax", {"axis": 1}, ()),
+    ("layer_norm", {"shape": [7, 5], "eps": 1e-5}, ("norm",)),
+    ("group_norm", {"groups": 2, "eps": 1e-5}, ("weight4", "bias4")),
+    ("reduce", {"fn": "sum", "dims": [2], "keepdim": True}, ()),
+    ("reduce", {"fn": "amax", "dims": [2, 3], "keepdim": False}, ()),
+    ("reduce", {"fn": "argmax", "dims": [1], "keepdim": False}, ()),
+    ("compare", {"fn": "gt", "value": 0.25}, ()),
+    ("cast", {"dtype": "int64"}, ()),
+    ("upsample", {"size": [11, 6], "mode": "bilinear", "align_corners": False}, ()),
+    ("upsample", {"size": [11, 6], "mode": "bicubic", "align_corners": True}, ()),
+    ("upsample", {"size": [11, 6], "mode": "nearest", "align_corners": False}, ()),
+    *(("unary", {"fn": fn, **attrs}, ()) for fn, attrs in UNARY.items()),
+]
+
+
+@pytest.mark.parametrize(("name", "attrs", "roles"), FLOATS, ids=lambda v: str(v)[:40] if v != () else "")
+def test_float_ops(name: str, attrs: dict[str, Any], roles: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(0)
+
+    def some(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    arrays = {
+        "weight4": {"weight": some(4)}, "bias4": {"bias": some(4)}, "bias6": {"bias": some(6)},
+        "conv": {"weight": some(6, 2, 3, 2)}, "deconv": {"weight": some(4, 3, 3, 2)}, "linear": {"weight": some(6, 5)},
+        "norm": {"weight": some(7, 5), "bias": some(7, 5)},
+    }  # fmt: skip
+    merged = {k: v for role in roles for k, v in arrays[role].items()}
+    x = some(2, 4, 7, 5) * np.float32(2)
+    dtype = {"compare": "bool", "cast": "int64"}.get(name, "int64" if attrs.get("fn") == "argmax" else "float32")
+    want = run_float(name, attrs, [x], merged, dtype)
+    program = float_program(Op("y", f"float.{name}", ("x",), attrs, merged), {"x": x}, dtype, want.shape)
+    (got,) = ENGINE.prepare(program)({"x": x})
+    assert got.dtype == want.dtype and got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "matmul", "masked_fill", "embedding"])
+def test_float_ops_of_other_inputs(name: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 3, 4, 4)).astype(np.float32), rng.standard_normal((2, 1, 4, 4)).astype(np.float32)
+    inputs, arrays, attrs = {"x": x, "y": y}, {}, {}
+    if name == "masked_fill":
+        inputs, attrs = {"x": x, "y": y > 0}, {"value": -3.0}
+    if name == "embedding":
+        inputs, arrays = {"x": np.array([[1, 4, 0], [2, 2, 3]])}, {"weight": x.reshape(6, 16)}
+    want = run_float(name, attrs, list(inputs.values()), arrays)
+    op = Op("z", f"float.{name}", tuple(inputs), attrs, arrays)
+    (got,) = ENGINE.prepare(float_program(op, inputs, "float32", want.shape))(inputs)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def island_program(scale: float = float(np.float32(0.0371))) -> Program:
+    """uint8 → float softmax → uint8 → float, with the input quantized on the way."""
+    t = {
+        "x": Tensor("x", "float32", (None, 300)),
+        "q": Tensor("q", "uint8", (None, 300), scale, 13),
+        "d": Tensor("d", "float32", (None, 300)),
+        "e": Tensor("e", "float32", (None, 300)),
+        "r": Tensor("r", "uint8", (None, 300), float(np.float32(0.0113)), 140),
+        "y": Tensor("y", "float32", (None, 300)),
+    }
+    clamp = {"lo": 0, "hi": 255}
+    ops = (
+        Op("q", "quantize", ("x",), clamp),
+        Op("d", "dequantize", ("q",)),
+        Op("e", "float.unary", ("d",), {"fn": "sin"}),
+        Op("r", "quantize", ("e",), {"lo": 5, "hi": 250}),
+        Op("y", "dequantize", ("r",)),
+    )
+    return Program(t, ops, ("x",), ("y",))
+
+
+def test_quantizing_divides_even_behind_movement_ops() -> None:
+    """Ties of x/s and their neighbours: many of them decide between dividing and multiplying by 1/s."""
+    s = np.float32(0.0113)
+    tensors = {
+        "x": Tensor("x", "float32", (None, 300)),
+        "m": Tensor("m", "float32", (None, 150)),
+        "r": Tensor("r", "uint8", (None, 150), float(s), 140),
+        "y": Tensor("y", "float32", (None, 150)),
+    }
+    ops = (
+        Op("m", "slice", ("x",), {"axis": 1, "start": 0, "end": 300, "step": 2}),
+        Op("r", "quantize", ("m",), {"lo": 5, "hi": 250}),
+        Op("y", "dequantize", ("r",)),
+    )
+    program = Program(tensors, ops, ("x",), ("y",))
+    ties = (np.arange(-150, 150, dtype=np.float32) * np.float32(0.5) * s).astype(np.float32)
+    x = np.stack([ties, np.nextafter(ties, np.float32(9)), np.nextafter(ties, np.float32(-9))])
+    want = np.clip(np.rint(x[:, ::2] / s) + 140, 5, 250)
+    assert (np.rint(x * (np.float32(1) / s)) != np.rint(x / s)).any()
+    runner = ENGINE.prepare(program)
+    assert (runner.tensors({"x": x})["r"] == want).all()
+    assert (runner({"x": x})[0] == ((want - 140).astype(np.float32) * s)).all()
+
+
+def test_fed_islands_and_dequantized_outputs() -> None:
+    program = island_program()
+    x = np.random.default_rng(0).standard_normal((4, 300)).astype(np.float32) * 3
+    want = ReferenceEngine().prepare(program).tensors({"x": x})
+    runner = ENGINE.prepare(program)
+    got = runner.tensors({"x": x}, {"e": want["e"]})
+    assert all((got[n] == want[n]).all() for n in want), [n for n in want if (got[n] != want[n]).any()]
+    assert np.abs(runner({"x": x})[0] - want["y"]).max() <= 0.0113 * 1.01
+    assert (runner({"x": want["q"]})[0] == runner({"x": x})[0]).all()
+
+
+@pytest.mark.parametrize("fn", ["hardswish", "silu", "sigmoid"])
+def test_tables_of_known_functions_are_evaluated_in_the_kernel(fn: str) -> None:
+    net = Network(np.random.default_rng(2))
+    net.start((1, 16, 8, 8))
+    last = net.conv(net.table(net.conv("x", 16, 3), fn), 16, 1)
+    runner = ENGINE.prepare(net.program((last,)))
+    assert len(runner._plan.functions) == 1
+    types = {n.get_rt_info()["layerType"].astype(str) for n in runner._model(1)._model.get_runtime_model().get_ops()}
+    assert "Gather" not in types
+    assert (runner({"x": net.exact["x"]})[0] == net.exact[last]).all()
+
+
+def test_a_table_no_function_gives_is_indexed() -> None:
+    net = Network(np.random.default_rng(2))
+    net.start((1, 16, 8, 8))
+    last = net.table("x", "silu")
+    program = net.program((last,))
+    assert fit(program.ops[-1], program) is not None
+    op = program.ops[-1]
+    entries = op.arrays["table"].copy()
+    entries[100] ^= 1
+    broken = replace(program, ops=(replace(op, arrays={"table": entries}),))
+    assert fit(broken.ops[-1], broken) is None
+    assert (ENGINE.prepare(broken)({"x": net.exact["x"]})[0] == entries[net.exact["x"]]).all()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "missing"),
+        ({"x": np.zeros((1, 300), np.float64)}, "float64"),
+        ({"x": np.zeros((1, 299), np.float32)}, "shape"),
+        ({"x": np.zeros((300,), np.float32)}, "shape"),
+        ({"x": np.zeros((0, 300), np.float32)}, "empty"),
+        ({"x": np.full((1, 300), np.nan, np.float32)}, "NaN"),
+    ],
+    ids=["missing", "dtype", "shape", "rank", "empty", "nan"],
+)
+def test_bad_inputs(inputs: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ENGINE.prepare(island_program())(inputs)
+
+
+def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, last = residual_network()
+    program = net.program((last,))
+    with pytest.raises(EngineError, match="threads"):
+        ENGINE.prepare(program, threads=0)
+    unknown = replace(program, ops=(replace(program.ops[0], kind="fold"), *program.ops[1:]))
+    with pytest.raises(EngineError, match="fold"):
+        ENGINE.prepare(unknown)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    with pytest.raises(EngineError, match="VNNI"):
+        ENGINE.prepare(replace(program, needs=("vnni",)))
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert "x86" in str(ENGINE.available())
+    with pytest.raises(EngineError, match="x86"):
+        ENGINE.prepare(program)
+
+
+def test_sums_too_large_for_float32_are_refused_where_no_int8_kernel_exists() -> None:
+    """A product that would have to run in float32 although its sums pass 2²⁴."""
+    net = Network(np.random.default_rng(0))
+    net.start((1, 4, 3, 3))
+    last = net.conv("x", 4, 1)
+    op = net.ops[-1]
+    op.arrays["bias"][...] = 1 << 25
+    program = net.program((last,))
+    runner = ENGINE.prepare(program)
+    runner._plan = runner._plan.with_plain([last])
+    runner._models.clear()
+    with pytest.raises(EngineError, match=r"2|exact"):
+        runner({"x": net.exact["x"]})
+
+
+def test_importing_the_engine_imports_neither_openvino_nor_torch() -> None:
+    code = "import sys, intact.engines.openvino; print('openvino' in sys.modules, 'torch' in sys.modules)"
+    assert run_python(code) == ["False", "False"]
+
+
+def test_running_imports_no_torch(tmp_path: Path) -> None:
+    net, last = residual_network()
+    path = certify(net.program((last,))).save(tmp_path / "net.safetensors")
+    code = (
+        "import sys, numpy as np; from intact.program.program import Program\n"
+        "from intact.engines.openvino import OpenVinoEngine\n"
+        f"runner = OpenVinoEngine().prepare(Program.load({str(path)!r}))\n"
+        "print(runner({'x': np.zeros((2, 16, 9, 9), np.uint8)})[0].shape[1], 'torch' in sys.modules)"
+    )
+    assert run_python(code) == ["16", "False"]
+
+
+def test_programs_run_on_it_by_name() -> None:
+    program = island_program()
+    x = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
+    assert get_engine("openvino").name == "openvino"
+    assert program.run(x, engine="openvino").shape == (3, 300)
+    report = verify(program, [x], engines=("openvino",))
+    assert report.mismatches == 0 and report.elements == 2 * 900
+
+
+def test_requests_are_pooled() -> None:
+    net, last = residual_network()
+    runner = ENGINE.prepare(net.program((last,)))
+    for _ in range(3):
+        runner({"x": net.exact["x"]})
+    compiled = runner._model(2)
+    assert isinstance(compiled, Compiled) and len(compiled._idle) == 1
