@@ -21,7 +21,7 @@ ANY = frozenset(
 
 
 def float_ops(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], **common: Any) -> list[Op]:
-    """The ops of one float node: fused parts (residual, activation) are ops of their own, the last has the node's name."""
+    """The ops of one float node: fused parts are ops of their own, the last one has the name of the node."""
     if node.op == "table":
         return _chain(node, inputs, tensors, common)
     attrs = {k: v for k, v in node.attrs.items() if k not in ("act", "bn")}

@@ -177,7 +177,7 @@ class Affine:
             ratio = self.requantization.ratio("residual_a", "b")[0] if resolved else r.point.scale / scale
             v = v + r.q * ratio
         if point.observing:
-            point.observer.observe((v.detach() * scale).float())
+            observe_activated(node, point, v)
         z = int(point.zero_point)
         lo, hi = integer_limits(node.attrs.get("act"), float(scale), z, point.lo, point.hi)
         return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
@@ -199,6 +199,13 @@ class Affine:
         return hit[1][1]
 
 
+def observe_activated(node: Node, point: QuantPoint, v: Tensor) -> None:
+    """Show an observer the real values of ``v`` (in output steps) as they are after a fused clamp, before rounding."""
+    values = (v.detach() * point.scale).float()
+    act = node.attrs.get("act")
+    point.observer.observe(apply_act(values, act, {}) if act is not None and act["kind"] == "clamp" else values)
+
+
 def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     """Observe ``y`` where the point observes, and put it on the point's grid where it is active."""
     if point is None:
@@ -210,4 +217,4 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     return Quantized(quantize_ste(y, point.scale, int(point.zero_point), point.lo, point.hi), point)
 
 
-__all__ = ["Affine", "Integers", "quantize_to"]
+__all__ = ["Affine", "Integers", "observe_activated", "quantize_to"]

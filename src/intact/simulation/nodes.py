@@ -12,7 +12,7 @@ from intact.arithmetic.torch_ops import FLOAT_OPS, apply_act
 from intact.capture.graph import Node
 
 from .activation import integer_limits
-from .affine import quantize_to
+from .affine import observe_activated, quantize_to
 from .gradient import forward_as, round_ste
 from .points import QuantPoint, Requantization
 from .pools import adaptive_counts, adaptive_sums, window_counts, window_sums
@@ -97,7 +97,7 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
 def _finish(node: Node, v: Tensor, point: QuantPoint) -> Quantized:
     """Observe, round once, clamp: ``v`` in steps of the output."""
     if point.observing:
-        point.observer.observe((v.detach() * point.scale).float())
+        observe_activated(node, point, v)
     z = int(point.zero_point)
     lo, hi = integer_limits(node.attrs.get("act"), float(point.scale), z, point.lo, point.hi)
     return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
