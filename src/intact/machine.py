@@ -7,7 +7,7 @@ import functools
 
 @functools.cache
 def cpu_features() -> list[str]:
-    """Instruction set extensions of this CPU, sorted (x86: the flags of /proc/cpuinfo), empty where they cannot be read.
+    """Instruction set extensions of this CPU, sorted (x86: the flags of /proc/cpuinfo); empty where unreadable.
 
     Example:
         >>> isinstance(cpu_features(), list)

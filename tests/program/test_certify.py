@@ -63,7 +63,7 @@ def test_the_reference_alone_needs_no_margin() -> None:
 
 
 def test_negative_side_counts() -> None:
-    program = with_op(network(), "leaky", arrays={"b_neg": np.full(4, 8191, np.int32)})
+    program = with_op(network(), "leaky", arrays={"b_neg": np.full(4, (1 << 20) - 1, np.int32)})
     assert not certificate(certify(program), "leaky")["exact"]
 
 

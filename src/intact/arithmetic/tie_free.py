@@ -31,7 +31,7 @@ STEPS = 256.0
 
 
 class Roundings(NamedTuple):
-    """How often an engine rounds, by what it rounds: error ≤ U·(256·result + bias_steps·bias + residual_steps·residual)."""
+    """How often an engine rounds, and what: error ≤ U·(256·result + bias_steps·bias + residual_steps·residual)."""
 
     result: int
     bias: int

@@ -9,6 +9,7 @@ import typer
 from intact import __version__
 from intact.cli.bench import bench
 from intact.cli.demo import demo
+from intact.cli.export import export
 from intact.cli.inspect import inspect
 from intact.cli.quantize import quantize
 from intact.cli.run import run
@@ -38,5 +39,5 @@ def _intact(
     """int8 quantization for PyTorch whose simulated integers equal the deployed ones, bit for bit."""
 
 
-for command in (demo, quantize, inspect, verify, run, bench):
+for command in (demo, quantize, inspect, verify, run, export, bench):
     app.command()(command)

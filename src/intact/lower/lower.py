@@ -58,7 +58,7 @@ def lower(sim: Simulation) -> Program:
         provenance=provenance(sim),
     )
     check(program)
-    return certify(program)
+    return certify(program, sim.recipe.engines)
 
 
 def _tensor(node: Node, point: QuantPoint | None) -> Tensor:

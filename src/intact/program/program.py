@@ -58,6 +58,21 @@ class Program:
 
         return run(self, inputs, named, engine)
 
+    def export_onnx(self, path: str | Path, *, uint8_input: bool = False) -> Path:
+        """Write the program as a standard ONNX model that any runtime opens. See ``intact.export.onnx``.
+
+        Args:
+            path: the .onnx file.
+            uint8_input: take the integers of quantized inputs instead of floats.
+
+        Raises:
+            EngineError: onnx is not installed, or an op has no ONNX form.
+        """
+        from intact.export.onnx import export_onnx
+
+        export_onnx(self, path, uint8_input=uint8_input)
+        return Path(path)
+
     def integer_tensors(self) -> list[str]:
         """Names of all quantized tensors, in order."""
         return [name for name, t in self.tensors.items() if t.quantized]

@@ -62,7 +62,7 @@ class Recipe:
     portable: bool = True
     residual: str = "separate"
     leaky: str = "fused"
-    engines: tuple[str, ...] = ("reference", "onednn")
+    engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime")
     bias_correction: bool = False
     equalize: bool = True
 

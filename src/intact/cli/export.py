@@ -1,0 +1,39 @@
+"""``intact export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from intact.cli.messages import Debug, friendly, stdout
+from intact.cli.options import ProgramFile
+from intact.errors import InputError
+
+
+def export(
+    file: ProgramFile,
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="Write an ONNX model to this path.")] = None,
+    uint8_input: Annotated[
+        bool, typer.Option("--uint8-input", help="Take the integers of quantized inputs instead of floats.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Write a program in another format, with the same integers.
+
+    \b
+    Examples:
+      intact export resnet.safetensors --onnx resnet.onnx
+      intact export resnet.safetensors --onnx resnet.onnx --uint8-input
+    """
+    with friendly(debug):
+        if onnx is None:
+            raise InputError("no format chosen", where="intact export", remedy="give --onnx PATH")
+        from intact.program.program import Program
+
+        path = Program.load(file).export_onnx(onnx, uint8_input=uint8_input)
+        stdout().print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+__all__ = ["export"]
