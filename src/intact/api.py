@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from intact.calibration.data import first_batch
@@ -52,10 +53,13 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
         from intact import recipes
 
         recipe = recipes.default()
-    captured = capture(model, example_inputs)
-    fused = fuse(captured.graph, captured.tensors(), residual=recipe.residual == "fused", leaky=recipe.leaky == "fused")
-    placed = place(fused.graph, recipe)
-    return Simulation(model, captured, fused, placed, recipe).train(model.training)
+    # What is made here will be trained: no tensor of it may be one of inference mode.
+    with torch.inference_mode(False):
+        captured = capture(model, example_inputs)
+        residual, leaky = recipe.residual == "fused", recipe.leaky == "fused"
+        fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky)
+        placed = place(fused.graph, recipe)
+        return Simulation(model, captured, fused, placed, recipe).train(model.training)
 
 
 def convert(sim: Simulation) -> Program:

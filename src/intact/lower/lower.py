@@ -31,7 +31,7 @@ def lower(sim: Simulation) -> Program:
         StateError: not calibrated, in training mode, or fake quantization off somewhere.
     """
     sim.require_deployable()
-    if not sim.resolved:
+    if not sim.current:
         sim.resolve(from_observers=False)
     alias: dict[str, str] = {}
     ops: list[Op] = []

@@ -17,6 +17,7 @@ from .exact import EXACT, accumulate, chunk_edges, convolve, per_channel
 from .gradient import quantize_ste, round_ste
 from .points import QuantPoint, Requantization, WeightPoint
 from .values import Quantized, Value, real
+from .versions import Snapshot
 from .weights import (
     batch_norm_factor,
     corrected_bias,
@@ -59,7 +60,7 @@ class Affine:
         requantization: Requantization | None,
     ) -> None:
         self.node, self.point, self.weight_point, self.requantization = node, point, weight_point, requantization
-        self._cache: dict[str, tuple[Any, Any]] = {}
+        self._cache: dict[str, tuple[Snapshot, Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cache": {}}
@@ -191,12 +192,10 @@ class Affine:
         """``make()``, remembered while gradients are off and no source has been written to."""
         if torch.is_grad_enabled():
             return make()
-        key = [(id(t), t._version) for t in sources]
         hit = self._cache.get(what)
-        if hit is None or hit[0] != key:
-            # The sources are kept alive with the key, so that an id is never reused.
-            self._cache[what] = hit = (key, (sources, make()))
-        return hit[1][1]
+        if hit is None or not hit[0].current(sources):
+            self._cache[what] = hit = (Snapshot(sources), make())
+        return hit[1]
 
 
 def observe_activated(node: Node, point: QuantPoint, v: Tensor) -> None:

@@ -25,8 +25,8 @@ def round_ste(x: Tensor) -> Tensor:
 
     Example:
         >>> import torch
-        >>> round_ste(torch.tensor([0.5, 1.5, -0.7]))
-        tensor([0., 2., -1.])
+        >>> round_ste(torch.tensor([0.5, 1.5, -0.7])).tolist()
+        [0.0, 2.0, -1.0]
     """
     if not (torch.is_grad_enabled() and x.requires_grad):
         return torch.round(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from .points import ChannelValues, QuantPoint, Requantization, WeightPoint, matc
 from .statistics import channel_axis, collect, equalizable
 from .tree import Namespace, plant, tensors_of
 from .values import Quantized, Value, real
+from .versions import Snapshot
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Visitor = Callable[[Node, list[Value], Value], None]
@@ -123,7 +125,8 @@ class Simulation(nn.Module):
             if node.op in AFFINE
         }
         self._last_use = _last_uses(placed.graph)
-        self._resolved_revision = -1
+        self._solved_scales: Snapshot | None = None
+        self._solved_weights: Snapshot | None = None
         self.calibration: dict[str, Any] = {}
         self.tensors = Tensors(self, owners)
 
@@ -146,11 +149,23 @@ class Simulation(nn.Module):
 
     @property
     def resolved(self) -> bool:
-        """Whether multipliers are tie-free and belong to the present scales."""
-        return self._resolved_revision == self._revision()
+        """Whether multipliers are tie-free and belong to the present scales of activations."""
+        return self._solved_scales is not None and self._solved_scales.current(self._scales())
 
-    def _revision(self) -> int:
-        return sum(p.revision for p in self.points.values())
+    @property
+    def current(self) -> bool:
+        """Whether the simulation is resolved and no weight has changed since: what a deployable one is."""
+        return self.resolved and self._solved_weights is not None and self._solved_weights.current(self._weights())
+
+    def _scales(self) -> Iterator[Tensor]:
+        return (t for p in self.points.values() for t in (p.scale, p.zero_point))
+
+    def _weights(self) -> Iterator[Tensor]:
+        return itertools.chain(self.tensors.values(), (p.scale for p in self.weight_points.values()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy's tensors are others. Solving again for the copy changes no integer.
+        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
 
     @property
     def input_specs(self) -> list[tuple[str, str, tuple[int | None, ...]]]:
@@ -210,7 +225,7 @@ class Simulation(nn.Module):
         from .resolve import resolve
 
         resolve(self, from_observers=from_observers)
-        self._resolved_revision = self._revision()
+        self._solved_scales, self._solved_weights = Snapshot(self._scales()), Snapshot(self._weights())
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -243,7 +258,7 @@ class Simulation(nn.Module):
             feed: values of float nodes to use instead of computing them.
             visit: called with every node, its inputs and its output.
         """
-        if not self.training and not self.resolved and self.calibrated and all(p.active for p in self.points.values()):
+        if not self.training and all(p.active for p in self.points.values()) and not self.current:
             self.resolve(from_observers=False)
         resolved = self.resolved
         values: dict[str, Value] = {}

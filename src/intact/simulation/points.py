@@ -38,7 +38,6 @@ class QuantPoint(ResizableBuffers):
         observing: whether the observer sees values in forward.
         quantizing: whether forward rounds to the grid.
         fixed: whether scale and zero point were given by the user and never move.
-        revision: counts the user's changes, so that the simulation knows when its multipliers are stale.
     """
 
     scale: Tensor
@@ -50,7 +49,6 @@ class QuantPoint(ResizableBuffers):
         self.lo, self.hi, self.shift = scheme.stored()
         self.observer: Observer = make_observer(scheme.observer, **dict(scheme.observer_args))
         self.observing, self.quantizing, self.fixed = False, True, False
-        self.revision = 0
         self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
         self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
         if scheme.fixed is not None:
@@ -83,12 +81,12 @@ class QuantPoint(ResizableBuffers):
             )
         self.assign(scale, zero_point)
         self.fixed = True
-        self.revision += 1
 
     def assign(self, scale: float, zero_point: int) -> None:
         """Write scale and zero point, rounded to float32, without fixing them."""
-        self.scale.fill_(float(np.float32(scale)))
-        self.zero_point.fill_(int(zero_point))
+        with torch.no_grad():  # the scale may be learned
+            self.scale.fill_(float(np.float32(scale)))
+            self.zero_point.fill_(int(zero_point))
 
     def observed_qparams(self) -> tuple[float, int]:
         """Scale and zero point from what was observed (uint8 domain)."""

@@ -3,6 +3,9 @@
 Sums come first, in topological order: an add needs one odd denominator for all its ratios, so its output scale, and
 the scales of inputs nobody depends on yet, move by a fraction of a percent until the ratios are rationals. What has
 been used that way is pinned. Convolutions come last: their weight scales take whatever is left (contract, section 3).
+
+Solving again from present scales keeps every multiplier that still belongs to them. So a loaded, copied or once more
+resolved simulation computes the same integers, and new weights move no activation.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from intact.capture.graph import Node
 from intact.errors import CalibrationError
 
 from .nodes import POOLS, SUMS, TABLES
-from .points import QuantPoint
+from .points import QuantPoint, Requantization
 from .pools import adaptive_counts, window_counts
 from .tables import table_entries
 from .weights import corrected_bias, folded, groups_of, output_first, transposed
@@ -39,12 +42,15 @@ Array = npt.NDArray[Any]
 MOVE = 0.02
 """Largest relative move of a scale that is not the output of its sum."""
 
+NOISE = 1e-6
+"""Relative differences below are the rounding of float32 scales."""
+
 
 class Scales:
     """The scales being solved for, in float64, and which of them may still move."""
 
     def __init__(self, sim: Simulation, from_observers: bool) -> None:
-        self.sim = sim
+        self.sim, self.keep = sim, not from_observers
         self.scale: dict[str, float] = {}
         self.zero_point: dict[str, int] = {}
         self.pinned: set[str] = set()
@@ -53,9 +59,20 @@ class Scales:
             if point.fixed:
                 self.pinned.add(name)
 
-    def of(self, node: str) -> float:
-        """Scale of a node's output."""
-        return self.scale[self.sim.placed.point_of[node]]
+    def kept(self, node: Node, nominal: list[float]) -> Requantization | None:
+        """The node's present multipliers, if solving starts from present scales and they still are their ratios.
+
+        Args:
+            nominal: ratio of scales per multiplier, in order.
+        """
+        req = self.sim.requantizations[node.name]
+        a = (req.residual_a if req.residual_a.numel() else req.a).tolist()
+        b = req.b.tolist()[: len(a)]
+        if not self.keep or len(a) != len(nominal) or not b:
+            return None
+        b += b[-1:] * (len(a) - len(b))  # the terms of a sum share one denominator
+        limit = float(req.gain_error) + NOISE
+        return req if all(abs(m / d / r - 1) <= limit for m, d, r in zip(a, b, nominal, strict=True)) else None
 
     def move(self, point: str, scale: float) -> float:
         """Set a free point's scale, rounded to float32, and pin it."""
@@ -83,6 +100,12 @@ def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
 
 def resolve(sim: Simulation, *, from_observers: bool) -> None:
     """Compute every scale and multiplier of ``sim`` and store them in its points."""
+    # What is made here outlives the call, and a tensor made in inference mode cannot be used in training.
+    with torch.inference_mode(False), torch.no_grad():
+        _resolve(sim, from_observers)
+
+
+def _resolve(sim: Simulation, from_observers: bool) -> None:
     scales = Scales(sim, from_observers)
     integer = [n for n in sim.graph if n.name in sim.placed.point_of]
     solved: dict[str, dict[str, Any]] = {}
@@ -96,16 +119,15 @@ def resolve(sim: Simulation, *, from_observers: bool) -> None:
         elif len(node.inputs) == 2 and node.name in sim.weight_points:
             solved[node.name] = _solve_residual(node, scales)
     scales.write()
-    with torch.no_grad():
-        for node in integer:
-            if node.name in sim.weight_points:
-                _solve_affine(node, sim, solved.get(node.name))
-            elif node.op in TABLES:
-                x, y = sim.point(node.inputs[0]), sim.point(node.name)
-                assert x is not None and y is not None
-                sim.requantizations[node.name].put(table=table_entries(node, x, y, sim.tensors))
-            elif node.name in solved:
-                sim.requantizations[node.name].put(**solved[node.name])
+    for node in integer:
+        if node.name in sim.weight_points:
+            _solve_affine(node, sim, solved.get(node.name))
+        elif node.op in TABLES:
+            x, y = sim.point(node.inputs[0]), sim.point(node.name)
+            assert x is not None and y is not None
+            sim.requantizations[node.name].put(table=table_entries(node, x, y, sim.tensors))
+        elif node.name in solved:
+            sim.requantizations[node.name].put(**solved[node.name])
 
 
 def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
@@ -113,6 +135,10 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
     points = [scales.sim.placed.point_of[i] for i in node.inputs]
     out = scales.sim.placed.point_of[node.name]
     signs = [-1 if node.op == "sub" and j else 1 for j in range(len(points))]
+    req = scales.kept(node, [sign * scales.scale[p] / scales.scale[out] for sign, p in zip(signs, points, strict=True)])
+    if req is not None:
+        scales.pinned |= {*points, out}
+        return {"a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
     # The reference term is one that cannot move, and the largest of those; the output follows it.
     order = sorted(range(len(points)), key=lambda j: (points[j] not in scales.pinned, -scales.scale[points[j]]))
     ratios = [signs[j] * scales.scale[points[j]] / scales.scale[out] for j in order]
@@ -133,7 +159,7 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
         ratio = scales.scale[points[j]] / scales.scale[out]
         gain = max(gain, abs(abs(numerator) / b / ratio - 1))
     scales.pinned |= used
-    gain = gain if gain > 1e-6 else 0.0  # below that it is the rounding of a float32 scale
+    gain = gain if gain > NOISE else 0.0
     back = dict(zip(order, a, strict=True))
     return {"a": [back[j] for j in range(len(points))], "b": [b], "gain_error": gain}
 
@@ -153,6 +179,10 @@ def _solve_product(node: Node, scales: Scales) -> dict[str, Any]:
     points = [scales.sim.placed.point_of[i] for i in node.inputs]
     out = scales.sim.placed.point_of[node.name]
     ratio = scales.scale[points[0]] * scales.scale[points[1]] / scales.scale[out]
+    req = scales.kept(node, [ratio])
+    if req is not None:
+        scales.pinned |= {*points, out}
+        return {"a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
     a, b, gain = _single(scales, "scaled", out, ratio, points)
     scales.pinned |= {*points, out}
     return {"a": [a], "b": [b], "gain_error": gain}
@@ -163,6 +193,10 @@ def _solve_pool(node: Node, scales: Scales) -> dict[str, Any]:
     x, out = scales.sim.placed.point_of[x_node.name], scales.sim.placed.point_of[node.name]
     divisors = _divisors(node, x_node)
     ratios = [scales.scale[x] / (n * scales.scale[out]) for n in divisors]
+    req = scales.kept(node, ratios)
+    if req is not None and req.n.tolist() == divisors:
+        scales.pinned |= {x, out}
+        return {"n": divisors, "a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
     # The commonest divisor is met exactly; windows cut by a border get the nearest rational.
     a0, b0, gain = _single(scales, "scaled", out, ratios[-1], [x])
     a, b = [], []
@@ -197,7 +231,12 @@ def _solve_residual(node: Node, scales: Scales) -> dict[str, Any]:
     scales.pinned.add(residual)
     free = out not in scales.pinned and out != x
     ratio = scales.scale[residual] / scales.scale[out]
-    b_max = _residual_denominator(node, sim, scales.scale[out], ratio)
+    req = scales.kept(node, [ratio])
+    if req is not None and int(req.b[0]) <= _residual_denominator(node, sim, scales.scale[out], ratio, room=1.0):
+        scales.pinned.add(out)
+        return {"residual_a": req.residual_a.tolist(), "b": req.b.tolist()[:1]}
+    # 3 % of room for the move of the output scale.
+    b_max = _residual_denominator(node, sim, scales.scale[out], ratio, room=1.03)
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
     if free:
         scales.move(out, scales.scale[residual] * b / a)
@@ -205,12 +244,11 @@ def _solve_residual(node: Node, scales: Scales) -> dict[str, Any]:
     return {"residual_a": [a], "b": [b]}
 
 
-def _residual_denominator(node: Node, sim: Simulation, s_y: float, ratio: float) -> int:
-    with torch.no_grad():
-        layer = _Layer(node, sim)
-    # 3 % and one step of room for the move of the output scale and the rounding of the bias.
+def _residual_denominator(node: Node, sim: Simulation, s_y: float, ratio: float, room: float) -> int:
+    layer = _Layer(node, sim)
+    # One step of room for the rounding of the bias.
     steps = float(layer.bias_steps(layer.base, s_y).max())
-    return int(largest_denominator("affine", (steps + 1) * 1.03, 255 * ratio * 1.03))
+    return int(largest_denominator("affine", (steps + 1) * room, 255 * ratio * room))
 
 
 class _Layer:
@@ -246,7 +284,7 @@ def _solve_affine(node: Node, sim: Simulation, shared: dict[str, Any] | None) ->
         b = np.full(len(target), common, np.int64)
         a = np.maximum(1, np.ceil(target * common * (1 - 1e-12))).astype(np.int64)
         gain = abs(numerator / common / (float(r.scale) / s_y) - 1)
-        found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > 1e-6 else 0.0}
+        found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > NOISE else 0.0}
     else:
         found = _ratios(layer, target, s_x, s_y, None if not _leaky(node) else _slopes(node, sim), y)
     scale = (found["a"] / found["b"] * s_y / s_x).astype(np.float32)

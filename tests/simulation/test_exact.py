@@ -1,0 +1,40 @@
+"""simulation == reference == onednn, on every integer tensor of random networks."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.simulation.networks import Builder, quantized
+
+import intact
+from intact.program.file import digest
+
+RECIPES = {
+    "default": intact.recipes.default,
+    "accurate": intact.recipes.accurate,
+    "w4a8": intact.recipes.w4a8,
+    "symmetric": intact.recipes.symmetric,
+    "full_range": intact.recipes.full_range,
+    "per_tensor": lambda: intact.Recipe(weight={"granularity": "per_tensor"}),
+    "fused": lambda: intact.Recipe(residual="fused"),
+    "leaky table": lambda: intact.Recipe(leaky="table", equalize=False),
+}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    length=st.integers(1, 9),
+    recipe=st.sampled_from(sorted(RECIPES)),
+    batch=st.integers(1, 5),
+)
+def test_random_networks(seed: int, length: int, recipe: str, batch: int) -> None:
+    net, shape = Builder(seed, length).build()
+    sim, program = quantized(net, torch.randn(32, *shape), RECIPES[recipe]())
+    report = intact.verify(program, 1.5 * torch.randn(batch, *shape), sim=sim)
+    assert report.exact, (report.first, report.by_engine)
+    assert report.elements > 0
+    # Multipliers that are tie-free stay what they are: solving again from the same scales changes nothing.
+    sim.resolve(from_observers=False)
+    assert digest(intact.convert(sim)) == digest(program)
