@@ -103,8 +103,17 @@ def _finish(y: Tensor, attrs: Attrs, inputs: Sequence[Tensor], params: Params, a
     return apply_act(y, attrs.get("act"), params)
 
 
+def _begin(a: Attrs, x: Sequence[Tensor], p: Params) -> list[Tensor]:
+    """Batch norm folded into the op behind it (``pre``) applied to the first input."""
+    if "pre" not in a:
+        return list(x)
+    roles = {k[4:]: v for k, v in p.items() if k.startswith("pre.")}
+    return [_batch_norm({**a["pre"], "training": a.get("training", False)}, [x[0]], roles), *x[1:]]
+
+
 def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     weight, bias = p["weight"], p.get("bias")
+    x = _begin(a, x, p)
     spatial = weight.ndim - 2
     if a["transposed"]:
         y = CONV_TRANSPOSE[spatial](
@@ -116,6 +125,7 @@ def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 
 def _linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    x = _begin(a, x, p)
     return _finish(F.linear(x[0], p["weight"], p.get("bias")), a, x, p, 1)
 
 

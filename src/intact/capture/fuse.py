@@ -44,7 +44,8 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     - conv, linear + batch norm (+ residual add) (+ ReLU, ReLU6, hardtanh, clamp; leaky ReLU, PReLU) → one node.
     - add, sub, mul, mean, average pools + clamp-like activation → one node; an activation that changes nothing
       any more (ReLU after ReLU) disappears.
-    - batch norm that stands alone, and arithmetic with one constant per channel → ``scale_shift``.
+    - batch norm right before a conv or linear without padding → folded into it.
+    - any other batch norm that stands alone, and arithmetic with one constant per channel → ``scale_shift``.
     - runs of other functions of one number → ``table`` (see ``intact.capture.tables``).
 
     Nothing is fused into an operation that somebody else reads, too, nor across dropout, which is no identity in
@@ -70,6 +71,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     if residual:
         _fuse_residuals(work)
     _fuse_activations(work, tensors, leaky)
+    _fold_forward(work)
     to_tables(work, tensors)
     for node in work.graph:
         if node.op in ACTIVATIONS - ELEMENTWISE:
@@ -97,6 +99,35 @@ def _fuse_batch_norms(work: Rewriter) -> None:
         else:
             work.put(replace(node, op="scale_shift", attrs={"bn": bn}, params=params))
             work.note(node.name, "scale_shift: no convolution of its own before it")
+
+
+def _fold_forward(work: Rewriter) -> None:
+    """Batch norm right before a convolution or linear map that alone reads it: W·(γ'x + β') = (W·γ')x + W·β'.
+
+    Exact where no padding is inserted between the two; the parameters get the roles ``pre.weight`` and so on.
+    """
+    for node in list(work.graph):
+        if node.op != "scale_shift" or "bn" not in node.attrs or "act" in node.attrs or len(node.inputs) > 1:
+            continue
+        if not work.only_user(node.name):
+            continue
+        reader = work.graph.nodes[work.users(node.name)[0]]
+        plain = reader.op == "conv" and not reader.attrs["transposed"] and not any(reader.attrs["padding"])
+        aligned = plain or (reader.op == "linear" and len(node.shape) == 2)
+        if not aligned or reader.inputs[0] != node.name or "weight" not in reader.params:
+            continue
+        params = {f"pre.{role.removeprefix('bn.')}": name for role, name in node.params.items()}
+        work.put(
+            replace(
+                reader,
+                inputs=[node.inputs[0], *reader.inputs[1:]],
+                attrs={**reader.attrs, "pre": node.attrs["bn"]},
+                params={**reader.params, **params},
+                source=parts(node) + parts(reader),
+            )
+        )
+        del work.graph.nodes[node.name]
+        work.note(node.name, f"folded into {reader.name}")
 
 
 def _fuse_residuals(work: Rewriter) -> None:

@@ -51,7 +51,8 @@ After fusion, ``conv``, ``linear``, ``add``, ``mul``, ``mean`` and the average p
 ``act`` ({"kind": "clamp", "min", "max"} or {"kind": "leaky_relu", "slope"} or {"kind": "prelu"} with the
 parameter ``act.weight``), ``conv`` and ``linear`` also ``bn`` ({"eps", "momentum"} with the parameters
 ``bn.weight?``, ``bn.bias?``, ``bn.running_mean``, ``bn.running_var``) and a second input, the residual, which is
-added after batch norm and before the activation. ``scale_shift`` is a batch norm (or a constant per-channel
+added after batch norm and before the activation. A batch norm folded into the conv or linear behind it is ``pre``
+({"eps", "momentum"} with the parameters ``pre.weight?`` …). ``scale_shift`` is a batch norm (or a constant per-channel
 product) that stands alone: a depthwise 1×1 convolution whose weight is one value per channel of dimension 1.
 
 After placement there are also ``quantize`` and ``dequantize`` nodes (one input, no attrs) and ``requantize``

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,13 +14,15 @@ from intact.capture.graph import Node
 
 from .activation import integer_limits
 from .exact import EXACT, accumulate, chunk_edges, convolve, per_channel
-from .gradient import quantize_ste, round_ste
+from .gradient import forward_as, quantize_ste, round_ste
 from .points import QuantPoint, Requantization, WeightPoint
 from .values import Quantized, Value, real
 from .versions import Snapshot
 from .weights import (
+    apply_batch_norm,
     batch_norm_factor,
     corrected_bias,
+    fold_before,
     folded,
     groups_of,
     integer_bias,
@@ -40,6 +42,13 @@ class Integers:
     bias: Tensor
     edges: list[int] | None
     wide: bool
+
+
+class LiveBatchNorms(NamedTuple):
+    """Batch norm modules in training mode, before (``pre``) and after (``bn``) a layer."""
+
+    before: torch.nn.Module | None
+    after: torch.nn.Module | None
 
 
 class Affine:
@@ -66,10 +75,9 @@ class Affine:
         return {**self.__dict__, "_cache": {}}
 
     def __call__(
-        self, inputs: list[Value], tensors: Mapping[str, Tensor], batch_norm: torch.nn.Module | None, resolved: bool
+        self, inputs: list[Value], tensors: Mapping[str, Tensor], live: LiveBatchNorms | None, resolved: bool
     ) -> Value:
-        """One forward. ``batch_norm`` is the module whose statistics are live (training), else None."""
-        live = batch_norm is not None
+        """One forward. ``live``: the batch norms that take their statistics from this batch (training), else None."""
         exact = (
             self.point is not None
             and self.weight_point is not None
@@ -77,9 +85,9 @@ class Affine:
             and self.weight_point.scale.numel() > 0
             and all(isinstance(v, Quantized) for v in inputs)
         )
-        if exact and self.point is not None and not live and self.point.active:
+        if exact and self.point is not None and live is None and self.point.active:
             return self._exact(inputs, tensors, resolved)  # type: ignore[arg-type]
-        y = self._live(inputs, tensors, batch_norm) if batch_norm is not None else self._float(inputs, tensors)
+        y = self._float(inputs, tensors) if live is None else self._live(inputs, tensors, live)
         return quantize_to(self.point, y)
 
     # -- float ------------------------------------------------------------------------------------------------
@@ -89,7 +97,7 @@ class Affine:
         found = self._cached("folded", self._sources(tensors), lambda: folded(self.node, tensors))
         return found
 
-    def _fake(self, weight: Tensor, scale_by: Tensor | None = None) -> Tensor:
+    def _fake(self, weight: Tensor) -> Tensor:
         """The weight on its grid, in real numbers, when weight quantization is on."""
         wp = self.weight_point
         if wp is None or not wp.quantizing or wp.scale.numel() == 0:
@@ -104,32 +112,52 @@ class Affine:
             y = y + real(inputs[1])
         return self._activate(y, tensors)
 
-    def _live(self, inputs: list[Value], tensors: Mapping[str, Tensor], batch_norm: torch.nn.Module) -> Tensor:
-        """Training with live batch statistics: weights are rounded on the grid of the folded weight, the factor is
+    def _live(self, inputs: list[Value], tensors: Mapping[str, Tensor], live: LiveBatchNorms) -> Tensor:
+        """Training with live batch statistics: weights are rounded on the grid of the folded weight, the factors are
         divided out again, and batch norm normalizes by the batch (Krishnamoorthi 2018, section 3.2.1)."""
         node, p = self.node, self.node.params
-        factor = batch_norm_factor(node, tensors)
+        x, bias = real(inputs[0]), tensors[p["bias"]] if "bias" in p else None
+        if live.before is not None:
+            x = live.before(x)
         if "weight" in p:
             raw = tensors[p["weight"]]
             if "equalize.in" in p:
                 raw = raw * per_input(tensors[p["equalize.in"]], raw, groups_of(node))
-            f = per_output(
-                torch.where(factor == 0, torch.ones_like(factor), factor), raw, groups_of(node), transposed(node)
-            )
-            weight = self._fake(raw * f) / f
-            y = convolve(node, real(inputs[0]), weight, tensors[p["bias"]] if "bias" in p else None)
-        else:
-            y = real(inputs[0])
-        y = batch_norm(y)
+            factor = self._folded_factor(raw, tensors)
+            weight = self._fake(raw * factor) / factor
+            if "pre" in node.attrs and live.before is None:
+                weight, bias = fold_before(node, tensors, weight, bias)
+            x = convolve(node, x, weight, bias)
+        if live.after is not None:
+            x = live.after(x)
+        elif "bn" in node.attrs:
+            x = apply_batch_norm(node, tensors, x)
         if "equalize.out" in p:
-            y = y / per_channel(tensors[p["equalize.out"]], node, y.dim())
+            x = x / per_channel(tensors[p["equalize.out"]], node, x.dim())
         if len(inputs) > 1:
-            y = y + real(inputs[1])
-        return self._activate(y, tensors)
+            x = x + real(inputs[1])
+        return self._activate(x, tensors)
+
+    def _folded_factor(self, weight: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        """What folding multiplies the weight by, zeros replaced by one; broadcasts against ``weight``."""
+        node, p = self.node, self.node.params
+        factor = torch.ones_like(weight[:1].detach())
+        if "pre" in node.attrs:
+            factor = factor * per_input(batch_norm_factor(node, tensors, "pre"), weight, groups_of(node))
+        if "bn" in node.attrs:
+            after = batch_norm_factor(node, tensors)
+            if "equalize.out" in p:
+                after = after / tensors[p["equalize.out"]]
+            factor = factor * per_output(after, weight, groups_of(node), transposed(node))
+        return torch.where(factor == 0, torch.ones_like(factor), factor)
 
     def _activate(self, y: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         p = self.node.params
         return apply_act(y, self.node.attrs.get("act"), {k: tensors[v] for k, v in p.items() if k.startswith("act.")})
+
+    def _slope(self, tensors: Mapping[str, Tensor]) -> Tensor | float:
+        act = self.node.attrs["act"]
+        return float(act["slope"]) if act["kind"] == "leaky_relu" else tensors[self.node.params["act.weight"]]
 
     # -- exact ------------------------------------------------------------------------------------------------
 
@@ -162,25 +190,25 @@ class Affine:
         total = total + per_channel(n.bias, node, rank).to(total.dtype)
         scale = point.scale
         leaky = node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-        if resolved:
-            m = self.requantization.ratio()
-            v = total * per_channel(m, node, rank).to(total.dtype)
-            if leaky:
-                m_neg = per_channel(self.requantization.ratio("a_neg", "b_neg"), node, rank)
-                v = torch.where(total < 0, total * m_neg.to(total.dtype), v)
-        else:
-            m = x.point.scale * self.weight_point.scale / scale
-            v = total * per_channel(m, node, rank).to(total.dtype)
-            if leaky:
-                v = self._activate(v, tensors)
+        # Multipliers that are rationals have the gradients of the scales they stand for.
+        nominal = x.point.scale * self.weight_point.scale / scale
+        m = forward_as(self.requantization.ratio(), nominal) if resolved else nominal
+        v = total * per_channel(m, node, rank).to(total.dtype)
+        if leaky and resolved:
+            m_neg = forward_as(self.requantization.ratio("a_neg", "b_neg"), nominal * self._slope(tensors))
+            v = torch.where(total < 0, total * per_channel(m_neg, node, rank).to(total.dtype), v)
+        elif leaky:
+            v = self._activate(v, tensors)
         if len(inputs) > 1:
             r = inputs[1]
-            ratio = self.requantization.ratio("residual_a", "b")[0] if resolved else r.point.scale / scale
+            ratio = r.point.scale / scale
+            if resolved:
+                ratio = forward_as(self.requantization.ratio("residual_a", "b")[0], ratio)
             v = v + r.q * ratio
         if point.observing:
             observe_activated(node, point, v)
         z = int(point.zero_point)
-        lo, hi = integer_limits(node.attrs.get("act"), float(scale), z, point.lo, point.hi)
+        lo, hi = integer_limits(node.attrs.get("act"), float(scale.detach()), z, point.lo, point.hi)
         return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
 
     # -- cache ------------------------------------------------------------------------------------------------

@@ -20,6 +20,18 @@ class _Round(torch.autograd.Function):
         return grad[0]
 
 
+class _ForwardAs(torch.autograd.Function):
+    """The first argument forward, the second one's gradient backward."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradient: Tensor) -> Tensor:
+        return value.expand(gradient.shape).clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Any) -> Any:
+        return None, grad[0]
+
+
 def round_ste(x: Tensor) -> Tensor:
     """Round half to even; the gradient passes straight through.
 
@@ -44,7 +56,16 @@ def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) ->
 
 
 def forward_as(value: Tensor, gradient: Tensor) -> Tensor:
-    """``value`` in the forward pass, the gradient of ``gradient`` in the backward pass."""
-    if not gradient.requires_grad:
+    """``value`` in the forward pass, to the bit; the gradient of ``gradient`` (of the same shape) in the backward pass.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> y = forward_as(torch.tensor(7.0), x * x)
+        >>> y.backward()
+        >>> y.item(), x.grad.item()
+        (7.0, 6.0)
+    """
+    if not (torch.is_grad_enabled() and gradient.requires_grad):
         return value
-    return gradient + (value - gradient).detach()
+    return _ForwardAs.apply(value, gradient)  # type: ignore[no-untyped-call, no-any-return]

@@ -18,7 +18,7 @@ from intact.errors import InputError, StateError
 from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
-from .affine import Affine
+from .affine import Affine, LiveBatchNorms
 from .nodes import POOLS, SUMS, TABLES, run_node
 from .points import ChannelValues, QuantPoint, Requantization, WeightPoint, matching
 from .statistics import channel_axis, collect, equalizable
@@ -272,7 +272,7 @@ class Simulation(nn.Module):
                 continue
             taken = [values[name] for name in node.inputs]
             if node.op in AFFINE:
-                value = self._affine[node.name](taken, self.tensors, self._live_batch_norm(node), resolved)
+                value = self._affine[node.name](taken, self.tensors, self._live_batch_norms(node), resolved)
             else:
                 value = run_node(
                     node,
@@ -328,8 +328,13 @@ class Simulation(nn.Module):
         except AttributeError:
             return self.training
 
-    def _live_batch_norm(self, node: Node) -> nn.Module | None:
-        name = node.params.get("bn.running_mean")
+    def _live_batch_norms(self, node: Node) -> LiveBatchNorms | None:
+        found = LiveBatchNorms(
+            *(self._training_batch_norm(node.params.get(f"{r}.running_mean")) for r in ("pre", "bn"))
+        )
+        return None if found == (None, None) else found
+
+    def _training_batch_norm(self, name: str | None) -> nn.Module | None:
         if name is None:
             return None
         module = self.tensors._owners[name][0]

@@ -69,13 +69,7 @@ def _float(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], train
     if node.op == "dropout":
         dropout = torch.feature_dropout if node.attrs.get("feature") else torch.dropout
         return dropout(inputs[0], node.attrs["p"], training)
-    y = inputs[0] if inputs else torch.empty(0)
-    if node.op == "table":
-        for i, step in enumerate(node.attrs["chain"]):
-            role = f"chain.{i}.weight"
-            y = FLOAT_OPS[step["op"]](step["attrs"], [y], {"weight": params[role]} if role in params else {})
-        return y
-    y = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
+    y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
     if "act" in node.attrs:
         y = apply_act(y, node.attrs["act"], {k: v for k, v in params.items() if k.startswith("act.")})
     return y
@@ -86,7 +80,7 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
     attrs = node.attrs
     if node.op == "pad":
         z = int(point.zero_point)
-        value = round(attrs["value"] / float(point.scale))
+        value = round(attrs["value"] / float(point.scale.detach()))
         attrs = {**attrs, "value": float(min(max(value, point.lo - z), point.hi - z))}
     if node.op == "dropout":
         return _float(node, q, {}, training)
@@ -99,18 +93,17 @@ def _finish(node: Node, v: Tensor, point: QuantPoint) -> Quantized:
     if point.observing:
         observe_activated(node, point, v)
     z = int(point.zero_point)
-    lo, hi = integer_limits(node.attrs.get("act"), float(point.scale), z, point.lo, point.hi)
+    lo, hi = integer_limits(node.attrs.get("act"), float(point.scale.detach()), z, point.lo, point.hi)
     return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
 
 
 def _sum(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
+    sign = -1 if node.op == "sub" else 1
+    ratios = [v.point.scale / point.scale * (sign if i else 1) for i, v in enumerate(x)]
     if resolved:
-        ratios = list(m.ratio())
-    else:
-        sign = -1 if node.op == "sub" else 1
-        ratios = [v.point.scale / point.scale * (sign if i else 1) for i, v in enumerate(x)]
+        ratios = [forward_as(exact, nominal) for exact, nominal in zip(m.ratio(), ratios, strict=True)]
     v = x[0].q * ratios[0]
     for term, ratio in zip(x[1:], ratios[1:], strict=True):
         v = v + term.q * ratio
@@ -120,7 +113,9 @@ def _sum(
 def _product(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
-    ratio = m.ratio()[0] if resolved else x[0].point.scale * x[1].point.scale / point.scale
+    ratio = x[0].point.scale * x[1].point.scale / point.scale
+    if resolved:
+        ratio = forward_as(m.ratio()[0], ratio)
     return _finish(node, (x[0].q * x[1].q) * ratio, point)
 
 
@@ -137,18 +132,18 @@ def _pool(
         total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:]).to(q.device)
     else:
         total, counts = adaptive_sums(attrs, q), adaptive_counts(attrs["output_size"], q.shape[2:]).to(q.device)
+    ratio = x[0].point.scale / (counts * point.scale)
     if resolved:
-        ratio = m.ratio()
-        ratio = ratio[torch.searchsorted(m.n, counts.to(m.n.dtype))] if m.n.numel() > 1 else ratio[0]
-    else:
-        ratio = x[0].point.scale / (counts * point.scale)
+        which = torch.searchsorted(m.n, counts.to(m.n.dtype)) if m.n.numel() > 1 else torch.zeros_like(counts)
+        ratio = forward_as(m.ratio()[which], ratio)
     return _finish(node, total * ratio.to(total.dtype), point)
 
 
 def _table(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
-    needs_gradient = torch.is_grad_enabled() and x[0].q.requires_grad
+    sources = [x[0].q, x[0].point.scale, point.scale, *params.values()]
+    needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in sources)
     smooth = None
     if needs_gradient or not resolved or point.observing:
         y = _float(node, [x[0].real()], params, False)

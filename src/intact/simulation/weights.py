@@ -30,11 +30,11 @@ def per_output(values: Tensor, weight: Tensor, groups: int, transposed: bool) ->
     return v.reshape(i, per_group, *[1] * (weight.dim() - 2))
 
 
-def batch_norm_factor(node: Node, tensors: Mapping[str, Tensor]) -> Tensor:
-    """γ / √(running_var + ε), shape (C,)."""
-    p, bn = node.params, node.attrs["bn"]
-    inverse = 1 / torch.sqrt(tensors[p["bn.running_var"]] + bn["eps"])
-    return tensors[p["bn.weight"]] * inverse if "bn.weight" in p else inverse
+def batch_norm_factor(node: Node, tensors: Mapping[str, Tensor], role: str = "bn") -> Tensor:
+    """γ / √(running_var + ε), shape (C,), of the batch norm behind (``bn``) or before (``pre``) the layer."""
+    p = node.params
+    inverse = 1 / torch.sqrt(tensors[p[f"{role}.running_var"]] + node.attrs[role]["eps"])
+    return tensors[p[f"{role}.weight"]] * inverse if f"{role}.weight" in p else inverse
 
 
 def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
@@ -50,6 +50,9 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
     p = node.params
     weight = tensors[p["weight"]] if "weight" in p else None
     bias = tensors[p["bias"]] if "bias" in p else None
+    if "pre" in node.attrs:
+        assert weight is not None
+        weight, bias = fold_before(node, tensors, weight, bias)
     if "bn" in node.attrs:
         factor = batch_norm_factor(node, tensors)
         shift = -tensors[p["bn.running_mean"]] if bias is None else bias - tensors[p["bn.running_mean"]]
@@ -72,6 +75,27 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
         weight = weight * per_output(factor, weight, groups_of(node), transposed(node))
         bias = None if bias is None else bias * factor
     return weight, bias
+
+
+def fold_before(
+    node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias with the batch norm before the layer folded in: W·γ', b + W·β' (no padding in between)."""
+    p = node.params
+    factor = batch_norm_factor(node, tensors, "pre")
+    shift = -tensors[p["pre.running_mean"]] * factor
+    if "pre.bias" in p:
+        shift = shift + tensors[p["pre.bias"]]
+    moved = (weight * per_input(shift, weight, groups_of(node))).flatten(1).sum(1)
+    return weight * per_input(factor, weight, groups_of(node)), moved if bias is None else bias + moved
+
+
+def apply_batch_norm(node: Node, tensors: Mapping[str, Tensor], y: Tensor) -> Tensor:
+    """Batch norm behind the layer with its running statistics."""
+    p, bn = node.params, node.attrs["bn"]
+    weight, bias = (tensors[p[r]] if r in p else None for r in ("bn.weight", "bn.bias"))
+    mean, var = tensors[p["bn.running_mean"]], tensors[p["bn.running_var"]]
+    return torch.nn.functional.batch_norm(y, mean, var, weight, bias, False, 0.0, bn["eps"])
 
 
 def per_input(values: Tensor, weight: Tensor, groups: int) -> Tensor:
