@@ -57,6 +57,8 @@ class FakeSimulation(nn.Module):
         if self.points[name].observing:
             self.points[name].observer.observe(x)
 
+    constant_channels: dict[str, tuple[int, int]] = {}  # noqa: RUF012
+
     def collect_statistics(self, calls: list[Any]) -> None:
         self.looked_at.append(len(calls))
 

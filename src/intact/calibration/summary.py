@@ -100,7 +100,13 @@ def _width(extremes: tuple[float, float]) -> float:
     return max(extremes[1], 0.0) - min(extremes[0], 0.0)
 
 
-def warnings_of(samples: int, batches: int, points: Mapping[str, PointSummary], growth: Growth) -> tuple[str, ...]:
+def warnings_of(
+    samples: int,
+    batches: int,
+    points: Mapping[str, PointSummary],
+    growth: Growth,
+    constant_channels: Mapping[str, tuple[int, int]],
+) -> tuple[str, ...]:
     """What should be looked at, one sentence each.
 
     Args:
@@ -108,6 +114,7 @@ def warnings_of(samples: int, batches: int, points: Mapping[str, PointSummary], 
         batches: of this run, for ``growth``.
         points: the summary of every point.
         growth: of this run.
+        constant_channels: layer → (channels that never changed, channels).
     """
     found = []
     if samples < FEW_SAMPLES:
@@ -127,6 +134,12 @@ def warnings_of(samples: int, batches: int, points: Mapping[str, PointSummary], 
         found.append(
             f"{len(constant)} of {len(points)} tensors never changed (dead layers or unvaried data): {shown}{more}"
         )
+    dead = {n: c for n, c in constant_channels.items() if n not in constant}
+    if dead:
+        worst = sorted(dead, key=lambda n: -dead[n][0] / dead[n][1])[:5]
+        shown = ", ".join(f"{n}: {dead[n][0]} of {dead[n][1]}" for n in worst)
+        more = f" and {len(dead) - 5} more layers" if len(dead) > 5 else ""
+        found.append(f"channels that never changed in the first samples (dead, or unvaried data): {shown}{more}")
     unseen = [n for n, p in points.items() if not p.count and p.scale is None]
     if unseen:
         found.append(f"{len(unseen)} of {len(points)} points saw no value: {', '.join(unseen[:5])}")

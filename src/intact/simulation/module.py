@@ -67,6 +67,7 @@ class Simulation(nn.Module):
         weight_points: per-channel scales of weights by node name.
         placed: the graph with integer and float parts decided.
         recipe: what was asked for.
+        constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
 
     Example:
         >>> import torch, intact
@@ -128,6 +129,7 @@ class Simulation(nn.Module):
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
         self.calibration: dict[str, Any] = {}
+        self.constant_channels: dict[str, tuple[int, int]] = {}
         self.tensors = Tensors(self, owners)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -181,13 +183,11 @@ class Simulation(nn.Module):
         return f"quantizers.{node.name}.{leaf}.value"
 
     def collect_statistics(self, calls: list[Call]) -> None:
-        """Look at a few samples before ranges are observed: what equalization and bias correction start from.
+        """Look at a few samples before ranges are observed: for equalization, bias correction and dead channels.
 
         Args:
             calls: (args, kwargs) of the model, one per batch.
         """
-        if not self.equalized and not self.recipe.bias_correction:
-            return
         observing = {name: point.observing for name, point in self.points.items()}
         self.observe(False)
         try:

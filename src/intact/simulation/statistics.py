@@ -1,4 +1,4 @@
-"""What a few samples tell before the ranges are observed: channel ranges to equalize, channel means to correct biases.
+"""What a few samples tell before ranges are observed: channel ranges to equalize, means for biases, dead channels.
 
 Equalization is Nagel et al. 2019, section 4.1, where it costs nothing: between a convolution whose activation is
 positively homogeneous (none, ReLU, leaky ReLU, PReLU) and a depthwise convolution, which has a weight scale per
@@ -64,8 +64,11 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
     total: dict[str, Tensor] = {}
     count: dict[str, int] = {}
     stretched = {node.name for node, _ in sim.equalized}
+    extent: dict[str, tuple[Tensor, Tensor]] = {}
 
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
+        if node.name in sim.weight_points:
+            extent[node.name] = _extent(node, real(output), extent.get(node.name))
         if node.name in stretched:
             y = real(output)
             m = y.abs().amax([d for d in range(y.dim()) if d != 1])
@@ -79,6 +82,10 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
 
     for inputs in calls:
         sim.run(inputs, visit=visit)
+    sim.constant_channels = {}
+    for name, (low, high) in extent.items():
+        if constant := int((low == high).sum()):
+            sim.constant_channels[name] = (constant, low.numel())
     factors: dict[str, Tensor] = {}
     for node, reader in sim.equalized:
         peak = largest[node.name].max()
@@ -90,3 +97,11 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
         mean = (total[node.name] / max(count[node.name], 1)).float()
         # The reader of an equalized tensor sees it divided by the factors.
         sim.tensors[node.params["correct.mean"]].copy_(mean / factors.get(node.name, torch.ones_like(mean)))
+
+
+def _extent(node: Node, y: Tensor, before: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Least and largest value of every channel, with those seen before."""
+    axis = channel_axis(node) % y.dim()
+    dims = [d for d in range(y.dim()) if d != axis]
+    low, high = y.amin(dims), y.amax(dims)
+    return (low, high) if before is None else (torch.minimum(low, before[0]), torch.maximum(high, before[1]))
