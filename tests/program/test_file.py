@@ -246,7 +246,7 @@ def test_interrupted_saves_leave_the_old_file(
     def fail(*args: Any) -> None:
         raise error
 
-    monkeypatch.setattr(files.os, moment, fail)
+    monkeypatch.setattr(os, moment, fail)
     with pytest.raises((KeyboardInterrupt, ProgramError)):
         save(network(), path)
     monkeypatch.undo()

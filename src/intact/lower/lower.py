@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from intact.capture.graph import Node
+from intact.golden import with_golden
 from intact.program.certify import certify
 from intact.program.check import check
 from intact.program.ops import Op, Tensor
@@ -58,7 +59,7 @@ def lower(sim: Simulation) -> Program:
         provenance=provenance(sim),
     )
     check(program)
-    return certify(program, sim.recipe.engines)
+    return with_golden(certify(program, sim.recipe.engines))
 
 
 def _tensor(node: Node, point: QuantPoint | None) -> Tensor:

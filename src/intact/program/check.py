@@ -12,6 +12,7 @@ import numpy as np
 from intact.arithmetic.windows import adaptive_windows, pool_windows
 from intact.errors import ProgramError
 
+from .golden import check_golden
 from .kinds import KINDS, Kind
 from .ops import Op, Tensor
 from .program import Program
@@ -48,6 +49,7 @@ def check(program: Program) -> None:
         if name not in defined:
             raise _error("the output has no op", name)
     _guard("structure", _check_structure, program.structure, len(program.outputs), 0)
+    _guard("golden", check_golden, program)
     if not set(program.needs) <= {"vnni"}:
         raise _error(f"unknown needs {program.needs!r}", "program")
 

@@ -9,17 +9,24 @@ from typing import Any
 
 from intact.errors import ProgramError
 
+from .golden import Golden
+from .golden import from_json as golden_from_json
 from .ops import Array, Op, Tensor
 from .program import Program
+from .shapes import Violation
 
 FORMAT, VERSION = "intact", 1
 """Name and version of the format. A reader reads its own version and every earlier one."""
+
+MOST_ENTRIES = 1 << 17
+"""Tensors, and operations, of one program."""
 
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
 def to_document(program: Program) -> dict[str, Any]:
     """The JSON object of ``program``; arrays are named by role and live outside."""
+    golden = {} if program.golden is None else {"golden": program.golden.to_json()}
     return {
         "inputs": list(program.inputs),
         "outputs": list(program.outputs),
@@ -29,6 +36,7 @@ def to_document(program: Program) -> dict[str, Any]:
         "ops": [_op(op) for op in program.ops],
         "recipe": program.recipe,
         "provenance": program.provenance,
+        **golden,
     }
 
 
@@ -118,20 +126,36 @@ def from_document(document: Any, arrays: Mapping[str, Array]) -> Program:
     structure = r.rest.pop("structure", None)
     rest = dict(arrays)
     tensors: dict[str, Tensor] = {}
-    for entry in r.take("tensors", list):
+    for entry in _counted(r.take("tensors", list), "tensors"):
         tensor = _read_tensor(entry)
         if tensor.name in tensors:
             raise _malformed("the tensor occurs twice", f"tensor {tensor.name}")
         tensors[tensor.name] = tensor
-    ops = tuple(_read_op(entry, rest) for entry in r.take("ops", list))
+    ops = tuple(_read_op(entry, rest) for entry in _counted(r.take("ops", list), "ops"))
+    golden = _read_golden(r.take("golden", dict, None), rest)
     program = Program(
         tensors, ops, r.strings("inputs"), r.strings("outputs"), structure, r.take("recipe", str, ""),
-        r.take("provenance", dict, {}), r.strings("needs", []),
+        r.take("provenance", dict, {}), r.strings("needs", []), golden,
     )  # fmt: skip
     r.done()
     if rest:
         raise _malformed("no op uses this array", min(rest))
     return program
+
+
+def _counted(entries: list[Any], what: str) -> list[Any]:
+    if len(entries) > MOST_ENTRIES:
+        raise _malformed(f"{len(entries)} {what}, more than {MOST_ENTRIES}", "program")
+    return entries
+
+
+def _read_golden(value: Any, arrays: dict[str, Array]) -> Golden | None:
+    if value is None:
+        return None
+    try:
+        return golden_from_json(value, arrays)
+    except Violation as violation:
+        raise _malformed(str(violation), "golden") from violation
 
 
 def _read_tensor(entry: Any) -> Tensor:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.numpy import load as deserialize
 from safetensors.numpy import save as serialize
 
 from intact.errors import ProgramError
@@ -25,9 +24,8 @@ from .check import check
 from .document import FORMAT, VERSION, dumps, from_document, to_document
 from .ops import Array
 from .program import Program
-
-LARGEST_HEADER = 100_000_000
-"""Bytes; the safetensors library refuses longer headers, too."""
+from .read import LARGEST_HEADER, bounded_json, check_header, damaged, read
+from .write import write
 
 
 def save(program: Program, path: str | Path) -> Path:
@@ -45,9 +43,10 @@ def save(program: Program, path: str | Path) -> Path:
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
         raise ProgramError(f"the program needs a header of more than {LARGEST_HEADER} bytes", where=str(path),
                            remedy="split the network")  # fmt: skip
-    data = _ordered(serialize(arrays_by_name(program), metadata=metadata))
+    golden = {} if program.golden is None else program.golden.arrays()
+    data = _ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata))
     try:
-        _write(path, data)
+        write(path, data)
     except OSError as error:
         raise ProgramError(
             "cannot write the file", where=str(path), why=_reason(path, error), remedy=_remedy(path)
@@ -75,33 +74,6 @@ def _ordered(data: bytes) -> bytes:
     return struct.pack("<Q", len(header)) + header + data[8 + length :]
 
 
-def _write(path: Path, data: bytes) -> None:
-    if path.is_dir():
-        raise IsADirectoryError(21, "is a directory", str(path))
-    # Not tempfile: its files are private to the user, this one gets what the umask allows.
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(folder: Path) -> None:
-    """The rename itself reaches the disk. Windows has no handle on folders, and needs none."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _reason(path: Path, error: OSError) -> str:
     if not path.parent.is_dir():
         return f"the folder {path.parent} does not exist"
@@ -120,21 +92,24 @@ def load(path: str | Path) -> Program:
     Raises:
         ProgramError: not a program, truncated, corrupt, of a newer version, or its certificates do not hold.
     """
+    return parse(read(path), path)
+
+
+def parse(data: bytes, path: str | Path) -> Program:
+    """The program in the bytes of a file. The path is only what errors call it.
+
+    Bytes and not a mapped file: what another process does to the file meanwhile cannot reach this one.
+
+    Raises:
+        ProgramError: as for :func:`load`.
+    """
     path = Path(path)
+    header = check_header(data, len(data), path)
+    document = _document(header.get("__metadata__", {}), path)
     try:
-        _check_sizes(path)
-        with safe_open(path, framework="numpy") as file:
-            document = _document(file.metadata() or {}, path)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        arrays = deserialize(data)
     except SafetensorError as error:
-        raise _damaged(path, str(error)) from error
-    except OSError as error:
-        raise ProgramError(
-            "cannot read the file",
-            where=str(path),
-            why=error.strerror or str(error),
-            remedy="check the path and its permissions",
-        ) from error
+        raise damaged(path, str(error)) from error
     try:
         program = from_document(document, arrays)
         check(program)
@@ -146,32 +121,11 @@ def load(path: str | Path) -> Program:
     return program
 
 
-def _damaged(path: Path, why: str) -> ProgramError:
-    return ProgramError(
-        "not a readable .safetensors file", where=str(path), why=why,
-        remedy="it is truncated, damaged or something else; copy or convert it again",
-    )  # fmt: skip
-
-
-def _check_sizes(path: Path) -> None:
-    """The header length is eight bytes anybody may have written; believe it only when the file is that long."""
-    size = path.stat().st_size
-    if path.is_dir():
-        raise IsADirectoryError(21, "is a directory", str(path))
-    with open(path, "rb") as stream:
-        start = stream.read(8)
-    if len(start) < 8:
-        raise _damaged(path, f"the file has {size} bytes")
-    (length,) = struct.unpack("<Q", start)
-    if length > LARGEST_HEADER or length + 8 > size:
-        raise _damaged(path, f"a header of {length} bytes in a file of {size}")
-
-
-def _document(metadata: dict[str, str], path: Path) -> Any:
+def _document(metadata: Any, path: Path) -> Any:
     if metadata.get("format") != FORMAT or "intact" not in metadata:
         raise ProgramError(
             "a .safetensors file, but not an intact program", where=str(path),
-            why=f"its metadata holds {', '.join(sorted(metadata)) or 'nothing'}",
+            why=f"its metadata holds {', '.join(sorted(metadata))[:200] or 'nothing'}",
             remedy="give a file written by Program.save",
         )  # fmt: skip
     version = metadata.get("version", "")
@@ -183,8 +137,8 @@ def _document(metadata: dict[str, str], path: Path) -> Any:
             remedy="upgrade: pip install --upgrade intact",
         )  # fmt: skip
     try:
-        return json.loads(metadata["intact"], parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return bounded_json(metadata["intact"])
+    except ValueError as error:
         raise ProgramError(
             "the program in the header is not valid JSON",
             where=str(path),
@@ -193,12 +147,8 @@ def _document(metadata: dict[str, str], path: Path) -> Any:
         ) from error
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def digest(program: Program) -> str:
-    """SHA-256, hex, of what the program computes: everything but ``provenance``, so the same network hashes the same.
+    """SHA-256, hex, of what the program computes (no ``provenance``, no ``golden``): same network, same hash.
 
     Example:
         >>> from intact.program.program import Program
@@ -207,6 +157,7 @@ def digest(program: Program) -> str:
     """
     document = to_document(program)
     del document["provenance"]
+    document.pop("golden", None)  # follows from the rest
     total = hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
     for name, array in sorted(arrays_by_name(program).items()):
         total.update(f"{name}:{array.dtype.str}:{array.shape}:".encode())
@@ -214,4 +165,4 @@ def digest(program: Program) -> str:
     return total.hexdigest()
 
 
-__all__ = ["digest", "load", "save"]
+__all__ = ["digest", "load", "parse", "read", "save"]

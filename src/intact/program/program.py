@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .golden import Golden
 from .ops import Array, Op, Tensor
 
 
@@ -25,6 +26,7 @@ class Program:
         recipe: the recipe as TOML text.
         provenance: versions, CPU features of the quantizing machine, calibration summary, date.
         needs: what a CPU must have for every engine to be exact: "vnni" or nothing.
+        golden: what the program must reproduce where it is loaded, see ``intact.program.golden``; None: nothing.
     """
 
     tensors: dict[str, Tensor]
@@ -35,6 +37,7 @@ class Program:
     recipe: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    golden: Golden | None = None
 
     def save(self, path: str | Path) -> Path:
         """Write one .safetensors file, atomically. See ``intact.program.file``."""

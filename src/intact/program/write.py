@@ -1,0 +1,122 @@
+"""Writing a file all at once or not at all, also when the process is killed half way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import sys
+import time
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+SETTLED = 1.0
+"""Seconds: a younger temporary file may belong to a writer that has not come to locking it."""
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write ``data`` under no name or a temporary one, flush it to the disk, rename it to ``path``.
+
+    Where the file system can (Linux), the bytes have no name until they are complete, so that a killed process leaves
+    nothing; elsewhere, and in the instant between naming and renaming, a killed process leaves a temporary file,
+    which the next save to the same path removes.
+
+    Raises:
+        OSError: as the operating system says; ``path`` is as before.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(21, "is a directory", str(path))
+    # Not tempfile: its files are private to the user, this one gets what the umask allows.
+    prefix = f".{path.name[:100]}."
+    temporary = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
+    _sweep(path.parent, prefix)
+    descriptor = _unnamed(path.parent)
+    named = descriptor is None
+    try:
+        if descriptor is None:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        _lock(descriptor)  # until after the renaming, so that a sweep by another process leaves the file alone
+        _fill(descriptor, data)
+        if not named:
+            _name(descriptor, temporary)
+        if os.name == "nt":  # an open file cannot be renamed there
+            os.close(descriptor)
+            descriptor = None
+        os.replace(temporary, path)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+
+
+def _unnamed(folder: Path) -> int | None:
+    """A file in ``folder`` that has no name yet; None where that cannot be had."""
+    flag = getattr(os, "O_TMPFILE", 0)
+    if not flag or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder, os.O_WRONLY | flag, 0o666)
+    except OSError:  # the file system has no unnamed files, or nothing may be written here: the named way will say
+        return None
+
+
+def _name(descriptor: int, path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        # With a folder's descriptor Python calls linkat, which can follow the link of /proc to the unnamed file.
+        os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+def _fill(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest[: 1 << 30]) :]
+    os.fsync(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock a living writer holds on its temporary file; False when another process has it."""
+    if sys.platform == "win32":
+        return False  # an open file cannot be removed there, and needs no lock
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(folder: Path, prefix: str) -> None:
+    """Remove temporary files of writers that are no more."""
+    pattern = re.compile(re.escape(prefix) + r"[0-9a-f]{16}\.tmp")
+    if sys.platform == "win32" or not folder.is_dir():
+        return
+    for name in os.listdir(folder):
+        if not pattern.fullmatch(name):
+            continue
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
+            descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(descriptor).st_mtime < time.time() - SETTLED and _lock(descriptor):
+                    os.unlink(folder / name)
+            finally:
+                os.close(descriptor)
+
+
+def _sync_directory(folder: Path) -> None:
+    """The rename itself reaches the disk. Windows has no handle on folders, and needs none."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["write"]
