@@ -1,0 +1,212 @@
+"""State dicts, copies, modes: a simulation is an ordinary module that forgets nothing."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.simulation.networks import quantized
+from torch import Tensor, nn
+
+import intact
+from intact.program.file import digest
+
+
+class Net(nn.Module):
+    """Batch norm, dropout, a residual, PReLU, a pool, a depthwise convolution, a product: every kind of multiplier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.norm = nn.BatchNorm2d(8)
+        self.act = nn.PReLU(8)
+        self.gate = nn.Conv2d(8, 8, 1)
+        self.pool = nn.AvgPool2d(2, ceil_mode=True)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        y = self.act(self.norm(self.depthwise(x)) + x)
+        y = y * torch.sigmoid(self.gate(y.mean((2, 3), keepdim=True)))
+        return self.head(self.drop(self.pool(y).mean((2, 3))))
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    net = Net()
+    for _ in range(3):
+        with torch.no_grad():
+            net(torch.randn(16, 3, 9, 9))
+    return net.eval()
+
+
+DATA = torch.randn(64, 3, 9, 9, generator=torch.Generator().manual_seed(1))
+RECIPES: dict[str, Callable[[], intact.Recipe]] = {
+    "default": intact.recipes.default,
+    "accurate": intact.recipes.accurate,
+    "fused": lambda: intact.Recipe(residual="fused"),
+}
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    stream.seek(0)
+    loaded: dict[str, Any] = torch.load(stream, weights_only=True)
+    return loaded
+
+
+def loaded_into_a_fresh_one(sim: Any, recipe: intact.Recipe) -> Any:
+    fresh = intact.prepare(model(), DATA[:2], recipe).eval()
+    fresh.load_state_dict(through_a_file(sim.state_dict()), strict=True)
+    return fresh
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+@pytest.mark.parametrize(
+    "copied", [lambda s, r: copy.deepcopy(s), lambda s, r: pickle.loads(pickle.dumps(s)), loaded_into_a_fresh_one],
+    ids=["deepcopy", "pickle", "state dict"],
+)  # fmt: skip
+def test_copies_compute_the_same_integers(recipe: str, copied: Callable[[Any, intact.Recipe], Any]) -> None:
+    sim, program = quantized(model(), DATA, RECIPES[recipe]())
+    other = copied(sim, RECIPES[recipe]())
+    x = torch.randn(3, 3, 9, 9)
+    assert torch.equal(other(x), sim(x))
+    assert digest(intact.convert(other)) == digest(program)
+    # It is a copy: training one leaves the other alone.
+    with torch.no_grad():
+        other.get_parameter("head.weight").mul_(2)
+    assert digest(intact.convert(sim)) == digest(program)
+    assert digest(intact.convert(other)) != digest(program)
+
+
+def test_calibration_goes_on_in_a_copy() -> None:
+    once, whole = quantized(model(), DATA)
+    half = intact.prepare(model(), DATA[:2]).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(half, DATA[:32])
+        rest = copy.deepcopy(half)
+        loaded = intact.prepare(model(), DATA[:2]).eval()
+        loaded.load_state_dict(through_a_file(half.state_dict()))
+        intact.calibrate(rest, DATA[32:])
+        intact.calibrate(loaded, DATA[32:])
+    assert digest(intact.convert(half)) != digest(whole)
+    assert digest(intact.convert(rest)) == digest(whole)
+    assert digest(intact.convert(loaded)) == digest(whole)
+    assert torch.equal(once(DATA[:2]), rest(DATA[:2]))
+
+
+def test_original_names_and_weights_both_ways() -> None:
+    net = model()
+    original = net.state_dict()
+    sim, program = quantized(net, DATA)
+    state = sim.state_dict()
+    assert set(original) <= set(state)
+    assert dict(net.named_parameters()).keys() == dict(sim.named_parameters()).keys()
+    for name, tensor in original.items():
+        assert torch.equal(state[name], tensor), name
+    back = Net().eval()
+    back.load_state_dict({name: state[name] for name in original}, strict=True)
+    assert torch.equal(back(DATA[:4]), net(DATA[:4]))
+    # A float checkpoint into a simulation of other weights.
+    torch.manual_seed(5)
+    other = intact.prepare(Net(), DATA[:2]).eval()
+    result = other.load_state_dict(original, strict=False)
+    assert not result.unexpected_keys
+    assert all(key.startswith("quantizers.") for key in result.missing_keys)
+    torch.testing.assert_close(other(DATA[:4]), net(DATA[:4]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(other, DATA)
+    assert digest(intact.convert(other)) == digest(program)
+
+
+def test_before_calibration_it_is_the_float_model_and_the_model_is_left_alone() -> None:
+    net = model()
+    before = copy.deepcopy(net.state_dict())
+    sim = intact.prepare(net, DATA[:2])
+    assert not sim.training
+    torch.testing.assert_close(sim(DATA[:8]), net(DATA[:8]))
+    with torch.no_grad():
+        sim.get_parameter("head.bias").add_(1)
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_training_mode_is_kept_and_trains() -> None:
+    net = model().train()
+    sim = intact.prepare(net, DATA[:2])
+    assert sim.training and net.training
+    mean = sim.get_buffer("norm.running_mean").clone()
+    torch.manual_seed(3)
+    first = sim(DATA[:8])
+    assert not torch.equal(sim.get_buffer("norm.running_mean"), mean)
+    assert not torch.equal(first, sim(DATA[:8])), "dropout draws anew"
+    sim.eval()
+    mean = sim.get_buffer("norm.running_mean").clone()
+    assert torch.equal(sim(DATA[:8]), sim(DATA[:8]))
+    assert torch.equal(sim.get_buffer("norm.running_mean"), mean)
+
+
+def test_batch_norm_statistics_are_those_of_float_training() -> None:
+    net = model().train()
+    sim = intact.prepare(net, DATA[:2])
+    net(DATA[:16])
+    sim(DATA[:16])
+    for name, buffer in net.named_buffers():
+        torch.testing.assert_close(sim.get_buffer(name), buffer)
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_exact_again_after_training(recipe: str) -> None:
+    sim, program = quantized(model(), DATA, RECIPES[recipe]())
+    sim.train()
+    optimizer = torch.optim.SGD(sim.parameters(), lr=0.05)
+    torch.manual_seed(4)
+    for _ in range(4):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(sim(DATA[:16]), torch.arange(16) % 4).backward()
+        optimizer.step()
+    with pytest.raises(intact.StateError, match=r"training mode.*sim\.eval"):
+        intact.convert(sim)
+    sim.eval()
+    trained = intact.convert(sim)
+    assert digest(trained) != digest(program)
+    report = intact.verify(trained, DATA[:5], sim=sim)
+    assert report.exact and not report.uncertified
+    assert torch.equal(sim(DATA[:5]), trained.run(DATA[:5], engine="onednn"))
+    # Activations did not move: only weights, biases and their multipliers followed.
+    scales = {n: t.scale for n, t in program.tensors.items()}
+    assert {n: t.scale for n, t in trained.tensors.items()} == scales
+
+
+def test_everything_works_in_inference_mode_and_training_after_it() -> None:
+    with torch.inference_mode():
+        sim, program = quantized(model(), DATA)
+        y = sim(DATA[:4])
+    assert digest(quantized(model(), DATA)[1]) == digest(program)
+    assert torch.equal(sim(DATA[:4]), y)
+    sim.train()
+    sim(DATA[:4]).sum().backward()
+    assert sim.get_parameter("head.weight").grad is not None
+
+
+def test_verbs_out_of_order() -> None:
+    sim = intact.prepare(model(), DATA[:2])
+    with pytest.raises(intact.StateError, match="no scale yet.*calibrate"):
+        intact.convert(sim)
+    with pytest.raises(intact.StateError, match="simulation already"):
+        intact.prepare(sim, DATA[:2])
+    with pytest.raises(intact.StateError, match=r"not Net.*prepare"):
+        intact.convert(model())  # type: ignore[arg-type]
+    with pytest.raises(intact.StateError, match="no scale yet"):
+        sim.integer_tensors([DATA[:1]])
