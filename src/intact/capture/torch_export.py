@@ -37,15 +37,15 @@ class Exported:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode, with every module's training flag and every buffer's values restored afterwards."""
     flags = {module: module.training for module in model.modules()}
-    versions = [(b, b._version, b.detach().clone()) for b in model.buffers()]
+    before = [(b, b.detach().clone()) for b in model.buffers()]
     model.eval()
     try:
         yield
     finally:
         for module, flag in flags.items():
             module.training = flag
-        for buffer, version, values in versions:
-            if buffer._version != version:
+        for buffer, values in before:
+            if not torch.equal(buffer, values):
                 with torch.no_grad():
                     buffer.copy_(values)
 
@@ -79,7 +79,8 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
             raise CaptureError("a parameter without values (device meta)", where=name, remedy="load the weights first")
         if not tensor.is_floating_point():
             continue
-        bad = torch.isnan(tensor) if name in buffers else ~torch.isfinite(tensor)
+        values = tensor.detach()  # in a call from inference mode gradients would be asked for
+        bad = torch.isnan(values) if name in buffers else ~torch.isfinite(values)
         if bool(bad.any()):
             count = int(bad.sum())
             raise CaptureError(
