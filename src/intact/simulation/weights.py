@@ -63,10 +63,11 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
     if node.op == "scale_shift":
         channels = node.shape[1]
         assert channels is not None
-        weight = torch.ones(channels) if weight is None else weight.reshape(-1).expand(channels)
+        if weight is None:
+            # A shift alone, or a PReLU with one slope per channel.
+            weight = torch.ones(channels, device=next(tensors[name] for name in p.values()).device)
+        weight = weight.reshape(-1).expand(channels)
         bias = None if bias is None else bias.reshape(-1).expand(channels)
-        if bias is not None:
-            weight = weight.to(bias.device)
     assert weight is not None
     if "equalize.in" in p:
         weight = weight * per_input(tensors[p["equalize.in"]], weight, groups_of(node))

@@ -1,0 +1,78 @@
+"""The simulation on a GPU computes the integers of the CPU: no Winograd, no TF32, no reordering that shows."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class Net(nn.Module):
+    """Every kind of sum: wide and grouped convolutions, residual, gate, pools, tables, linear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        self.wide = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64))
+        self.depthwise = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=64), nn.LeakyReLU(0.1))
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(64, 64, 1), nn.Sigmoid())
+        self.tail = nn.Sequential(nn.Hardswish(), nn.MaxPool2d(2), nn.AvgPool2d(3, 2, 1), nn.BatchNorm2d(64))
+        self.head = nn.Linear(64 * 9, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = torch.relu(self.wide(x) + x)
+        x = self.depthwise(x)
+        x = self.tail(x * self.gate(x))
+        y: Tensor = self.head(x.flatten(1))
+        return y
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        for _ in range(5):
+            net(torch.randn(32, 3, 12, 12))
+    return net.eval()
+
+
+@pytest.mark.parametrize("residual", ["separate", "fused"])
+def test_integers_on_the_gpu_are_those_of_the_reference(residual: str) -> None:
+    recipe = intact.Recipe(residual=residual)
+    sim = intact.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda"), recipe).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
+    program = intact.convert(sim)
+    report = intact.verify(program, torch.randn(128, 3, 12, 12) * 1.5, engines=("reference", "onednn"), sim=sim)
+    assert report.elements > 1_000_000 and report.mismatches == 0
+
+
+def test_a_simulation_moves_between_devices() -> None:
+    sim = intact.prepare(model(), torch.randn(2, 3, 12, 12)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
+    x = torch.randn(64, 3, 12, 12)
+    on_cpu, moved = sim.integer_tensors([x]), copy.deepcopy(sim).cuda()
+    on_gpu = moved.integer_tensors([x])
+    assert on_cpu.keys() == on_gpu.keys()
+    assert all((on_cpu[name] == on_gpu[name]).all() for name in on_cpu)
+
+
+def test_training_on_the_gpu_reaches_every_parameter() -> None:
+    sim = intact.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda")).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
+    sim.train()
+    sim(torch.randn(32, 3, 12, 12, device="cuda")).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in sim.parameters())
