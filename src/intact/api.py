@@ -12,7 +12,7 @@ from intact.calibration.data import first_batch
 from intact.calibration.run import Progress, calibrate
 from intact.capture import capture
 from intact.capture.fuse import fuse
-from intact.errors import CalibrationError, StateError
+from intact.errors import CalibrationError, InputError, RecipeError, StateError
 from intact.lower import lower
 from intact.program.program import Program
 from intact.recipe.place import place
@@ -35,7 +35,8 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
 
     Raises:
         CaptureError: the model cannot be captured; names the module and the reason.
-        RecipeError: a pattern of the recipe matches nothing.
+        InputError: not a module, or example inputs it does not take.
+        RecipeError: not a recipe, or a pattern of it matches nothing.
         StateError: ``model`` already is a simulation.
 
     Example:
@@ -48,6 +49,11 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
         raise StateError(
             "this model is a simulation already", why="preparing twice would throw its learned scales away",
             remedy="call intact.calibrate or intact.convert on it, or prepare the original float model",
+        )  # fmt: skip
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise RecipeError(
+            f"expected an intact.Recipe, got {type(recipe).__name__}", where="recipe",
+            remedy="build one with intact.Recipe(…), intact.recipes.default() or intact.Recipe.load(path)",
         )  # fmt: skip
     if recipe is None:
         from intact import recipes
@@ -102,6 +108,11 @@ def quantize(
         >>> program.run(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
+    if not isinstance(model, nn.Module):
+        what = f"the model is a {type(model).__name__}, not a torch.nn.Module"
+        raise InputError(what, remedy="pass the module itself")
+    if isinstance(model, Simulation):
+        raise StateError("this model is a simulation already", remedy="call intact.calibrate and intact.convert on it")
     if example_inputs is None:
         example_inputs, data = first_batch(model, data)
     sim = prepare(model, example_inputs, recipe).eval()

@@ -16,8 +16,8 @@ from intact.simulation.gradient import forward_as, quantize_ste
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.PReLU(6), nn.Conv2d(6, 4, 1), nn.SiLU(),
-        nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 5),
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.PReLU(6), nn.Conv2d(6, 4, 1),
+        nn.SiLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 5),
     ).eval()  # fmt: skip
 
 

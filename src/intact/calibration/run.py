@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from intact.errors import CalibrationError
+from intact.errors import CalibrationError, StateError
 
 from .base import NonFiniteError, Observer
 from .data import Call, Spec, batches, device_of, first_batch, length, samples
@@ -77,7 +77,7 @@ def calibrate(
     The float network runs in evaluation mode without gradients while every point observes; then ``sim.resolve()``
     turns ranges into scales and multipliers. Modes and switches are afterwards what they were before. A second call
     continues where the first ended, to the same bits as one call on all the data. On any error, and on Ctrl-C, the
-    observers go back to what they were before the call.
+    simulation goes back to what it was before the call.
 
     Args:
         sim: what :func:`intact.prepare` returned.
@@ -93,6 +93,7 @@ def calibrate(
     Raises:
         CalibrationError: no data, data that do not fit the model's inputs, NaN or infinity in an activation (names
             batch and layer), or a point that saw nothing.
+        StateError: not a simulation.
 
     Warns:
         CalibrationWarning: once, with all that should be looked at: few samples, ranges still moving, constants.
@@ -103,12 +104,17 @@ def calibrate(
         >>> intact.calibrate(sim, torch.randn(64, 4)).samples
         64
     """
+    if not isinstance(getattr(sim, "points", None), Mapping):
+        raise StateError(
+            f"calibrate takes a simulation, not {type(sim).__name__}", why="it has no quantization points",
+            remedy="call intact.prepare(model, example_inputs) first, or intact.quantize(model, data) for all at once",
+        )  # fmt: skip
     if max_batches is not None and max_batches < 1:
         raise CalibrationError(f"max_batches = {max_batches}", why="nothing would be observed", remedy="give 1 or more")
     points = sim.points
     before = {} if reset else sim.calibration
     growth = Growth()
-    with _observing(sim), _all_or_nothing(points):
+    with _observing(sim), _all_or_nothing(sim):
         for name, point in points.items():
             if reset:
                 point.observer.reset()
@@ -198,9 +204,15 @@ def _observing(sim: Simulated) -> Iterator[None]:
 
 
 @contextmanager
-def _all_or_nothing(points: Mapping[str, Point]) -> Iterator[None]:
-    """Observers and scales go back to what they were unless the block ends normally."""
-    saved = {n: (p.observer.state(), p.scale.clone(), p.zero_point.clone()) for n, p in points.items()}
+def _all_or_nothing(sim: Simulated) -> Iterator[None]:
+    """Observers, scales and all other buffers go back to what they were unless the block ends normally."""
+    points = [(p, p.observer.state(), p.scale.clone(), p.zero_point.clone()) for p in sim.points.values()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in sim.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     finished = False
     try:
         yield
@@ -208,10 +220,15 @@ def _all_or_nothing(points: Mapping[str, Point]) -> Iterator[None]:
     finally:
         # Not "except": Ctrl-C must restore as well.
         if not finished:
-            for name, (state, scale, zero_point) in saved.items():
-                points[name].observer.load_state(state)
-                points[name].scale.copy_(scale)
-                points[name].zero_point.copy_(zero_point)
+            with torch.no_grad():
+                for point, state, scale, zero_point in points:
+                    point.observer.load_state(state)
+                    point.scale.copy_(scale)
+                    point.zero_point.copy_(zero_point)
+                for module, name, buffer, values in buffers:
+                    module._buffers[name] = buffer
+                    if not torch.equal(buffer, values):
+                        buffer.copy_(values)
 
 
 def _summary(point: Point) -> PointSummary:

@@ -259,7 +259,11 @@ class _Layer:
         self.weight, self.bias = folded(node, sim.tensors)
         w = output_first(self.weight, groups_of(node), transposed(node)).double().cpu().numpy()
         p = self.point
-        base = weight_scales(w.reshape(w.shape[0], -1), p.lo, p.hi, p.scheme.observer, sim.recipe.portable)
+        try:
+            base = weight_scales(w.reshape(w.shape[0], -1), p.lo, p.hi, p.scheme.observer, sim.recipe.portable)
+        except CalibrationError as error:
+            where = node.params.get("weight", node.name)
+            raise CalibrationError(error.what, where=where, why=error.why, remedy=error.remedy) from error
         self.base = base.astype(np.float64)
         if p.scheme.granularity == "per_tensor":
             self.base = np.full_like(self.base, self.base.max())

@@ -1,0 +1,283 @@
+"""What users do wrong, at the verbs: a clear error, named by class and words, and nothing half-done left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+from intact.calibration.summary import CalibrationWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+
+DATA = torch.randn(64, 3, 8, 8, generator=torch.Generator().manual_seed(2))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+        self.depthwise = nn.Conv2d(6, 6, 3, groups=6)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.depthwise(self.stem(x)).mean((2, 3)))
+        return y
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+@pytest.fixture(scope="module")
+def program() -> intact.Program:
+    return intact.quantize(model(), DATA)
+
+
+# -- models and example inputs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["stem.0.weight", "head.bias"])
+def test_weights_that_are_not_numbers(name: str, value: float) -> None:
+    net = model()
+    with torch.no_grad():
+        net.get_parameter(name).view(-1)[1] = value
+    with pytest.raises(intact.CaptureError) as caught:
+        intact.prepare(net, DATA[:2])
+    assert name in str(caught.value) and caught.value.remedy
+
+
+def test_weights_that_stop_being_numbers_after_calibration() -> None:
+    sim = intact.prepare(model(), DATA[:2])
+    intact.calibrate(sim, DATA)
+    with torch.no_grad():
+        sim.get_parameter("head.weight")[0, 0] = float("nan")
+    with pytest.raises(intact.IntactError, match="head"):
+        intact.convert(sim)
+
+
+def test_a_model_without_values() -> None:
+    with pytest.raises(intact.CaptureError, match="meta"):
+        intact.prepare(model().to("meta"), DATA[:2].to("meta"))
+
+
+def test_a_model_that_cannot_be_captured_names_the_module() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Branch()))
+    with pytest.raises(intact.CaptureError, match=r"1\.0 \(Branch\)") as caught:
+        intact.quantize(net, torch.randn(8, 4))
+    assert "control flow" in str(caught.value) and caught.value.remedy
+
+
+@pytest.mark.parametrize("given", [Net, {"state": 1}, None, "resnet18"], ids=["class", "dict", "None", "name"])
+def test_no_model(given: Any) -> None:
+    with pytest.raises(intact.InputError, match=r"not a torch\.nn\.Module"):
+        intact.prepare(given, DATA[:2])
+    with pytest.raises(intact.InputError, match=r"not a torch\.nn\.Module"):
+        intact.quantize(given, DATA)
+
+
+@pytest.mark.parametrize("example", [None, (), "x", DATA[:2, :2], DATA[:2].double(), DATA[:2].to(torch.uint8)],
+                         ids=["None", "empty", "text", "channels", "double", "uint8"])  # fmt: skip
+def test_example_inputs_that_do_not_fit(example: Any) -> None:
+    with pytest.raises(intact.IntactError) as caught:
+        intact.prepare(model(), example)
+    assert caught.value.remedy
+
+
+# -- recipes --------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_that_matches_nothing() -> None:
+    with pytest.raises(intact.RecipeError, match=r"heda.*matches no operation.*did you mean head"):
+        intact.prepare(model(), DATA[:2], intact.Recipe(overrides={"heda": None}))
+
+
+@pytest.mark.parametrize(
+    "recipe", ["default", {"activation": {}}, intact.recipes.default], ids=["name", "dict", "function"]
+)
+def test_something_else_than_a_recipe(recipe: Any) -> None:
+    with pytest.raises(intact.RecipeError, match="Recipe"):
+        intact.prepare(model(), DATA[:2], recipe)
+
+
+# -- calibration data -----------------------------------------------------------------------------------------
+
+
+def state(sim: Any) -> Any:
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items()}
+        return value.tolist() if isinstance(value, Tensor | np.ndarray) else value
+
+    switches = [(p.observing, p.quantizing) for p in sim.points.values()]
+    return repr((plain(dict(sim.state_dict())), sim.calibration, sim.training, switches))
+
+
+def nan_in_the_second() -> list[Tensor]:
+    bad = DATA[:16].clone()
+    bad[3, 1, 2, 2] = float("nan")
+    return [DATA[:16], bad]
+
+
+BAD_DATA: dict[str, tuple[Any, str]] = {
+    "empty list": (list, "no batch"),
+    "empty tensor": (lambda: DATA[:0], "no batch|no sample|holds nothing"),
+    "used up": (lambda: iter(()), "no batch"),
+    "dtype": (lambda: [DATA.double()], r"batch 0, input x.*float32.*float64"),
+    "uint8": (lambda: [DATA.to(torch.uint8)], r"batch 0, input x.*float32.*uint8"),
+    "second shape": (lambda: [DATA, DATA[:, :, :5]], r"batch 1, input x.*\(batch, 3, 8, 8\).*\(64, 3, 5, 8\)"),
+    "samples": (lambda: list(DATA), r"batch 0, input x.*batch dimension is missing"),
+    "key": (lambda: [{"image": DATA}], r"batch 0 has no 'x'.*image"),
+    "text": (lambda: "images/", "of type str"),
+    "None": (lambda: None, "NoneType"),
+    "numbers": (lambda: [1, 2], "expected a tensor, got int"),
+    "nan": (nan_in_the_second, "batch 1, layer x.*(NaN|not finite|nan)"),
+    "inf": (lambda: [DATA * 1e38 * 10], "batch 0, layer x"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD_DATA))
+@pytest.mark.parametrize("before", ["fresh", "calibrated"])
+def test_bad_calibration_data_change_nothing(case: str, before: str) -> None:
+    data, words = BAD_DATA[case]
+    sim = intact.prepare(model(), DATA[:2]).eval()
+    if before == "calibrated":
+        intact.calibrate(sim, DATA)
+    saved = state(sim)
+    with pytest.raises(intact.CalibrationError, match=words) as caught:
+        intact.calibrate(sim, data())
+    assert caught.value.remedy
+    assert state(sim) == saved
+
+
+def test_an_overflow_inside_names_the_layer() -> None:
+    net = model()
+    with torch.no_grad():
+        net.get_parameter("stem.0.weight").mul_(1e30)
+    sim = intact.prepare(net, DATA[:2])
+    with pytest.raises(intact.CalibrationError, match=r"batch 0, layer (stem|depthwise)"):
+        intact.calibrate(sim, [1e15 * DATA])
+
+
+@pytest.mark.parametrize("before", ["fresh", "calibrated"])
+@pytest.mark.parametrize("at", [0, 2])
+def test_ctrl_c_leaves_the_simulation_as_it_was(before: str, at: int) -> None:
+    def interrupted() -> Iterator[Tensor]:
+        for i, x in enumerate((3 * DATA).split(16)):
+            if i == at:
+                raise KeyboardInterrupt
+            yield x
+
+    sim = intact.prepare(model(), DATA[:2]).eval()
+    if before == "calibrated":
+        intact.calibrate(sim, DATA)
+    saved, y = state(sim), sim(DATA[:4])
+    with pytest.raises(KeyboardInterrupt):
+        intact.calibrate(sim, interrupted())
+    assert state(sim) == saved
+    assert torch.equal(sim(DATA[:4]), y)
+
+
+def test_few_data_are_warned_about() -> None:
+    with pytest.warns(CalibrationWarning, match="sample"):
+        intact.quantize(model(), DATA[:4])
+
+
+def test_calibrating_what_is_no_simulation() -> None:
+    with pytest.raises(intact.StateError, match=r"not Net.*prepare"):
+        intact.calibrate(model(), DATA)  # type: ignore[arg-type]
+
+
+# -- running --------------------------------------------------------------------------------------------------
+
+BAD_INPUTS: dict[str, tuple[Any, str]] = {
+    "dtype": (DATA.double(), "float64"),
+    "int64": (DATA.long(), "int64"),
+    "channels": (DATA[:, :2], r"shape|\(64, 2, 8, 8\)"),
+    "rank": (DATA[0], "shape|dimension"),
+    "nothing": ((), "input"),
+    "two": ((DATA, DATA), "input"),
+    "list": ([[1.0]], "list|shape|dtype"),
+    "nan": (DATA * float("nan"), "NaN|not finite"),
+}
+
+
+@pytest.mark.parametrize("engine", ["reference", "onednn", "auto"])
+@pytest.mark.parametrize("case", sorted(BAD_INPUTS))
+def test_bad_inputs_to_run(program: intact.Program, case: str, engine: str) -> None:
+    given, words = BAD_INPUTS[case]
+    args = given if isinstance(given, tuple) else (given,)
+    with pytest.raises(intact.InputError, match=words) as caught:
+        program.run(*args, engine=engine)
+    assert caught.value.remedy
+
+
+def test_unknown_engine(program: intact.Program) -> None:
+    with pytest.raises(intact.EngineError, match=r"no engine 'tensorrt'.*reference.*onednn"):
+        program.run(DATA, engine="tensorrt")
+    with pytest.raises(intact.EngineError, match="no engine 'tensorrt'"):
+        intact.verify(program, DATA, engines=("tensorrt",))
+
+
+def test_wrong_arguments_to_a_simulation() -> None:
+    sim = intact.prepare(model(), DATA[:2])
+    with pytest.raises(intact.InputError, match=r"too many inputs.*give x"):
+        sim(DATA, DATA)
+    with pytest.raises(intact.InputError):
+        sim()
+
+
+# -- files ----------------------------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, **metadata: str) -> None:
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header["__metadata__"].update(metadata)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+
+
+def test_damaged_files(program: intact.Program, tmp_path: Path) -> None:
+    path = program.save(tmp_path / "p.safetensors")
+    whole = path.read_bytes()
+    for cut in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(intact.ProgramError, match="not a readable"):
+            intact.Program.load(path)
+    path.write_bytes(os.urandom(5000))
+    with pytest.raises(intact.ProgramError, match="not a readable"):
+        intact.Program.load(path)
+    path.write_bytes(whole)
+    rewritten(path, version="999")
+    with pytest.raises(intact.ProgramError, match=r"newer intact \(format 999\).*upgrade"):
+        intact.Program.load(path)
+    with pytest.raises(intact.ProgramError, match="cannot read"):
+        intact.Program.load(tmp_path / "absent.safetensors")
+
+
+def test_unwritable_paths(program: intact.Program, tmp_path: Path) -> None:
+    with pytest.raises(intact.ProgramError, match="does not exist"):
+        program.save(tmp_path / "absent" / "p.safetensors")
+    with pytest.raises(intact.ProgramError, match="cannot write"):
+        program.save(tmp_path)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(intact.ProgramError, match="cannot write"):
+        program.save(tmp_path / "file" / "p.safetensors")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"], "nothing half-written"
