@@ -68,8 +68,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "recipes":
-        return import_module("intact.recipes")
+    if name in ("recipes", "runtime"):
+        return import_module(f"intact.{name}")
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value  # the next look-up does not come here again

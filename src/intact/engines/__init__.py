@@ -17,6 +17,9 @@ from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torc
 ENGINES = ("reference", "onnxruntime", "onednn")
 """Names of all engines, slowest first."""
 
+GROUP = "intact.engines"
+"""Entry points of this group are engines of other packages: name → a callable that gives an ``Engine``."""
+
 
 def get_engine(name: str) -> Engine:
     """The engine of that name. ``auto`` is the fastest one that can run here.
@@ -53,6 +56,24 @@ def get_engine(name: str) -> Engine:
         from .openvino import OpenVinoEngine
 
         return OpenVinoEngine()
+    return _plug_in(name)
+
+
+def _plug_in(name: str) -> Engine:
+    """An engine another package brings: the entry point of that name in the group ``intact.engines``, called.
+
+    What is asked for by name is found; ``auto`` is intact's own engines.
+    """
+    import importlib.metadata
+
+    for entry in importlib.metadata.entry_points(group=GROUP, name=name):
+        try:
+            engine: Engine = entry.load()()
+        except (ImportError, AttributeError) as error:
+            raise EngineError(
+                "the package of the engine cannot be imported", where=name, why=str(error), remedy="reinstall it"
+            ) from error
+        return engine
     raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
 
 

@@ -1,0 +1,181 @@
+"""What this machine has: gathered in one place, so that the preflight can be asked about any other machine, too."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("intact", "numpy", "safetensors", "torch", "onnx", "onnxruntime", "openvino")
+
+ISA_VARIABLES = (
+    "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS",
+    "LD_LIBRARY_PATH", "LD_PRELOAD",
+)  # fmt: skip
+"""Environment variables that choose other machine code than the CPU alone would."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A machine, as far as loading a program is concerned.
+
+    Attributes:
+        system: "Linux", "Darwin" or "Windows".
+        machine: "x86_64", "aarch64" …
+        cpu: its model name, "" where it cannot be read.
+        features: CPU flags as Linux names them; empty where they cannot be read.
+        python: version.
+        memory: bytes this process may still allocate, limits of containers included; None where unknown.
+        glibc: version of the C library; None where it is another one, or unknown.
+        glibcxx: newest GLIBCXX version of the C++ library that would be used; None where unknown.
+        packages: installed version of each package that matters here.
+        wheels: package → platform tags of the wheel it was installed from; a package built here has none.
+        environment: values of the environment variables that choose machine code.
+
+    Example:
+        >>> here = Facts.here()
+        >>> here.packages["numpy"].split(".")[0] in ("1", "2")
+        True
+    """
+
+    system: str
+    machine: str
+    cpu: str = ""
+    features: frozenset[str] = frozenset()
+    python: str = ""
+    memory: int | None = None
+    glibc: str | None = None
+    glibcxx: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def here() -> Facts:
+        """This machine, now. Imports no engine."""
+        import importlib.metadata  # a fifth of this package's import time
+
+        from intact import __version__
+        from intact.machine import cpu_features
+
+        packages, wheels = {"intact": __version__}, {}
+        for name in PACKAGES[1:]:
+            try:
+                distribution = importlib.metadata.distribution(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            packages[name] = str(distribution.version)
+            tags = re.findall(r"^Tag: \S+?-\S+?-(\S+)$", distribution.read_text("WHEEL") or "", re.MULTILINE)
+            if tags:
+                wheels[name] = tuple(tags)
+        return Facts(
+            system=platform.system(), machine=platform.machine(), cpu=_model_name(), features=frozenset(cpu_features()),
+            python=platform.python_version(), memory=available_memory(), glibc=_glibc(), glibcxx=_glibcxx(),
+            packages=packages, wheels=wheels,
+            environment={name: os.environ[name] for name in ISA_VARIABLES if name in os.environ},
+        )  # fmt: skip
+
+    @property
+    def is_x86(self) -> bool:
+        """Whether this is a 64-bit x86 machine."""
+        return self.machine.lower() in ("x86_64", "amd64")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, sorted."""
+        return {
+            **asdict(self),
+            "features": sorted(self.features),
+            "wheels": {k: list(v) for k, v in self.wheels.items()},
+        }
+
+
+def _model_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor()
+
+
+def available_memory() -> int | None:
+    """Bytes that can be allocated before the machine or its container runs out; None where unknown."""
+    bounds = []
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
+    if found:
+        bounds.append(int(found.group(1)) * 1024)
+    bounds += _container_memory()
+    if sys.platform != "win32":
+        import resource
+
+        used = _read("/proc/self/statm").split()
+        for limit, column in ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)):
+            soft = resource.getrlimit(limit)[0]
+            if soft != resource.RLIM_INFINITY and len(used) > column:
+                bounds.append(max(soft - int(used[column]) * resource.getpagesize(), 0))
+    return min(bounds, default=None)
+
+
+def _container_memory() -> list[int]:
+    """What the control groups of this process leave, version 2 and 1. Page cache counts as free."""
+    left = []
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, limit, usage, key = "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            folder, limit, usage = "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            key = "total_inactive_file"
+        else:
+            continue
+        for place in (folder + path, folder):  # inside a container its own group is the root
+            most, used = _read(f"{place}/{limit}").strip(), _read(f"{place}/{usage}").strip()
+            if most.isdigit() and used.isdigit():
+                cache = re.search(rf"^{key} (\d+)$", _read(f"{place}/memory.stat"), re.MULTILINE)
+                left.append(max(int(most) - int(used) + (int(cache.group(1)) if cache else 0), 0))
+                break
+    return left
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # another system, or not for this user
+        return ""
+
+
+def _glibc() -> str | None:
+    name, version = platform.libc_ver()
+    return version if name == "glibc" and version else None
+
+
+def _glibcxx() -> str | None:
+    """Newest symbol version of the C++ library mapped into this process, else of the one the linker would find."""
+    if platform.system() != "Linux":
+        return None
+    mapped = re.search(r"(/\S*libstdc\+\+\.so\.6\S*)$", _read("/proc/self/maps"), re.MULTILINE)
+    candidates = [mapped.group(1)] if mapped else _library_paths()
+    for path in candidates:
+        try:
+            data = Path(path).read_bytes()
+        except OSError:
+            continue
+        minors = [tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBCXX_(\d+(?:\.\d+)+)", data)]
+        if minors:
+            return ".".join(map(str, max(minors)))
+    return None
+
+
+def _library_paths() -> list[str]:
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    triple = f"{platform.machine()}-linux-gnu"
+    folders += [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/usr/local/lib64", "/usr/lib", "/lib"]
+    return [f"{folder}/libstdc++.so.6" for folder in folders]
+
+
+__all__ = ["Facts", "available_memory"]

@@ -1,0 +1,285 @@
+"""From a file to a callable: each step on what the step before has found to be safe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intact.engines import get_engine
+from intact.engines.base import Runner
+from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from intact.errors import EngineError, InputError
+from intact.golden import reproduce
+from intact.program.file import digest, parse, read
+from intact.program.program import Program
+
+from . import cache
+from .facts import Facts
+from .info import Info, Skipped
+from .isolate import PASSED, Outcome, failure, run_probe
+from .preflight import REFUSED, Row, candidates, memory_needed, preflight, refusal
+from .signing import verify
+
+MODES = ("always", "first", "never")
+GIB = 1 << 30
+
+
+def load(
+    path: str | Path,
+    engine: str | Sequence[str] = "auto",
+    threads: int | None = None,
+    probe: str = "first",
+    *,
+    public_key: str | Path | None = None,
+    time_limit: float = 120.0,
+    facts: Facts | None = None,
+) -> LoadedProgram:
+    """Load a program for running it. Whatever the file and the engine are, this process lives on.
+
+    Args:
+        path: a file written by ``Program.save``.
+        engine: a name, several to try in order, or "auto": all of them, fastest first.
+        threads: CPU threads of the engine; None leaves its choice.
+        probe: whether a child process tries the engine first: "first" on this machine's first load of this program and
+            engine (the result is remembered in the user's cache directory), "always" or "never".
+        public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
+            before anything else is read from it.
+        time_limit: seconds a probe may take.
+        facts: about this machine; gathered when None.
+
+    Returns:
+        A callable: ``runner(x)``, with ``runner.info``.
+
+    Raises:
+        ProgramError: the file is damaged, altered, too new, not signed as demanded, or breaks the specification.
+        EngineError: no engine of those asked for can run it here; the message says what was found and what to do.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from intact.program.ops import Op, Tensor
+        >>> from intact.program.program import Program
+        >>> tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
+        >>> program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     runner = load(program.save(folder + "/tiny.safetensors"), engine="reference")
+        >>> runner(np.float32([[1.0, 2.0]]))
+        array([[12, 14]], dtype=uint8)
+        >>> runner.info.engine, runner.info.probe
+        ('reference', 'not needed: numpy is all it runs')
+    """
+    if probe not in MODES:
+        raise EngineError(f"probe={probe!r} is not known", where="probe", remedy=f"choose from {', '.join(MODES)}")
+    if not time_limit > 0:
+        raise EngineError(f"time_limit={time_limit!r} is no time", where="time_limit", remedy="give seconds above 0")
+    names = candidates(engine)
+    opened = open_program(path, public_key)
+    with opened.timed("facts"):
+        facts = Facts.here() if facts is None else facts
+    skipped: list[Skipped] = []
+    errors: list[EngineError] = []
+    for i, name in enumerate(names):
+        try:
+            return start(opened, name, threads, probe, time_limit, facts, names[i + 1 :], tuple(skipped))
+        except EngineError as error:
+            errors.append(error)
+            skipped.append(Skipped(name, str(error)))
+    if len(errors) == 1:
+        raise errors[0]
+    raise EngineError(
+        f"none of the engines {', '.join(names)} can run this program here", where=str(path),
+        why=" | ".join(f"{s.engine}: {s.reason}" for s in skipped), remedy="see the reasons, or run `intact check`",
+    ) from errors[-1]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A program whose file, specification and certificates are checked.
+
+    Attributes:
+        path: of the file.
+        program: what it holds.
+        digest: of the program.
+        signed: whether its signature was verified.
+        seconds: stage → how long it took; added to as loading goes on.
+    """
+
+    path: Path
+    program: Program
+    digest: str
+    signed: bool
+    seconds: dict[str, float]
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add what the block takes to ``seconds``."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
+
+
+def open_program(path: str | Path, public_key: str | Path | None = None) -> Opened:
+    """Read, verify the signature where a key is given, check.
+
+    Raises:
+        ProgramError: see :func:`load`.
+    """
+    path = Path(path)
+    opened = Opened(path, Program({}, (), (), ()), "", public_key is not None, {})
+    with opened.timed("file"):
+        data = read(path)
+        if public_key is not None:
+            verify(data, path, public_key)
+        program = parse(data, path)
+        return replace(opened, program=program, digest=digest(program))
+
+
+def start(
+    opened: Opened, engine: str, threads: int | None, probe: str, time_limit: float, facts: Facts,
+    others: Sequence[str] = (), skipped: tuple[Skipped, ...] = (),
+) -> LoadedProgram:  # fmt: skip
+    """One engine: preflight, probe, preparation, golden vectors.
+
+    Raises:
+        EngineError: it cannot run here.
+    """
+    with opened.timed("preflight"):
+        rows = preflight(opened.program, engine, facts)
+    error = refusal(rows, engine)
+    if error is not None:
+        raise error
+    outcome, told = probed(opened, engine, threads, probe, time_limit, facts)
+    if outcome is not None and outcome.verdict != PASSED:
+        usable = tuple(n for n in (*others, "reference") if n != engine and refusal(
+            preflight(opened.program, n, facts), n) is None)  # fmt: skip
+        raise failure(outcome, engine, usable, told.startswith("remembered"))
+    with opened.timed("prepare"):
+        runner = prepare(opened.program, engine, threads)
+    with opened.timed("golden"):
+        reproduced = reproduce(runner, engine)
+    golden = opened.program.golden
+    remarks = [f"{row.what}: {row.found}" for row in rows if row.verdict != REFUSED and row.verdict != "ok"]
+    if golden is None or golden.omitted:
+        remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
+    if told.startswith("passed, but"):
+        remarks.append(told)
+    info = Info(
+        path=str(opened.path), digest=opened.digest, engine=engine, threads=threads,
+        inputs=_described(opened.program, opened.program.inputs),
+        outputs=_described(opened.program, opened.program.outputs), preflight=tuple(rows), probe=told,
+        golden=str(reproduced), signed=opened.signed, skipped=skipped, packages=dict(facts.packages),
+        seconds=opened.seconds, remarks=tuple(remarks),
+    )  # fmt: skip
+    return LoadedProgram(opened.program, runner, info)
+
+
+def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+    return {n: (program.tensors[n].dtype, program.tensors[n].shape) for n in names}
+
+
+def probed(
+    opened: Opened, engine: str, threads: int | None, mode: str, time_limit: float, facts: Facts
+) -> tuple[Outcome | None, str]:
+    """What a child process found about the engine, now or earlier, and how it is known; None where none was asked."""
+    if mode == "never":
+        return None, "switched off: probe='never'"
+    if engine == "reference":
+        return None, "not needed: numpy is all it runs"
+    with opened.timed("probe"):
+        name = cache.key(opened.program, engine, threads, facts)
+        if mode == "first":
+            known = _recall(name)
+            if known is not None:
+                return known, "remembered"
+        # One process probes, the others wait for what it finds.
+        with cache.lock(name, 2 * time_limit):
+            if mode == "first":
+                known = _recall(name)
+                if known is not None:
+                    return known, "remembered"
+            outcome = run_probe(
+                opened.path, opened.digest, engine, threads, memory=memory_limit(opened.program, facts),
+                seconds=time_limit, every=mode == "always",
+            )  # fmt: skip
+            if not outcome.lasting:
+                return outcome, outcome.verdict
+            problem = cache.remember(name, outcome.to_json())
+            return outcome, f"passed, but it cannot be remembered: {problem}" if problem else "passed"
+
+
+def _recall(name: str) -> Outcome | None:
+    known = cache.recall(name)
+    return None if known is None else Outcome.from_json(known)
+
+
+def memory_limit(program: Program, facts: Facts) -> int:
+    """Bytes a probe may take: generous, but never what would bring the machine down."""
+    needed = memory_needed(program)
+    generous = max(4 * GIB, 4 * needed + 2 * GIB)
+    return generous if facts.memory is None else min(generous, max(facts.memory, GIB // 4))
+
+
+def prepare(program: Program, engine: str, threads: int | None) -> Runner:
+    """The engine's own runner.
+
+    Raises:
+        EngineError: unknown or missing engine, a library that cannot be imported, an op it cannot run.
+    """
+    chosen = get_engine(engine)
+    try:
+        reason = chosen.available()
+        if reason is not None:
+            raise EngineError("the engine cannot run here", where=engine, why=reason, remedy="engine='reference'")
+        return chosen.prepare(program, threads=threads)
+    except (ImportError, OSError) as error:
+        raise EngineError(
+            "a library of the engine cannot be imported", where=engine, why=str(error),
+            remedy="reinstall it, or use engine='reference'",
+        ) from error  # fmt: skip
+
+
+class LoadedProgram:
+    """A program ready to run. Safe to call from several threads, as its engine is.
+
+    Attributes:
+        program: what was loaded.
+        info: how it came to run here.
+    """
+
+    def __init__(self, program: Program, runner: Runner, info: Info) -> None:
+        self.program, self.info, self._runner = program, info, runner
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run.
+
+        Args:
+            inputs: numpy arrays or CPU torch tensors in the order of ``info.inputs``; torch tensors are not copied.
+            named: the rest by name.
+
+        Returns:
+            The outputs nested as the model nested them; torch tensors where an input was one, else numpy arrays.
+
+        Raises:
+            InputError: wrong number, name, dtype or shape.
+        """
+        if not inputs and not named:
+            raise InputError("no input is given", where="call", remedy=f"give {', '.join(self.program.inputs)}")
+        arrays = bind(self.program, inputs, named)
+        outputs = empty_outputs(self.program) if batch_size(self.program, arrays) == 0 else self._runner(arrays)
+        if any(is_torch(value) for value in (*inputs, *named.values())):
+            return rebuild(self.program.structure, [to_torch(y) for y in outputs])
+        return rebuild(self.program.structure, [np.asarray(y) for y in outputs])
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{n}: {d}{list(s)}" for n, (d, s) in self.info.inputs.items())
+        return f"<intact program {self.info.digest[:12]} on {self.info.engine}: {inputs}>"
+
+
+__all__ = ["LoadedProgram", "Opened", "Row", "load", "open_program", "start"]

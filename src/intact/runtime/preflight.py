@@ -1,0 +1,253 @@
+"""What a program on an engine needs, against what a machine has. Nothing is imported or run for it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from intact.engines import ENGINES
+from intact.engines.onednn.cpu import has_vnni, isa
+from intact.errors import EngineError
+from intact.program.certify import uncertified
+from intact.program.program import Program
+
+from .facts import Facts
+
+OK, UNKNOWN, REFUSED = "ok", "unknown", "refused"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing looked at.
+
+    Attributes:
+        what: "architecture", "CPU features", "torch" …
+        needed, found: in words.
+        verdict: "ok", "unknown" (cannot be read here, so the probe has to tell) or "refused".
+        remedy: what to do where refused.
+    """
+
+    what: str
+    needed: str
+    found: str
+    verdict: str = OK
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What an engine needs of a machine, whatever the program.
+
+    Attributes:
+        packages: package → lowest version.
+        extra: what to install: ``intact[extra]``.
+        x86: whether it runs on 64-bit x86 only.
+        features: x86 CPU flags it cannot do without.
+        footprint: bytes its libraries take when loaded, roughly.
+    """
+
+    packages: dict[str, str]
+    extra: str
+    x86: bool
+    features: tuple[str, ...]
+    footprint: int
+
+
+REQUIREMENTS = {
+    "reference": Requirements({"numpy": "1.24"}, "", False, (), 0),
+    "onednn": Requirements({"torch": "2.8"}, "torch", True, ("sse4_1",), 300 * MIB),
+    "onnxruntime": Requirements({"onnxruntime": "1.18", "onnx": "1.16"}, "onnx", False, ("sse4_1",), 80 * MIB),
+    "openvino": Requirements({"openvino": "2025.0"}, "openvino", True, ("sse4_2",), 120 * MIB),
+}
+
+# Newest GLIBCXX version a wheel of each manylinux policy may need (PEP 600 and auditwheel's policies): the highest
+# entry not above the wheel's own policy counts.
+GLIBCXX = {
+    (2, 5): "3.4.8", (2, 12): "3.4.13", (2, 17): "3.4.19", (2, 24): "3.4.22", (2, 27): "3.4.24", (2, 31): "3.4.28",
+    (2, 34): "3.4.29", (2, 35): "3.4.30", (2, 38): "3.4.32", (2, 39): "3.4.33",
+}  # fmt: skip
+LEGACY = {"manylinux1": "manylinux_2_5", "manylinux2010": "manylinux_2_12", "manylinux2014": "manylinux_2_17"}
+
+
+def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
+    """Everything ``program`` on ``engine`` needs of the machine ``facts`` describes.
+
+    Args:
+        program: checked.
+        engine: a name of ENGINES, or of an engine another package brings, of which only the memory is looked at.
+        facts: of this machine (``Facts.here()``) or any other.
+    """
+    needs = REQUIREMENTS.get(engine)
+    rows = []
+    if needs is not None:
+        rows += [_architecture(engine, needs, facts)]
+        rows += [_package(name, lowest, needs, facts) for name, lowest in needs.packages.items()]
+        if engine != "reference":
+            rows += _features(engine, program, needs, facts)
+            rows += [row for name in needs.packages for row in _wheel(name, facts)]
+    rows.append(_memory(program, needs, facts))
+    return rows
+
+
+def refusal(rows: Sequence[Row], engine: str) -> EngineError | None:
+    """The error of the first refused row; None where there is none."""
+    for row in rows:
+        if row.verdict == REFUSED:
+            return EngineError(
+                f"{engine} cannot run this program on this machine", where=row.what,
+                why=f"needed is {row.needed}; found is {row.found}", remedy=row.remedy,
+            )  # fmt: skip
+    return None
+
+
+def program_rows(program: Program) -> list[Row]:
+    """What the file itself says: proofs and golden vectors. None of it refuses."""
+    open_ops = uncertified(program)
+    proved = sum(op.certificate is not None for op in program.ops) - len(open_ops)
+    first = f"; not proved: {open_ops[0][0].name} ({open_ops[0][1]})" if open_ops else ""
+    golden = program.golden
+    if golden is None:
+        told = "none: the file was made without them"
+    else:
+        told = golden.omitted or f"{len(golden.samples)} samples, {len(golden.checksums)} tensors"
+    return [
+        Row("certificates", "every integer operation proved exact", f"{proved} proved{first}",
+            UNKNOWN if open_ops else OK, "see the reason; intact verify compares engines on data"),
+        Row("golden vectors", "samples to reproduce", told, OK if golden is not None and golden.samples else UNKNOWN,
+            "convert the model again"),
+    ]  # fmt: skip
+
+
+def _architecture(engine: str, needs: Requirements, facts: Facts) -> Row:
+    if not needs.x86:
+        return Row("architecture", "any", facts.machine)
+    verdict = OK if facts.is_x86 else REFUSED
+    return Row("architecture", "x86_64", facts.machine, verdict, "use engine='onnxruntime' or engine='reference'")
+
+
+def _package(name: str, lowest: str, needs: Requirements, facts: Facts) -> Row:
+    install = f"pip install 'intact[{needs.extra}]'" if needs.extra else f"pip install --upgrade {name}"
+    found = facts.packages.get(name)
+    if found is None:
+        return Row(name, f"{lowest} or later", "not installed", REFUSED, f"{install}, or use engine='reference'")
+    verdict = OK if _numbers(found) >= _numbers(lowest) else REFUSED
+    return Row(name, f"{lowest} or later", found, verdict, f"pip install --upgrade {name}, or use engine='reference'")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers: 2.13.0+cpu is (2, 13, 0)."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(v) for v in found.group().split(".")) if found else ()
+
+
+def _features(engine: str, program: Program, needs: Requirements, facts: Facts) -> list[Row]:
+    if not facts.is_x86:
+        return []
+    names = {"avx512_core_vnni": "AVX512-VNNI", "avx2_vnni": "AVX-VNNI", "avx512_core": "AVX512", "avx2": "AVX2",
+             "avx": "AVX", "sse41": "SSE4.1"}  # fmt: skip
+    limit = facts.environment.get("ONEDNN_MAX_CPU_ISA", facts.environment.get("DNNL_MAX_CPU_ISA", "ALL"))
+    limited = limit.upper() not in ("ALL", "DEFAULT") and engine in ("onednn", "openvino")
+    if not facts.features:
+        level, found = "", "CPU flags cannot be read"
+    else:
+        level = isa(facts.features, limit if limited else "ALL")
+        found = names[level] + (f" (ONEDNN_MAX_CPU_ISA={limit})" if limited else "")
+    if "vnni" in program.needs:
+        remedy = "convert with portable=True, or use engine='reference'"
+        return [Row("CPU features", "AVX512-VNNI or AVX-VNNI", found, OK if has_vnni(level) else REFUSED, remedy)]
+    wanted = ", ".join(needs.features).upper().replace("_", ".")
+    if not facts.features:
+        return [Row("CPU features", wanted, found, UNKNOWN)]
+    missing = [f for f in needs.features if f not in facts.features]
+    if missing:
+        return [Row("CPU features", wanted, f"no {', '.join(missing)}", REFUSED, "use engine='reference'")]
+    return [Row("CPU features", wanted, found)]
+
+
+def _wheel(package: str, facts: Facts) -> list[Row]:
+    """Whether the wheel's platform tags fit the machine: architecture, C and C++ libraries."""
+    tags = facts.wheels.get(package, ())
+    platforms = [tag for joined in tags for tag in joined.split(".")]
+    if not platforms or platforms == ["any"]:
+        return []
+    rows = []
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(facts.machine.lower(), facts.machine.lower())
+    fits = any(p.lower().replace("amd64", "x86_64").replace("arm64", "aarch64").endswith((machine, "universal2"))
+               for p in platforms)  # fmt: skip
+    again = f"pip install --force-reinstall {package}"
+    rows.append(Row(f"{package} wheel", machine, ", ".join(platforms), OK if fits else REFUSED, again))
+    policies = [re.match(r"manylinux_(\d+)_(\d+)_", _modern(p)) for p in platforms]
+    lowest = min(((int(m.group(1)), int(m.group(2))) for m in policies if m), default=None)
+    if lowest is None or facts.system != "Linux":
+        return rows
+    needed = ".".join(map(str, lowest))
+    if facts.glibc is None:
+        rows.append(Row(f"C library for {package}", f"glibc {needed}", "unknown, or not glibc", UNKNOWN))
+    else:
+        verdict = OK if _numbers(facts.glibc) >= lowest else REFUSED
+        rows.append(Row(f"C library for {package}", f"glibc {needed}", facts.glibc, verdict,
+                        f"use a newer system or an older {package}"))  # fmt: skip
+    newest = next((v for k, v in sorted(GLIBCXX.items(), reverse=True) if k <= lowest), None)
+    if newest is not None and facts.glibcxx is not None:
+        verdict = OK if _numbers(facts.glibcxx) >= _numbers(newest) else REFUSED
+        rows.append(Row(f"C++ library for {package}", f"GLIBCXX up to {newest}", f"up to {facts.glibcxx}", verdict,
+                        "an older libstdc++ comes first: clear LD_LIBRARY_PATH, or update it"))  # fmt: skip
+    return rows
+
+
+def _modern(tag: str) -> str:
+    for old, new in LEGACY.items():
+        tag = tag.replace(f"{old}_", f"{new}_")
+    return tag
+
+
+def _memory(program: Program, needs: Requirements | None, facts: Facts) -> Row:
+    needed = memory_needed(program) + (needs.footprint if needs else 0)
+    words = f"about {max(needed // MIB, 1)} MiB"
+    if facts.memory is None:
+        return Row("memory", words, "unknown", UNKNOWN)
+    verdict = OK if needed <= facts.memory else REFUSED
+    return Row("memory", words, f"{facts.memory // MIB} MiB", verdict, "free memory, or raise the container's limit")
+
+
+def memory_needed(program: Program) -> int:
+    """Bytes for one sample, roughly: the arrays twice (as stored and packed for an engine), and four bytes for every
+    element of the tensors alive at the worst moment.
+
+    Example:
+        >>> memory_needed(Program({}, (), (), ()))
+        0
+    """
+    last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
+    sizes = {n: math.prod(1 if d is None else d for d in t.shape) for n, t in program.tensors.items()}
+    live = sum(sizes[name] for name in program.inputs)
+    most = live
+    for i, op in enumerate(program.ops):
+        live += sizes[op.name]
+        most = max(most, live)
+        live -= sum(sizes[name] for name in set(op.inputs) if last[name] == i and name not in program.outputs)
+    return 2 * program.nbytes() + 4 * most
+
+
+def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
+    """Engines to try, in order: "auto" is all of them, fastest first.
+
+    Raises:
+        EngineError: an empty sequence.
+
+    Example:
+        >>> candidates("reference"), candidates("auto")[-1]
+        (('reference',), 'reference')
+    """
+    if engine == "auto":
+        return tuple(reversed(ENGINES))
+    names = (engine,) if isinstance(engine, str) else tuple(engine)
+    if not names:
+        raise EngineError("no engine is named", where="engine", remedy="engine='auto', or one or more names")
+    return names
+
+
+__all__ = ["OK", "REFUSED", "UNKNOWN", "Row", "candidates", "memory_needed", "preflight", "program_rows", "refusal"]
