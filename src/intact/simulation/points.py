@@ -205,7 +205,7 @@ def matching(names: list[str], match: str) -> list[str]:
         RecipeError: nothing matches.
     """
     found = [n for n in names if n == match or fnmatch.fnmatchcase(n, match)]
-    if not found:
+    if not found and match != "*":  # all of none is none: a network may have nothing to quantize
         raise RecipeError(
             f"no quantization point matches {match!r}",
             remedy="choose from: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else ""),
