@@ -14,7 +14,7 @@ from intact.cli.app import app
 from intact.cli.messages import FAILED, INTERRUPTED, friendly
 from intact.errors import CalibrationError, IntactError
 
-COMMANDS = ["demo", "quantize", "inspect", "verify", "run", "bench"]
+COMMANDS = ["demo", "quantize", "inspect", "verify", "check", "run", "export", "sign", "bench"]
 runner = CliRunner()
 
 

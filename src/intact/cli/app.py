@@ -8,11 +8,13 @@ import typer
 
 from intact import __version__
 from intact.cli.bench import bench
+from intact.cli.check import check
 from intact.cli.demo import demo
 from intact.cli.export import export
 from intact.cli.inspect import inspect
 from intact.cli.quantize import quantize
 from intact.cli.run import run
+from intact.cli.sign import sign
 from intact.cli.verify import verify
 
 app = typer.Typer(
@@ -20,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 fine, 1 integers differ (verify), 2 an error, 130 interrupted.",
+    epilog="Exit status: 0 fine, 1 integers differ (verify) or it would not load (check), 2 an error, 130 interrupted.",
 )
 
 
@@ -39,5 +41,5 @@ def _intact(
     """int8 quantization for PyTorch whose simulated integers equal the deployed ones, bit for bit."""
 
 
-for command in (demo, quantize, inspect, verify, run, export, bench):
+for command in (demo, quantize, inspect, verify, check, run, export, sign, bench):
     app.command()(command)

@@ -33,6 +33,7 @@ class Facts:
         memory: bytes this process may still allocate, limits of containers included; None where unknown.
         glibc: version of the C library; None where it is another one, or unknown.
         glibcxx: newest GLIBCXX version of the C++ library that would be used; None where unknown.
+        glibcxx_loaded: whether that library is in this process already, so that no other one will be used.
         packages: installed version of each package that matters here.
         wheels: package → platform tags of the wheel it was installed from; a package built here has none.
         environment: values of the environment variables that choose machine code.
@@ -51,6 +52,7 @@ class Facts:
     memory: int | None = None
     glibc: str | None = None
     glibcxx: str | None = None
+    glibcxx_loaded: bool = True
     packages: Mapping[str, str] = field(default_factory=dict)
     wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -73,10 +75,11 @@ class Facts:
             tags = re.findall(r"^Tag: \S+?-\S+?-(\S+)$", distribution.read_text("WHEEL") or "", re.MULTILINE)
             if tags:
                 wheels[name] = tuple(tags)
+        glibcxx, loaded = _glibcxx()
         return Facts(
             system=platform.system(), machine=platform.machine(), cpu=_model_name(), features=frozenset(cpu_features()),
-            python=platform.python_version(), memory=available_memory(), glibc=_glibc(), glibcxx=_glibcxx(),
-            packages=packages, wheels=wheels,
+            python=platform.python_version(), memory=available_memory(), glibc=_glibc(), glibcxx=glibcxx,
+            glibcxx_loaded=loaded, packages=packages, wheels=wheels,
             environment={name: os.environ[name] for name in ISA_VARIABLES if name in os.environ},
         )  # fmt: skip
 
@@ -154,10 +157,10 @@ def _glibc() -> str | None:
     return version if name == "glibc" and version else None
 
 
-def _glibcxx() -> str | None:
-    """Newest symbol version of the C++ library mapped into this process, else of the one the linker would find."""
+def _glibcxx() -> tuple[str | None, bool]:
+    """Newest symbol version of the C++ library mapped into this process, else of the one the linker should find."""
     if platform.system() != "Linux":
-        return None
+        return None, False
     mapped = re.search(r"(/\S*libstdc\+\+\.so\.6\S*)$", _read("/proc/self/maps"), re.MULTILINE)
     candidates = [mapped.group(1)] if mapped else _library_paths()
     for path in candidates:
@@ -167,8 +170,8 @@ def _glibcxx() -> str | None:
             continue
         minors = [tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBCXX_(\d+(?:\.\d+)+)", data)]
         if minors:
-            return ".".join(map(str, max(minors)))
-    return None
+            return ".".join(map(str, max(minors))), mapped is not None
+    return None, False
 
 
 def _library_paths() -> list[str]:

@@ -192,7 +192,9 @@ def _wheel(package: str, facts: Facts) -> list[Row]:
                         f"use a newer system or an older {package}"))  # fmt: skip
     newest = next((v for k, v in sorted(GLIBCXX.items(), reverse=True) if k <= lowest), None)
     if newest is not None and facts.glibcxx is not None:
-        verdict = OK if _numbers(facts.glibcxx) >= _numbers(newest) else REFUSED
+        # Another one may come with the package's own search path, unless one is loaded already.
+        worse = REFUSED if facts.glibcxx_loaded else UNKNOWN
+        verdict = OK if _numbers(facts.glibcxx) >= _numbers(newest) else worse
         rows.append(Row(f"C++ library for {package}", f"GLIBCXX up to {newest}", f"up to {facts.glibcxx}", verdict,
                         "an older libstdc++ comes first: clear LD_LIBRARY_PATH, or update it"))  # fmt: skip
     return rows

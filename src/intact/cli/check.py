@@ -1,0 +1,48 @@
+"""``intact check``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from intact.cli import options
+from intact.cli.messages import AsJson, Debug, friendly, stdout
+
+WOULD_NOT_LOAD = 1
+
+
+def check(
+    file: options.ProgramFile,
+    engine: Annotated[str, typer.Option(help="auto, or engines to try, separated by commas.")] = "auto",
+    probe: Annotated[bool, typer.Option(help="Try the engines, each in a child process.")] = True,
+    public_key: Annotated[
+        Path | None, typer.Option(metavar="PEM", help="Demand a signature of this Ed25519 key (FILE.sig).")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds each engine may take.")] = 120.0,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show whether a program loads on this machine: file, proofs, CPU, libraries, memory, a probe of every engine.
+
+    Exit status 1 when it would not load.
+
+    \b
+    Examples:
+      intact check resnet.safetensors
+      intact check resnet.safetensors --engine onnxruntime --public-key release.pem
+      intact check resnet.safetensors --no-probe --json | jq .verdict
+    """
+    with friendly(debug):
+        from intact.runtime.check import check_file
+
+        names = "auto" if engine == "auto" else options.names(engine)
+        report = check_file(file, names, probe=probe, public_key=public_key, time_limit=time_limit)
+        if as_json:
+            typer.echo(json.dumps(report.to_json(), indent=2))
+        else:
+            stdout().print(report)
+        if not report.ok:
+            raise typer.Exit(WOULD_NOT_LOAD)
