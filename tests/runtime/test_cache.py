@@ -1,0 +1,162 @@
+"""What is remembered: shared by processes that start at once, harmless when damaged, missing or read-only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from intact.runtime import cache, load
+from intact.runtime.isolate import Outcome
+
+pytestmark = pytest.mark.usefixtures("engines")
+
+RESULT = Outcome("passed", "done", "4 samples").to_json()
+
+
+def test_what_is_remembered_is_recalled(cache_dir: Path) -> None:
+    assert cache.recall("key") is None
+    assert cache.remember("key", RESULT) == ""
+    assert cache.recall("key") == RESULT and cache.recall("other") is None
+    assert [p.name for p in cache_dir.iterdir()] == ["key.json"]
+
+
+@pytest.fixture
+def cache_dir(cache: Path) -> Path:
+    return cache
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b"[]", b'{"result": {}}', b'{"result": {"verdict": "passed"}, "sum": "0"}', b"\xff\x00" * 50,
+     b"[" * 100_000, b"x" * (1 << 20)],
+    ids=lambda v: repr(v[:12]),
+)  # fmt: skip
+def test_a_damaged_entry_costs_a_probe(path: Path, cache: Path, content: bytes) -> None:
+    load(path, engine="fine")
+    (entry,) = cache.glob("*.json")
+    entry.write_bytes(content)
+    assert load(path, engine="fine").info.probe == "passed"
+    assert load(path, engine="fine").info.probe == "remembered"
+
+
+def test_every_flipped_bit_is_noticed(cache_dir: Path) -> None:
+    cache.remember("key", RESULT)
+    entry = cache_dir / "key.json"
+    whole = entry.read_bytes()
+    for i in range(len(whole)):
+        entry.write_bytes(whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :])
+        assert cache.recall("key") in (None, RESULT)
+
+
+def test_an_entry_of_another_key_does_not_count(cache_dir: Path) -> None:
+    cache.remember("key", RESULT)
+    (cache_dir / "key.json").rename(cache_dir / "other.json")
+    assert cache.recall("other") is None
+
+
+def test_no_cache_directory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTACT_CACHE_DIR", "")
+    for _ in range(2):
+        info = load(path, engine="fine").info
+        assert "cannot be remembered" in info.probe and any("cannot be remembered" in r for r in info.remarks)
+
+
+def test_a_cache_directory_that_cannot_be_written(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a file").write_text("mine")
+    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "a file" / "cache"))
+    assert "cannot be remembered" in load(path, engine="fine").info.probe
+
+
+def test_entries_that_are_folders(path: Path, cache: Path) -> None:
+    load(path, engine="fine")
+    (entry,) = cache.glob("*.json")
+    entry.unlink()
+    entry.mkdir()
+    assert "cannot be remembered" in load(path, engine="fine").info.probe
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as on Linux")
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("INTACT_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / "intact"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache.folder() == tmp_path / "home" / ".cache" / "intact"
+
+
+LOAD = """
+import os, sys, time
+import intact.engines, intact.runtime
+from intact.runtime import isolate
+start = isolate._start
+def counted():
+    os.write(1, b"probe\\n")
+    return start()
+isolate._start = counted
+children = []
+for _ in range(32):
+    child = os.fork()
+    if child == 0:
+        while time.time() < float(sys.argv[2]):
+            time.sleep(0.001)
+        os.write(1, intact.runtime.load(sys.argv[1], engine="fine").info.probe.encode() + b"\\n")
+        os._exit(0)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="32 interpreters take too long to start where there is no fork")
+def test_32_first_loads_at_once_share_one_probe(path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LOAD, str(path), str(time.time() + 2)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.stderr.strip() == str([0] * 32)
+    assert sorted(done.stdout.split()) == ["passed", "probe", *["remembered"] * 31]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is POSIX's")
+def test_a_load_killed_while_it_probes_holds_nobody_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import signal
+
+    command = [sys.executable, "-c", f"import intact.runtime as r; r.load({str(path)!r}, engine='hang')"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    victim = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    # The lock file is there when the probe is about to start.
+    folder = Path(os.environ["INTACT_CACHE_DIR"])
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not list(folder.glob("*.lock")):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    started = time.monotonic()
+    with pytest.raises(Exception, match="does not come to an end"):
+        load(path, engine="hang", time_limit=1.0)
+    assert time.monotonic() - started < 10
+    if sys.platform == "linux":  # the child of the killed load died with it
+        time.sleep(0.3)
+        assert not _probes_of(str(path))
+
+
+def _probes_of(path: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().split(b"\0")
+        except OSError:  # ended meanwhile
+            continue
+        environment = entry.with_name("environ")
+        if b"intact.runtime.probe" in command:
+            try:
+                if path.rsplit("/", 1)[0].encode() in environment.read_bytes():
+                    found.append(entry.parent.name)
+            except OSError:
+                continue
+    return found
