@@ -18,7 +18,9 @@ page_of = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    # All fences are matched, in pairs: the end of one block would else be taken for the start of another.
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for tag, text in fenced if tag == language]
 
 
 @page_of
