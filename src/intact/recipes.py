@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from intact.errors import RecipeError
 from intact.recipe.recipe import Recipe, Scheme
 
 
@@ -63,3 +64,36 @@ def w4a8() -> Recipe:
     """When you study 4-bit weights: error-minimal scales in [−7, 7]. Files and speed stay those of int8."""
     weight = Scheme(dtype="int8", bits=4, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(activation=Scheme(observer="mse"), weight=weight)
+
+
+def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> Recipe:
+    """When the network is trained further (``intact.train``): the simulation trains on the integers that ship.
+
+    Args:
+        scales: "learned": parameters of the optimizer, from where calibration left them; "observed": activations'
+            follow a moving average of each batch's extremes, weights' the weights; "fixed": as calibrated, so that
+            training computes the deployed integers from its first step.
+        bits, activation_bits: 2 to 8. Fewer than 8 are stored as int8.
+
+    Raises:
+        RecipeError: ``scales`` is none of these, or so many bits cannot be stored.
+
+    Example:
+        >>> from intact import recipes
+        >>> recipes.qat("observed").activation.observer
+        'moving_average'
+    """
+    if scales not in ("learned", "observed", "fixed"):
+        raise RecipeError(f"scales = {scales!r}", where="recipes.qat", remedy="choose learned, observed or fixed")
+    fine = "histogram" if activation_bits == 8 else "mse"
+    return Recipe(
+        activation=Scheme(bits=activation_bits, observer="moving_average" if scales == "observed" else fine),
+        weight=Scheme(
+            dtype="int8",
+            bits=bits,
+            symmetric=True,
+            granularity="per_channel",
+            observer="minmax" if bits == 8 else "mse",
+        ),
+        scales=scales,
+    )

@@ -47,6 +47,7 @@ class MovingAverageObserver(ObserverBase):
         """Forget everything observed."""
         self._count = 0
         self._batches: list[tuple[float, float]] = []
+        self._folded = (0, 0.0, 0.0)  # batches averaged so far, and the average: training asks after every batch
 
     @property
     def count(self) -> int:
@@ -86,9 +87,12 @@ class MovingAverageObserver(ObserverBase):
         if not self._batches:
             raise self.nothing_observed()
         a = self.averaging_constant
-        lo, hi = self._batches[0]
-        for batch_lo, batch_hi in self._batches[1:]:
+        done, lo, hi = self._folded
+        if done == 0:
+            done, lo, hi = 1, *self._batches[0]
+        for batch_lo, batch_hi in self._batches[done:]:
             lo, hi = (1 - a) * lo + a * batch_lo, (1 - a) * hi + a * batch_hi
+        self._folded = len(self._batches), lo, hi
         return lo, hi
 
     def state(self) -> dict[str, Any]:
@@ -101,3 +105,4 @@ class MovingAverageObserver(ObserverBase):
         self.check_state(state, {"count", "batches"})
         self._count = state["count"]
         self._batches = [(lo, hi) for lo, hi in state["batches"].tolist()]
+        self._folded = (0, 0.0, 0.0)

@@ -27,6 +27,13 @@ DEAD = 2.0**-16
 Channels of zeros, or of what weight decay left behind (1e-33), would ask for scales on which their int32 bias
 overflows; 16 bits below its neighbors a channel contributes nothing that 8 bits could show."""
 
+
+
+def pairs_can_saturate(qmin: int, qmax: int, portable: bool) -> bool:
+    """Whether scales must keep room for sums of two products in int16: wanted, and two integers can exceed it."""
+    return portable and qmax - qmin > PAIR_LIMIT + 2
+
+
 _SHRINK = np.linspace(0.5, 1.0, 11)
 _GROW = np.linspace(1.0, 1.1, 9)
 _BLOCK = 1 << 16
@@ -86,7 +93,7 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
     # choose_qparams gives a channel of zeros the scale 1, which would make its bias coarse.
     scale = np.where(largest == 0, 0.0, scale.astype(np.float64))
     lower = np.zeros(len(rows))
-    if portable and qmax - qmin > PAIR_LIMIT + 2:
+    if pairs_can_saturate(qmin, qmax, portable):
         two = np.sort(np.partition(magnitude, -2, axis=1)[:, -2:], axis=1) if rows.shape[1] > 1 else magnitude
         lower = np.maximum(largest / qmax, two.sum(axis=1, dtype=np.float64) / PAIR_LIMIT)
         scale = np.maximum(scale, lower)

@@ -22,6 +22,8 @@ else:
 
 RESIDUALS = ("separate", "fused")
 LEAKY = ("fused", "table")
+SCALES = ("calibrated", "fixed", "observed", "learned")
+SCALE_GRADIENTS = ("lsq", "plain")
 
 
 def _weight() -> Scheme:
@@ -45,6 +47,12 @@ class Recipe:
         bias_correction: correct biases for the mean error the rounded weights make.
         equalize: give the channels between a convolution and a depthwise one the same range. Exact in float, and free:
             every depthwise channel has a weight scale of its own.
+        scales: what scales do in training. "calibrated": activations' stay, weights' are computed anew by every
+            evaluation (nothing but calibration decides); "fixed": all stay, so that training computes the deployed
+            integers from its first step; "observed": activations' follow their observers, weights' the weights;
+            "learned": all are parameters (Esser et al. 2020). See ``intact.train``.
+        scale_gradient: the gradient of a learned scale: "lsq" (times 1/√(n·Q), for one learning rate with the
+            weights), "plain".
 
     Raises:
         RecipeError: an unknown key or a value without meaning.
@@ -65,6 +73,8 @@ class Recipe:
     engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime")
     bias_correction: bool = False
     equalize: bool = True
+    scales: str = "calibrated"
+    scale_gradient: str = "lsq"
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -76,7 +86,12 @@ class Recipe:
         inputs = {str(k): _scheme(self.activation, v, f"Recipe.inputs[{k!r}]") for k, v in self.inputs.items()}
         put(self, "inputs", {k: check_activation(v, f"Recipe.inputs[{k!r}]") for k, v in inputs.items()})
         put(self, "overrides", as_overrides(self.overrides))
-        for name, known in (("residual", RESIDUALS), ("leaky", LEAKY)):
+        for name, known in (
+            ("residual", RESIDUALS),
+            ("leaky", LEAKY),
+            ("scales", SCALES),
+            ("scale_gradient", SCALE_GRADIENTS),
+        ):
             if getattr(self, name) not in known:
                 raise RecipeError(
                     f"{name} = {getattr(self, name)!r}", where="Recipe", remedy="choose " + " or ".join(known)

@@ -21,12 +21,14 @@ from .versions import Snapshot
 from .weights import (
     apply_batch_norm,
     batch_norm_factor,
+    clip_pairs,
     corrected_bias,
     fold_before,
     folded,
     groups_of,
     integer_bias,
     integer_weight,
+    output_first,
     partial_sum_bound,
     per_input,
     per_output,
@@ -40,6 +42,7 @@ class Integers:
 
     weight: Tensor
     bias: Tensor
+    scale: Tensor
     edges: list[int] | None
     wide: bool
 
@@ -82,11 +85,13 @@ class Affine:
             self.point is not None
             and self.weight_point is not None
             and self.weight_point.quantizing
-            and self.weight_point.scale.numel() > 0
+            and self.weight_point.known
             and all(isinstance(v, Quantized) for v in inputs)
         )
         if exact and self.point is not None and live is None and self.point.active:
             return self._exact(inputs, tensors, resolved)  # type: ignore[arg-type]
+        if live is not None:
+            self._cache.clear()  # batch norm writes its running statistics without counting a version
         y = self._float(inputs, tensors) if live is None else self._live(inputs, tensors, live)
         return quantize_to(self.point, y)
 
@@ -100,10 +105,23 @@ class Affine:
     def _fake(self, weight: Tensor) -> Tensor:
         """The weight on its grid, in real numbers, when weight quantization is on."""
         wp = self.weight_point
-        if wp is None or not wp.quantizing or wp.scale.numel() == 0:
+        if wp is None or not wp.quantizing or not wp.known:
             return weight
-        s = per_output(wp.scale, weight, groups_of(self.node), transposed(self.node))
-        return integer_weight(self.node, weight, wp.scale, wp.lo, wp.hi) * s
+        scale = self._scale(wp, weight)
+        s = per_output(scale, weight, groups_of(self.node), transposed(self.node))
+        return self._rounded(wp, weight, scale) * s
+
+    def _rounded(self, wp: WeightPoint, weight: Tensor, scale: Tensor) -> Tensor:
+        q = integer_weight(self.node, weight, scale, wp.lo, wp.hi)
+        return clip_pairs(self.node, q) if wp.clips_pairs else q
+
+    def _scale(self, wp: WeightPoint, weight: Tensor) -> Tensor:
+        """The weight scales forward uses now."""
+        if not wp.moving:
+            return wp.scale
+        if self.node.op == "scale_shift":
+            return wp.live_scale(weight.reshape(-1, 1))
+        return wp.live_scale(output_first(weight, groups_of(self.node), transposed(self.node)))
 
     def _float(self, inputs: list[Value], tensors: Mapping[str, Tensor]) -> Tensor:
         weight, bias = self._weights(tensors)
@@ -168,14 +186,17 @@ class Affine:
 
         def make() -> Integers:
             weight, bias = self._weights(tensors)
-            w = integer_weight(self.node, weight, wp.scale, wp.lo, wp.hi)
-            bias = corrected_bias(self.node, tensors, weight, bias, wp.scale, wp.lo, wp.hi)
-            b = integer_bias(bias, x_point.scale.double() * wp.scale.double())
+            scale = self._scale(wp, weight)
+            w = self._rounded(wp, weight, scale)
+            bias = corrected_bias(self.node, tensors, weight, bias, scale, wp.lo, wp.hi)
+            b = integer_bias(bias, x_point.live_scale.double() * scale.double())
             bound = partial_sum_bound(self.node, w, int(x_point.zero_point), x_point.lo, x_point.hi)
             wide = bool((bound + b.detach().abs()).max() >= EXACT)
-            return Integers(w, b, chunk_edges(self.node, w, float(bound.max())), wide)
+            return Integers(w, b, scale, chunk_edges(self.node, w, float(bound.max())), wide)
 
-        keys = [*self._sources(tensors), wp.scale, x_point.scale, x_point.zero_point]
+        if wp.moving:
+            return make()
+        keys = [*self._sources(tensors), wp.scale, x_point.live_scale, x_point.zero_point]
         found: Integers = self._cached("integers", keys, make)
         return found
 
@@ -188,10 +209,10 @@ class Affine:
         if n.wide:
             total = total.double()
         total = total + per_channel(n.bias, node, rank).to(total.dtype)
-        scale = point.scale
+        scale = point.live_scale
         leaky = node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
         # Multipliers that are rationals have the gradients of the scales they stand for.
-        nominal = x.point.scale * self.weight_point.scale / scale
+        nominal = x.point.live_scale * n.scale / scale
         m = forward_as(self.requantization.ratio(), nominal) if resolved else nominal
         v = total * per_channel(m, node, rank).to(total.dtype)
         if leaky and resolved:
@@ -201,11 +222,11 @@ class Affine:
             v = self._activate(v, tensors)
         if len(inputs) > 1:
             r = inputs[1]
-            ratio = r.point.scale / scale
+            ratio = r.point.live_scale / scale
             if resolved:
                 ratio = forward_as(self.requantization.ratio("residual_a", "b")[0], ratio)
             v = v + r.q * ratio
-        if point.observing:
+        if point.watching:
             observe_activated(node, point, v)
         z = int(point.zero_point)
         lo, hi = integer_limits(node.attrs.get("act"), float(scale.detach()), z, point.lo, point.hi)
@@ -228,7 +249,7 @@ class Affine:
 
 def observe_activated(node: Node, point: QuantPoint, v: Tensor) -> None:
     """Show an observer the real values of ``v`` (in output steps) as they are after a fused clamp, before rounding."""
-    values = (v.detach() * point.scale).float()
+    values = (v.detach() * point.live_scale).float()
     act = node.attrs.get("act")
     point.observer.observe(apply_act(values, act, {}) if act is not None and act["kind"] == "clamp" else values)
 
@@ -237,11 +258,11 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     """Observe ``y`` where the point observes, and put it on the point's grid where it is active."""
     if point is None:
         return y
-    if point.observing:
+    if point.watching:
         point.observer.observe(y.detach())
     if not point.active:
         return y
-    return Quantized(quantize_ste(y, point.scale, int(point.zero_point), point.lo, point.hi), point)
+    return Quantized(quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi), point)
 
 
 __all__ = ["Affine", "Integers", "observe_activated", "quantize_to"]

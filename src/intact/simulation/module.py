@@ -19,6 +19,7 @@ from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
 from .affine import Affine, LiveBatchNorms
+from .motion import CALIBRATED, INITIAL, Motion, attach_learners, check_learning, enter, follow, learn
 from .nodes import POOLS, SUMS, TABLES, run_node
 from .points import ChannelValues, QuantPoint, Requantization, WeightPoint, matching
 from .statistics import channel_axis, collect, equalizable
@@ -91,6 +92,7 @@ class Simulation(nn.Module):
         self._modules["constants"] = constants
         quantizers = Namespace()
         self._modules["quantizers"] = quantizers
+        quantizers._modules["motion"] = Motion(INITIAL[recipe.scales])
         self.points: dict[str, QuantPoint] = {}
         self.weight_points: dict[str, WeightPoint] = {}
         self.requantizations: dict[str, Requantization] = {}
@@ -98,7 +100,7 @@ class Simulation(nn.Module):
             self.points[name] = QuantPoint(name, p.scheme, p.tensors)
             _attach(quantizers, name, "activation_point", self.points[name])
         for name, scheme in placed.weights.items():
-            self.weight_points[name] = WeightPoint(name, scheme)
+            self.weight_points[name] = WeightPoint(name, scheme, recipe.portable)
             _attach(quantizers, name, "weight_point", self.weight_points[name])
         for node in placed.graph:
             if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | {"mul"}:
@@ -131,6 +133,10 @@ class Simulation(nn.Module):
         self.calibration: dict[str, Any] = {}
         self.constant_channels: dict[str, tuple[int, int]] = {}
         self.tensors = Tensors(self, owners)
+        if recipe.scales == "learned":
+            attach_learners(self)
+            self.tensors = Tensors(self, owners)
+        enter(self, INITIAL[recipe.scales])
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -213,18 +219,85 @@ class Simulation(nn.Module):
             if name in self.weight_points:
                 self.weight_points[name].quantizing = on
 
+    @property
+    def scale_motion(self) -> Motion:
+        """What scales do in training; see ``intact.simulation.motion``."""
+        motion = self.get_submodule("quantizers.motion")
+        assert isinstance(motion, Motion)
+        return motion
+
+    @property
+    def phase(self) -> str:
+        """calibrated, observe, learn, hold or frozen; see ``intact.simulation.motion``."""
+        return self.scale_motion.phase
+
+    def observe_in_training(self) -> None:
+        """Scales follow the observers in training from now on, and the weights.
+
+        Raises:
+            StateError: they are frozen.
+        """
+        self._require_moving("observe")
+        enter(self, "observe")
+
+    def stop_observing(self) -> None:
+        """End the phase observe: scales are learned from now on where the recipe wants that, else held.
+
+        Raises:
+            CalibrationError: a point has seen nothing.
+        """
+        if self.phase != "observe":
+            return
+        self.resolve(from_observers=False)
+        if self.recipe.scales == "learned":
+            learn(self)
+        else:
+            enter(self, "hold")
+
+    def freeze_scales(self) -> None:
+        """Make all scales tie-free and keep them: training goes on with the integers that ship.
+
+        Batch norm whose statistics are still live is not what ships: freeze it first.
+
+        Raises:
+            CalibrationError: a point has no scale.
+        """
+        if self.phase != "frozen":
+            self._solve(from_observers=False, freezing=True)
+            enter(self, "frozen")
+
+    def freeze_batch_norm(self, on: bool = True) -> None:
+        """Use running statistics in training, too, whatever ``.train()`` sets."""
+        self.scale_motion.batch_norm_frozen = on
+
+    def _require_moving(self, verb: str) -> None:
+        if self.phase == "frozen":
+            raise StateError(
+                f"cannot {verb}: the scales are frozen", why="training computes the integers that ship already",
+                remedy="call intact.calibrate to begin again",
+            )  # fmt: skip
+
     def resolve(self, *, from_observers: bool = True) -> None:
         """Make all multipliers tie-free; see ``intact.simulation.resolve``.
 
         Args:
-            from_observers: start from what the observers saw; otherwise from the present scales.
+            from_observers: start from what the observers saw, as calibration does, and let the recipe's training of
+                scales begin; otherwise from the present scales.
 
         Raises:
             CalibrationError: a point has seen nothing and has no fixed scale.
         """
+        self._solve(from_observers=from_observers, freezing=from_observers and self.recipe.scales == "fixed")
+        if from_observers and self.recipe.scales == "learned":
+            learn(self)
+            self._solved_weights = Snapshot(self._weights())
+        elif from_observers:
+            enter(self, CALIBRATED[self.recipe.scales])
+
+    def _solve(self, *, from_observers: bool, freezing: bool) -> None:
         from .resolve import resolve
 
-        resolve(self, from_observers=from_observers)
+        resolve(self, from_observers=from_observers, freezing=freezing)
         self._solved_scales, self._solved_weights = Snapshot(self._scales()), Snapshot(self._weights())
 
     # -- running ----------------------------------------------------------------------------------------------
@@ -258,9 +331,7 @@ class Simulation(nn.Module):
             feed: values of float nodes to use instead of computing them.
             visit: called with every node, its inputs and its output.
         """
-        if not self.training and all(p.active for p in self.points.values()) and not self.current:
-            self.resolve(from_observers=False)
-        resolved = self.resolved
+        resolved = self._ready()
         values: dict[str, Value] = {}
         for name, tensor in zip(self.graph.inputs, inputs, strict=True):
             values[name] = tensor
@@ -289,7 +360,27 @@ class Simulation(nn.Module):
             if not keep:
                 for name in self._last_use[position]:
                     del values[name]
+        if self.training and self.phase == "observe":
+            follow(self, missing_only=True)
         return values
+
+    def _ready(self) -> bool:
+        """Bring scales up to date before a forward; whether it uses tie-free multipliers."""
+        if not self.training:
+            if all(p.active for p in self.points.values()) and not self.current:
+                self.resolve(from_observers=False)
+            return self.resolved
+        if self.phase == "observe":
+            follow(self)
+        elif self.phase == "learn" and torch.is_grad_enabled():
+            check_learning(self)
+        elif self.phase == "frozen":
+            if self._solved_scales is None:  # a loaded state, or a copy: saved as solved
+                self._solved_scales = Snapshot(self._scales())
+            from .resolve import follow_slopes
+
+            follow_slopes(self)
+        return self.phase in ("calibrated", "frozen") and self.resolved
 
     def integer_tensors(
         self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None
@@ -338,7 +429,8 @@ class Simulation(nn.Module):
         if name is None:
             return None
         module = self.tensors._owners[name][0]
-        return module if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) else None
+        live = module.training and not self.scale_motion.batch_norm_frozen
+        return module if live and isinstance(module, nn.modules.batchnorm._BatchNorm) else None
 
 
 def _attach(root: nn.Module, path: str, leaf: str, module: nn.Module) -> None:

@@ -80,7 +80,7 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
     attrs = node.attrs
     if node.op == "pad":
         z = int(point.zero_point)
-        value = round(attrs["value"] / float(point.scale.detach()))
+        value = round(attrs["value"] / float(point.live_scale.detach()))
         attrs = {**attrs, "value": float(min(max(value, point.lo - z), point.hi - z))}
     if node.op == "dropout":
         return _float(node, q, {}, training)
@@ -90,10 +90,10 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
 
 def _finish(node: Node, v: Tensor, point: QuantPoint) -> Quantized:
     """Observe, round once, clamp: ``v`` in steps of the output."""
-    if point.observing:
+    if point.watching:
         observe_activated(node, point, v)
     z = int(point.zero_point)
-    lo, hi = integer_limits(node.attrs.get("act"), float(point.scale.detach()), z, point.lo, point.hi)
+    lo, hi = integer_limits(node.attrs.get("act"), float(point.live_scale.detach()), z, point.lo, point.hi)
     return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
 
 
@@ -101,7 +101,7 @@ def _sum(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
     sign = -1 if node.op == "sub" else 1
-    ratios = [v.point.scale / point.scale * (sign if i else 1) for i, v in enumerate(x)]
+    ratios = [v.point.live_scale / point.live_scale * (sign if i else 1) for i, v in enumerate(x)]
     if resolved:
         ratios = [forward_as(exact, nominal) for exact, nominal in zip(m.ratio(), ratios, strict=True)]
     v = x[0].q * ratios[0]
@@ -113,7 +113,7 @@ def _sum(
 def _product(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
-    ratio = x[0].point.scale * x[1].point.scale / point.scale
+    ratio = x[0].point.live_scale * x[1].point.live_scale / point.live_scale
     if resolved:
         ratio = forward_as(m.ratio()[0], ratio)
     return _finish(node, (x[0].q * x[1].q) * ratio, point)
@@ -132,7 +132,7 @@ def _pool(
         total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:]).to(q.device)
     else:
         total, counts = adaptive_sums(attrs, q), adaptive_counts(attrs["output_size"], q.shape[2:]).to(q.device)
-    ratio = x[0].point.scale / (counts * point.scale)
+    ratio = x[0].point.live_scale / (counts * point.live_scale)
     if resolved:
         which = torch.searchsorted(m.n, counts.to(m.n.dtype)) if m.n.numel() > 1 else torch.zeros_like(counts)
         ratio = forward_as(m.ratio()[which], ratio)
@@ -142,10 +142,10 @@ def _pool(
 def _table(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
-    sources = [x[0].q, x[0].point.scale, point.scale, *params.values()]
+    sources = [x[0].q, x[0].point.live_scale, point.live_scale, *params.values()]
     needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in sources)
     smooth = None
-    if needs_gradient or not resolved or point.observing:
+    if needs_gradient or not resolved or point.watching:
         y = _float(node, [x[0].real()], params, False)
         smooth = quantize_to(point, y)
     if not resolved:

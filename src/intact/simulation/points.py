@@ -11,8 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from intact.calibration.observers import Observer, make_observer
+from intact.calibration.weights import pairs_can_saturate
 from intact.errors import RecipeError
 from intact.recipe.recipe import Scheme
+
+from .gradient import forward_as
+from .learned import LearnedScale
+from .live_scales import live_weight_scales
 
 
 class ResizableBuffers(nn.Module):
@@ -38,6 +43,8 @@ class QuantPoint(ResizableBuffers):
         observing: whether the observer sees values in forward.
         quantizing: whether forward rounds to the grid.
         fixed: whether scale and zero point were given by the user and never move.
+        source: what the scale is in training: ``held`` (this one), ``observed`` or ``learned``.
+        learner: the parameter, where the recipe wants scales learned.
     """
 
     scale: Tensor
@@ -49,6 +56,8 @@ class QuantPoint(ResizableBuffers):
         self.lo, self.hi, self.shift = scheme.stored()
         self.observer: Observer = make_observer(scheme.observer, **dict(scheme.observer_args))
         self.observing, self.quantizing, self.fixed = False, True, False
+        self.source = "held"
+        self.learner: LearnedScale | None = None
         self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
         self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
         if scheme.fixed is not None:
@@ -63,6 +72,19 @@ class QuantPoint(ResizableBuffers):
     def active(self) -> bool:
         """Whether forward rounds here: fake quantization is on and scale and zero point are known."""
         return self.quantizing and self.calibrated
+
+    @property
+    def live_scale(self) -> Tensor:
+        """The scale forward uses now: the parameter while it is learned, else ``scale``."""
+        if self.training and self.source == "learned" and self.learner is not None:
+            scale: Tensor = self.learner()
+            return scale
+        return self.scale
+
+    @property
+    def watching(self) -> bool:
+        """Whether forward shows values to the observer: it was asked to, or scales follow observers in training."""
+        return self.observing or (self.training and self.source == "observed")
 
     def set(self, scale: float, zero_point: int, *, stored: bool = True) -> None:
         """Fix scale and zero point. ``stored=False``: ``zero_point`` is in the scheme's own dtype (int8), not uint8.
@@ -80,7 +102,7 @@ class QuantPoint(ResizableBuffers):
                 f"zero point {zero_point} is outside {self.lo}..{self.hi}", where=self.name, remedy="give one inside"
             )
         self.assign(scale, zero_point)
-        self.fixed = True
+        self.fixed, self.source = True, "held"
 
     def assign(self, scale: float, zero_point: int) -> None:
         """Write scale and zero point, rounded to float32, without fixing them."""
@@ -99,12 +121,14 @@ class QuantPoint(ResizableBuffers):
             "observing": self.observing,
             "quantizing": self.quantizing,
             "fixed": self.fixed,
+            "source": self.source,
             "observer": self.observer.state(),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`get_extra_state` returned."""
         self.observing, self.quantizing, self.fixed = state["observing"], state["quantizing"], state["fixed"]
+        self.source = state["source"]
         self.observer.load_state(state["observer"])
 
     def extra_repr(self) -> str:
@@ -121,24 +145,67 @@ class WeightPoint(ResizableBuffers):
         name: the node the weight belongs to.
         scale: float32 tensor, shape (O,); empty before calibration.
         quantizing: whether forward rounds the weight to its grid.
+        portable: whether scales keep room for the pair sums of CPUs without VNNI.
+        source: what the scales are in training: ``solved`` (these; every evaluation solves them anew), ``weights``
+            (from the weights, every step), ``learned`` or ``held`` (these, for good).
+        learner: the parameter, where the recipe wants scales learned.
     """
 
     scale: Tensor
 
-    def __init__(self, name: str, scheme: Scheme) -> None:
+    def __init__(self, name: str, scheme: Scheme, portable: bool = True) -> None:
         super().__init__()
-        self.name, self.scheme = name, scheme
+        self.name, self.scheme, self.portable = name, scheme, portable
+        self.source = "solved"
+        self.learner: LearnedScale | None = None
         self.lo, self.hi = scheme.qmin_effective, scheme.qmax_effective
         self.quantizing = True
         self.register_buffer("scale", torch.empty(0, dtype=torch.float32))
 
+    @property
+    def moving(self) -> bool:
+        """Whether forward uses another scale than ``scale``."""
+        return self.training and self.source in ("weights", "learned")
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a scale to round with."""
+        return self.scale.numel() > 0 or (self.training and self.source == "weights")
+
+    @property
+    def clips_pairs(self) -> bool:
+        """Whether weights are clipped to keep room for pair sums, because their scales no longer make it."""
+        return self.source == "held" and pairs_can_saturate(self.lo, self.hi, self.portable)
+
+    def live_scale(self, rows: Tensor) -> Tensor:
+        """The scales forward uses now, float32 (O,).
+
+        Learned ones stay large enough for the pair sums of CPUs without VNNI, where the recipe wants that; the
+        gradient passes that bound.
+
+        Args:
+            rows: the folded weight, (O, …).
+        """
+        if not self.moving:
+            return self.scale
+        flat = rows.detach().reshape(len(rows), -1)
+        if self.source == "learned":
+            assert self.learner is not None
+            scale: Tensor = self.learner().expand(len(flat))
+            if not pairs_can_saturate(self.lo, self.hi, self.portable):
+                return scale
+            least = live_weight_scales(flat, self.lo, self.hi, "minmax", True)
+            return forward_as(torch.maximum(scale.detach(), least), scale)
+        scale = live_weight_scales(flat, self.lo, self.hi, self.scheme.observer, self.portable)
+        return scale.max().expand(len(flat)) if self.scheme.granularity == "per_tensor" else scale
+
     def get_extra_state(self) -> dict[str, Any]:
-        """The switch, for the state dict."""
-        return {"quantizing": self.quantizing}
+        """Switch and source, for the state dict."""
+        return {"quantizing": self.quantizing, "source": self.source}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore what :meth:`get_extra_state` returned."""
-        self.quantizing = state["quantizing"]
+        self.quantizing, self.source = state["quantizing"], state["source"]
 
     def extra_repr(self) -> str:
         """One line for ``print(sim)``."""

@@ -10,6 +10,7 @@ resolved simulation computes the same integers, and new weights move no activati
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +25,12 @@ from intact.arithmetic.tie_free import (
     negative_steps,
     ratios_above,
 )
-from intact.calibration.weights import weight_scales
+from intact.calibration.weights import pairs_can_saturate, weight_scales
 from intact.capture.graph import Node
 from intact.errors import CalibrationError
 
+from .held import NOISE, ROOM, ROOM_STEPS, broken
+from .motion import ScaleWarning
 from .nodes import POOLS, SUMS, TABLES
 from .points import QuantPoint, Requantization
 from .pools import adaptive_counts, window_counts
@@ -42,18 +45,18 @@ Array = npt.NDArray[Any]
 MOVE = 0.02
 """Largest relative move of a scale that is not the output of its sum."""
 
-NOISE = 1e-6
-"""Relative differences below are the rounding of float32 scales."""
-
 
 class Scales:
     """The scales being solved for, in float64, and which of them may still move."""
 
-    def __init__(self, sim: Simulation, from_observers: bool) -> None:
-        self.sim, self.keep = sim, not from_observers
+    def __init__(self, sim: Simulation, from_observers: bool, freezing: bool) -> None:
+        self.sim, self.fresh, self.freezing = sim, from_observers, freezing
+        # Scales that follow or are learned are nominal: nothing solved for them before is a reason to stay near it.
+        self.keep = not from_observers and all(p.source == "held" for p in sim.points.values())
         self.scale: dict[str, float] = {}
         self.zero_point: dict[str, int] = {}
         self.pinned: set[str] = set()
+        self.repaired: dict[str, int] = {}
         for name, point in sim.points.items():
             self.scale[name], self.zero_point[name] = _start(point, from_observers)
             if point.fixed:
@@ -87,9 +90,12 @@ class Scales:
 
 
 def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
-    if not point.fixed and from_observers and point.observer.count:
+    if not point.fixed and (from_observers or point.source == "observed") and point.observer.count:
         scale, zero_point = point.observed_qparams()
         return float(np.float32(scale)), zero_point
+    if point.source == "learned" and not from_observers:
+        assert point.learner is not None
+        return float(point.learner().detach()), int(point.zero_point)
     if not point.calibrated:
         raise CalibrationError(
             "this quantization point has seen no data", where=point.name, why="its part of the network never ran",
@@ -98,15 +104,42 @@ def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
     return float(point.scale), int(point.zero_point)
 
 
-def resolve(sim: Simulation, *, from_observers: bool) -> None:
-    """Compute every scale and multiplier of ``sim`` and store them in its points."""
+def resolve(sim: Simulation, *, from_observers: bool, freezing: bool = False) -> None:
+    """Compute every scale and multiplier of ``sim`` and store them in its points.
+
+    Args:
+        sim: the simulation.
+        from_observers: start from what observers saw; else from what the points say: present, observed or learned.
+        freezing: the result is to stay while biases go on moving, so leave them room.
+
+    Warns:
+        ScaleWarning: frozen scales of some channels could not stay.
+    """
     # What is made here outlives the call, and a tensor made in inference mode cannot be used in training.
     with torch.inference_mode(False), torch.no_grad():
-        _resolve(sim, from_observers)
+        _resolve(Scales(sim, from_observers, freezing or sim.phase == "frozen"))
 
 
-def _resolve(sim: Simulation, from_observers: bool) -> None:
-    scales = Scales(sim, from_observers)
+def follow_slopes(sim: Simulation) -> None:
+    """Bring what a trained PReLU slope decides up to date while scales are frozen: negative multipliers, tables."""
+    with torch.inference_mode(False), torch.no_grad():
+        scales: Scales | None = None
+        for node in sim.graph:
+            if node.name in sim.weight_points and node.attrs.get("act", {}).get("kind") == "prelu":
+                scales = scales or Scales(sim, False, True)
+                _solve_affine(node, scales, None)
+            elif node.op in TABLES and node.params and node.name in sim.placed.point_of:
+                _solve_table(node, sim)
+
+
+def _solve_table(node: Node, sim: Simulation) -> None:
+    x, y = sim.point(node.inputs[0]), sim.point(node.name)
+    assert x is not None and y is not None
+    sim.requantizations[node.name].put(table=table_entries(node, x, y, sim.tensors))
+
+
+def _resolve(scales: Scales) -> None:
+    sim = scales.sim
     integer = [n for n in sim.graph if n.name in sim.placed.point_of]
     solved: dict[str, dict[str, Any]] = {}
     for node in integer:
@@ -121,13 +154,20 @@ def _resolve(sim: Simulation, from_observers: bool) -> None:
     scales.write()
     for node in integer:
         if node.name in sim.weight_points:
-            _solve_affine(node, sim, solved.get(node.name))
+            _solve_affine(node, scales, solved.get(node.name))
         elif node.op in TABLES:
-            x, y = sim.point(node.inputs[0]), sim.point(node.name)
-            assert x is not None and y is not None
-            sim.requantizations[node.name].put(table=table_entries(node, x, y, sim.tensors))
+            _solve_table(node, sim)
         elif node.name in solved:
             sim.requantizations[node.name].put(**solved[node.name])
+    if scales.repaired:
+        layers = ", ".join(f"{name} ({n} channels)" for name, n in list(scales.repaired.items())[:6])
+        warnings.warn(
+            ScaleWarning(
+                f"frozen scales were solved again in {len(scales.repaired)} layers: {layers}. Their weights or biases "
+                "grew beyond what the multipliers were proved for; the integers that ship follow"
+            ),
+            stacklevel=2,
+        )
 
 
 def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
@@ -232,11 +272,12 @@ def _solve_residual(node: Node, scales: Scales) -> dict[str, Any]:
     free = out not in scales.pinned and out != x
     ratio = scales.scale[residual] / scales.scale[out]
     req = scales.kept(node, [ratio])
-    if req is not None and int(req.b[0]) <= _residual_denominator(node, sim, scales.scale[out], ratio, room=1.0):
+    if req is not None and int(req.b[0]) <= _residual_denominator(node, scales, scales.scale[out], ratio, room=1.0):
         scales.pinned.add(out)
         return {"residual_a": req.residual_a.tolist(), "b": req.b.tolist()[:1]}
     # 3 % of room for the move of the output scale.
-    b_max = _residual_denominator(node, sim, scales.scale[out], ratio, room=1.03)
+    room = 1.03 * ROOM if scales.freezing else 1.03
+    b_max = _residual_denominator(node, scales, scales.scale[out], ratio, room)
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
     if free:
         scales.move(out, scales.scale[residual] * b / a)
@@ -244,29 +285,37 @@ def _solve_residual(node: Node, scales: Scales) -> dict[str, Any]:
     return {"residual_a": [a], "b": [b]}
 
 
-def _residual_denominator(node: Node, sim: Simulation, s_y: float, ratio: float, room: float) -> int:
-    layer = _Layer(node, sim)
+def _residual_denominator(node: Node, scales: Scales, s_y: float, ratio: float, room: float) -> int:
+    layer = Layer(node, scales.sim, scales.fresh)
     # One step of room for the rounding of the bias.
     steps = float(layer.bias_steps(layer.base, s_y).max())
     return int(largest_denominator("affine", (steps + 1) * room, 255 * ratio * room))
 
 
-class _Layer:
+class Layer:
     """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
 
-    def __init__(self, node: Node, sim: Simulation) -> None:
+    def __init__(self, node: Node, sim: Simulation, fresh: bool) -> None:
         self.node, self.tensors, self.point = node, sim.tensors, sim.weight_points[node.name]
         self.weight, self.bias = folded(node, sim.tensors)
         w = output_first(self.weight, groups_of(node), transposed(node)).double().cpu().numpy()
+        self.rows: Array = w.reshape(w.shape[0], -1)
         p = self.point
+        stays = not fresh and p.source in ("learned", "held")
         try:
-            base = weight_scales(w.reshape(w.shape[0], -1), p.lo, p.hi, p.scheme.observer, sim.recipe.portable)
+            base = weight_scales(self.rows, p.lo, p.hi, "minmax" if stays else p.scheme.observer, p.portable)
         except CalibrationError as error:
             where = node.params.get("weight", node.name)
             raise CalibrationError(error.what, where=where, why=error.why, remedy=error.remedy) from error
         self.base = base.astype(np.float64)
         if p.scheme.granularity == "per_tensor":
             self.base = np.full_like(self.base, self.base.max())
+        if stays:
+            assert p.source == "held" or p.learner is not None
+            present = p.scale if p.source == "held" or p.learner is None else p.learner().detach()
+            own = np.broadcast_to(present.double().cpu().numpy(), self.base.shape)
+            # Room for pair sums is the one thing that weights still ask for.
+            self.base = np.maximum(own, self.base) if pairs_can_saturate(p.lo, p.hi, p.portable) else own.copy()
 
     def bias_steps(self, scale: Array, s_y: float) -> Array:
         """|bias| in output steps for these weight scales, corrected where the recipe wants it."""
@@ -275,11 +324,24 @@ class _Layer:
         return np.zeros(len(scale)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y
 
 
-def _solve_affine(node: Node, sim: Simulation, shared: dict[str, Any] | None) -> None:
+def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> None:
     """Weight scales on which every channel's multiplier is a rational its certificate allows."""
-    x, y, layer = sim.point(node.inputs[0]), sim.point(node.name), _Layer(node, sim)
+    sim = scales.sim
+    x, y, layer = sim.point(node.inputs[0]), sim.point(node.name), Layer(node, sim, scales.fresh)
     assert x is not None and y is not None
-    s_x, s_y = float(x.scale), float(y.scale)
+    s_x, s_y, req = float(x.scale), float(y.scale), sim.requantizations[node.name]
+    slopes = _slopes(node, sim) if _leaky(node) else None
+    bad = None
+    if layer.point.source == "held" and not scales.fresh:
+        residual = 0.0 if shared is None else 255.0 * shared["residual_a"][0] / shared["b"][0]
+        bad = broken(layer, req, s_x, s_y, "affine" if slopes is None else "leaky", residual)
+        if bad is not None and shared is not None:
+            same = req.residual_a.tolist() == shared["residual_a"] and req.b.tolist()[:1] == shared["b"]
+            bad = bad if same else np.ones_like(bad)
+        if bad is not None and not bad.any() and slopes is None:
+            return
+        if bad is not None and bad.any():
+            scales.repaired[node.name] = int(bad.sum())
     target = s_x * layer.base / s_y
     if shared is not None:
         r = sim.point(node.inputs[1])
@@ -290,19 +352,40 @@ def _solve_affine(node: Node, sim: Simulation, shared: dict[str, Any] | None) ->
         gain = abs(numerator / common / (float(r.scale) / s_y) - 1)
         found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > NOISE else 0.0}
     else:
-        found = _ratios(layer, target, s_x, s_y, None if not _leaky(node) else _slopes(node, sim), y)
+        kept = None if bad is None or shared is not None else (~bad, _numpy(req.a), _numpy(req.b))
+        found = _ratios(layer, target, s_x, s_y, slopes, y, scales.freezing, kept)
+    if bad is not None and shared is not None and not bad.all():
+        found["a"] = np.where(bad, found["a"], _numpy(req.a))
     scale = (found["a"] / found["b"] * s_y / s_x).astype(np.float32)
+    if bad is not None:
+        scale = np.where(bad, scale, layer.point.scale.cpu().numpy())
     layer.point.scale = torch.from_numpy(scale).to(layer.weight.device)
-    sim.requantizations[node.name].put(**found)
+    req.put(**found)
+
+
+def _numpy(t: torch.Tensor) -> Array:
+    return t.cpu().numpy().astype(np.int64)
 
 
 def _ratios(
-    layer: _Layer, target: Array, s_x: float, s_y: float, slopes: Array | None, y: QuantPoint
+    layer: Layer,
+    target: Array,
+    s_x: float,
+    s_y: float,
+    slopes: Array | None,
+    y: QuantPoint,
+    freezing: bool,
+    kept: tuple[Array, Array, Array] | None,
 ) -> dict[str, Any]:
     """a/b ≥ target per channel. The bias decides how large b may be, and b how the weights, and so the corrected bias,
-    are rounded: the bias is counted again on the grid found until it is no larger than was counted on."""
+    are rounded: the bias is counted again on the grid found until it is no larger than was counted on.
+
+    ``kept``: which channels keep their a and b, and these.
+    """
     form = "affine" if slopes is None else "leaky"
     steps = layer.bias_steps(layer.base, s_y) + 1
+    if freezing:
+        steps = steps * ROOM + ROOM_STEPS
     for _ in range(100):
         a, b = ratios_above(target, largest_denominator(form, steps))
         # Rounding the bias to its grid moves it by half of a multiplier.
@@ -310,6 +393,8 @@ def _ratios(
         if (counted <= steps).all():
             break
         steps = np.maximum(steps, counted * 1.01)
+    if kept is not None:
+        a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
     if slopes is None:
         return {"a": a, "b": b}
     slope = np.broadcast_to(slopes, a.shape)
@@ -318,6 +403,8 @@ def _ratios(
     reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
     wanted = np.where((reach > target) & (reach < 2 * target), reach, target)
     a, b = ratios_above(wanted, b)
+    if kept is not None:
+        a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
     while True:
         a_neg, b_neg = nearest_ratios(slope * a / b, limits)
         counted = _negative_limits(slope, (steps + 1) * b / a * np.abs(a_neg) / b_neg, y)

@@ -28,7 +28,7 @@ class Quantized:
 
     def real(self) -> Tensor:
         """q·scale, float32."""
-        return self.q * self.point.scale
+        return self.q * self.point.live_scale
 
     def integers(self) -> Tensor:
         """The uint8 integers."""

@@ -149,6 +149,30 @@ def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) 
     return torch.clamp(round_ste(weight / s), lo, hi)
 
 
+LARGEST_PAIR = 128.0
+"""Two integers of a channel may add up to this on CPUs without VNNI: 128·255 ≤ 32767."""
+
+
+def clip_pairs(node: Node, weight: Tensor) -> Tensor:
+    """Integer weights whose two largest add up to LARGEST_PAIR at most in every channel; straight-through inside.
+
+    For grids that stay while weights grow: what sticks out is clipped, as it is at the ends of the integer range. All
+    weights of a channel share one bound, the largest that will do.
+
+    Args:
+        node: conv, linear or scale_shift (which multiplies by one weight only).
+        weight: integers, in the module's layout.
+    """
+    rows = output_first(weight.detach(), groups_of(node), transposed(node)).abs()
+    rows = rows.reshape(len(rows), -1)
+    if rows.shape[1] < 2:
+        return weight
+    second = rows.topk(2, dim=1).values[:, 1]
+    bound = torch.maximum(LARGEST_PAIR - second, torch.full_like(second, LARGEST_PAIR / 2))
+    bound = per_output(bound, weight, groups_of(node), transposed(node))
+    return torch.clamp(weight, -bound, bound)
+
+
 def integer_bias(bias: Tensor | None, grid: Tensor) -> Tensor:
     """``round(b / (s_x·s_w))`` as float64 integers within int32, straight-through gradient."""
     if bias is None:

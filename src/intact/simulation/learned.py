@@ -1,0 +1,86 @@
+"""A scale as a trainable parameter: learned step size quantization (LSQ, Esser et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intact.arithmetic.affine import SMALLEST_SCALE
+
+FLOOR = 2.0**-8
+"""A learned scale never falls below this share of what it started from: below lies nothing but a dead tensor."""
+
+
+class _Bounded(torch.autograd.Function):
+    """max(value, smallest) forward; the gradient times a factor backward, also below the bound, so that it can return.
+
+    Notes at its owner that a gradient came through.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, smallest: Tensor, owner: LearnedScale) -> Tensor:
+        ctx.owner = owner
+        return torch.maximum(value, smallest)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Any) -> Any:
+        ctx.owner.reached = True
+        return grad[0] * ctx.owner.factor, None, None
+
+
+class LearnedScale(nn.Module):
+    """One scale, or one per channel, that an optimizer moves.
+
+    Calling it gives the scale: positive, at least FLOOR times what it started from, differentiable.
+
+    Args:
+        shape: () or (O,).
+        factor: what its gradient is multiplied by: 1, or LSQ's 1/√(n·Q) (section 2.2 there) for n elements that share
+            the scale and Q positive steps.
+
+    Attributes:
+        value: the parameter, float32; NaN before :meth:`start`.
+        smallest: the bound.
+        reached: whether a gradient came through since this was last set to False.
+
+    Example:
+        >>> scale = LearnedScale((), 0.5)
+        >>> scale.start(torch.tensor(0.1))
+        >>> (3 * scale()).backward()
+        >>> scale.value.grad.item()
+        1.5
+    """
+
+    smallest: Tensor
+
+    def __init__(self, shape: tuple[int, ...], factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor, self.reached = float(factor), False
+        self.value = nn.Parameter(torch.full(shape, math.nan))
+        self.register_buffer("smallest", torch.full(shape, math.nan))
+
+    def start(self, scale: Tensor) -> None:
+        """Begin at ``scale``."""
+        with torch.no_grad():
+            self.value.copy_(scale)
+            self.smallest.copy_((scale * FLOOR).clamp(min=SMALLEST_SCALE))
+
+    def forward(self) -> Tensor:
+        """The scale."""
+        if not (torch.is_grad_enabled() and self.value.requires_grad):
+            return torch.maximum(self.value, self.smallest).detach()
+        scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
+        return scale
+
+
+def lsq_factor(elements: int, steps: int) -> float:
+    """1/√(n·Q).
+
+    Example:
+        >>> lsq_factor(100, 4)
+        0.05
+    """
+    return 1.0 / math.sqrt(max(elements, 1) * max(steps, 1))

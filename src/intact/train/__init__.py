@@ -1,0 +1,39 @@
+"""Quantization-aware training: your own loop and optimizer, the deployed integers in its forward pass.
+
+Example:
+    >>> import intact, intact.train, torch
+    >>> _ = torch.manual_seed(0)
+    >>> data, labels = torch.randn(256, 8), torch.randint(0, 3, (256,))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    >>> sim = intact.prepare(model, data[:2], intact.recipes.qat("learned"))
+    >>> _ = intact.calibrate(sim, data)
+    >>> optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=1e-3, scale_lr=1e-4))
+    >>> schedule = intact.train.Schedule(freeze_batchnorm=2, freeze_scales=3)
+    >>> for epoch in range(4):
+    ...     for x, y in zip(data.split(64), labels.split(64)):
+    ...         optimizer.zero_grad()
+    ...         torch.nn.functional.cross_entropy(sim.train()(x), y).backward()
+    ...         optimizer.step()
+    ...     _ = schedule.step(sim)
+    >>> program = intact.convert(sim.eval())
+    >>> intact.verify(program, data[:16], sim=sim).exact
+    True
+"""
+
+from __future__ import annotations
+
+from intact.simulation.motion import ScaleWarning
+
+from .batch_norm import reestimate_batch_norm
+from .distillation import distillation_loss
+from .groups import check_optimizer, parameter_groups
+from .schedule import Schedule
+
+__all__ = [
+    "Schedule",
+    "ScaleWarning",
+    "check_optimizer",
+    "distillation_loss",
+    "parameter_groups",
+    "reestimate_batch_norm",
+]

@@ -1,0 +1,92 @@
+"""Learned scales and the optimizer: groups of their own, and errors where it does not have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from intact.errors import StateError
+from intact.simulation.module import Simulation
+from intact.simulation.motion import check_learning, learned_scales
+
+
+def parameter_groups(sim: Simulation, *, lr: float, scale_lr: float | None = None) -> list[dict[str, Any]]:
+    """Parameter groups for an optimizer: the network's weights, and the learned scales with a rate of their own.
+
+    Scales get no weight decay: it would pull their ranges towards zero.
+
+    Args:
+        sim: what :func:`intact.prepare` returned.
+        lr: learning rate of weights.
+        scale_lr: of scales; ``lr`` when None.
+
+    Returns:
+        One group, or two where the recipe has learned scales.
+
+    Raises:
+        StateError: ``scale_lr`` is given, but no scale is learned.
+
+    Example:
+        >>> import intact, torch
+        >>> sim = intact.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4), intact.recipes.qat("learned"))
+        >>> [len(group["params"]) for group in parameter_groups(sim, lr=0.1, scale_lr=0.01)]
+        [2, 3]
+    """
+    scales = learned_scales(sim)
+    known = {id(parameter) for _, parameter in scales}
+    groups: list[dict[str, Any]] = [{"params": [p for p in sim.parameters() if id(p) not in known], "lr": lr}]
+    if scales:
+        rate = lr if scale_lr is None else scale_lr
+        groups.append({"params": [parameter for _, parameter in scales], "lr": rate, "weight_decay": 0.0})
+    elif scale_lr is not None:
+        raise StateError(
+            f"scale_lr = {scale_lr}, but no scale is learned", why=f"the recipe says scales = {sim.recipe.scales!r}",
+            remedy='prepare with intact.recipes.qat("learned"), or leave scale_lr out',
+        )  # fmt: skip
+    return groups
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, sim: Simulation) -> Callable[..., None]:
+    """Make sure the optimizer has every learned scale.
+
+    Without this call training says so itself in its second step, at the latest in ``Schedule.step``.
+
+    Returns:
+        A hook that checks again: ``optimizer.register_step_pre_hook(check_optimizer(optimizer, sim))``, for
+        optimizers whose groups change.
+
+    Raises:
+        StateError: it lacks some; names the first.
+
+    Example:
+        >>> import intact, torch
+        >>> model = torch.nn.Linear(4, 2)
+        >>> sim = intact.prepare(model, torch.randn(2, 4), intact.recipes.qat("learned"))
+        >>> try:
+        ...     check_optimizer(torch.optim.SGD(model.parameters(), lr=0.1), sim)
+        ... except intact.StateError as error:
+        ...     print(error.what)
+        the optimizer lacks 3 of 3 learned scales
+    """
+
+    def check(optimizer: torch.optim.Optimizer, *step_arguments: Any) -> None:
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        scales = [(name, p) for name, p in learned_scales(sim) if p.requires_grad]
+        missing = [name for name, p in scales if id(p) not in owned]
+        if missing and sim.phase != "frozen":
+            raise StateError(
+                f"the optimizer lacks {len(missing)} of {len(scales)} learned scales", where=missing[0],
+                why="it was built from other parameters, perhaps before intact.prepare",
+                remedy="build it from intact.train.parameter_groups(sim, lr=…)",
+            )  # fmt: skip
+
+    check(optimizer)
+    return check
+
+
+def learned(sim: Simulation) -> None:
+    """Raise StateError where weights were trained but the learned scales were not."""
+    if sim.phase == "learn":
+        check_learning(sim)
