@@ -37,8 +37,11 @@ def test_importing_it_is_light_and_brings_no_torch() -> None:
     assert all(run[2] == "False" for run in runs)
 
 
-def test_loading_on_the_reference_engine_imports_no_torch(path: Path) -> None:
-    code = f"import intact.runtime as r, sys; r.load({str(path)!r}, engine='reference'); print('torch' in sys.modules)"
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino"])
+def test_loading_without_torch(path: Path, engine: str) -> None:
+    if engine != "reference":
+        pytest.importorskip(engine)
+    code = f"import intact.runtime as r, sys; r.load({str(path)!r}, engine={engine!r}); print('torch' in sys.modules)"
     assert run_python(code) == ["False"]
 
 
