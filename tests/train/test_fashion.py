@@ -1,0 +1,52 @@
+"""Trained Fashion-MNIST networks after a short training: every engine computes the simulation's integers."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import intact
+import intact.train
+
+STEPS, BATCH = 120, 64
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.parametrize("scales", ["learned", "observed"])
+@pytest.mark.parametrize("kind", ["cnn", "dw"])
+def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
+    from safetensors.torch import load_file
+
+    threads = torch.get_num_threads()
+    fashion, common = importlib.import_module("fashion_mnist"), importlib.import_module("common")
+    torch.set_num_threads(threads)  # the loaders choose one
+    net = fashion.net(kind)
+    net.load_state_dict(load_file(assets / "fashion_mnist" / f"{kind}.safetensors"))
+    x, y = common.fashion_mnist("train")
+    test_x, test_y = common.fashion_mnist("test")
+    sim = intact.prepare(net.eval(), x[:2], intact.recipes.qat(scales))
+    intact.calibrate(sim, x[:512])
+    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=2e-4))
+    schedule = intact.train.Schedule(observe=40, freeze_batchnorm=60, freeze_scales=90, unit="step")
+    torch.manual_seed(0)
+    sim.train()
+    for _ in range(STEPS):
+        index = torch.randint(len(x), (BATCH,))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(sim(x[index]), y[index]).backward()
+        optimizer.step()
+        schedule.step(sim)
+    trained = sim(test_x[:256]).detach()
+    program = intact.convert(sim.eval())
+    report = intact.verify(program, test_x[:256], engines=("reference", "onednn"), sim=sim)
+    assert report.exact and not report.uncertified and report.elements > 256 * 7000
+    # What the training forward gave is what ships, but for layers that had to be solved again.
+    assert (trained.argmax(1) == sim(test_x[:256]).argmax(1)).float().mean() > 0.99
+    with torch.no_grad():
+        correct, of_float = (int((f(test_x[:2000]).argmax(1) == test_y[:2000]).sum()) for f in (sim, net))
+    assert correct > of_float - 30
