@@ -292,7 +292,7 @@ def _for_simulation(program: Program, batch: Mapping[str, Array]) -> list[Any]:
 
 def _batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Array]]:
     """Every batch of ``inputs`` by name, in parts of at most ``size`` samples where the batch is dynamic."""
-    # A tuple as long as the program has inputs is one batch; any other is a sequence of batches (torch.split gives one).
+    # A tuple as long as the program has inputs is one batch; any other is a sequence of batches (as torch.split gives).
     call = isinstance(inputs, tuple) and len(inputs) == len(program.inputs)
     if isinstance(inputs, np.ndarray | Mapping) or call or is_torch(inputs):
         entries: Iterable[Any] = [inputs]

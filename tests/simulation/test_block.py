@@ -61,7 +61,7 @@ def test_fake_values_lie_on_the_grid(block: nn.Module) -> None:
 
 
 def test_scalar_arithmetic_has_derived_qparams() -> None:
-    """x·2 + 1 has no scale of its own beyond its output's, and no stale one in the state dict."""
+    """x·2 + 1 has no observed scale of its own, but its input's sent through it, and no stale one in the state dict."""
 
     class Scalar(nn.Module):
         def __init__(self) -> None:
@@ -75,6 +75,26 @@ def test_scalar_arithmetic_has_derived_qparams() -> None:
     assert intact.verify(program, torch.randn(8, 4), sim=sim).exact
     scales = [k for k in sim.state_dict() if k.endswith("activation_point.scale")]
     assert len(scales) == len(sim.points) <= 3
+    x, y = (p for name, p in sim.points.items() if name != "x")
+    low, high = (2 * float(x.scale) * (q - int(x.zero_point)) + 1 for q in (0, 255))
+    assert float(y.scale) == pytest.approx((max(high, 0.0) - min(low, 0.0)) / 255, rel=1e-5)
+
+
+def test_multiplying_by_a_scalar_moves_no_integer() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x) * 3.0
+
+    sim, program = quantized(Scaled().eval(), torch.randn(64, 4))
+    before, after = (t for name, t in program.tensors.items() if t.quantized and not name.startswith("x"))
+    assert after.zero_point == before.zero_point and after.scale == pytest.approx(3 * before.scale, rel=1e-6)
+    (table,) = (op for op in program.ops if op.kind == "table")
+    assert table.arrays["table"].tolist() == list(range(256))
+    assert intact.verify(program, torch.randn(8, 4), sim=sim).exact
 
 
 def test_points_are_switched_by_name_glob_and_all_at_once(block: nn.Module) -> None:

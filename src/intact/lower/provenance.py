@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import platform
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from intact import __version__
 
 if TYPE_CHECKING:
     from intact.simulation.module import Simulation
@@ -18,12 +19,8 @@ def provenance(sim: Simulation) -> dict[str, Any]:
     """Versions, CPU features of this machine, calibration summary and date (UTC), as JSON values."""
     from intact.machine import cpu_features
 
-    try:
-        version = importlib.metadata.version("intact")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
     return {
-        "intact": version,
+        "intact": __version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from intact.arithmetic.affine import choose_qparams
 from intact.arithmetic.tie_free import (
     LARGEST_NEGATIVE,
     best_ratios,
@@ -58,9 +59,26 @@ class Scales:
         self.pinned: set[str] = set()
         self.repaired: dict[str, int] = {}
         for name, point in sim.points.items():
-            self.scale[name], self.zero_point[name] = _start(point, from_observers)
+            origin = _scalar_arithmetic(sim, point) if from_observers else None
+            if origin is None:
+                self.scale[name], self.zero_point[name] = _start(point, from_observers)
+            else:
+                self.scale[name], self.zero_point[name] = self._derived(origin, point)
             if point.fixed:
                 self.pinned.add(name)
+
+    def _derived(self, table: Node, point: QuantPoint) -> tuple[float, int]:
+        """Qparams of scalar arithmetic: those of the input, sent through it. x·m keeps its integers for m > 0."""
+        source = self.sim.placed.point_of[table.inputs[0]]
+        s, z, x = self.scale[source], self.zero_point[source], self.sim.points[source]
+        mul, add = 1.0, 0.0
+        for step in table.attrs["chain"]:
+            mul, add = mul * step["attrs"]["mul"], add * step["attrs"]["mul"] + step["attrs"]["add"]
+        if add == 0 and mul > 0 and (x.lo, x.hi) == (point.lo, point.hi):
+            return float(np.float32(s * mul)), z
+        ends = sorted(((q - z) * s * mul + add) for q in (x.lo, x.hi))
+        scale, zero_point = choose_qparams(ends[0], ends[1], point.lo, point.hi, point.scheme.symmetric)
+        return float(np.float32(scale)), int(zero_point)
 
     def kept(self, node: Node, nominal: list[float]) -> Requantization | None:
         """The node's present multipliers, if solving starts from present scales and they still are their ratios.
@@ -87,6 +105,17 @@ class Scales:
         """Store the result in the simulation's points."""
         for name, point in self.sim.points.items():
             point.assign(self.scale[name], self.zero_point[name])
+
+
+def _scalar_arithmetic(sim: Simulation, point: QuantPoint) -> Node | None:
+    """The table node of a point whose values come from scalar arithmetic alone; None for other points."""
+    observed = sim.placed.points[point.name].observed
+    if point.fixed or point.source != "held" or len(observed) != 1:
+        return None
+    node = sim.graph.nodes[observed[0]]
+    if node.op != "table" or any(step["op"] != "affine_scalar" for step in node.attrs["chain"]):
+        return None
+    return node
 
 
 def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
