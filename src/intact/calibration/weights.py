@@ -28,7 +28,6 @@ Channels of zeros, or of what weight decay left behind (1e-33), would ask for sc
 overflows; 16 bits below its neighbors a channel contributes nothing that 8 bits could show."""
 
 
-
 def pairs_can_saturate(qmin: int, qmax: int, portable: bool) -> bool:
     """Whether scales must keep room for sums of two products in int16: wanted, and two integers can exceed it."""
     return portable and qmax - qmin > PAIR_LIMIT + 2

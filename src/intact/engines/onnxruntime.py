@@ -133,9 +133,7 @@ class OnnxRuntimeRunner:
     def _open(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact.export.onnx import build
 
-        model = build(
-            self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms
-        )
+        model = build(self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms)
         return self._start(model)
 
     def _start(self, model: Any) -> Any:

@@ -92,9 +92,7 @@ def build(
 
     from .onnx_build import CONTRIB, Builder
 
-    tensors = {
-        name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()
-    }
+    tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     batch = next((n for n in program.inputs if tensors[n].shape[:1] == (None,)), None)
     b = Builder(tensors, contrib=contrib, batch=batch, forms=forms)
     for op in program.ops:

@@ -24,9 +24,7 @@ def max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     pads = [*t["padding"], *behind]
     if any(p >= k for p, k in zip(pads, t["kernel"] * 2, strict=True)):
         return _max_of_slices(b, op, x[0], meta, y, pads)
-    return b.node(
-        "MaxPool", x, kernel_shape=t["kernel"], strides=t["stride"], pads=pads, dilations=t["dilation"]
-    )
+    return b.node("MaxPool", x, kernel_shape=t["kernel"], strides=t["stride"], pads=pads, dilations=t["dilation"])
 
 
 def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads: list[int]) -> str:

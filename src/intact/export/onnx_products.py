@@ -140,9 +140,7 @@ def _matrix_sums(b: Builder, x: str, z: int, w: Array, bias: Array) -> str:
     return b.cast(b.node("Add", [acc, b.constant(bias, "bias")]), "float32")
 
 
-def _with_residual(
-    b: Builder, op: Op, acc: str, residual: str, meta: Tensor, y: Tensor, trailing: list[int]
-) -> str:
+def _with_residual(b: Builder, op: Op, acc: str, residual: str, meta: Tensor, y: Tensor, trailing: list[int]) -> str:
     """clamp(R(M·acc + r·(residual − z)) + z_y, lo, hi), one rounding."""
     scaled = b.node("Mul", [acc, b.float(_ratio(op, "a", "b").reshape(-1, *trailing), "multiplier")])
     term = b.steps(residual, zero(meta), op.attrs["residual_a"] / int(op.arrays["b"][0]))

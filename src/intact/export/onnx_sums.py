@@ -94,9 +94,7 @@ def avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     t, size = op.attrs, [int(d or 0) for d in inputs[0].shape[2:]]
     if len(t["multipliers"]) == 1:
         return _ones(b, op, x[0], inputs[0], y, t["kernel"], t["stride"], t["padding"])
-    edges, divisors = pool_windows(
-        size, t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"]
-    )
+    edges, divisors = pool_windows(size, t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
     return _windows(b, op, x[0], inputs[0], y, edges, divisors)
 
 
