@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -34,6 +34,7 @@ def test_portable_weights_saturate_no_pair(observer: str, w: np.ndarray) -> None
 
 
 @given(w=WEIGHTS, portable=st.booleans())
+@example(w=np.array([[1e-5, 1e-5, 1e-5], [1.0, 2.0, 1e-5]], np.float32), portable=False)
 @settings(deadline=None)
 def test_mse_is_never_worse_than_minmax(w: np.ndarray, portable: bool) -> None:
     mse, minmax = (weight_scales(w, -127, 127, name, portable) for name in ("mse", "minmax"))

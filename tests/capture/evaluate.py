@@ -26,6 +26,9 @@ def _node(node: Node, x: list[Tensor], tensors: Mapping[str, Tensor]) -> Tensor:
         for i, step in enumerate(node.attrs["chain"]):
             y = _plain(step["op"], step["attrs"], [y], {"weight": p.get(f"chain.{i}.weight")})
         return y
+    if "pre" in node.attrs:
+        role = {k.removeprefix("pre."): v for k, v in p.items() if k.startswith("pre.")}
+        x = [_plain("batch_norm", node.attrs["pre"], [x[0]], role), *x[1:]]
     y = _plain(node.op, node.attrs, x[:1] if node.op in ("conv", "linear") else x, p)
     if "bn" in node.attrs:
         role = {k.removeprefix("bn."): v for k, v in p.items() if k.startswith("bn.")}

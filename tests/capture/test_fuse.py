@@ -322,7 +322,7 @@ def networks(draw: st.DrawFn) -> tuple[Build, list[str]]:
     return b, [made[-1], *draw(st.lists(st.sampled_from(made), max_size=1))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(network=networks(), residual=st.booleans(), leaky=st.booleans())
 def test_any_network_keeps_its_values(network: tuple[Build, list[str]], residual: bool, leaky: bool) -> None:
     b, outputs = network

@@ -96,10 +96,12 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
         two = np.sort(np.partition(magnitude, -2, axis=1)[:, -2:], axis=1) if rows.shape[1] > 1 else magnitude
         lower = np.maximum(largest / qmax, two.sum(axis=1, dtype=np.float64) / PAIR_LIMIT)
         scale = np.maximum(scale, lower)
-    if observer == "mse":
-        scale = _smallest_error(rows, scale, lower, qmin, qmax)
+    # The floor comes before the search, which could move it otherwise.
     floor = max(DEAD * float(scale.max()), SMALLEST_SCALE)
-    result: Array = np.maximum(scale, floor).astype(np.float32)
+    scale = np.maximum(scale, floor)
+    if observer == "mse":
+        scale = _smallest_error(rows, scale, np.maximum(lower, floor), qmin, qmax)
+    result: Array = scale.astype(np.float32)
     return result
 
 
@@ -109,14 +111,13 @@ def _smallest_error(rows: Array, start: Array, lower: Array, qmin: int, qmax: in
     block = max(1, _BLOCK // rows.shape[1])
     for i in range(0, len(rows), block):
         part, least, scale = rows[i : i + block], lower[i : i + block], start[i : i + block]
-        alive = scale > 0
-        error = _errors(part, np.where(alive, scale, 1.0), qmin, qmax)
+        error = _errors(part, scale, qmin, qmax)
         for factors in (np.concatenate([_SHRINK, _GROW]), np.linspace(0.98, 1.02, 5)):
             center = best[i : i + block].copy()
             for factor in factors:
-                candidate = np.where(alive, np.maximum(center * factor, least), 1.0)
+                candidate = np.maximum(center * factor, least)
                 other = _errors(part, candidate, qmin, qmax)
-                better = alive & (other < error)
+                better = other < error
                 best[i : i + block][better], error[better] = candidate[better], other[better]
     return best
 
