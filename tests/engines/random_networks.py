@@ -139,10 +139,14 @@ class Network:
         a, b = ratios_above(m, np.array([largest_denominator("scaled")]))
         return int(a[0]), int(b[0])
 
+    def _move(self, kind: str, inputs: tuple[str, ...], attrs: dict[str, Any], value: Array) -> str:
+        t = self.tensors[inputs[0]]
+        return self._op(Op(self._name(kind), kind, inputs, attrs), value, self.z(inputs[0]), float(t.scale or 1))
+
     def max_pool(self, x: str) -> str:
         attrs = {"kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "ceil_mode": False}
         value = windows.max_pool(self.exact[x], [3, 3], [1, 1], [1, 1], [1, 1], False)
-        return self._op(Op(self._name("max_pool"), "max_pool", (x,), attrs), value, self.z(x))
+        return self._move("max_pool", (x,), attrs, value)
 
     def avg_pool(self, x: str) -> str:
         include, q = bool(self.rng.random() < 0.5), self.exact[x]
@@ -174,17 +178,12 @@ class Network:
         )
 
     def cat(self, x: str) -> str:
-        value = np.concatenate([self.exact[x], self.exact[x][:, ::-1]], 1)
-        back = self._op(
-            Op(self._name("roll"), "roll", (x,), {"shifts": [1], "dims": [1]}), np.roll(self.exact[x], 1, 1), self.z(x)
-        )
-        value = np.concatenate([self.exact[x], self.exact[back]], 1)
-        return self._op(Op(self._name("cat"), "cat", (x, back), {"axis": 1}), value, self.z(x))
+        back = self._move("roll", (x,), {"shifts": [1], "dims": [1]}, np.roll(self.exact[x], 1, 1))
+        return self._move("cat", (x, back), {"axis": 1}, np.concatenate([self.exact[x], self.exact[back]], 1))
 
     def cut(self, x: str) -> str:
-        n = self.exact[x].shape[1]
-        attrs = {"axis": 1, "start": 0, "end": n // 2, "step": 1}
-        return self._op(Op(self._name("slice"), "slice", (x,), attrs), self.exact[x][:, : n // 2], self.z(x))
+        half = self.exact[x].shape[1] // 2
+        return self._move("slice", (x,), {"axis": 1, "start": 0, "end": half, "step": 1}, self.exact[x][:, :half])
 
 
 def draw(seed: int, steps: int = 8) -> tuple[Program, Array, list[Array]]:

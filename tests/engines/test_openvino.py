@@ -18,6 +18,7 @@ from tests.conformance.build import draw as draw_op
 from tests.engines.random_networks import Network, draw
 from tests.test_import import run_python
 
+from intact.arithmetic import integer
 from intact.arithmetic.numpy_floats import run_float
 from intact.engines import get_engine
 from intact.engines.openvino import OpenVinoEngine
@@ -27,6 +28,7 @@ from intact.engines.openvino.units import choose, rounded
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
 from intact.program.certify import certify
+from intact.program.check import check
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.verification import verify
@@ -41,14 +43,14 @@ EXAMPLES = {"conv": 40, "linear": 10, "add": 10, "mul": 8, "mean": 8, "pool": 16
 def test_ops_give_the_ideal_integers(kind: str) -> None:
     @settings(max_examples=EXAMPLES[kind], deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 2**63))
-    def check(seed: int) -> None:
+    def compare(seed: int) -> None:
         case = draw_op(kind, np.random.default_rng(seed), False)
         runner = ENGINE.prepare(case.program, threads=1)
         (out,) = runner(case.inputs)
         assert out.dtype == np.uint8 and out.shape == case.expected.shape, case.text
         assert (out == case.expected).all(), f"{(out != case.expected).sum()} of {out.size} differ: {case.text}"
 
-    check()
+    compare()
 
 
 @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -56,6 +58,7 @@ def test_ops_give_the_ideal_integers(kind: str) -> None:
 def test_networks_give_the_ideal_integers(seed: int) -> None:
     """What the compiler does with ops that stand beside each other; outputs of the deployed model only."""
     program, x, exact = draw(seed)
+    check(program)
     found = ENGINE.prepare(program, threads=1)({"x": x})
     for name, got, want in zip(program.outputs, found, exact, strict=True):
         assert (got == want).all(), f"{name}: {(got != want).sum()} of {want.size}"
@@ -328,19 +331,70 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
         ENGINE.prepare(program)
 
 
-def test_sums_too_large_for_float32_are_refused_where_no_int8_kernel_exists() -> None:
-    """A product that would have to run in float32 although its sums pass 2²⁴."""
-    net = Network(np.random.default_rng(0))
-    net.start((1, 4, 3, 3))
-    last = net.conv("x", 4, 1)
-    op = net.ops[-1]
-    op.arrays["bias"][...] = 1 << 25
-    program = net.program((last,))
+def one_conv(
+    x: tuple[int, ...], w: tuple[int, ...], stride: list[int], padding: list[int], dilation: list[int], groups: int = 1
+) -> tuple[Program, Any, Any]:
+    """A convolution with z = 222, its input and the exact result."""
+    rng = np.random.default_rng(0)
+    q, weight = rng.integers(0, 256, x, dtype=np.uint8), rng.integers(-63, 64, w, dtype=np.int8)
+    acc = integer.conv_accumulate(q, 222, weight, None, stride, padding, dilation, groups)
+    a, b = np.full(w[0], max(1, 400_000 // max(1, int(np.abs(acc).max()))), np.int32), np.full(w[0], 4001, np.int32)
+    want = integer.requantize(acc, a.astype(np.int64), b.astype(np.int64), 128, axis=1)
+    attrs = {
+        "stride": stride, "padding": padding, "dilation": dilation, "output_padding": [0] * len(stride),
+        "groups": groups, "transposed": False, "lo": 0, "hi": 255, "residual_a": 0,
+    }  # fmt: skip
+    arrays = {"weight": weight, "bias": np.zeros(w[0], np.int32), "a": a, "b": b}
+    tensors = {
+        "x": Tensor("x", "uint8", (None, *x[1:]), 0.5, 222),
+        "y": Tensor("y", "uint8", (None, *want.shape[1:]), 0.5, 128),
+    }
+    return Program(tensors, (Op("y", "conv", ("x",), attrs, arrays),), ("x",), ("y",)), q, want
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "stride", "padding", "dilation", "groups"),
+    [
+        ((3, 1, 8, 5), (18, 1, 1, 5), [1, 3], [0, 0], [1, 1], 1),
+        ((3, 3, 10, 2), (12, 1, 5, 3), [1, 3], [1, 1], [1, 1], 3),
+        ((1, 14, 14, 5), (28, 1, 3, 5), [1, 2], [1, 0], [1, 1], 14),
+        ((1, 7, 12, 1), (4, 7, 3, 2), [1, 1], [1, 1], [1, 2], 1),
+        ((1, 1, 1, 3, 7), (19, 1, 3, 3, 3), [3, 1, 1], [6, 0, 2], [3, 1, 1], 1),
+        ((1, 1, 1, 7, 1), (6, 1, 5, 3, 3), [3, 1, 1], [4, 2, 2], [1, 1, 1], 1),
+        ((1, 4, 6, 5, 1), (4, 2, 5, 5, 3), [2, 1, 3], [0, 0, 1], [1, 1, 1], 2),
+    ],
+    ids=["one-column", "one-column-groups", "one-column-wide", "window-in-padding", "depth-1", "thin", "gemm"],
+)
+def test_shapes_that_openvino_gets_wrong_are_built_differently(
+    x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> None:
+    program, q, want = one_conv(x, w, stride, padding, dilation, groups)
+    assert (ENGINE.prepare(program)({"x": q})[0] == want).all()
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_a_mean_clamped_at_its_zero_point(keepdim: bool) -> None:
+    """Three dimensions, lo = z > 0: written with a Relu, OpenVINO gives z for most samples but the first."""
+    q = (np.arange(4)[:, None, None] * 40 + np.arange(70).reshape(1, 5, 14)).astype(np.uint8)
+    attrs = {"dims": [1, 2], "keepdim": keepdim, "a": 104, "b": 3295, "lo": 128, "hi": 255}
+    want = integer.mean(q, 79, [1, 2], keepdim, 104, 3295, 128, 128, 255)
+    assert want.min() == 128 and want.max() == 255
+    tensors = {
+        "x": Tensor("x", "uint8", (None, 5, 14), 0.5, 79),
+        "y": Tensor("y", "uint8", (None, *want.shape[1:]), 0.5, 128),
+    }
+    program = Program(tensors, (Op("y", "mean", ("x",), attrs),), ("x",), ("y",))
+    assert (ENGINE.prepare(program)({"x": q})[0] == want).all()
+
+
+def test_sums_beyond_float32_are_split_where_no_int8_kernel_exists() -> None:
+    """Σ|w|·max|x − z| is about 2²⁵ here: several float32 products, each of them exact."""
+    program, q, want = one_conv((2, 600, 9, 2), (8, 600, 3, 2), [1, 1], [1, 2], [1, 3])
+    reach = int(np.abs(program.ops[0].arrays["weight"].astype(int)).sum((1, 2, 3)).max()) * 222
+    assert reach > 1 << 24
     runner = ENGINE.prepare(program)
-    runner._plan = runner._plan.with_plain([last])
-    runner._models.clear()
-    with pytest.raises(EngineError, match=r"2|exact"):
-        runner({"x": net.exact["x"]})
+    assert runner._plan.plain == {"y"}
+    assert (runner({"x": q})[0] == want).all()
 
 
 def test_importing_the_engine_imports_neither_openvino_nor_torch() -> None:

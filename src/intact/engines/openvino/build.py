@@ -66,7 +66,7 @@ class Plan:
         units: see ``units.choose``.
         functions: see ``tables.fits``.
         rounded: see ``units.rounded``.
-        plain: names of products that int8 kernels refuse (see ``Site.plain_integers``).
+        plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
     """
 
     program: Program
@@ -83,7 +83,11 @@ class Plan:
             if not supported:
                 raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
         functions = fits(program)
-        return Plan(program, units.choose(program), units.rounded(program, functions), functions)
+        t = program.tensors
+        plain = (
+            op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]], t[op.name])
+        )
+        return Plan(program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain))
 
     def with_plain(self, names: Iterable[str]) -> Plan:
         """The same with more products in float32 integers."""

@@ -163,13 +163,13 @@ class OpenVinoRunner:
     def _compile(self, batch: int, wanted: Sequence[str], fed: Collection[str]) -> Compiled:
         """Build and compile; products without an int8 kernel are built again from float32 integers."""
         from .build import build
-        from .requests import Compiled
+        from .requests import Compiled, trusted
 
         while True:
             plan = self._plan
             compiled = Compiled(self.program, build(plan, batch, wanted, fed), self._threads)
             kernels = compiled.kernels()
-            missing = self._products & {n for n, k in kernels.items() if not k.endswith("_I8")} - plan.plain
+            missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
             if not missing:
                 return compiled
             self._plan = plan.with_plain(missing)

@@ -25,7 +25,12 @@ _core: list[Any] = []
 
 
 def compile_model(model: Any, threads: int | None) -> Any:
-    """Compile for the CPU, exactly: see ``docs`` and the comments."""
+    """Compile for the CPU, with every option that could change a value set to leave it alone.
+
+    Args:
+        model: an ``openvino.Model``.
+        threads: threads of each inference; None leaves the choice to OpenVINO.
+    """
     if not _core:
         _core.append(openvino.Core())
     config: dict[str, Any] = {
@@ -39,6 +44,11 @@ def compile_model(model: Any, threads: int | None) -> Any:
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads
     return _core[0].compile_model(model, "CPU", config)
+
+
+def trusted(kernel: str) -> bool:
+    """Whether products in this kernel are exact: int8, and not by gemm, which gets grouped ones wrong."""
+    return kernel.endswith("_I8") and "gemm" not in kernel.removeprefix("brgemm")
 
 
 class Compiled:
@@ -56,8 +66,7 @@ class Compiled:
             given: program inputs and fed tensors by name.
 
         Returns:
-            The tensors the model was built to give, in memory of their own, quantized ones as uint8; and the integers
-            of the inputs that were quantized on the way.
+            The tensors the model was built to give, in memory of their own, quantized ones as uint8.
         """
         # list.pop and list.append are atomic: no request is used twice at once.
         try:
@@ -91,7 +100,9 @@ class _Request:
         for i, name in enumerate(built.feeds):
             own = np.empty(tuple(model.input(i).shape), program.tensors[name].dtype)
             op = ops.get(name)
-            quantizer = _Quantizer(op, ops, program, own) if op is not None and op.kind == "quantize" else None
+            quantizer = None
+            if op is not None and op.kind == "quantize":
+                quantizer = _Quantizer(op, ops, program, own)
             self._inputs.append((name, own, quantizer))
             self._request.set_input_tensor(i, openvino.Tensor(own, shared_memory=True))
         self._outputs = []
@@ -102,14 +113,13 @@ class _Request:
             self._outputs.append(own)
 
     def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        found: dict[str, Array] = {}
         for name, own, quantizer in self._inputs:
             if quantizer is None or name in given:
                 np.copyto(own, given[name])
             else:
                 quantizer(given)
-                found[name] = own
         self._request.infer(share_outputs=True)
+        found: dict[str, Array] = {}
         for tap, own in zip(self._taps, self._outputs, strict=True):
             found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
         return found
@@ -123,7 +133,7 @@ class _Quantizer:
         self._source, self._ops, self._program, self._own = op.inputs[0], ops, program, own
         self._scale, self._zero = np.float32(t.scale or 1.0), int(t.zero_point or 0)
         self._lo, self._hi = int(op.attrs["lo"]), int(op.attrs["hi"])
-        self._steps = np.empty(own.shape, np.float32)
+        self._steps = np.empty((1, *own.shape[1:]), np.float32)
 
     def __call__(self, given: Mapping[str, Array]) -> None:
         """Fill the array.
@@ -135,6 +145,12 @@ class _Quantizer:
         if x.dtype == np.uint8:
             np.clip(x, self._lo, self._hi, out=self._own)
             return
+        # One sample at a time: its steps stay in the cache from the first pass over them to the last. A second thread
+        # gains nothing, for OpenVINO's own are still spinning from the inference before.
+        for i in range(len(x)):
+            self._quantize(x[i : i + 1], self._own[i : i + 1])
+
+    def _quantize(self, x: Array, own: Array) -> None:
         steps, zero = self._steps, self._zero
         with np.errstate(over="ignore"):
             np.divide(x, self._scale, out=steps)
@@ -143,7 +159,7 @@ class _Quantizer:
         np.clip(steps, np.float32(self._lo - zero), np.float32(self._hi - zero), out=steps)
         if np.isnan(steps.min()):
             raise InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
-        np.add(steps, np.float32(zero), out=self._own, casting="unsafe")
+        np.add(steps, np.float32(zero), out=own, casting="unsafe")
 
     def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
         """The value of ``name``, behind any movement ops."""

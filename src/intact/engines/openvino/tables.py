@@ -103,7 +103,7 @@ def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:
     else:
         y = unary({"fn": f.fn}, times(x, factor))
     if f.lo > 0 or f.hi < LEVELS - 1:
-        y = clamped(y, z, f.lo, f.hi, step)
+        y = clamped(y, z, f.lo, f.hi, step, relu=True)
     return fake_quantize(y, z, step, unit, f.shift)
 
 

@@ -22,6 +22,9 @@ Port = Any
 
 LEVELS = 256
 
+RELU = frozenset({"conv", "linear", "add"})
+"""Kinds whose clamp may be a Relu. OpenVINO (2026.4) gets a Relu wrong that follows a mean in three dimensions."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -122,13 +125,13 @@ def requantized(site: Site, x: Port, step: float) -> Value:
         x, step = port(ov.round(times(x, 1.0 / step), "half_to_even")), 1.0
     if lo > 0 or hi < LEVELS - 1:
         # The ends are integers, so clamping before rounding gives the same. Beyond them FakeQuantize clamps by itself.
-        x = clamped(x, z, lo, hi, step)
+        x = clamped(x, z, lo, hi, step, relu=site.op.kind in RELU)
     return Value(fake_quantize(x, z, step, unit), unit, z)
 
 
-def clamped(x: Port, z: int, lo: int, hi: int, step: float) -> Port:
-    """x between lo and hi; what lies beyond uint8 is left to the FakeQuantize."""
-    if lo == z and hi == LEVELS - 1:
+def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Port:
+    """x between lo and hi, as a Relu where that is enough and allowed."""
+    if relu and lo == z and hi == LEVELS - 1:
         return port(ov.relu(x))
     return port(ov.clamp(x, (lo - z) * step, (hi - z) * step))
 
