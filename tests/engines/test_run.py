@@ -127,6 +127,7 @@ def test_missing_library_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(EngineError, match="library is missing.*reference"):
         get_engine("onednn")
     monkeypatch.setattr("intact.engines.onnxruntime.OnnxRuntimeEngine.available", lambda self: "not here")
+    monkeypatch.setattr("intact.engines.openvino.OpenVinoEngine.available", lambda self: "not here")
     assert available_engines() == ["reference"]
     assert "missing" in str(engine_status()["onednn"])
     assert get_engine("auto").name == "reference"

@@ -23,7 +23,7 @@ Port = Any
 LEVELS = 256
 
 RELU = frozenset({"conv", "linear", "add"})
-"""Kinds whose clamp may be a Relu. OpenVINO (2026.4) gets a Relu wrong that follows a mean in three dimensions."""
+"""Kinds whose clamp may be a Relu: OpenVINO (2026.4) gets a Relu after a mean in three dimensions wrong."""
 
 
 @dataclass(frozen=True)
