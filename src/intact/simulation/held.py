@@ -13,8 +13,8 @@ import numpy.typing as npt
 from intact.arithmetic.tie_free import largest_denominator
 
 if TYPE_CHECKING:
+    from .layers import Layer
     from .points import Requantization
-    from .resolve import Layer
 
 Array = npt.NDArray[Any]
 

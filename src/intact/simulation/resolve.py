@@ -17,120 +17,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from intact.arithmetic.affine import choose_qparams
 from intact.arithmetic.tie_free import (
-    LARGEST_NEGATIVE,
     best_ratios,
     largest_denominator,
-    nearest_ratios,
-    negative_steps,
-    ratios_above,
 )
-from intact.calibration.weights import pairs_can_saturate, weight_scales
 from intact.capture.graph import Node
-from intact.errors import CalibrationError
 
-from .held import NOISE, ROOM, ROOM_STEPS, broken
+from .held import NOISE, ROOM, broken
+from .layers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
 from .motion import ScaleWarning
 from .nodes import POOLS, SUMS, TABLES
-from .points import QuantPoint, Requantization
 from .pools import adaptive_counts, window_counts
+from .scales import MOVE, Scales
 from .tables import table_entries
-from .weights import corrected_bias, folded, groups_of, output_first, transposed
 
 if TYPE_CHECKING:
     from .module import Simulation
 
 Array = npt.NDArray[Any]
-
-MOVE = 0.02
-"""Largest relative move of a scale that is not the output of its sum."""
-
-
-class Scales:
-    """The scales being solved for, in float64, and which of them may still move."""
-
-    def __init__(self, sim: Simulation, from_observers: bool, freezing: bool) -> None:
-        self.sim, self.fresh, self.freezing = sim, from_observers, freezing
-        # Scales that follow or are learned are nominal: nothing solved for them before is a reason to stay near it.
-        self.keep = not from_observers and all(p.source == "held" for p in sim.points.values())
-        self.scale: dict[str, float] = {}
-        self.zero_point: dict[str, int] = {}
-        self.pinned: set[str] = set()
-        self.repaired: dict[str, int] = {}
-        for name, point in sim.points.items():
-            origin = _scalar_arithmetic(sim, point) if from_observers else None
-            if origin is None:
-                self.scale[name], self.zero_point[name] = _start(point, from_observers)
-            else:
-                self.scale[name], self.zero_point[name] = self._derived(origin, point)
-            if point.fixed:
-                self.pinned.add(name)
-
-    def _derived(self, table: Node, point: QuantPoint) -> tuple[float, int]:
-        """Qparams of scalar arithmetic: those of the input, sent through it. x·m keeps its integers for m > 0."""
-        source = self.sim.placed.point_of[table.inputs[0]]
-        s, z, x = self.scale[source], self.zero_point[source], self.sim.points[source]
-        mul, add = 1.0, 0.0
-        for step in table.attrs["chain"]:
-            mul, add = mul * step["attrs"]["mul"], add * step["attrs"]["mul"] + step["attrs"]["add"]
-        if add == 0 and mul > 0 and (x.lo, x.hi) == (point.lo, point.hi):
-            return float(np.float32(s * mul)), z
-        ends = sorted(((q - z) * s * mul + add) for q in (x.lo, x.hi))
-        scale, zero_point = choose_qparams(ends[0], ends[1], point.lo, point.hi, point.scheme.symmetric)
-        return float(np.float32(scale)), int(zero_point)
-
-    def kept(self, node: Node, nominal: list[float]) -> Requantization | None:
-        """The node's present multipliers, if solving starts from present scales and they still are their ratios.
-
-        Args:
-            nominal: ratio of scales per multiplier, in order.
-        """
-        req = self.sim.requantizations[node.name]
-        a = (req.residual_a if req.residual_a.numel() else req.a).tolist()
-        b = req.b.tolist()[: len(a)]
-        if not self.keep or len(a) != len(nominal) or not b:
-            return None
-        b += b[-1:] * (len(a) - len(b))  # the terms of a sum share one denominator
-        limit = float(req.gain_error) + NOISE
-        return req if all(abs(m / d / r - 1) <= limit for m, d, r in zip(a, b, nominal, strict=True)) else None
-
-    def move(self, point: str, scale: float) -> float:
-        """Set a free point's scale, rounded to float32, and pin it."""
-        self.scale[point] = float(np.float32(scale))
-        self.pinned.add(point)
-        return self.scale[point]
-
-    def write(self) -> None:
-        """Store the result in the simulation's points."""
-        for name, point in self.sim.points.items():
-            point.assign(self.scale[name], self.zero_point[name])
-
-
-def _scalar_arithmetic(sim: Simulation, point: QuantPoint) -> Node | None:
-    """The table node of a point whose values come from scalar arithmetic alone; None for other points."""
-    observed = sim.placed.points[point.name].observed
-    if point.fixed or point.source != "held" or len(observed) != 1:
-        return None
-    node = sim.graph.nodes[observed[0]]
-    if node.op != "table" or any(step["op"] != "affine_scalar" for step in node.attrs["chain"]):
-        return None
-    return node
-
-
-def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
-    if not point.fixed and (from_observers or point.source == "observed") and point.observer.count:
-        scale, zero_point = point.observed_qparams()
-        return float(np.float32(scale)), zero_point
-    if point.source == "learned" and not from_observers:
-        assert point.learner is not None
-        return float(point.learner().detach()), int(point.zero_point)
-    if not point.calibrated:
-        raise CalibrationError(
-            "this quantization point has seen no data", where=point.name, why="its part of the network never ran",
-            remedy="calibrate with inputs that reach it, or fix its scale with sim.points[name].set(scale, zero_point)",
-        )  # fmt: skip
-    return float(point.scale), int(point.zero_point)
 
 
 def resolve(sim: Simulation, *, from_observers: bool, freezing: bool = False) -> None:
@@ -321,45 +225,13 @@ def _residual_denominator(node: Node, scales: Scales, s_y: float, ratio: float, 
     return int(largest_denominator("affine", (steps + 1) * room, 255 * ratio * room))
 
 
-class Layer:
-    """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
-
-    def __init__(self, node: Node, sim: Simulation, fresh: bool) -> None:
-        self.node, self.tensors, self.point = node, sim.tensors, sim.weight_points[node.name]
-        self.weight, self.bias = folded(node, sim.tensors)
-        w = output_first(self.weight, groups_of(node), transposed(node)).double().cpu().numpy()
-        self.rows: Array = w.reshape(w.shape[0], -1)
-        p = self.point
-        stays = not fresh and p.source in ("learned", "held")
-        try:
-            base = weight_scales(self.rows, p.lo, p.hi, "minmax" if stays else p.scheme.observer, p.portable)
-        except CalibrationError as error:
-            where = node.params.get("weight", node.name)
-            raise CalibrationError(error.what, where=where, why=error.why, remedy=error.remedy) from error
-        self.base = base.astype(np.float64)
-        if p.scheme.granularity == "per_tensor":
-            self.base = np.full_like(self.base, self.base.max())
-        if stays:
-            assert p.source == "held" or p.learner is not None
-            present = p.scale if p.source == "held" or p.learner is None else p.learner().detach()
-            own = np.broadcast_to(present.double().cpu().numpy(), self.base.shape)
-            # Room for pair sums is the one thing that weights still ask for.
-            self.base = np.maximum(own, self.base) if pairs_can_saturate(p.lo, p.hi, p.portable) else own.copy()
-
-    def bias_steps(self, scale: Array, s_y: float) -> Array:
-        """|bias| in output steps for these weight scales, corrected where the recipe wants it."""
-        s = torch.from_numpy(scale.astype(np.float32)).to(self.weight.device)
-        bias = corrected_bias(self.node, self.tensors, self.weight, self.bias, s, self.point.lo, self.point.hi)
-        return np.zeros(len(scale)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y
-
-
 def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> None:
     """Weight scales on which every channel's multiplier is a rational its certificate allows."""
     sim = scales.sim
     x, y, layer = sim.point(node.inputs[0]), sim.point(node.name), Layer(node, sim, scales.fresh)
     assert x is not None and y is not None
     s_x, s_y, req = float(x.scale), float(y.scale), sim.requantizations[node.name]
-    slopes = _slopes(node, sim) if _leaky(node) else None
+    slopes = slopes_of(node, sim) if is_leaky(node) else None
     bad = None
     if layer.point.source == "held" and not scales.fresh:
         residual = 0.0 if shared is None else 255.0 * shared["residual_a"][0] / shared["b"][0]
@@ -381,85 +253,12 @@ def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> 
         gain = abs(numerator / common / (float(r.scale) / s_y) - 1)
         found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > NOISE else 0.0}
     else:
-        kept = None if bad is None or shared is not None else (~bad, _numpy(req.a), _numpy(req.b))
-        found = _ratios(layer, target, s_x, s_y, slopes, y, scales.freezing, kept)
+        kept = None if bad is None or shared is not None else (~bad, integers_of(req.a), integers_of(req.b))
+        found = channel_ratios(layer, target, s_x, s_y, slopes, y, scales.freezing, kept)
     if bad is not None and shared is not None and not bad.all():
-        found["a"] = np.where(bad, found["a"], _numpy(req.a))
+        found["a"] = np.where(bad, found["a"], integers_of(req.a))
     scale = (found["a"] / found["b"] * s_y / s_x).astype(np.float32)
     if bad is not None:
         scale = np.where(bad, scale, layer.point.scale.cpu().numpy())
     layer.point.scale = torch.from_numpy(scale).to(layer.weight.device)
     req.put(**found)
-
-
-def _numpy(t: torch.Tensor) -> Array:
-    return t.cpu().numpy().astype(np.int64)
-
-
-def _ratios(
-    layer: Layer,
-    target: Array,
-    s_x: float,
-    s_y: float,
-    slopes: Array | None,
-    y: QuantPoint,
-    freezing: bool,
-    kept: tuple[Array, Array, Array] | None,
-) -> dict[str, Any]:
-    """a/b ≥ target per channel. The bias decides how large b may be, and b how the weights, and so the corrected bias,
-    are rounded: the bias is counted again on the grid found until it is no larger than was counted on.
-
-    ``kept``: which channels keep their a and b, and these.
-    """
-    form = "affine" if slopes is None else "leaky"
-    steps = layer.bias_steps(layer.base, s_y) + 1
-    if freezing:
-        steps = steps * ROOM + ROOM_STEPS
-    for _ in range(100):
-        a, b = ratios_above(target, largest_denominator(form, steps))
-        # Rounding the bias to its grid moves it by half of a multiplier.
-        counted = layer.bias_steps(a / b * s_y / s_x, s_y) + 0.5 * a / b
-        if (counted <= steps).all():
-            break
-        steps = np.maximum(steps, counted * 1.01)
-    if kept is not None:
-        a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
-    if slopes is None:
-        return {"a": a, "b": b}
-    slope = np.broadcast_to(slopes, a.shape)
-    limits = _negative_limits(slope, steps * np.abs(slope), y)
-    # A slope times a small multiplier may be less than 1/b: then the multiplier grows, up to twice, to meet it.
-    reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
-    wanted = np.where((reach > target) & (reach < 2 * target), reach, target)
-    a, b = ratios_above(wanted, b)
-    if kept is not None:
-        a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
-    while True:
-        a_neg, b_neg = nearest_ratios(slope * a / b, limits)
-        counted = _negative_limits(slope, (steps + 1) * b / a * np.abs(a_neg) / b_neg, y)
-        if (b_neg <= counted).all():
-            return {"a": a, "b": b, "a_neg": a_neg, "b_neg": b_neg}
-        limits = np.minimum(limits, counted)
-
-
-def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
-    """Largest denominators for negative sums.
-
-    Their results end a few steps below the zero point, so these may be larger than for positive sums, unless a
-    negative slope turns them into results of any size.
-    """
-    below = negative_steps(int(y.zero_point), y.lo)
-    limits = largest_denominator("leaky", bias_steps, result_steps=below, cap=LARGEST_NEGATIVE)
-    return np.where(slope < 0, largest_denominator("leaky", bias_steps), limits)
-
-
-def _leaky(node: Node) -> bool:
-    return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-
-
-def _slopes(node: Node, sim: Simulation) -> Array:
-    act = node.attrs["act"]
-    if act["kind"] == "leaky_relu":
-        return np.asarray([act["slope"]], np.float64)
-    values: Array = sim.tensors[node.params["act.weight"]].double().cpu().numpy().reshape(-1)
-    return values
