@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intact.engines.onednn import OnednnEngine, cpu
+from intact.engines import cpu
+from intact.engines.onednn import OnednnEngine
 
 from .build import Case, draw
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from intact.arithmetic import integer
-from intact.engines.onednn import OnednnEngine, cpu
+from intact.engines import cpu
+from intact.engines.onednn import OnednnEngine
 from intact.errors import EngineError, InputError
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program

@@ -63,11 +63,6 @@ class Captured:
         """Names of the tensor inputs, in the order of ``graph.inputs``."""
         return self.layout.tensor_keys()
 
-    @property
-    def in_spec(self) -> pytree.TreeSpec:
-        """torch pytree spec of ``(args, kwargs)``."""
-        return self.layout.spec
-
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Tensor]:
         """Tensors of a call of the model, in the order of ``graph.inputs``. Raises InputError on a mismatch."""
         return self.layout.flatten(args, kwargs or {})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from intact.program.ops import Array
 from intact.program.program import Program
@@ -40,6 +40,3 @@ class Engine(Protocol):
     def prepare(self, program: Program, *, threads: int | None = None) -> Runner:
         """Compile ``program``. Raises EngineError naming op and remedy where it cannot."""
         ...
-
-
-Inputs = Sequence[Any]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from intact.engines import ENGINES
-from intact.engines.onednn.cpu import has_vnni, isa
+from intact.engines.cpu import has_vnni, isa
 from intact.errors import EngineError
 from intact.program.certify import uncertified
 from intact.program.program import Program

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact.arithmetic.torch_ops import FLOAT_OPS, apply_act
+from intact.arithmetic.torch_ops import FLOAT_OPS
 from intact.capture.graph import Node
 
 from .activation import integer_limits
@@ -70,8 +70,6 @@ def _float(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], train
         dropout = torch.feature_dropout if node.attrs.get("feature") else torch.dropout
         return dropout(inputs[0], node.attrs["p"], training)
     y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
-    if "act" in node.attrs:
-        y = apply_act(y, node.attrs["act"], {k: v for k, v in params.items() if k.startswith("act.")})
     return y
 
 
@@ -131,7 +129,8 @@ def _pool(
     elif node.op == "avg_pool":
         total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:]).to(q.device)
     else:
-        total, counts = adaptive_sums(attrs, q), adaptive_counts(attrs["output_size"], q.shape[2:]).to(q.device)
+        counts = adaptive_counts(attrs["output_size"], q.shape[2:]).to(q.device)
+        total = adaptive_sums(attrs, q, counts)
     ratio = x[0].point.live_scale / (counts * point.live_scale)
     if resolved:
         which = torch.searchsorted(m.n, counts.to(m.n.dtype)) if m.n.numel() > 1 else torch.zeros_like(counts)

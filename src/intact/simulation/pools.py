@@ -47,9 +47,8 @@ def adaptive_counts(output_size: Sequence[int], spatial: Sequence[int]) -> Tenso
     return total
 
 
-def adaptive_sums(attrs: dict[str, Any], x: Tensor) -> Tensor:
-    """Sums over adaptive windows of integer-valued ``x``: the mean times the divisor, rounded to the exact integer."""
+def adaptive_sums(attrs: dict[str, Any], x: Tensor, counts: Tensor) -> Tensor:
+    """Sums over adaptive windows of integer-valued ``x``: the mean times ``counts``, rounded to the exact integer."""
     size = attrs["output_size"]
-    counts = adaptive_counts(size, x.shape[2:]).to(x.device)
     mean: Tensor = _ADAPTIVE[len(size)](x.double(), size)
     return round_ste(mean * counts)

@@ -16,7 +16,7 @@ from intact.errors import EngineError, InputError
 from intact.program.ops import Array
 from intact.program.program import Program
 
-from . import cpu
+from .. import cpu
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,6 @@ from intact.program.ops import Tensor as Meta
 Step = Callable[..., Tensor]
 """A prepared operation: tensors in, one tensor out. It never changes its inputs unless ``Site.donated`` said so."""
 
-CHANNELS_LAST = torch.channels_last
-
 
 class Packed:
     """Prepacked weights; a class of its own so that plans of several batch sizes can share it by weak reference."""

@@ -16,8 +16,8 @@ from intact.errors import EngineError, InputError
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
+from .. import cpu
 from ..binding import sole_quantizers
-from ..onednn import cpu
 
 if TYPE_CHECKING:
     from .build import Plan
