@@ -29,11 +29,18 @@ from intact.errors import (
 if TYPE_CHECKING:
     from intact import recipes
     from intact.api import calibrate, convert, prepare, quantize
+    from intact.diagnose.compare import compare
+    from intact.diagnose.compare_report import CompareReport
+    from intact.diagnose.doctor import DoctorReport, doctor
+    from intact.diagnose.lint import lint
+    from intact.diagnose.report import report
+    from intact.diagnose.sensitivity import sensitivity
+    from intact.diagnose.sensitivity_report import SensitivityReport
     from intact.program.program import Program
     from intact.recipe.recipe import Recipe, Scheme
     from intact.verification import verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "quantize",
@@ -41,9 +48,17 @@ __all__ = [
     "calibrate",
     "convert",
     "verify",
+    "compare",
+    "sensitivity",
+    "lint",
+    "report",
+    "doctor",
     "Program",
     "Recipe",
     "Scheme",
+    "CompareReport",
+    "SensitivityReport",
+    "DoctorReport",
     "recipes",
     "IntactError",
     "CalibrationError",
@@ -61,14 +76,22 @@ _HOMES = {
     "calibrate": "intact.api",
     "convert": "intact.api",
     "verify": "intact.verification",
+    "lint": "intact.diagnose.lint",
+    "compare": "intact.diagnose.compare",
+    "sensitivity": "intact.diagnose.sensitivity",
+    "report": "intact.diagnose.report",
+    "doctor": "intact.diagnose.doctor",
     "Program": "intact.program.program",
     "Recipe": "intact.recipe.recipe",
     "Scheme": "intact.recipe.recipe",
+    "CompareReport": "intact.diagnose.compare_report",
+    "SensitivityReport": "intact.diagnose.sensitivity_report",
+    "DoctorReport": "intact.diagnose.doctor",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("recipes", "runtime"):
+    if name in ("recipes", "runtime", "testing", "train"):
         return import_module(f"intact.{name}")
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from intact.calibration.data import first_batch
+from intact.calibration.lengths import changing
 from intact.calibration.run import Progress, calibrate
 from intact.capture import capture
+from intact.capture.dynamic import Dynamic
 from intact.capture.fuse import fuse
 from intact.errors import CalibrationError, InputError, RecipeError, StateError
 from intact.lower import lower
@@ -21,13 +23,22 @@ from intact.simulation.module import Simulation
 from intact.verification import verify
 
 
-def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None) -> Simulation:
+def prepare(
+    model: nn.Module,
+    example_inputs: Any,
+    recipe: Recipe | None = None,
+    *,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
+) -> Simulation:
     """Turn an unmodified model into its simulation. The model itself is not changed.
 
     Args:
         model: any module torch.export can capture, in training or evaluation mode, on any one device.
         example_inputs: a tensor, a tuple of arguments or a dict of keyword arguments; dimension 0 is the batch.
         recipe: schemes, observers, per-module overrides; ``recipes.default()`` when None.
+        dynamic_shapes: dimensions beside the batch that may change from call to call, by input and dimension:
+            ``{"input_ids": {1: "sequence"}, "attention_mask": {1: "sequence"}}``, or ``torch.export.Dim("sequence",
+            max=512)`` in place of a name. Dimensions of one name have one size.
 
     Returns:
         An nn.Module with the original parameter names, signature and output structure. It computes the float model
@@ -45,7 +56,7 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
         >>> type(sim).__name__
         'Simulation'
     """
-    if isinstance(model, Simulation):
+    if isinstance(model, nn.Module) and any(isinstance(module, Simulation) for module in model.modules()):
         raise StateError(
             "this model is a simulation already", why="preparing twice would throw its learned scales away",
             remedy="call intact.calibrate or intact.convert on it, or prepare the original float model",
@@ -61,9 +72,10 @@ def prepare(model: nn.Module, example_inputs: Any, recipe: Recipe | None = None)
         recipe = recipes.default()
     # What is made here will be trained: no tensor of it may be one of inference mode.
     with torch.inference_mode(False):
-        captured = capture(model, example_inputs)
+        captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
         residual, leaky = recipe.residual == "fused", recipe.leaky == "fused"
-        fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky)
+        masks = recipe.nonlinear == "integer"
+        fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
         placed = place(fused.graph, recipe)
         return Simulation(model, captured, fused, placed, recipe).train(model.training)
 
@@ -78,7 +90,9 @@ def convert(sim: Simulation) -> Program:
     """
     if not isinstance(sim, Simulation):
         raise StateError(
-            f"convert takes a simulation, not {type(sim).__name__}", remedy="call intact.prepare(model, …) first"
+            f"convert takes a simulation, not {type(sim).__name__}",
+            remedy="call intact.prepare(model, …) first, and pass what it returned; not DistributedDataParallel or "
+            "AveragedModel around it, but their .module",
         )
     return lower(sim)
 
@@ -89,6 +103,7 @@ def quantize(
     recipe: Recipe | None = None,
     example_inputs: Any = None,
     *,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | None = None,
     progress: Progress | None = None,
 ) -> Program:
     """Static post-training quantization in one call: prepare, calibrate, convert.
@@ -99,6 +114,8 @@ def quantize(
             yielding ``(x, y)``.
         recipe: see :class:`intact.Recipe`.
         example_inputs: as for :func:`prepare`; taken from the first batch when None.
+        dynamic_shapes: as for :func:`prepare`. When None, dimensions that differ between the first batches may change,
+            where the model allows it: token sequences padded batch by batch give a program for any length.
         progress: called with (batches done, batches in all or None).
 
     Example:
@@ -115,7 +132,10 @@ def quantize(
         raise StateError("this model is a simulation already", remedy="call intact.calibrate and intact.convert on it")
     if example_inputs is None:
         example_inputs, data = first_batch(model, data)
-    sim = prepare(model, example_inputs, recipe).eval()
+    dynamic: Mapping[str, Mapping[int, Any]] | Dynamic | None = dynamic_shapes
+    if dynamic is None:
+        dynamic, data = changing(model, example_inputs, data)
+    sim = prepare(model, example_inputs, recipe, dynamic_shapes=dynamic).eval()
     calibrate(sim, data, progress=progress)
     return convert(sim)
 

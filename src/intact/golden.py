@@ -39,7 +39,7 @@ def with_golden(program: Program) -> Program:
             with np.errstate(all="ignore"):
                 found.append(runner.tensors(sample(program, draft, i)))
             kept.append(entry)
-        except (InputError, IndexError) as error:
+        except InputError as error:
             reason = f"the reference engine cannot run the samples: {error}"[:1000]
     if not kept:
         return replace(program, golden=Golden(omitted=reason))
@@ -98,7 +98,13 @@ def reproduce(
         if note is not None:
             note(f"golden sample {i + 1} of {len(golden.samples)} ({pattern})")
         given = sample(program, golden, i)
-        outputs = dict(zip(program.outputs, runner(given), strict=True))
+        try:
+            outputs = dict(zip(program.outputs, runner(given), strict=True))
+        except InputError as refused:
+            raise EngineError(
+                f"{engine} cannot run golden sample {i + 1} ({pattern})", where=refused.where, why=refused.what,
+                remedy="convert the model again: the file's samples are not for this program",
+            ) from refused  # fmt: skip
         if any(checksum(np.asarray(outputs[name])) != golden.checksums[name][i] for name in compared):
             raise _difference(runner, engine, golden, i, given, outputs)
         off = [

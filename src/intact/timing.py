@@ -37,6 +37,7 @@ def interleaved(
     seconds: float = 2.0,
     least: int = 10,
     warmup: int = 3,
+    settle: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Timing]:
     """Time calls without arguments in rounds: each round calls every contender once, in rotating order.
@@ -46,6 +47,9 @@ def interleaved(
         seconds: stop after the first full round past this time, all contenders together.
         least: rounds made in any case.
         warmup: untimed rounds before.
+        settle: seconds a contender is called untimed before each timed call. Thread pools of some libraries keep
+            spinning for milliseconds after a call, and so slow down whoever comes next on the same cores: give 0.01
+            or more where contenders have several threads.
         progress: called after each round with the share of the time spent, 0 to 1.
 
     Returns:
@@ -66,6 +70,9 @@ def interleaved(
     while rounds < least or time.perf_counter() - begin < seconds:
         first = rounds % len(names)  # whoever follows a big contender finds a cold cache: take turns at that
         for name in names[first:] + names[:first]:
+            start = time.perf_counter()
+            while settle and time.perf_counter() - start < settle:
+                contenders[name]()
             start = time.perf_counter()
             contenders[name]()
             times[name].append(time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Comparing engines integer by integer: the promise, checked on data."""
+"""Comparing engines integer by integer, and float32 results that are exact bit by bit: the promise, checked on data."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Simulated(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """One integer that differs from the reference's.
+    """One integer, or exact float32 number, that differs from the reference's.
 
     Attributes:
         engine, tensor: where.
         index: of the element; dimension 0 counts all samples of the run where it is the batch.
-        expected, got: the reference's integer, and the engine's.
+        expected, got: the reference's, and the engine's.
     """
 
     engine: str
     tensor: str
     index: tuple[int, ...]
-    expected: int
-    got: int
+    expected: float
+    got: float
 
     def __str__(self) -> str:
         where = ", ".join(map(str, self.index))
@@ -183,6 +183,9 @@ def verify(
 ) -> VerifyReport:
     """Compare every named integer tensor of every engine (and of the simulation) with the reference's.
 
+    Float32 tensors that are exact by definition (dynamic quantization) are compared with them, as bits: a difference
+    of 1 is the next float32 number.
+
     Engines are given the reference's values for the outputs of float ops, so that one float's noise is not counted
     again in every integer behind it. One batch is in memory at a time.
 
@@ -208,13 +211,14 @@ def verify(
     reference = get_runner(program, REFERENCE)
     runners = {name: get_runner(program, name) for name in names}
     order = {name: i for i, name in enumerate(program.tensors)}
+    promised = {*program.integer_tensors(), *program.exact_floats()}
     report = VerifyReport(
-        by_tensor={name: TensorReport() for name in program.integer_tensors()},
+        by_tensor={name: TensorReport() for name in program.tensors if name in promised},
         by_engine={name: EngineReport() for name in [*names, *([SIMULATION] if sim is not None else [])]},
         islands=[op.name for op in program.islands()],
         uncertified={op.name: reason for op, reason in uncertified(program)},
     )
-    for batch in _batches(program, inputs, batch_size):
+    for batch in batches(program, inputs, batch_size):
         expected = reference.tensors(batch)
         feed = {op.name: expected[op.name] for op in program.islands()}
         for name in report.by_tensor:
@@ -223,7 +227,7 @@ def verify(
         for name, runner in runners.items():
             found += _compare(program, report, name, expected, runner.tensors(batch, feed))
         if sim is not None:
-            given = sim.integer_tensors(_for_simulation(program, batch), feed)
+            given = sim.integer_tensors(for_simulation(program, batch), feed)
             found += _compare(program, report, SIMULATION, expected, given)
         if report.first is None and found:
             report.first = min(found, key=lambda d: order[d.tensor])
@@ -248,19 +252,20 @@ def _compare(
                 totals.missing.append(name)
             continue
         have = np.asarray(got[name])
-        if have.shape != want.shape or have.dtype != np.uint8:
+        if have.shape != want.shape or have.dtype != want.dtype:
             raise EngineError(
-                f"{engine} gives {have.dtype} {have.shape}, the reference uint8 {want.shape}",
+                f"{engine} gives {have.dtype} {have.shape}, the reference {want.dtype} {want.shape}",
                 where=name,
                 remedy="report this",
             )
         totals.elements += int(want.size)
-        unequal = have != want
+        far, near = in_order(have), in_order(want)
+        unequal = far != near
         count = int(np.count_nonzero(unequal))
         tensor.mismatches[engine] = tensor.mismatches.get(engine, 0) + count
         if not count:
             continue
-        distance = int(np.abs(have.astype(np.int16) - want.astype(np.int16)).max())
+        distance = int(np.abs(far.astype(np.int64) - near.astype(np.int64)).max())
         totals.mismatches += count
         totals.max_lsb, tensor.max_lsb = max(totals.max_lsb, distance), max(tensor.max_lsb, distance)
         first = _first(program, engine, name, report.samples, want, have, unequal)
@@ -269,15 +274,28 @@ def _compare(
     return found
 
 
+def in_order(values: Array) -> Array:
+    """Integers as they are; float32 numbers as int32 in the same order, neighbors one apart, every NaN the same.
+
+    Example:
+        >>> in_order(np.float32([0.0, -0.0, 1e-45, -1e-45])).tolist()
+        [0, -1, 1, -2]
+    """
+    if values.dtype != np.float32:
+        return values
+    bits = np.where(np.isnan(values), np.float32(np.nan), values).view(np.int32)
+    return np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+
+
 def _first(program: Program, engine: str, name: str, done: int, want: Array, have: Array, unequal: Array) -> Difference:
     index = np.unravel_index(int(np.argmax(unequal)), unequal.shape)
     where = [int(i) for i in index]
     if program.tensors[name].shape[:1] == (None,):
         where[0] += done
-    return Difference(engine, name, tuple(where), int(want[index]), int(have[index]))
+    return Difference(engine, name, tuple(where), want[index].item(), have[index].item())
 
 
-def _for_simulation(program: Program, batch: Mapping[str, Array]) -> list[Any]:
+def for_simulation(program: Program, batch: Mapping[str, Array]) -> list[Any]:
     """The batch as torch tensors in order, integers back to the real numbers they stand for."""
     torch = sys.modules["torch"]  # a simulation is a torch module
     quantizers = sole_quantizers(program)
@@ -290,7 +308,7 @@ def _for_simulation(program: Program, batch: Mapping[str, Array]) -> list[Any]:
     return out
 
 
-def _batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Array]]:
+def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Array]]:
     """Every batch of ``inputs`` by name, in parts of at most ``size`` samples where the batch is dynamic."""
     # A tuple as long as the program has inputs is one batch; any other is a sequence of batches (as torch.split gives).
     call = isinstance(inputs, tuple) and len(inputs) == len(program.inputs)
@@ -315,4 +333,4 @@ def _batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arr
             yield {name: array[i * size : (i + 1) * size] for name, array in whole.items()}
 
 
-__all__ = ["Difference", "EngineReport", "TensorReport", "VerifyReport", "verify"]
+__all__ = ["Difference", "EngineReport", "TensorReport", "VerifyReport", "batches", "for_simulation", "verify"]

@@ -303,6 +303,27 @@ def mul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int = 
     return requantize(product, a, b, z, lo, hi)
 
 
+def matmul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
+    """clamp(R(Σ_k (x_ik − zx)·(w_kj − zw)·a / b) + z, lo, hi).
+
+    Args:
+        x: uint8, (…, I, K).
+        w: uint8, (…, K, J); leading dimensions broadcast.
+
+    Returns:
+        uint8, (…, I, J).
+
+    Example:
+        >>> x, w = np.array([[3, 1]], np.uint8), np.array([[5], [7]], np.uint8)
+        >>> matmul(x, 1, w, 2, 1, 3, 100).tolist()
+        [[102]]
+    """
+    bound = x.shape[-1] * max(zx, 255 - zx) * max(zw, 255 - zw)
+    dtype = exact_dtype(bound)
+    acc = np.matmul(np.subtract(x, zx, dtype=dtype), np.subtract(w, zw, dtype=dtype))
+    return requantize(np.asarray(acc, np.int64), a, b, z, lo, hi)
+
+
 def mean(x: Array, zx: int, dims: Ints, keepdim: bool, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
     """clamp(R(Σ (x − zx)·a / b) + z, lo, hi) over ``dims``; 1/n is part of a/b."""
     count = math.prod(x.shape[d] for d in dims)

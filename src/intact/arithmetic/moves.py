@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from intact.arithmetic.dimensions import Dim
+
 Array = npt.NDArray[Any]
 Ints = Sequence[int]
 
@@ -29,10 +31,45 @@ def cut(x: Array, axis: int, start: int, end: int, step: int) -> Array:
     return x[(slice(None),) * axis + (slice(start, end, step),)]
 
 
+def rows(table: Array, index: Array) -> Array:
+    """table[index], for indices from 0 to the last row only.
+
+    Raises:
+        IndexError: an index outside.
+
+    Example:
+        >>> rows(np.eye(2), np.array([1])).tolist()
+        [[0.0, 1.0]]
+    """
+    if index.size and (index.min() < 0 or index.max() >= len(table)):
+        raise IndexError(f"indices from {index.min()} to {index.max()}, of {len(table)} rows")
+    return np.asarray(table[index])
+
+
 def pad(x: Array, pads: Sequence[Ints], value: float) -> Array:
     """``value`` before and after every dimension; negative widths crop."""
     cropped = x[tuple(slice(max(0, -p), n - max(0, -q)) for n, (p, q) in zip(x.shape, pads, strict=True))]
     return np.pad(cropped, [(max(0, p), max(0, q)) for p, q in pads], constant_values=value)
+
+
+def expanded_shape(wanted: Ints, own: Ints, declared: Sequence[Dim], batch: int | None) -> list[int]:
+    """The sizes an ``expand`` gives: −1 leaves a dimension as it is, but makes 1 the batch where that is declared.
+
+    Args:
+        wanted: the op's ``shape``.
+        own: sizes of the input, of as many dimensions or fewer.
+        declared: the shape of the op's output, None for the batch.
+        batch: size of the batch; None where the program has none.
+
+    Example:
+        >>> expanded_shape([-1, 4, -1], [1, 1, 8], [None, 4, 8], 16)
+        [16, 4, 8]
+    """
+    padded = (*[1] * (len(wanted) - len(own)), *own)
+    return [
+        n if n != -1 else batch if stated is None and batch is not None and size == 1 else size
+        for n, size, stated in zip(wanted, padded, declared, strict=True)
+    ]
 
 
 def expand(x: Array, shape: Ints) -> Array:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .codes import decode
 from .functions64 import UNARY, unary64
 from .integer import correlate, flip_transposed, spread_transposed
-from .moves import upsample_nearest
+from .moves import rows, upsample_nearest
+from .numpy_recurrent import float_layer
 from .resize import resize
 from .windows import Edges, adaptive_windows, pool_windows, window_sums
 
@@ -50,6 +52,10 @@ def _conv(t: Attrs, x: list[Array], p: Arrays) -> Array:
 def _linear(t: Attrs, x: list[Array], p: Arrays) -> Array:
     y: Array = np.matmul(x[0], p["weight"].T)
     return y + p["bias"] if "bias" in p else y
+
+
+def _decoded_linear(t: Attrs, x: list[Array], p: Arrays) -> Array:
+    return _linear(t, x, {**p, "weight": decode(p["weight"], p["scale"], t["bits"], t["columns"], t["group"])})
 
 
 def _scale_shift(t: Attrs, x: list[Array], p: Arrays) -> Array:
@@ -94,6 +100,13 @@ def _layer_norm(t: Attrs, x: list[Array], p: Arrays) -> Array:
     return y + p["bias"] if "bias" in p else y
 
 
+def _rms_norm(t: Attrs, x: list[Array], p: Arrays) -> Array:
+    wide = x[0].astype(np.float64)
+    axes = tuple(range(wide.ndim - len(t["shape"]), wide.ndim))
+    y = wide / np.sqrt(np.square(wide).mean(axis=axes, keepdims=True) + t["eps"])
+    return np.asarray(y * p["weight"] if "weight" in p else y)
+
+
 def _group_norm(t: Attrs, x: list[Array], p: Arrays) -> Array:
     n, channels = x[0].shape[:2]
     grouped = x[0].reshape(n, t["groups"], channels // t["groups"], -1)
@@ -122,7 +135,7 @@ def _upsample(t: Attrs, x: list[Array], p: Arrays) -> Array:
 
 
 def _embedding(t: Attrs, x: list[Array], p: Arrays) -> Array:
-    return p["weight"][x[0]]
+    return rows(p["weight"], x[0])
 
 
 FLOAT_OPS: dict[str, FloatOp] = {
@@ -143,14 +156,19 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "adaptive_avg_pool": _adaptive_avg_pool,
     "conv": _conv,
     "linear": _linear,
+    "decoded_linear": _decoded_linear,
     "scale_shift": _scale_shift,
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "matmul": lambda t, x, p: np.matmul(x[0], x[1]),
     "reduce": _reduce,
     "embedding": _embedding,
+    "lstm": lambda t, x, p: float_layer("lstm", t, x, p),
+    "gru": lambda t, x, p: float_layer("gru", t, x, p),
+    "rnn": lambda t, x, p: float_layer("rnn", t, x, p),
     "masked_fill": lambda t, x, p: np.where(x[1], np.float32(t["value"]), x[0]),
     "compare": lambda t, x, p: _COMPARE[t["fn"]](x[0], t["value"]),
     "cast": lambda t, x, p: x[0].astype(t["dtype"]),

@@ -9,7 +9,7 @@ result lies within ±256 steps. ``bias_steps`` is |bias|·M, ``residual_steps`` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,24 +50,61 @@ FORMS: dict[str, Roundings] = {
     # one exact integer times one multiplier computed from three scales, + z.
     "scaled": Roundings(6, 0, 0),
 }
-"""Roundings of the float formulas engines use, largest over the engines a program may claim (docs/arithmetic.md)."""
+"""Roundings of the float formulas of onednn and onnxruntime: the larger number of the two (docs/arithmetic.md)."""
+# An affine operation with a residual in the same rounding, and a mean, have names of their own for OpenVINO's sake.
+FORMS |= {"fused": FORMS["affine"], "mean": FORMS["scaled"]}
+
+OPENVINO: dict[str, Roundings] = {
+    # acc → f32, M stored (for the unit of the input, and times it: 2), product: 4 on 256 + bias; bias stored: 1 on
+    # bias; the sum, + z: 2 on 256. The ends of the FakeQuantize are integers, its factor is 1.
+    "affine": Roundings(6, 5, 0),
+    # the same, then slope stored and · slope.
+    "leaky": Roundings(8, 5, 0),
+    # M, divided by the unit of the residual, too: 5 on 256 + bias + residual, 2 more on bias; the two sums on
+    # 256 + residual each; FakeQuantize (below): ends 3, δ 1 and the product 1 on 256 + residual, γ 2, + δ 1 on 256.
+    "fused": Roundings(15, 7, 12),
+    # one term as the output of a FakeQuantize: ends 3, scale from them 2, product and sum 2, its shift 3: 10 on the
+    # terms; their sum, and a negative unit: 2 on the terms; FakeQuantize: ends 3 and δ 1 on 256 + terms, product 1 on
+    # the terms, γ 2, + δ 1 on 256.
+    "sum": Roundings(7, 0, 17),
+    # product of two integers 1, of their units 1; FakeQuantize: ends 3, γ 2, product 1, + δ 1. Pools: at most 7.
+    "scaled": Roundings(9, 0, 0),
+    # exact sum times 1/n stored: 2 on the mean; FakeQuantize as in "sum", the mean of the raw integers being the term.
+    "mean": Roundings(7, 0, 7),
+}
+"""Roundings of OpenVINO's formulas, as ``intact.engines.openvino`` builds them (docs/arithmetic.md).
+
+Its FakeQuantize with the ends l and h evaluates R(x·γ + δ), γ = 255/(h − l), δ = −l·γ. An error of the ends moves every
+value between them by no more than itself; γ's own two roundings act on x·γ + δ, which is at most 256.
+"""
 
 
 def error_bound(
-    form: str, bias_steps: Array | float = 0.0, residual_steps: Array | float = 0.0, *, result_steps: float = STEPS
+    form: str,
+    bias_steps: Array | float = 0.0,
+    residual_steps: Array | float = 0.0,
+    *,
+    result_steps: float = STEPS,
+    engines: Collection[str] | None = None,
 ) -> Array:
     """Largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS).
 
-    ``result_steps`` bounds the unsaturated result: less than STEPS for the negative side of a leaky ReLU.
+    Args:
+        form: key of FORMS.
+        bias_steps, residual_steps: see above.
+        result_steps: bounds the unsaturated result: less than STEPS for the negative side of a leaky ReLU.
+        engines: whose evaluation is meant; None: any engine's.
+
+    Example:
+        >>> bool(error_bound("sum", 0.0, 300.0, engines=("onednn",)) < error_bound("sum", 0.0, 300.0))
+        True
     """
-    n = FORMS[form]
+    bias, residual = np.asarray(bias_steps, np.float64), np.asarray(residual_steps, np.float64)
+    forms = [FORMS[form]]
+    if engines is None or "openvino" in engines:
+        forms.append(OPENVINO[form])
     return np.asarray(
-        U
-        * (
-            n.result * result_steps
-            + n.bias * np.asarray(bias_steps, np.float64)
-            + n.residual * np.asarray(residual_steps, np.float64)
-        )
+        U * np.max([n.result * result_steps + n.bias * bias + n.residual * residual for n in forms], axis=0)
     )
 
 
@@ -78,6 +115,7 @@ def largest_denominator(
     *,
     result_steps: float = STEPS,
     cap: int = LARGEST,
+    engines: Collection[str] | None = None,
 ) -> Array:
     """Largest odd b ≤ cap with 1/(2b) > error_bound(…), at least 1. int64, shape of the broadcast arguments.
 
@@ -85,7 +123,8 @@ def largest_denominator(
         >>> int(largest_denominator("affine"))
         4681
     """
-    limit = np.ceil(1.0 / (2.0 * error_bound(form, bias_steps, residual_steps, result_steps=result_steps))) - 1
+    bound = error_bound(form, bias_steps, residual_steps, result_steps=result_steps, engines=engines)
+    limit = np.ceil(1.0 / (2.0 * bound)) - 1
     b = np.clip(limit, 1, cap).astype(np.int64)
     return np.asarray(np.where(b % 2 == 0, b - 1, b))
 

@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .codes import decode
+from .torch_recurrent import float_layer
+
 Attrs = Mapping[str, Any]
 Params = Mapping[str, Tensor]
 FloatOp = Callable[[Attrs, Sequence[Tensor], Params], Tensor]
@@ -129,6 +132,12 @@ def _linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     return _finish(F.linear(x[0], p["weight"], p.get("bias")), a, x, p, 1)
 
 
+def _decoded_linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    codes, scale = (p[role].cpu().numpy() for role in ("weight", "scale"))
+    weight = decode(codes, scale, a["bits"], a["columns"], a["group"])
+    return F.linear(x[0], torch.from_numpy(weight).to(x[0].device), p.get("bias"))
+
+
 def _batch_norm(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     momentum = a.get("momentum")
     return F.batch_norm(
@@ -232,6 +241,17 @@ def _expand(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     return x[0].expand([like if n == -1 else n for n in a["shape"]])
 
 
+def _softmax(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    """A second input is true where a position counts nothing."""
+    scores = x[0] if len(x) == 1 else x[0].masked_fill(x[1], torch.finfo(x[0].dtype).min)
+    return torch.softmax(scores, a["axis"])
+
+
+def _matmul(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    y = torch.matmul(x[0], x[1])
+    return y if "mul" not in a else y * a["mul"]
+
+
 def _upsample(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     corners = a["align_corners"] if a["mode"] in ("linear", "bilinear", "trilinear", "bicubic") else None
     return F.interpolate(x[0], size=list(a["size"]), mode=a["mode"], align_corners=corners)
@@ -241,6 +261,7 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "constant": lambda a, x, p: p["value"],
     "conv": _conv,
     "linear": _linear,
+    "decoded_linear": _decoded_linear,
     "batch_norm": _batch_norm,
     "scale_shift": _scale_shift,
     "table": _table,
@@ -267,13 +288,17 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "expand": _expand,
     "roll": lambda a, x, p: torch.roll(x[0], a["shifts"], a["dims"]),
     "upsample": _upsample,
-    "softmax": lambda a, x, p: torch.softmax(x[0], a["axis"]),
+    "softmax": _softmax,
     "log_softmax": lambda a, x, p: torch.log_softmax(x[0], a["axis"]),
     "layer_norm": lambda a, x, p: F.layer_norm(x[0], a["shape"], p.get("weight"), p.get("bias"), a["eps"]),
+    "rms_norm": lambda a, x, p: F.rms_norm(x[0], a["shape"], p.get("weight"), a["eps"]),
     "group_norm": lambda a, x, p: F.group_norm(x[0], a["groups"], p.get("weight"), p.get("bias"), a["eps"]),
-    "matmul": lambda a, x, p: torch.matmul(x[0], x[1]),
+    "matmul": _matmul,
     "reduce": _reduce,
     "embedding": lambda a, x, p: F.embedding(x[0], p["weight"]),
+    "lstm": lambda a, x, p: float_layer("lstm", a, x, p),
+    "gru": lambda a, x, p: float_layer("gru", a, x, p),
+    "rnn": lambda a, x, p: float_layer("rnn", a, x, p),
     "masked_fill": lambda a, x, p: x[0].masked_fill(x[1].bool(), a["value"]),
     "compare": lambda a, x, p: COMPARE[a["fn"]](x[0], a["value"]),
     "cast": lambda a, x, p: x[0].to(DTYPES[a["dtype"]]),

@@ -51,6 +51,18 @@ def pool_windows(
     return edges, _outer(lengths)
 
 
+def sees_padding_only(length: int, kernel: int, stride: int, padding: int, dilation: int) -> bool:
+    """Whether an output along this dimension has every tap of the kernel in the padding.
+
+    Example:
+        >>> sees_padding_only(1, 2, 1, 1, 2), sees_padding_only(5, 3, 1, 1, 1)  # taps at −1 and 1 of one element
+        (True, False)
+    """
+    count = (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    starts = (o * stride - padding for o in range(count))
+    return any(all(not 0 <= start + k * dilation < length for k in range(kernel)) for start in starts)
+
+
 def adaptive_windows(shape: Ints, output_size: Ints) -> tuple[Edges, Array]:
     """Windows [⌊i·H/O⌋, ⌈(i+1)·H/O⌉) of an adaptive pool, and their sizes."""
     edges: Edges = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -32,7 +32,7 @@ class Observer(Protocol):
 
     Every observer merges exactly: observing two halves of the batches, or of every batch, and merging gives the same
     bits as observing the whole (``moving_average`` goes by whole batches and their order, so its halves merge in
-    order).
+    order, and what several processes saw in the order of the batches).
 
     Attributes:
         kind: the name in the registry.
@@ -73,6 +73,26 @@ class Observer(Protocol):
 
         Raises:
             CalibrationError: ``other`` is of another kind or has other arguments.
+        """
+        ...
+
+    def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
+        """Take in what several processes saw that took whole batches in turn: batch i went to process i mod n.
+
+        Args:
+            shares: one observer per process.
+            batches: how many batches each of them saw.
+
+        Raises:
+            CalibrationError: as for :meth:`merge`.
+        """
+        ...
+
+    def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
+        """Take in what several processes saw of one batch, of which each had a part.
+
+        Raises:
+            CalibrationError: as for :meth:`merge`.
         """
         ...
 
@@ -179,6 +199,20 @@ class ObserverBase:
         """See :class:`Observer`."""
         lo, hi = self.range(qmin, qmax, symmetric)
         return choose_qparams(lo, hi, qmin, qmax, symmetric)
+
+    def merge(self, other: Observer) -> None:
+        """See :class:`Observer`."""
+        raise TypeError(f"{type(self).__name__} must define merge")
+
+    def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
+        """See :class:`Observer`; the order is of no concern."""
+        for share in shares:
+            self.merge(share)
+
+    def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
+        """See :class:`Observer`; what belongs to one batch is of no concern."""
+        for share in shares:
+            self.merge(share)
 
     def check_mergeable(self, other: Observer) -> None:
         """Raise CalibrationError unless ``other`` is the same kind with the same arguments."""

@@ -12,15 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact.arithmetic.dimensions import Dim, fits, show
 from intact.errors import CalibrationError
 
 log = logging.getLogger(__name__)
 
-Spec = tuple[str, Any, tuple[int | None, ...]]
-"""Name, dtype (torch dtype or its name) and shape (None: the batch) of one model input."""
+Spec = tuple[str, Any, tuple[Dim, ...]]
+"""Name, dtype (torch dtype or its name) and shape (None: the batch; a name: may change, too) of one model input."""
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
+
+LABELS = ("labels", "label")
+"""Entries of a batch that are no input although the model's forward takes them: with labels it computes its loss."""
 
 SLICE = 32
 """Samples per batch where data is one tensor and the model takes any batch size."""
@@ -125,7 +129,7 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
     if isinstance(first, Mapping):
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = [p.name for p in parameters]
-        chosen = {k: _tensor(v, k, 0) for k, v in first.items() if anything or k in names}
+        chosen = {k: _tensor(v, k, 0) for k, v in first.items() if (anything or k in names) and k not in LABELS}
         if not chosen:
             raise CalibrationError(
                 f"no key of batch 0 is an input of the model: {sorted(map(str, first))}",
@@ -158,7 +162,7 @@ def _split(data: Any, specs: Sequence[Spec]) -> Iterator[Any]:
 
 def _slice(specs: Sequence[Spec]) -> int:
     shape = specs[0][2] if specs else ()
-    return SLICE if not shape or shape[0] is None else shape[0]
+    return shape[0] if shape and isinstance(shape[0], int) else SLICE
 
 
 def _iterate(data: Any) -> Iterator[Any]:
@@ -218,15 +222,13 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
             f"expected dtype {expected}, got {tensor.dtype}", where=where,
             why="values are calibrated as they would be run", remedy=f"convert the data with .to({expected})",
         )  # fmt: skip
-    fits = tensor.dim() == len(shape) and all(e is None or e == g for e, g in zip(shape, tensor.shape, strict=True))
-    if not fits:
-        wanted = "(" + ", ".join("batch" if s is None else str(s) for s in shape) + ")"
+    if not fits(shape, tensor.shape):
         missing_batch = tensor.dim() + 1 == len(shape)
         raise CalibrationError(
-            f"expected shape {wanted}, got {tuple(tensor.shape)}", where=where,
+            f"expected shape {show(shape)}, got {tuple(tensor.shape)}", where=where,
             why="the batch dimension is missing" if missing_batch else "the model was captured with that shape",
             remedy="iterate over batches, not samples (x[None] makes a batch of one)" if missing_batch
-            else "resize the data, or prepare the model with inputs of this shape",
+            else "resize the data, prepare the model with inputs of this shape, or say what may change: dynamic_shapes",
         )  # fmt: skip
     if tensor.numel() == 0:
         raise CalibrationError(

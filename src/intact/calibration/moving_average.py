@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from intact.errors import RecipeError
+from intact.errors import CalibrationError, RecipeError
 
 from .base import Observer, ObserverBase, dense_values, finite_extent, register
 
@@ -81,6 +83,38 @@ class MovingAverageObserver(ObserverBase):
         assert isinstance(other, MovingAverageObserver)
         self._batches += other._batches
         self._count += other._count
+
+    def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
+        """See :class:`~intact.calibration.base.Observer`: extremes are put in the order of the batches.
+
+        Raises:
+            CalibrationError: batches were observed differently often, so that their order is unknown.
+        """
+        parts = []
+        for share, n in zip(shares, batches, strict=True):
+            self.check_mergeable(share)
+            assert isinstance(share, MovingAverageObserver)
+            each, rest = divmod(len(share._batches), n) if n else (0, len(share._batches))
+            if rest:
+                raise CalibrationError(
+                    f"{len(share._batches)} observations of {n} batches have no order among those of other processes",
+                    why="some batches held no value here", remedy="use another observer, or calibrate in one process",
+                )  # fmt: skip
+            parts.append([share._batches[i * each : (i + 1) * each] for i in range(n)])
+            self._count += share._count
+        for i in range(max(map(len, parts))):
+            for part in parts:
+                self._batches += part[i] if i < len(part) else []
+
+    def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
+        """See :class:`~intact.calibration.base.Observer`: the extremes are those of the whole batch."""
+        for share in shares:
+            self.check_mergeable(share)
+        seen = [s for s in shares if isinstance(s, MovingAverageObserver)]
+        for parts in itertools.zip_longest(*(s._batches for s in seen)):
+            known = [part for part in parts if part is not None]
+            self._batches.append((min(lo for lo, _ in known), max(hi for _, hi in known)))
+        self._count += sum(s._count for s in seen)
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """See :class:`~intact.calibration.base.Observer`."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 FEW_SAMPLES = 32
 """Fewer samples than this are warned about."""
@@ -78,6 +80,17 @@ class Growth:
         if not changes or changes[-1][1:] != (lo, hi):
             changes.append((batch, lo, hi))
 
+    @staticmethod
+    def merged(shares: Sequence[Growth]) -> Growth:
+        """What one process would have noted that saw all the batches the shares are of."""
+        whole = Growth()
+        for name in dict.fromkeys(name for share in shares for name in share._changes):
+            extremes = (math.nan, math.nan)
+            for batch, lo, hi in sorted(change for share in shares for change in share._changes.get(name, [])):
+                extremes = float(np.fmin(extremes[0], lo)), float(np.fmax(extremes[1], hi))
+                whole.note(name, batch, *extremes)
+        return whole
+
     def widened(self, batches: int) -> dict[str, tuple[float, tuple[float, float], tuple[float, float]]]:
         """Points whose range grew by more than STILL_MOVING in the last quarter: share, range before, range after.
 
@@ -117,7 +130,7 @@ def warnings_of(
         constant_channels: layer → (channels that never changed, channels).
     """
     found = []
-    if samples < FEW_SAMPLES:
+    if points and samples < FEW_SAMPLES:
         found.append(f"calibrated on {samples} samples; ranges from fewer than {FEW_SAMPLES} are a matter of luck")
     moving = growth.widened(batches)
     if moving:

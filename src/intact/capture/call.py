@@ -11,14 +11,16 @@ import torch
 import torch.fx
 from torch import Tensor
 
+from intact.arithmetic.dimensions import Dim
 from intact.errors import CaptureError
 
 from .names import module_of
+from .prefix import Prefix, materialize
 
 if TYPE_CHECKING:
     from .canonical import Builder
 
-Shape = tuple[int | None, ...]
+Shape = tuple[Dim, ...]
 REPORT = "rewrite this part with supported operations, or report it as an issue with this message"
 
 
@@ -69,11 +71,13 @@ class Call:
         return dim % max(rank, 1)
 
     def value(self, value: Any) -> Value:
-        """``value`` as an activation; constants become constant nodes."""
+        """``value`` as an activation; constants become constant nodes, and their beginnings slices."""
         if isinstance(value, Value):
             return value
         if isinstance(value, Tensor):
             return self.builder.constant(value, self.fx)
+        if isinstance(value, Prefix):
+            return materialize(self.builder, value, self.fx)
         raise self.error(f"a tensor was expected, not {type(value).__name__}")
 
     def param(self, value: Any, role: str) -> str:
@@ -94,7 +98,7 @@ class Call:
         self,
         op: str,
         *inputs: Any,
-        out: Sequence[int | None] | None = None,
+        out: Sequence[Dim] | None = None,
         params: dict[str, str] | None = None,
         out_dtype: str | None = None,
         label: str | None = None,
@@ -106,12 +110,12 @@ class Call:
         names = [self.value(v).name for v in inputs]
         return self.builder.add_node(op, names, attrs, params or {}, shape, kind, self.fx, label)
 
-    def move(self, op: str, x: Any, out: Sequence[int | None], **attrs: Any) -> Value:
+    def move(self, op: str, x: Any, out: Sequence[Dim], **attrs: Any) -> Value:
         """Append a node that keeps the dtype of its input."""
         v = self.value(x)
         return self.emit(op, v, out=out, out_dtype=self.builder.nodes[v.name].dtype, **attrs)
 
-    def reshape(self, x: Any, shape: Sequence[int | None] | None = None) -> Value:
+    def reshape(self, x: Any, shape: Sequence[Dim] | None = None) -> Value:
         """Append a reshape, unless the shape already is the one asked for."""
         out = self.out_shape if shape is None else tuple(shape)
         v = self.value(x)
@@ -125,15 +129,22 @@ class Call:
             )
         return self.move("reshape", v, out, shape=[-1 if n is None else n for n in out])
 
-    def static(self, *dims: int | None) -> list[int]:
-        """The dimensions as ints; an error where one is the dynamic batch."""
+    def static(self, *dims: Dim) -> list[int]:
+        """The dimensions as ints; an error where one changes from call to call."""
+        names = [d for d in dims if isinstance(d, str)]
+        if names:
+            raise self.error(
+                f"this operation needs a fixed size of {names[0]}",
+                why="it depends on a size that is only known when the program runs",
+                remedy=f"leave {names[0]} out of dynamic_shapes, or rewrite it to work on any size",
+            )
         if any(d is None for d in dims):
             raise self.error(
                 "this operation needs a fixed batch size",
                 why="it depends on the number of samples",
                 remedy="capture with dynamic_batch=False, or rewrite it to work per sample",
             )
-        return [int(d) for d in dims if d is not None]
+        return [d for d in dims if isinstance(d, int)]
 
     def error(self, what: str, *, why: str = "", remedy: str = REPORT) -> CaptureError:
         """A CaptureError that names module and ATen operator."""

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.fx
 from torch import Tensor, nn
 
+from intact.arithmetic.dimensions import Dim
+
 from .call import Call, Handler, Shape, Value
 from .decompose import decompose, tensor_nodes
 from .graph import Graph, Node
 from .names import module_of
+from .prefix import Prefix, at_largest, materialize
+
+READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"})
+"""Operators whose handlers look into constants that are as long as a dimension."""
 
 
 @dataclass
@@ -30,7 +36,8 @@ class Builder:
     named: dict[int, str]
     protected: dict[int, str]
     handlers: dict[str, Handler]
-    batch_symbols: set[Any] = field(default_factory=set)
+    symbols: dict[Any, str | None] = field(default_factory=dict)
+    bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
@@ -38,6 +45,7 @@ class Builder:
     batch_input: Value | None = None
     notes: list[str] = field(default_factory=list)
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)
+    prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
     _made: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
     _derived: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
@@ -102,17 +110,25 @@ class Builder:
         return name
 
     # --- metadata --------------------------------------------------------------------------------------------
-    def dim(self, size: Any, fx: torch.fx.Node) -> int | None:
-        """An int, or None for an expression in the batch symbol."""
+    @property
+    def batch_symbols(self) -> set[Any]:
+        """Symbols of the export that stand for the batch."""
+        return {symbol for symbol, name in self.symbols.items() if name is None}
+
+    def dim(self, size: Any, fx: torch.fx.Node) -> Dim:
+        """An int, the name of a dimension, or None for the batch and its products with anything."""
         if isinstance(size, int):
             return size
         expr = size.node.expr
         if expr.is_Integer:
             return int(expr)
-        if expr.free_symbols and expr.free_symbols <= self.batch_symbols:
+        if expr in self.symbols:
+            return self.symbols[expr]
+        known = expr.free_symbols and expr.free_symbols <= set(self.symbols)
+        if known and expr.free_symbols & self.batch_symbols:
             return None
         raise Call(self, fx, str(fx.target), {}).error(
-            f"a shape depends on the data ({expr})",
+            f"a shape is computed from another ({expr})" if known else f"a shape depends on the data ({expr})",
             why="its size is only known when the model runs",
             remedy="give every dimension but the batch a fixed size",
         )
@@ -188,18 +204,32 @@ class Builder:
         call = Call(self, node, name, _bind(target, args, kwargs))
         if meta is None and not target._schema.returns:
             return None  # assertions about metadata and ranges: they hold for the shapes captured
-        if not any(isinstance(a, (Value, torch.SymInt)) for a in flat):
+        if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
             return self.fold(call, target, args, kwargs)
+        if not any(isinstance(a, Value) for a in flat) and not _writes(target):
+            known = at_largest(call, target, args, kwargs)
+            if known is not None:
+                return known
+        if name not in READ_PREFIXES:
+            call.args = {k: self.made(v, node) for k, v in call.args.items()}
         return self.activation(call, target)
 
+    def made(self, arg: Any, fx: torch.fx.Node) -> Any:
+        """An argument with nodes in place of the beginnings of constants."""
+        if isinstance(arg, Prefix):
+            return materialize(self, arg, fx)
+        if isinstance(arg, (list, tuple)) and not isinstance(arg, torch.Size):
+            return [self.made(a, fx) for a in arg]
+        return arg
+
     def symbol(self, meta: Any, node: torch.fx.Node) -> Any:
-        """A size: an int, or the symbolic expression of the batch."""
+        """A size: an int, or the symbolic expression of dimensions that change."""
         expr = meta.node.expr
         if expr.is_Integer:
             return int(expr)
         if expr.is_number:
             return float(expr)
-        if not expr.free_symbols <= self.batch_symbols:
+        if not expr.free_symbols <= set(self.symbols):
             raise Call(self, node, str(node.target), {}).error(
                 "a number is read from a tensor", why="its value is only known when the model runs"
             )
@@ -336,4 +366,4 @@ def live(graph: Graph) -> Graph:
         if node.name in needed:
             needed.update(node.inputs)
     nodes = {name: node for name, node in graph.nodes.items() if name in needed}
-    return Graph(nodes, graph.inputs, graph.outputs, graph.structure, graph.dynamic_batch)
+    return replace(graph, nodes=nodes)

@@ -61,7 +61,7 @@ def _operand(graph: Graph, node: Node) -> tuple[Node, Node] | None:
         return None
     aligned = (1,) * (rank - len(c.shape)) + tuple(c.shape)
     flat = all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
-    return (x, c) if flat and aligned[1] in (1, node.shape[1]) and node.shape[1] is not None else None
+    return (x, c) if flat and aligned[1] in (1, node.shape[1]) and isinstance(node.shape[1], int) else None
 
 
 def _merge_pairs(work: Rewriter, tensors: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:

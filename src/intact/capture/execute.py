@@ -39,7 +39,7 @@ def run_float(graph: Graph, tensors: Mapping[str, Tensor], inputs: Sequence[Tens
             f"{len(inputs)} inputs given, {len(graph.inputs)} needed", remedy=f"give {', '.join(graph.inputs)}"
         )
     values = dict(zip(graph.inputs, inputs, strict=True))
-    for node in graph:
+    for node in graph.sized(inputs):
         if node.op == "input":
             continue
         if node.op not in FLOAT_OPS:

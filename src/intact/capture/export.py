@@ -12,15 +12,24 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from . import ops_layers, ops_pointwise, ops_reduce, ops_shape
+from intact.errors import CaptureError, InputError
+
+from . import ops_layers, ops_pointwise, ops_recurrent, ops_reduce, ops_shape
 from .call import Value
 from .canonical import Builder, live
+from .dynamic import UNLIMITED, Dynamic
 from .graph import Graph
 from .names import rename
 from .structure import InputLayout, Slot, call_of, describe
 from .torch_export import Exported, check_model, evaluating, export
 
-HANDLERS = {**ops_layers.HANDLERS, **ops_pointwise.HANDLERS, **ops_shape.HANDLERS, **ops_reduce.HANDLERS}
+HANDLERS = {
+    **ops_layers.HANDLERS,
+    **ops_pointwise.HANDLERS,
+    **ops_shape.HANDLERS,
+    **ops_reduce.HANDLERS,
+    **ops_recurrent.HANDLERS,
+}
 """ATen operator name (without overload and trailing underscore) → what makes canonical nodes of it."""
 
 
@@ -73,7 +82,13 @@ class Captured:
         return pytree.tree_unflatten(leaves, self.out_spec)
 
 
-def capture(model: nn.Module, example_inputs: Any, *, dynamic_batch: bool = True) -> Captured:
+def capture(
+    model: nn.Module,
+    example_inputs: Any,
+    *,
+    dynamic_batch: bool = True,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
+) -> Captured:
     """Capture ``model`` as a graph of canonical operations.
 
     The model is exported in eval mode; it is not changed, and its training flags are as before.
@@ -83,31 +98,75 @@ def capture(model: nn.Module, example_inputs: Any, *, dynamic_batch: bool = True
         example_inputs: a tensor, a tuple or list of positional arguments, or a dict of keyword arguments.
         dynamic_batch: let dimension 0 of the inputs change from call to call. Where the model does not allow it,
             ``graph.dynamic_batch`` is False and ``notes`` has the reason.
+        dynamic_shapes: other dimensions that may change, by input and dimension: ``{"input_ids": {1: "sequence"}}``, or
+            a ``torch.export.Dim`` with limits in place of the name. Dimensions of one name have one size.
 
     Raises:
-        InputError: ``model`` is no module, or the example inputs hold no tensor.
-        CaptureError: torch.export or intact cannot follow the model; names the module.
+        InputError: ``model`` is no module, the example inputs hold no tensor, or ``dynamic_shapes`` do not fit them.
+        CaptureError: torch.export or intact cannot follow the model, or a dimension of ``dynamic_shapes`` cannot
+            change; names the module.
 
     Example:
         >>> captured = capture(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), torch.zeros(1, 4))
         >>> [(n.name, n.op, n.shape) for n in captured.graph]
         [('input', 'input', (None, 4)), ('0', 'linear', (None, 2)), ('1', 'relu', (None, 2))]
+        >>> longer = capture(nn.Linear(4, 2), torch.zeros(1, 9, 4), dynamic_shapes={"input": {1: "sequence"}})
+        >>> longer.graph.nodes["input"].shape
+        (None, 'sequence', 4)
     """
     args, kwargs = call_of(example_inputs)
     check_model(model, args, kwargs)
+    layout, wanted = InputLayout.of(model, args, kwargs), Dynamic.of(dynamic_shapes)
+    named = _leaves(layout, wanted, args, kwargs)
     with evaluating(model):
-        exported = export(model, args, kwargs, dynamic_batch)
-    return _build(model, exported, InputLayout.of(model, args, kwargs))
+        if not named:
+            return _build(model, export(model, args, kwargs, dynamic_batch), layout, wanted)
+        places = ", ".join(
+            f"{name} (dimension {axis} of {key})" for key, dims in wanted.names.items() for axis, name in dims.items()
+        )
+        try:
+            captured = _build(model, export(model, args, kwargs, dynamic_batch, named), layout, wanted)
+            note = f"may change from call to call: {places}"
+            return replace(captured, notes=(*captured.notes, note))
+        except CaptureError as error:
+            if not wanted.found:
+                raise
+            note = f"fixed to the example's size: {places}: {error}"
+        captured = _build(model, export(model, args, kwargs, dynamic_batch), layout, Dynamic({}, {}))
+    return replace(captured, notes=(*captured.notes, note))
 
 
-def _build(model: nn.Module, exported: Exported, layout: InputLayout) -> Captured:
+def _leaves(
+    layout: InputLayout, wanted: Dynamic, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[int, dict[int, str]]:
+    """Named dimensions by position of the leaf of (args, kwargs)."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    named: dict[int, dict[int, str]] = {}
+    for key, dims in wanted.names.items():
+        at = layout.keys.index(key) if key in layout.keys else -1
+        if at < 0 or at in layout.fixed:
+            raise InputError(
+                f"no input is called {key!r}", where="dynamic_shapes",
+                remedy=f"the inputs are {', '.join(layout.tensor_keys())}",
+            )  # fmt: skip
+        shape = tuple(leaves[at].shape)
+        if max(dims) >= len(shape):
+            raise InputError(
+                f"{key} has no dimension {max(dims)}", where="dynamic_shapes", why=f"the example's shape is {shape}",
+                remedy="count dimensions from 0, the batch",
+            )  # fmt: skip
+        named[at] = dict(dims)
+    return named
+
+
+def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dynamic) -> Captured:
     program = exported.program
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
     builder = Builder(model, named, protected, HANDLERS, constants=constants)
     builder.notes += exported.notes
-    feed, inputs = _placeholders(model, builder, program, layout)
+    feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
     node = next(n for n in program.graph.nodes if n.op == "output")
     outputs: list[str] = []
@@ -124,7 +183,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout) -> Capture
     assert out_spec is not None  # an exported program always has one
     structure = describe(pytree.tree_unflatten(leaves, out_spec))
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
-    graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic))
+    graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
     # Parametrized layers have a child that computes their weight, and are leaves all the same.
     leaves_of_tree = frozenset(
         name
@@ -165,7 +224,7 @@ def _state(
 
 
 def _placeholders(
-    model: nn.Module, builder: Builder, program: ExportedProgram, layout: InputLayout
+    model: nn.Module, builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic
 ) -> tuple[list[Any], list[str]]:
     """Values for the exported graph's placeholders, and the names of the input nodes."""
     tensors: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
@@ -191,7 +250,8 @@ def _placeholders(
                 continue
             symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt)
             if symbolic:
-                builder.batch_symbols |= set(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
+                builder.symbols |= dict.fromkeys(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
+            _name_dimensions(builder, program, val, wanted, key)
             shape = builder.shape_of_meta(val, node)
             dtype = builder.dtype_of_meta(node)
             made = builder.add_node("input", [], {"index": len(inputs), "key": key}, {}, shape, dtype, node, key)
@@ -202,3 +262,34 @@ def _placeholders(
         else:
             feed.append(None)  # tokens and custom objects: an operation that needs one is refused where it is used
     return feed, inputs
+
+
+def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wanted: Dynamic, key: str) -> None:
+    """Give the export's symbols for dimensions of input ``key`` the names they shall have, with their limits.
+
+    Raises:
+        CaptureError: the model fixes one of them.
+    """
+    for axis, name in wanted.names.get(key, {}).items():
+        size: Any = val.shape[axis]
+        expr = size.node.expr if isinstance(size, torch.SymInt) else size
+        symbol = expr if isinstance(size, torch.SymInt) and expr.is_Symbol else None
+        if symbol is None:
+            raise CaptureError(
+                f"dimension {axis} of {key} ({name}) cannot change", why=f"the model needs it to be {expr}",
+                remedy="leave it out of dynamic_shapes, or rewrite what depends on its size",
+            )  # fmt: skip
+        if builder.symbols.setdefault(symbol, name) != name:
+            other = builder.symbols[symbol] or "the batch"
+            raise CaptureError(
+                f"{name} (dimension {axis} of {key}) must have the size of {other}", why="the model makes them equal",
+                remedy="give both one name",
+            )  # fmt: skip
+        least, most = builder.bounds.get(name, wanted.bounds.get(name, (1, None)))
+        limits = program.range_constraints.get(symbol)
+        if limits is not None:
+            # torch.export knows no size below 2: whatever it says about 0 and 1 is an assumption.
+            low = int(limits.lower) if limits.lower > 2 else 1
+            high = int(limits.upper) if limits.upper < UNLIMITED else None
+            least, most = max(least, low), high if most is None else most if high is None else min(most, high)
+        builder.bounds[name] = (least, most)

@@ -11,6 +11,7 @@ from torch import Tensor
 from .activations import ACTIVATIONS, clamp_act, compose, never_negative
 from .constants import constants_to_scale_shift
 from .graph import Graph, Node
+from .masks import masks_into_softmax
 from .rewrite import Note, Rewriter, parts
 from .tables import ELEMENTWISE, to_tables
 
@@ -38,13 +39,14 @@ class Fused:
     constants: dict[str, Tensor] = field(default_factory=dict)
 
 
-def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: bool) -> Fused:
+def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: bool, masks: bool = False) -> Fused:
     """Simplify a captured graph.
 
     - conv, linear + batch norm (+ residual add) (+ ReLU, ReLU6, hardtanh, clamp; leaky ReLU, PReLU) → one node.
     - add, sub, mul, mean, average pools + clamp-like activation → one node; an activation that changes nothing
       any more (ReLU after ReLU) disappears.
     - batch norm right before a conv or linear without padding → folded into it.
+    - a positive factor before or after a product of two activations → its attribute ``mul``.
     - any other batch norm that stands alone, and arithmetic with one constant per channel → ``scale_shift``.
     - runs of other functions of one number → ``table`` (see ``intact.capture.tables``).
 
@@ -57,6 +59,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
         tensors: parameters, buffers and constants by the names the graph's params use.
         residual: whether an add goes into the convolution before it (one rounding instead of two).
         leaky: whether leaky ReLU and PReLU go into the operation before them (one rounding instead of a table).
+        masks: whether masks of scores become boolean inputs of the softmax behind them.
 
     Example:
         >>> g = Graph({"x": Node("x", "input", shape=(None, 4)), "fc": Node("fc", "linear", ["x"], shape=(None, 2)),
@@ -66,12 +69,14 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
         (['fc'], {'kind': 'clamp', 'min': 0.0, 'max': None}, (Note(node='act', decision='fused into fc'),))
     """
     work = Rewriter(graph)
-    made = constants_to_scale_shift(work, tensors)
+    made = masks_into_softmax(work, tensors) if masks else {}
+    made |= constants_to_scale_shift(work, tensors)
     _fuse_batch_norms(work)
     if residual:
         _fuse_residuals(work)
     _fuse_activations(work, tensors, leaky)
     _fold_forward(work)
+    _fold_factors(work)
     to_tables(work, tensors)
     for node in work.graph:
         if node.op in ACTIVATIONS - ELEMENTWISE:
@@ -128,6 +133,26 @@ def _fold_forward(work: Rewriter) -> None:
         )
         del work.graph.nodes[node.name]
         work.note(node.name, f"folded into {reader.name}")
+
+
+def _fold_factors(work: Rewriter) -> None:
+    """A constant factor of a product of two activations, as the 1/√d of attention, is part of its multiplier."""
+    for node in list(work.graph):
+        if node.op != "affine_scalar" or node.attrs["add"] != 0 or not node.attrs["mul"] > 0:
+            continue
+        factor, before = float(node.attrs["mul"]), work.producer(node)
+        after = work.graph.nodes[work.users(node.name)[0]] if work.only_user(node.name) else None
+        if {node.dtype, before.dtype} != {"float32"}:
+            continue
+        if before.op == "matmul" and work.only_user(before.name):
+            work.merge(before, node, attrs={"mul": factor * before.attrs.get("mul", 1.0)})
+            work.note(node.name, f"fused into {before.name}")
+        elif after is not None and after.op == "matmul" and after.dtype == "float32":
+            inputs = [before.name if name == node.name else name for name in after.inputs]
+            attrs = {"mul": factor * after.attrs.get("mul", 1.0)}
+            del work.graph.nodes[node.name]
+            work.put(replace(after, inputs=inputs, attrs=attrs, source=parts(node) + parts(after)))
+            work.note(node.name, f"fused into {after.name}")
 
 
 def _fuse_residuals(work: Rewriter) -> None:

@@ -3,8 +3,9 @@
 A :class:`Graph` is what capture makes, fusion simplifies and placement cuts into integer and float parts.
 It holds no weights: ``params`` name the entries of the model's state dict.
 
-Canonical operations (attrs are JSON values; shapes have ``None`` for the dynamic batch dimension,
-attrs that hold shapes write ``-1`` for it):
+Canonical operations (attrs are JSON values; shapes have ``None`` for the dynamic batch dimension, attrs that hold
+shapes write ``-1`` for it; any other dimension that changes from call to call has a name, in shapes, in the ``shape``
+of ``reshape`` and ``expand`` and as the ``end`` of a ``slice``):
 
 =================== ============== ==========================================================================
 op                  inputs         attrs; params
@@ -36,12 +37,19 @@ expand              x, like?       shape. A constant has no batch: its -1 is the
 roll                x              shifts: list[int], dims: list[int]
 upsample            x              size: list[int] (output spatial size), mode: nearest | bilinear | bicubic …,
                                    align_corners: bool
-softmax log_softmax x              axis
+softmax log_softmax x, masked?     axis; softmax with a bool ``masked``: positions that count nothing (after fusion)
 layer_norm          x              shape: list[int], eps; weight?, bias?
+rms_norm            x              shape: list[int], eps; weight?
 group_norm          x              groups, eps; weight?, bias?
 matmul              x, y           –
 reduce              x              fn: sum | amax | amin | argmax, dims, keepdim
 embedding           indices        –; weight
+lstm gru rnn        x, states?,    one layer, time first: x (T, B, I), states h0 (lstm: and c0) (D, B, H), lengths int64
+                    lengths?       (B,); hidden: int, bidirectional, states, lengths: bool; nonlinearity: tanh | relu
+                                   (rnn); result: all | states | steps; weight_ih, weight_hh, bias_ih?, bias_hh?, and
+                                   for the second direction weight_ih.reverse …. Output (S + T, B, D·H): the last states
+                                   (lstm: S = 2, else 1), then every step, zeros behind the length of a sequence; or one
+                                   of the two
 masked_fill         x, mask        value
 compare             x              fn: eq | ne | lt | le | gt | ge, value (scalar)
 cast                x              dtype: float32 | int64 | bool | uint8
@@ -54,6 +62,7 @@ parameter ``act.weight``), ``conv`` and ``linear`` also ``bn`` ({"eps", "momentu
 added after batch norm and before the activation. A batch norm folded into the conv or linear behind it is ``pre``
 ({"eps", "momentum"} with the parameters ``pre.weight?`` …). ``scale_shift`` is a batch norm (or a constant per-channel
 product) that stands alone: a depthwise 1×1 convolution whose weight is one value per channel of dimension 1.
+``matmul`` may carry ``mul``, a positive factor of its result.
 
 After placement there are also ``quantize`` and ``dequantize`` nodes (one input, no attrs) and ``requantize``
 (from one quantization point to another).
@@ -61,9 +70,12 @@ After placement there are also ``quantize`` and ``dequantize`` nodes (one input,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from intact.arithmetic.dimensions import Dim, SizeError, has_names, measure, resolve
+from intact.errors import InputError
 
 FUNCTIONS = (
     "sigmoid", "tanh", "silu", "gelu", "hardswish", "hardsigmoid", "elu", "selu", "celu", "mish", "softplus",
@@ -91,7 +103,7 @@ class Node:
         attrs: JSON values.
         params: role → name in the model's state dict (or in ``Graph.constants``).
         module: path of the owning module, "" for the root.
-        shape: output shape, ``None`` for the dynamic batch dimension.
+        shape: output shape, ``None`` for the dynamic batch dimension, a name for any other that changes.
         dtype: torch dtype name without prefix, ``float32``.
         source: for fused nodes, the names of the nodes that went into it, in order.
     """
@@ -103,7 +115,7 @@ class Node:
     params: dict[str, str] = field(default_factory=dict)
     module: str = ""
     module_type: str = ""
-    shape: tuple[int | None, ...] = ()
+    shape: tuple[Dim, ...] = ()
     dtype: str = "float32"
     source: list[str] = field(default_factory=list)
 
@@ -120,6 +132,7 @@ class Graph:
             {"dict": {key: …}}, {"object": class name, "fields": {key: …}} for dataclasses and named tuples;
             {"none": true}; {"value": …} for numbers and strings.
         dynamic_batch: whether dimension 0 may change from call to call.
+        dimensions: name of every other dimension that may → its least and its largest size; None: no limit.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -127,9 +140,32 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     structure: Any = 0
     dynamic_batch: bool = True
+    dimensions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes.values())
+
+    def sized(self, inputs: Sequence[Any]) -> list[Node]:
+        """The nodes, in order, with sizes in place of the names of dimensions.
+
+        Args:
+            inputs: the tensors of a call, in the order of ``inputs``.
+
+        Raises:
+            InputError: a dimension has two sizes, or one outside its bounds.
+        """
+        if not self.dimensions:
+            return list(self.nodes.values())
+        shapes = [(n, self.nodes[n].shape, tuple(x.shape)) for n, x in zip(self.inputs, inputs, strict=True)]
+        try:
+            sizes = measure(shapes, self.dimensions)
+        except SizeError as error:
+            what, where, remedy = error.args
+            raise InputError(what, where=where, remedy=remedy) from error
+        return [
+            replace(node, attrs=resolve(node.attrs, sizes)) if has_names(node.attrs) else node
+            for node in self.nodes.values()
+        ]
 
     def users(self) -> dict[str, list[str]]:
         """Consumers of every node by name, one entry per use; network outputs are not users."""
@@ -145,4 +181,6 @@ class Graph:
             k: replace(n, inputs=list(n.inputs), attrs=dict(n.attrs), params=dict(n.params), source=list(n.source))
             for k, n in self.nodes.items()
         }
-        return Graph(nodes, list(self.inputs), list(self.outputs), self.structure, self.dynamic_batch)
+        return Graph(
+            nodes, list(self.inputs), list(self.outputs), self.structure, self.dynamic_batch, dict(self.dimensions)
+        )

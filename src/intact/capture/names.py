@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import torch.fx
 
 from .graph import Graph, Node
 
-OWNS_PATH = frozenset({"conv", "linear", "batch_norm", "embedding", "layer_norm", "group_norm"})
+OWNS_PATH = frozenset({
+    "conv", "linear", "batch_norm", "embedding", "layer_norm", "rms_norm", "group_norm", "lstm", "gru", "rnn",
+})  # fmt: skip
 """Operations with weights: in a module without children, the only one of them takes the module's path."""
 
 
@@ -90,4 +93,4 @@ def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], le
         nodes[node.name] = node
     inputs = [final[name] for name in graph.inputs]
     outputs = [final[name] for name in graph.outputs]
-    return Graph(nodes, inputs, outputs, graph.structure, graph.dynamic_batch)
+    return replace(graph, nodes=nodes, inputs=inputs, outputs=outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .call import Call, Handler, Value
@@ -109,6 +110,18 @@ def layer_norm(c: Call) -> Any:
     shape = [int(n) for n in c["normalized_shape"]]
     y = c.emit("layer_norm", c["input"], params=params, shape=shape, eps=float(c["eps"]))
     return [y, None, None] if c.op.startswith("native") else y
+
+
+def rms_norm(c: Call) -> Value:
+    """rms_norm; eps is the smallest difference of float32 to 1 where none is given, as in torch."""
+    eps = c.args.get("eps")
+    return c.emit(
+        "rms_norm",
+        c["input"],
+        params=c.params(weight=c.args.get("weight")),
+        shape=[int(n) for n in c["normalized_shape"]],
+        eps=float(torch.finfo(torch.float32).eps if eps is None else eps),
+    )
 
 
 def group_norm(c: Call) -> Any:
@@ -241,6 +254,7 @@ register("linear", linear)
 register("batch_norm native_batch_norm _native_batch_norm_legit_no_training _batch_norm_no_update", batch_norm)
 register("instance_norm", instance_norm)
 register("layer_norm native_layer_norm", layer_norm)
+register("rms_norm", rms_norm)
 register("group_norm native_group_norm", group_norm)
 register("dropout feature_dropout alpha_dropout feature_alpha_dropout", dropout)
 register("embedding", embedding)

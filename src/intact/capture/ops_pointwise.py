@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intact.arithmetic.dimensions import Dim
+
 from .call import Call, Handler, Shape, Value, finite
+from .ops_shape import batch_of, expanded
+from .prefix import Prefix, all_true, materialize
 
 HANDLERS: dict[str, Handler] = {}
 
@@ -166,6 +170,34 @@ def compare(c: Call) -> Value:
     return c.emit("compare", c.emit("sub", c["self"], c["other"], out_dtype=dtype), fn=fn, value=0)
 
 
+def both(c: Call) -> Any:
+    """``and`` of booleans; with a constant that is true everywhere nothing changes."""
+    x, y = c["self"], c["other"]
+    for mine, other in ((x, y), (y, x)):
+        if isinstance(mine, Value) and all_true(other) and c.builder.nodes[mine.name].dtype == "bool":
+            same = c.shape(mine) == c.out_shape
+            extra = [batch_of(c)] if None in c.out_shape and None not in c.shape(mine) else []
+            return mine if same else expanded(c, mine, extra)
+    return c.emit("compare", c.emit("mul", *_counts(c, x, y), out_dtype="int64"), out_dtype="bool", fn="ne", value=0)
+
+
+def either(c: Call) -> Value:
+    """``or`` of booleans."""
+    total = c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64")
+    return c.emit("compare", total, out_dtype="bool", fn="ne", value=0)
+
+
+def _counts(c: Call, *values: Any) -> list[Value]:
+    """Booleans as 0 and 1."""
+    out = []
+    for given in values:
+        x = c.value(c.builder.made(given, c.fx))
+        if c.builder.nodes[x.name].dtype != "bool":
+            raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
+        out.append(c.emit("cast", x, out=c.shape(x), out_dtype="int64", dtype="int64"))
+    return out
+
+
 def logical_not(c: Call) -> Value:
     """Zero becomes true."""
     return c.emit("compare", c["self"], fn="eq", value=0)
@@ -185,6 +217,10 @@ def where(c: Call) -> Value:
     a, b = scalar(c, c["self"]), scalar(c, c["other"])
     if a is not None and b is None:
         return c.emit("masked_fill", c["other"], condition, value=finite(a))
+    if a is not None and b is not None and isinstance(condition, Value):
+        dtype = getattr(torch, c.builder.dtype_of_meta(c.fx))
+        one = torch.full([1] * len(c.shape(condition)), b, dtype=dtype)
+        return c.emit("masked_fill", one, condition, value=finite(a))
     if b is not None and a is None:
         if isinstance(condition, Tensor):
             inverse: Any = ~condition
@@ -233,20 +269,35 @@ def attention(c: Call) -> Value:
     s = c.emit("affine_scalar", s, out=scores, label="scale", mul=scale, add=0)
     mask: Any = c["attn_mask"]
     if c["is_causal"]:
-        length, keys = c.static(scores[-2], scores[-1])
-        mask = torch.ones(length, keys, dtype=torch.bool).tril()
-    if mask is not None:
+        mask = causal(c, scores[-2], scores[-1])
+    if mask is not None and not all_true(mask):
         s = masked(c, s, mask, scores)
     return c.emit("matmul", c.emit("softmax", s, out=scores, axis=rank - 1), v)
 
 
+def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
+    """True where a position may look: at itself and what comes before."""
+    sizes = [c.builder.bounds[n][1] if isinstance(n, str) else n for n in (length, keys)]
+    if None in sizes:
+        c.static(length, keys)
+    mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
+    symbols = {name: symbol for symbol, name in c.builder.symbols.items() if name is not None}
+    dims = tuple(symbols[n] if isinstance(n, str) else n for n in (length, keys))
+    return mask if all(isinstance(d, int) for d in dims) else materialize(c.builder, Prefix(mask, dims), c.fx)
+
+
 def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
     """Scores under a boolean mask (true: look at it) or with an additive one."""
+    if isinstance(mask, Prefix):
+        mask = c.value(mask)
     if isinstance(mask, Tensor):
         if mask.dtype != torch.bool:
             return c.emit("add", s, mask, out=shape)
         return c.emit("masked_fill", s, ~mask, out=shape, value=finite(-math.inf))
-    if c.builder.nodes[mask.name].dtype != "bool":
+    node = c.builder.nodes[mask.name]
+    if node.op == "expand" and len(c.builder.nodes[node.inputs[0]].shape) == len(node.shape):
+        mask = Value(node.inputs[0], mask.storage)  # what comes now broadcasts it to the shape of the scores anyway
+    if node.dtype != "bool":
         return c.emit("add", s, mask, out=shape)
     hidden = c.emit("compare", mask, out=c.shape(mask), out_dtype="bool", fn="eq", value=0)
     return c.emit("masked_fill", s, hidden, out=shape, value=finite(-math.inf))
@@ -277,6 +328,8 @@ register("pow", power)
 register("glu", glu)
 register("eq ne lt le gt ge", compare)
 register("logical_not bitwise_not", logical_not)
+register("__and__ bitwise_and logical_and", both)
+register("__or__ bitwise_or logical_or", either)
 register("masked_fill", masked_fill)
 register("where", where)
 register("matmul mm bmm", matmul)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from intact.arithmetic.dimensions import Dim
+
 from .call import Call, Handler, Value
+from .prefix import Prefix
 
 HANDLERS: dict[str, Handler] = {}
 MAX_PIECES = 64
@@ -70,8 +74,19 @@ def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Va
             why="its length is only known when the program runs",
             remedy="work on whole batches, or capture with dynamic_batch=False",
         )
+    if isinstance(length, str):
+        least = c.builder.bounds[length][0]
+        if not 0 <= start < end <= least:
+            raise c.error(
+                f"{length} is cut at {start}:{end}", why=f"all that is known of its length is {least} or more",
+                remedy=f"leave {length} out of dynamic_shapes",
+            )  # fmt: skip
+        length = end
+        if (start, step) == (0, 1):
+            shape[axis] = end
+            return c.move("slice", x, shape, axis=axis, start=start, end=end, step=step)
     start, end = (min(max(n + length if n < 0 else n, 0), length) for n in (start, end))
-    if (start, end, step) == (0, length, 1):
+    if (start, end, step) == (0, c.shape(x)[axis], 1):
         return x
     shape[axis] = len(range(start, end, step))
     return c.move("slice", x, shape, axis=axis, start=start, end=max(end, start), step=step)
@@ -83,7 +98,7 @@ def slice_(c: Call) -> Value:
     axis = c.axis(c["dim"], len(c.shape(x)))
     start = c["start"] or 0
     end = c["start"] + c["length"] if "length" in c.args else c["end"]
-    if c.shape(x)[axis] is None and start == 0 and whole(c, axis):
+    if not isinstance(c.shape(x)[axis], int) and start == 0 and whole(c, axis):
         return x
     if not isinstance(start, int) or not isinstance(end, (int, type(None))):
         c.static(None)
@@ -103,7 +118,7 @@ def select(c: Call) -> Value:
     axis = c.axis(c["dim"], len(c.shape(x)))
     index = c["index"]
     length = c.shape(x)[axis]
-    if length is not None and isinstance(index, int):
+    if isinstance(length, int) and isinstance(index, int):
         index %= length
     piece = cut(c, x, axis, index, index + 1) if length != 1 else x
     shape = list(c.shape(x))
@@ -226,8 +241,32 @@ def index_select(c: Call) -> Value:
     return gather(c, x, c.axis(c["dim"], len(c.shape(x))), c["index"])
 
 
+def everything(c: Call) -> bool:
+    """Whether the indices are 0, 1, 2 … of every dimension, in order: nothing is left out and nothing moved."""
+    x, indices = c["self"], c["indices"]
+    if not isinstance(x, Value) or len(indices) != len(c.shape(x)):
+        return False
+    rank, last = len(c.out_shape), -1
+    for length, i in zip(c.shape(x), indices, strict=True):
+        if not isinstance(i, (Prefix, Tensor)):
+            return False
+        known = i if isinstance(i, Prefix) else Prefix(i, tuple(i.shape))
+        axis = next((a for a, n in enumerate(known.dims) if n != 1), known.full.ndim - 1)
+        size = known.counts(axis) if known.full.ndim else None
+        if size is None or (size if isinstance(size, int) else c.builder.symbols[size]) != length:
+            return False
+        place = rank - known.full.ndim + axis
+        if place <= last:
+            return False
+        last = place
+    return True
+
+
 def index(c: Call) -> Value:
     """x[..., indices] in one dimension; a table indexed by the input is an embedding."""
+    if everything(c):
+        return c.reshape(c["self"])
+    c.args = {k: c.builder.made(v, c.fx) for k, v in c.args.items()}
     given = [(axis, i) for axis, i in enumerate(c["indices"]) if i is not None]
     x = c["self"]
     if len(given) == 1 and given[0][0] == 0 and isinstance(x, Tensor) and x.ndim == 2:
@@ -267,11 +306,12 @@ def expanded(c: Call, x: Value, extra: list[Value]) -> Value:
     return c.emit("expand", x, *extra, out_dtype=kind, shape=[-1 if n is None else n for n in c.out_shape])
 
 
-def batch_of(c: Call) -> Value:
+def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
     """The input whose dimension 0 is the batch; the output's dynamic dimension must be exactly that."""
-    meta = c.fx.meta["val"]
-    symbols = [d.node.expr for d in meta.shape if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer]
-    if c.builder.batch_input is None or any(s not in c.builder.batch_symbols for s in symbols):
+    if sizes is None:
+        shape = c.fx.meta["val"].shape
+        sizes = [d.node.expr for d in shape if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer]
+    if c.builder.batch_input is None or any(s not in c.builder.symbols for s in sizes):
         raise c.error("a constant is expanded to a multiple of the batch size", remedy="expand it per sample")
     return c.builder.batch_input
 
@@ -285,11 +325,13 @@ def repeat(c: Call) -> Value:
     for axis, count in enumerate(times):
         if isinstance(count, int):
             if count > 1:
-                grown = [n if i != axis or n is None else n * count for i, n in enumerate(c.shape(x))]
+                grown: list[Dim] = list(c.shape(x))
+                (length,) = c.static(grown[axis])
+                grown[axis] = length * count
                 x = c.emit("cat", *[x] * count, out=grown, out_dtype=c.builder.nodes[x.name].dtype, axis=axis)
         elif shape[axis] != 1:
             raise c.error("a tensor is repeated once per sample", remedy="repeat per sample")
-    return x if c.shape(x) == c.out_shape else expanded(c, x, [batch_of(c)])
+    return x if c.shape(x) == c.out_shape else expanded(c, x, [batch_of(c)] if None in c.out_shape else [])
 
 
 def repeat_interleave(c: Call) -> Value:
@@ -322,7 +364,7 @@ def shuffle(c: Call) -> Value:
     x = c.value(c["self"])
     n, ch, h, w = c.shape(x)
     (ch,) = c.static(ch)
-    shape: list[int | None]
+    shape: list[Dim]
     if c.op == "channel_shuffle":
         g = c["groups"]
         shape, dims = [n, g, ch // g, h, w], [0, 2, 1, 3, 4]
@@ -346,10 +388,10 @@ def factory(c: Call) -> Value | Tensor:
         raise c.error("a tensor filled with a computed value")
     dtype = c.fx.meta["val"].dtype
     shape = c.out_shape
-    if None not in shape:
+    if all(isinstance(n, int) for n in shape):
         return torch.full(c.static(*shape), value, dtype=dtype)
-    one = c.value(torch.full([n or 1 for n in shape], value, dtype=dtype))
-    return expanded(c, one, [batch_of(c)])
+    one = c.value(torch.full([n if isinstance(n, int) else 1 for n in shape], value, dtype=dtype))
+    return expanded(c, one, [batch_of(c)] if None in shape else [])
 
 
 def arange(c: Call) -> Value:

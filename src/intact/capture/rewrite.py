@@ -30,7 +30,7 @@ class Rewriter:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph.copy()
         self._notes: dict[str, str] = {}
-        self._place = {name: i for i, name in enumerate(graph.nodes)}
+        self._place: dict[str, float] = {name: i for i, name in enumerate(graph.nodes)}
         self._users: dict[str, list[str]] | None = None
 
     def users(self, name: str) -> list[str]:
@@ -43,7 +43,7 @@ class Rewriter:
         """Whether ``name`` is read exactly once, and not by the caller of the network."""
         return len(self.users(name)) == 1 and name not in self.graph.outputs
 
-    def position(self, name: str) -> int:
+    def position(self, name: str) -> float:
         """Place in execution order."""
         return self._place[name]
 
@@ -71,6 +71,24 @@ class Rewriter:
             if node.name in other.inputs:
                 other.inputs = [instead if i == node.name else i for i in other.inputs]
         self.graph.outputs = [instead if o == node.name else o for o in self.graph.outputs]
+        self._users = None
+
+    def insert(self, node: Node, before: Node) -> str:
+        """Add a new node in front of another, under a name that is free; an equal one that is there serves again."""
+        name, count = node.name, 0
+        while node.name in self.graph.nodes:
+            there = self.graph.nodes[node.name]
+            if replace(there, name=name) == replace(node, name=name):
+                return node.name
+            count += 1
+            node = replace(node, name=f"{name}_{count}")
+        self.put(node)
+        self._place[node.name] = self._place[before.name] - 0.5
+        return node.name
+
+    def remove(self, node: Node) -> None:
+        """Remove a node nobody reads."""
+        del self.graph.nodes[node.name]
         self._users = None
 
     def note(self, node: str, decision: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,8 @@ from torch.export import Dim, ExportedProgram
 
 from intact.errors import CaptureError, InputError, IntactError
 
+from .dynamic import doubled
+from .packed import traceable
 from .structure import register_outputs
 
 EXPORT_ERRORS = (
@@ -99,8 +101,20 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
             )  # fmt: skip
 
 
-def export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_batch: bool) -> Exported:
+def export(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_batch: bool,
+    named: Mapping[int, Collection[int]] | None = None,
+) -> Exported:
     """Export ``model`` (in eval mode already), with a dynamic batch where it can be had.
+
+    Args:
+        model, args, kwargs: the model and an example call.
+        dynamic_batch: whether dimension 0 shall be free.
+        named: position of a leaf of (args, kwargs) → its other dimensions that shall be free. Those the model fixes are
+            integers in the exported program.
 
     Raises:
         CaptureError: torch.export cannot follow the model.
@@ -121,7 +135,7 @@ def export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dyna
         reason = ""
         for dynamic in (True, False) if dynamic_batch else (False,):
             try:
-                program = _export(model, args, kwargs, dynamic, strict)
+                program = _export(model, args, kwargs, dynamic, named or {}, strict)
             except EXPORT_ERRORS as error:
                 failures.append(error)
                 reason = f"batch size fixed to the example's: {first_lines(error)}"
@@ -135,20 +149,25 @@ def export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dyna
     ) from shown  # fmt: skip
 
 
-def _with_batch(
-    args: tuple[Any, ...], kwargs: dict[str, Any], model: nn.Module
+def _with_dynamic(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    model: nn.Module,
+    dynamic_batch: bool,
+    named: Mapping[int, Collection[int]],
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    """Inputs and the dynamic shapes for them; a batch of one is doubled, because torch specializes 1."""
+    """Inputs and the dynamic shapes for them; a size of one is doubled, because torch specializes 1."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     batch = next((t.shape[0] for t in leaves if isinstance(t, Tensor) and t.ndim > 0), None)
     shapes: list[Any] = []
     for i, leaf in enumerate(leaves):
-        if not isinstance(leaf, Tensor) or leaf.ndim == 0 or leaf.shape[0] != batch:
-            shapes.append(None)
-            continue
-        # A copy either way: torch writes marks of its own onto tensors with dynamic dimensions.
-        leaves[i] = torch.cat([leaf, leaf]) if batch == 1 else leaf.detach().clone()
-        shapes.append({0: Dim.DYNAMIC})
+        free = dict.fromkeys(named.get(i, ()), Dim.AUTO)
+        if dynamic_batch and isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == batch:
+            free[0] = Dim.DYNAMIC
+        shapes.append(free or None)
+        if free:
+            # A copy either way: torch writes marks of its own onto tensors with dynamic dimensions.
+            leaves[i] = doubled(leaf, list(free))
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     shape_args, shape_kwargs = pytree.tree_unflatten(shapes, spec)
     bound = inspect.signature(model.forward).bind(*shape_args, **shape_kwargs)
@@ -156,12 +175,17 @@ def _with_batch(
 
 
 def _export(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: bool, strict: bool
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_batch: bool,
+    named: Mapping[int, Collection[int]],
+    strict: bool,
 ) -> ExportedProgram:
     shapes: dict[str, Any] | None = None
-    if dynamic:
-        args, kwargs, shapes = _with_batch(args, kwargs, model)
-    with warnings.catch_warnings(), torch.no_grad():
+    if dynamic_batch or named:
+        args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named)
+    with warnings.catch_warnings(), torch.no_grad(), traceable():
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 

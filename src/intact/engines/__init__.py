@@ -15,7 +15,7 @@ from .base import Engine, Runner
 from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 
 ENGINES = ("reference", "onnxruntime", "openvino", "onednn")
-"""Names of all engines; ``auto`` takes the last one that can run here."""
+"""Names of all engines; ``auto`` takes the last one that can run here; ``intact.runtime.load`` measures."""
 
 GROUP = "intact.engines"
 """Entry points of this group are engines of other packages: name → a callable that gives an ``Engine``."""
@@ -129,7 +129,9 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
         return runners.by_key[key]
 
 
-def run(program: Program, inputs: Sequence[Any], named: Mapping[str, Any], engine: str = "auto") -> Any:
+def run(
+    program: Program, inputs: Sequence[Any], named: Mapping[str, Any], engine: str = "auto", layout: str = "NCHW"
+) -> Any:
     """Run ``program``.
 
     Args:
@@ -138,6 +140,7 @@ def run(program: Program, inputs: Sequence[Any], named: Mapping[str, Any], engin
             input goes straight into a ``quantize``.
         named: further inputs by name.
         engine: auto, or a name of ENGINES.
+        layout: of inputs of four dimensions, see :func:`intact.engines.binding.bind`.
 
     Returns:
         The outputs nested as the model nested them; objects as dicts. torch tensors when an input was one, else numpy.
@@ -146,9 +149,9 @@ def run(program: Program, inputs: Sequence[Any], named: Mapping[str, Any], engin
         InputError: see :func:`intact.engines.binding.bind`.
         EngineError: see :func:`get_runner`.
     """
-    arrays = bind(program, inputs, named)
+    arrays = bind(program, inputs, named, layout)
     runner = get_runner(program, engine)
-    outputs = empty_outputs(program) if batch_size(program, arrays) == 0 else runner(arrays)
+    outputs = empty_outputs(program, arrays) if batch_size(program, arrays) == 0 else runner(arrays)
     if any(is_torch(value) for value in (*inputs, *named.values())):
         return rebuild(program.structure, [to_torch(y) for y in outputs])
     return rebuild(program.structure, [np.asarray(y) for y in outputs])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from intact.program.ops import Array
 from intact.program.program import Program
@@ -25,6 +25,15 @@ class Runner(Protocol):
         ``feed`` gives outputs of float ops by name, used instead of computing them: so that engines can be compared
         integer by integer behind a float island.
         """
+        ...
+
+
+@runtime_checkable
+class TimedRunner(Runner, Protocol):
+    """A runner that can say where its time goes."""
+
+    def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """Run as ``__call__`` does, and return the seconds every op took, by name."""
         ...
 
 

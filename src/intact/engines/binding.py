@@ -8,9 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from intact.arithmetic.dimensions import fits, show
 from intact.errors import InputError
+from intact.program.dimensions import fixed, sizes_of
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
+from intact.program.samples import shortest_table
+
+LAYOUTS = ("NCHW", "NHWC")
+"""How a caller orders the dimensions of images; programs always have channels before height and width."""
 
 
 def is_torch(value: Any) -> bool:
@@ -19,23 +25,74 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Array]:
-    """Inputs by name as numpy arrays of the right dtype, rank and shape.
+def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout: str = "NCHW") -> dict[str, Array]:
+    """Inputs by name as numpy arrays of the right dtype, rank and shape, in the program's order of dimensions.
 
     Args:
         program: what the inputs are for.
         args: arrays or torch tensors in the order of ``program.inputs``.
         named: the rest by name.
+        layout: "NHWC" where inputs of four dimensions are given as (N, H, W, C), as decoders of images give them. They
+            are not copied: the result is a view, whose strides are channels-last.
 
     Raises:
         InputError: too many, missing, unknown or doubly given; wrong dtype, rank or shape; batch sizes that differ; NaN
-            where a number is quantized.
+            where a number is quantized; an index outside the table it is for; a layout that is not known or of which
+            the program has no input.
+
+    Example:
+        >>> x, q = Tensor("x", "float32", (None, 3, 2, 5)), Tensor("q", "uint8", (None, 3, 2, 5), 0.5, 10)
+        >>> program = Program({"x": x, "q": q}, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
+        >>> images = np.zeros((4, 2, 5, 3), np.uint8)
+        >>> given = bind(program, [images], {}, layout="NHWC")["x"]
+        >>> given.shape, np.shares_memory(given, images)
+        ((4, 3, 2, 5), True)
     """
+    check_layout(program, layout)
     values = _by_name(program, args, named)
     quantizers = sole_quantizers(program)
-    arrays = {name: _array(name, values[name], program.tensors[name], quantizers.get(name)) for name in program.inputs}
+    arrays = {
+        name: _array(name, values[name], program.tensors[name], quantizers.get(name), layout) for name in program.inputs
+    }
     _check_batch(program, arrays)
+    sizes_of(program, arrays)
+    _check_indices(program, arrays)
     return arrays
+
+
+def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
+    """Engines differ in what they do with an index outside a table; some read other memory."""
+    for name, array in arrays.items():
+        if array.dtype != np.int64 or not array.size or (rows := shortest_table(program, name)) is None:
+            continue
+        least, most = int(array.min()), int(array.max())
+        if least < 0 or most >= rows:
+            raise InputError(
+                f"index {least if least < 0 else most} is outside the table of {rows} rows", where=name,
+                remedy="give the numbers of this model's own tokenizer or vocabulary",
+            )  # fmt: skip
+
+
+def check_layout(program: Program, layout: str) -> None:
+    """Whether ``program`` can be given its images in ``layout``.
+
+    Raises:
+        InputError: the layout is not known, or no input has four dimensions.
+    """
+    if layout not in LAYOUTS:
+        raise InputError(f"layout={layout!r} is not known", where="layout", remedy=f"choose from {', '.join(LAYOUTS)}")
+    if layout != "NCHW" and not images(program):
+        raise InputError(
+            f"layout={layout!r} is for images",
+            where="layout",
+            why="no input has four dimensions",
+            remedy="leave it out",
+        )
+
+
+def images(program: Program) -> list[str]:
+    """Inputs of four dimensions, (N, C, H, W) in the program."""
+    return [name for name in program.inputs if len(program.tensors[name].shape) == 4]
 
 
 def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,20 +126,26 @@ def sole_quantizers(program: Program) -> dict[str, Op]:
     }
 
 
-def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None) -> Array:
-    array = _numpy(name, value)
+def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: str) -> Array:
+    array, wanted = _numpy(name, value), tensor.shape
+    channels_last = layout == "NHWC" and len(wanted) == 4
+    if channels_last:
+        wanted = (wanted[0], *wanted[2:], wanted[1])
     takes_integers = quantizer is not None or tensor.quantized
     if str(array.dtype) != tensor.dtype and not (takes_integers and array.dtype == np.uint8):
         allowed = f"{tensor.dtype} or uint8" if takes_integers and tensor.dtype != "uint8" else tensor.dtype
         raise InputError(f"expected {allowed}, got {array.dtype}", where=name, remedy=f"convert it to {tensor.dtype}")
-    fits = array.ndim == len(tensor.shape) and all(
-        d in (None, n) for d, n in zip(tensor.shape, array.shape, strict=True)
-    )
-    if not fits:
-        shape = ", ".join("batch" if d is None else str(d) for d in tensor.shape)
-        missing = array.ndim == len(tensor.shape) - 1 and tensor.shape[0] in (None, 1)
-        remedy = "add the batch dimension: x[None]" if missing else "reshape or resize it"
-        raise InputError(f"expected shape ({shape}), got {array.shape}", where=name, remedy=remedy)
+    if not fits(wanted, array.shape):
+        remedy = "reshape or resize it"
+        if array.ndim == len(wanted) - 1 and wanted[0] in (None, 1):
+            remedy = "add the batch dimension: x[None]"
+        elif (
+            len(wanted) == 4 and not channels_last and array.ndim == 4 and fits(wanted, np.moveaxis(array, -1, 1).shape)
+        ):
+            remedy = "say that its channels are last: layout='NHWC'"
+        raise InputError(f"expected shape {show(wanted)}, got {array.shape}", where=name, remedy=remedy)
+    if channels_last:
+        array = np.moveaxis(array, -1, 1)
     if quantizer is None:
         return array
     if array.dtype == np.uint8:
@@ -111,8 +174,8 @@ def _numpy(name: str, value: Any) -> Array:
     )
 
 
-def batch_size(program: Program, arrays: Mapping[str, Array]) -> int | None:
-    """Size of the dynamic dimension, None where the program has none."""
+def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
+    """Size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
     for name in program.inputs:
         for dim, size in zip(program.tensors[name].shape, arrays[name].shape, strict=True):
             if dim is None:
@@ -130,20 +193,25 @@ def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
             )
 
 
-def empty_outputs(program: Program) -> list[Array]:
+def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
     """What an empty batch gives.
+
+    Args:
+        program: checked.
+        arrays: inputs by name, which tell the sizes of named dimensions.
 
     Raises:
         InputError: an output does not depend on the batch, so it has no value.
     """
     out = []
+    program = fixed(program, sizes_of(program, arrays))
     for name in program.outputs:
         t = program.tensors[name]
         if None not in t.shape:
             raise InputError(
                 "the batch is empty", why=f"output {name} has no batch dimension", remedy="give one sample or more"
             )
-        out.append(np.zeros([0 if d is None else d for d in t.shape], t.dtype))
+        out.append(np.zeros([d if isinstance(d, int) else 0 for d in t.shape], t.dtype))
     return out
 
 

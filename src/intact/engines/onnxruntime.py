@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.machine import cpu_features
+from intact.program.dimensions import sizes_of
 from intact.program.ops import Array, Tensor
 from intact.program.program import Program
 
 from .binding import sole_quantizers
+from .kept import Kept
 
 X86 = frozenset({"x86_64", "amd64"})
 VNNI = frozenset({"avx512_vnni", "avx_vnni"})
+SESSIONS = 4
+"""Sessions a runner keeps: for float inputs, for uint8 ones, and for each where every tensor was asked for."""
 
 
 class OnnxRuntimeEngine:
@@ -72,8 +76,7 @@ class OnnxRuntimeRunner:
         self.program = program
         self._threads = threads
         self._quantized_at_once = frozenset(sole_quantizers(program))
-        self._lock = threading.Lock()
-        self._sessions: dict[tuple[frozenset[str], frozenset[str], bool], Any] = {}
+        self._sessions: Kept[Any] = Kept(SESSIONS)
         self.forms = self._proved_forms()
         self._session(frozenset(), frozenset(), False)  # what cannot run is said now and not at the first call
 
@@ -112,11 +115,7 @@ class OnnxRuntimeRunner:
         return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
 
     def _session(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
-        key = (integers, fed, everything)
-        with self._lock:
-            if key not in self._sessions:
-                self._sessions[key] = self._open(*key)
-            return self._sessions[key]
+        return self._sessions.get((integers, fed, everything), lambda: self._open(integers, fed, everything))
 
     def _proved_forms(self) -> dict[str, str]:
         """Tables this machine computes faster than it looks them up, all 256 entries compared."""
@@ -126,17 +125,22 @@ class OnnxRuntimeRunner:
         model = candidates(self.program, OPSET, IR_VERSION)
         if model is None:
             return {}
-        session = self._start(model)
+        session = self._start(model.SerializeToString())
         names = [out.name for out in session.get_outputs()]
         return choose(self.program, dict(zip(names, session.run(names, {"entries": ENTRIES}), strict=True)))
 
     def _open(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact.export.onnx import build
 
-        model = build(self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms)
-        return self._start(model)
+        model = build(
+            self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms,
+            byte_extremes=_version() >= (1, 24),
+        )  # fmt: skip
+        data = model.SerializeToString()
+        del model  # as large as the program; not needed while the session makes its own copy
+        return self._start(data)
 
-    def _start(self, model: Any) -> Any:
+    def _start(self, model: bytes) -> Any:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -148,12 +152,16 @@ class OnnxRuntimeRunner:
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
         try:
-            return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except _failures() as error:
             raise EngineError(
                 "ONNX Runtime does not take this program", where=self._culprit(str(error)), why=str(error),
                 remedy="upgrade onnxruntime, or run with engine='reference'",
             ) from error  # fmt: skip
+        # The model's bytes, as large as the program, are kept for starting again on another provider; there is none.
+        session.disable_fallback()
+        session._model_bytes = None
+        return session
 
     def _culprit(self, message: str) -> str:
         """The op an error message of ONNX Runtime names, "" where it names none."""
@@ -165,15 +173,24 @@ class OnnxRuntimeRunner:
             if name not in inputs:
                 raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
             given[name] = self._checked(np.asarray(inputs[name]), self.program.tensors[name])
+        sizes_of(self.program, given)
         return given
 
     def _checked(self, x: Array, meta: Tensor) -> Array:
         if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and meta.name in self._quantized_at_once):
             remedy = f"x.astype('{meta.dtype}')"
             raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=meta.name, remedy=remedy)
-        if x.ndim != len(meta.shape) or any(d not in (None, n) for d, n in zip(meta.shape, x.shape, strict=False)):
-            raise InputError(f"expected shape {meta.shape} (None: batch), got {x.shape}", where=meta.name)
+        if not fits(meta.shape, x.shape):
+            raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=meta.name)
         return np.ascontiguousarray(x).reshape(x.shape)
+
+
+def _version() -> tuple[int, int]:
+    """Of ONNX Runtime: major and minor."""
+    import onnxruntime
+
+    major, minor = onnxruntime.__version__.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _mentions(message: str, name: str) -> bool:

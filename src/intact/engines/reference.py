@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from intact.arithmetic import affine, integer, moves, windows
+from intact.arithmetic import affine, codes, dynamic, integer, moves, norms, recurrent, softmax, windows
 from intact.arithmetic.numpy_floats import run_float
 from intact.errors import EngineError, InputError
+from intact.program.dimensions import fixed, sizes_of
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
+from intact.program.shapes import axis_of
 
 from .binding import batch_size
 
@@ -64,17 +67,32 @@ class ReferenceRunner:
         """Every tensor by name, inputs included. See ``intact.engines.base.Runner``."""
         return self._run(inputs, feed or {}, everything=True)
 
-    def _run(self, inputs: Mapping[str, Array], feed: Mapping[str, Array], everything: bool) -> dict[str, Array]:
-        program = self.program
+    def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """Seconds every op took in one run, by name."""
+        found: dict[str, float] = {}
+        self._run(inputs, {}, everything=False, times=found)
+        return found
+
+    def _run(
+        self,
+        inputs: Mapping[str, Array],
+        feed: Mapping[str, Array],
+        everything: bool,
+        times: dict[str, float] | None = None,
+    ) -> dict[str, Array]:
+        program = fixed(self.program, sizes_of(self.program, inputs))
         values: dict[str, Array] = {name: inputs[name] for name in program.inputs}
         batch = batch_size(program, values)
         for op, done in zip(program.ops, self._done, strict=True):
             output = program.tensors[op.name]
+            start = time.perf_counter()
             if op.is_float and op.name in feed:
                 values[op.name] = feed[op.name]
             else:
                 args, metas = [values[n] for n in op.inputs], [program.tensors[n] for n in op.inputs]
                 values[op.name] = evaluate(op, args, metas, output, batch)
+            if times is not None:
+                times[op.name] = time.perf_counter() - start
             if not everything:
                 for name in done:
                     del values[name]
@@ -91,13 +109,18 @@ def evaluate(op: Op, args: list[Array], inputs: list[Tensor], output: Tensor, ba
         batch: what an expanded −1 stands for.
 
     Raises:
-        InputError: NaN reaches a ``quantize``, or sizes do not work out for this batch.
+        InputError: NaN reaches a ``quantize``, an index is outside its table, or sizes do not work out for this batch.
     """
-    if op.is_float:
-        return run_float(op.kind.removeprefix("float."), op.attrs, args, op.arrays, output.dtype)
-    if op.kind == "expand":
-        return _expand(op, args[0], output, batch)
-    return RULES[op.kind](op, args, inputs, output)
+    try:
+        if op.is_float:
+            return run_float(op.kind.removeprefix("float."), op.attrs, args, op.arrays, output.dtype)
+        if op.kind == "expand":
+            return _expand(op, args[0], output, batch)
+        return RULES[op.kind](op, args, inputs, output)
+    except IndexError as error:
+        raise InputError(
+            "an index outside the table", where=op.name, why=str(error), remedy="look at what makes the indices"
+        ) from error
 
 
 def _z(t: Tensor) -> int:
@@ -158,6 +181,11 @@ def _mul(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
     return integer.mul(args[0], _z(inputs[0]), args[1], _z(inputs[1]), t["a"], t["b"], _z(y), t["lo"], t["hi"])
 
 
+def _matmul(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
+    t = op.attrs
+    return integer.matmul(args[0], _z(inputs[0]), args[1], _z(inputs[1]), t["a"], t["b"], _z(y), t["lo"], t["hi"])
+
+
 def _mean(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
     t = op.attrs
     return integer.mean(args[0], _z(inputs[0]), t["dims"], t["keepdim"], t["a"], t["b"], _z(y), t["lo"], t["hi"])
@@ -177,9 +205,48 @@ def _adaptive(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Arr
     return windows.average(args[0], _z(inputs[0]), edges, n, t["multipliers"], _z(y), t["lo"], t["hi"])
 
 
+def _recurrent(op: Op, args: list[Array], inputs: list[Tensor], output: Tensor) -> Array:
+    states = recurrent.state_count(op.kind) if op.attrs["states"] else 0
+    h0, c0 = (*args[1 : 1 + states], None, None)[:2]
+    lengths = args[-1] if op.attrs["lengths"] else None
+    try:
+        y = recurrent.run_layer(recurrent.Layer(op.kind, **op.arrays), args[0], h0, c0, lengths)
+        return y[recurrent.part(op.kind, op.attrs["result"])]
+    except ValueError as error:
+        raise InputError(
+            "NaN or infinity reached a recurrent layer", where=op.name, why=str(error), remedy="repair the data"
+        ) from error
+
+
 def _max_pool(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
     t = op.attrs
     return windows.max_pool(args[0], t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
+
+
+def _softmax(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
+    masked = args[1] if len(args) == 2 else None
+    t, axis = op.attrs, axis_of(op, inputs[0].shape)
+    return softmax.softmax(args[0], op.arrays["table"], axis, t["levels"], _z(y), t["lo"], t["hi"], masked=masked)
+
+
+def _norm(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
+    rest = op.arrays["gain"], op.arrays["offset"], op.attrs["eps"], op.attrs["lo"], op.attrs["hi"]
+    if op.kind == "layer_norm":
+        return norms.layer_norm(args[0], *rest)
+    return norms.rms_norm(args[0], _z(inputs[0]), *rest)
+
+
+def _embedding(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
+    return run_float("embedding", op.attrs, args, op.arrays, "uint8")
+
+
+def _dynamic_linear(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
+    p = op.arrays
+    return dynamic.linear(args[0], p["weight"], p["scale"], p.get("bias"), op.attrs["granularity"])
+
+
+def _matrix(op: Op) -> Array:
+    return codes.decode(op.arrays["weight"], op.arrays["scale"], **op.attrs)
 
 
 def _slice(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Array:
@@ -197,13 +264,7 @@ def _reshape(op: Op, args: list[Array], inputs: list[Tensor], y: Tensor) -> Arra
 
 
 def _expand(op: Op, x: Array, y: Tensor, batch: int | None) -> Array:
-    wanted = op.attrs["shape"]
-    own = (1,) * (len(wanted) - x.ndim) + x.shape
-    shape = [
-        n if d != -1 else batch if stated is None and batch is not None and size == 1 else size
-        for d, n, size, stated in zip(wanted, wanted, own, y.shape, strict=True)
-    ]
-    return moves.expand(x, shape)
+    return moves.expand(x, moves.expanded_shape(op.attrs["shape"], x.shape, y.shape, batch))
 
 
 RULES: dict[str, Rule] = {
@@ -213,10 +274,18 @@ RULES: dict[str, Rule] = {
     "linear": _linear,
     "add": _add,
     "mul": _mul,
+    "matmul": _matmul,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
+    "softmax": _softmax,
+    "layer_norm": _norm,
+    "rms_norm": _norm,
+    "embedding": _embedding,
+    "dynamic_linear": _dynamic_linear,
+    "decoded_embedding": lambda op, args, inputs, y: moves.rows(_matrix(op), args[0]),
     "table": lambda op, args, inputs, y: integer.table(args[0], op.arrays["table"]),
+    **dict.fromkeys(recurrent.GATES, _recurrent),
     "max_pool": _max_pool,
     "cat": lambda op, args, inputs, y: np.concatenate(args, axis=op.attrs["axis"]),
     "reshape": _reshape,

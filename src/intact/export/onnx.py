@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import secrets
 from collections.abc import Collection, Mapping
@@ -11,8 +12,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intact.engines.binding import sole_quantizers
+from intact.arithmetic.dimensions import Dim
+from intact.engines.binding import check_layout, images, sole_quantizers
 from intact.errors import EngineError
+from intact.program.dimensions import fixed
 from intact.program.file import digest
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
@@ -24,12 +27,20 @@ if TYPE_CHECKING:
 OPSET, IR_VERSION = 17, 8
 """Read by every release of ONNX Runtime since 1.13 (2022) and by the other tools of that age."""
 
+PRIMES = (1000003, 1000033, 1000037, 1000039)
+"""No network has sizes that are multiples of these."""
+
 LARGEST_FILE = (1 << 31) - 1
 """Bytes a protocol buffer can have."""
 
 
 def export_onnx(
-    program: Program, path: str | Path | None = None, *, contrib: bool = False, uint8_input: bool = False
+    program: Program,
+    path: str | Path | None = None,
+    *,
+    contrib: bool = False,
+    uint8_input: bool = False,
+    layout: str = "NCHW",
 ) -> Any:
     """The program as an ONNX model: same tensor names, dynamic batch size, and the same integers in every uint8 tensor.
 
@@ -43,12 +54,14 @@ def export_onnx(
         contrib: use operators of ONNX Runtime's domain ``com.microsoft`` where it has one. The integers are the same;
             without them, any tool that knows opset 17 can read the file.
         uint8_input: inputs that are quantized at once are taken as uint8 integers (images), without QuantizeLinear.
+        layout: "NHWC": inputs of four dimensions are taken as (N, H, W, C), and a Transpose follows each.
 
     Returns:
         onnx.ModelProto, checked by onnx.checker.
 
     Raises:
         EngineError: onnx is not installed, an op cannot be expressed, or the file cannot be written.
+        InputError: the layout is not known, or no input has four dimensions.
 
     Example:
         >>> from intact.program.ops import Tensor
@@ -58,7 +71,9 @@ def export_onnx(
         >>> [node.op_type for node in model.graph.node]
         ['QuantizeLinear']
     """
-    model = build(program, contrib=contrib, integers=sole_quantizers(program) if uint8_input else ())
+    check_layout(program, layout)
+    integers = sole_quantizers(program) if uint8_input else ()
+    model = build(program, contrib=contrib, integers=integers, nhwc=images(program) if layout == "NHWC" else ())
     import onnx
 
     onnx.checker.check_model(model)
@@ -75,6 +90,8 @@ def build(
     fed: Collection[str] = (),
     everything: bool = False,
     forms: Mapping[str, str] | None = None,
+    nhwc: Collection[str] = (),
+    byte_extremes: bool = False,
 ) -> Any:
     """The model, unchecked.
 
@@ -85,6 +102,8 @@ def build(
         fed: float ops whose outputs are inputs of the model instead.
         everything: every tensor is an output, not only the program's.
         forms: tables to write as float functions, see ``intact.export.onnx_tables``.
+        nhwc: inputs to take with channels last.
+        byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
     """
     if importlib.util.find_spec("onnx") is None:
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact[onnx]'")
@@ -93,11 +112,14 @@ def build(
     from .onnx_build import CONTRIB, Builder
 
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
-    batch = next((n for n in program.inputs if tensors[n].shape[:1] == (None,)), None)
-    b = Builder(tensors, contrib=contrib, batch=batch, forms=forms)
+    b = Builder(tensors, contrib=contrib, places=_places(program), forms=forms, byte_extremes=byte_extremes)
     for op in program.ops:
         if op.name not in fed:
             _add(b, op)
+    for name in nhwc:
+        b.transpose_input(name)
+        n, c, h, w = tensors[name].shape
+        tensors[name] = replace(tensors[name], shape=(n, h, w, c))
     dims = _Dims(program)
     made = [op.name for op in program.ops]
     inputs = [*program.inputs, *(name for name in made if name in fed)]
@@ -129,8 +151,11 @@ def _add(b: Builder, op: Op) -> None:
 
 
 def _rules() -> dict[str, Rule]:
+    from . import onnx_dynamic as dynamic
     from . import onnx_moves as moves
+    from . import onnx_nonlinear as nonlinear
     from . import onnx_products as products
+    from . import onnx_recurrent as recurrent
     from . import onnx_sums as sums
     from .onnx_floats import FLOATS
 
@@ -141,10 +166,19 @@ def _rules() -> dict[str, Rule]:
         "linear": products.linear,
         "add": sums.add,
         "mul": sums.mul,
+        "matmul": products.matmul,
         "mean": sums.mean,
         "avg_pool": sums.avg_pool,
         "adaptive_avg_pool": sums.adaptive_avg_pool,
         "table": sums.table,
+        "softmax": nonlinear.softmax,
+        "layer_norm": nonlinear.norm,
+        "rms_norm": nonlinear.norm,
+        "embedding": nonlinear.embedding,
+        "dynamic_linear": dynamic.dynamic_linear,
+        **dict.fromkeys(("lstm", "gru", "rnn"), recurrent.recurrent),
+        "decoded_embedding": dynamic.decoded_embedding,
+        "float.decoded_linear": dynamic.decoded_linear,
         "max_pool": moves.max_pool,
         "cat": moves.cat,
         "reshape": moves.reshape,
@@ -159,11 +193,26 @@ def _rules() -> dict[str, Rule]:
     }
 
 
+def _places(program: Program) -> dict[str | None, tuple[str, int]]:
+    """Where the inputs tell the size of the batch and of every named dimension."""
+    places: dict[str | None, tuple[str, int]] = {}
+    for name in program.inputs:
+        for axis, dim in enumerate(program.tensors[name].shape):
+            if isinstance(dim, str) or (dim is None and axis == 0):
+                places.setdefault(dim, (name, axis))
+    return places
+
+
 class _Dims:
-    """Descriptions of tensors. An unknown dimension is ``batch``, or a multiple of it after a reshape."""
+    """Descriptions of tensors. An unknown dimension is ``batch``, or a multiple of it after a reshape.
+
+    Products of the batch and a named dimension are found by taking the name's size for a large prime.
+    """
 
     def __init__(self, program: Program) -> None:
         self._factor = {name: Fraction(1) for name in program.inputs}
+        self._primes = dict(zip(program.dimensions, PRIMES, strict=False))
+        program = fixed(program, {name: self._primes.get(name, 1) for name in program.dimensions})
         for op in program.ops:
             shapes = [program.tensors[n].shape for n in (*op.inputs[:1], op.name)]
             factor = next((self._factor[n] for n in op.inputs if None in program.tensors[n].shape), Fraction(1))
@@ -177,17 +226,21 @@ class _Dims:
         from .onnx_build import ONNX_TYPES
 
         factor = self._factor[t.name]
-        symbol = "batch" if factor == 1 else f"{factor}*batch"
+        symbol = self._symbol(factor)
         text = f"scale={t.scale!r} zero_point={t.zero_point}" if t.quantized else ""
         shape = [symbol if d is None else d for d in t.shape]
         return helper.make_tensor_value_info(t.name, ONNX_TYPES[t.dtype], shape, doc_string=text)
 
+    def _symbol(self, factor: Fraction) -> str:
+        names: list[str] = []
+        for name, prime in self._primes.items():
+            while factor.numerator % prime == 0:
+                factor, names = factor / prime, [*names, name]
+        return "*".join([*([str(factor)] if factor != 1 else []), "batch", *names])
 
-def _known(shape: tuple[int | None, ...]) -> int:
-    total = 1
-    for d in shape:
-        total *= d or 1
-    return total
+
+def _known(shape: tuple[Dim, ...]) -> int:
+    return math.prod(d for d in shape if isinstance(d, int))
 
 
 def _write(model: Any, path: Path) -> None:

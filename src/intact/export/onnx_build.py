@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from intact.arithmetic.dimensions import Dim
 from intact.errors import EngineError
 from intact.program.ops import Op, Tensor
 
 CONTRIB = "com.microsoft"
+
+Made = TypeVar("Made")
 
 ONNX_TYPES: dict[str, int] = {
     "uint8": TensorProto.UINT8,
@@ -37,19 +42,28 @@ class Builder:
     Args:
         tensors: the program's tensors.
         contrib: whether operators of ONNX Runtime's own domain may be used.
-        batch: name of an input whose dimension 0 is the dynamic batch size, None without one.
+        places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
         forms: op name → name in ``onnx_tables.FORMS``, for tables that need no lookup.
+        byte_extremes: whether Max and Min take uint8.
     """
 
     def __init__(
-        self, tensors: dict[str, Tensor], *, contrib: bool, batch: str | None, forms: Mapping[str, str] | None = None
+        self,
+        tensors: dict[str, Tensor],
+        *,
+        contrib: bool,
+        places: Mapping[str | None, tuple[str, int]],
+        forms: Mapping[str, str] | None = None,
+        byte_extremes: bool = False,
     ) -> None:
-        self.tensors, self.contrib, self.batch = tensors, contrib, batch
-        self.forms = forms or {}
+        self.tensors, self.contrib, self._places = tensors, contrib, places
+        self._sizes: dict[str | None, str] = {}
+        self.forms, self.byte_extremes = forms or {}, byte_extremes
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self._used = set(tensors)
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._made: dict[Hashable, Any] = {}
         self._scope, self._first = "", 0
 
     def begin(self, op: Op) -> None:
@@ -71,11 +85,40 @@ class Builder:
             if op.name in node.output:
                 node.name = op.name
 
+    def transpose_input(self, name: str) -> None:
+        """Every node made so far reads the images of input ``name`` with its channels moved from the end."""
+        moved = self._fresh_of(name, "NCHW")
+        for node in self.nodes:
+            for i, read in enumerate(node.input):
+                if read == name:
+                    node.input[i] = moved
+        self.nodes.insert(0, helper.make_node("Transpose", [name], [moved], name=moved, perm=[0, 3, 1, 2]))
+
     def node(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attrs: Any) -> str:
         """Add a node with one output; returns the output's name."""
         name = self._fresh(kind)
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attrs))
         return name
+
+    def value(self, kind: str) -> str:
+        """A name for a value that no node made by :meth:`node` gives."""
+        return self._fresh(kind)
+
+    @contextmanager
+    def body(self) -> Iterator[list[Any]]:
+        """Nodes made in this block are those of the list it gives, the body of a loop; constants stay the graph's."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make()`` gave at the first request of ``key``: values that several ops read."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
+        return made
 
     def constant(self, value: Any, role: str) -> str:
         """An initializer; small ones that are equal are shared. ``value`` must have its final numpy dtype."""
@@ -120,20 +163,60 @@ class Builder:
             return value
         return self.node("Clip", [value, self.byte(lo, "lo"), self.byte(hi, "hi")])
 
-    def shaped(self, value: str, shape: Sequence[int | None]) -> str:
-        """``value`` in a shape with at most one unknown dimension."""
+    def largest(self, values: Sequence[str], dtype: str) -> str:
+        """The largest of ``values``, element by element. ONNX Runtime's Max knows no uint8 before 1.24."""
+        return self._extreme("Max", values, dtype)
+
+    def smallest(self, values: Sequence[str], dtype: str) -> str:
+        """The smallest of ``values``, see :meth:`largest`."""
+        return self._extreme("Min", values, dtype)
+
+    def _extreme(self, kind: str, values: Sequence[str], dtype: str) -> str:
+        if dtype != "uint8" or self.byte_extremes:
+            return self.node(kind, values)
+        return self.cast(self.node(kind, [self.cast(value, "int32") for value in values]), dtype)
+
+    def shaped(self, value: str, shape: Sequence[Dim]) -> str:
+        """``value`` in a shape with at most one dimension that is a multiple of the batch."""
         if sum(d is None for d in shape) > 1:
             raise EngineError(
                 f"the shape {tuple(shape)} has several unknown dimensions", where=self._scope,
                 why="ONNX's Reshape finds out one", remedy="fix all sizes but the batch",
             )  # fmt: skip
-        return self.node("Reshape", [value, self.ints([-1 if d is None else d for d in shape], "shape")])
+        return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
+
+    def vector(self, sizes: Sequence[Dim], role: str) -> str:
+        """An int64 vector of sizes: names and None (the batch) become what the inputs say when the model runs."""
+        if all(isinstance(d, int) for d in sizes):
+            return self.ints([d for d in sizes if isinstance(d, int)], role)
+        parts: list[str] = []
+        for known, run in itertools.groupby(sizes, key=lambda d: isinstance(d, int)):
+            group = list(run)
+            parts += [self.ints([d for d in group if isinstance(d, int)], role)] if known else map(self._size, group)
+        return parts[0] if len(parts) == 1 else self.node("Concat", parts, axis=0)
+
+    def _size(self, dim: Dim) -> str:
+        """One size, as a vector of one element; read once."""
+        assert not isinstance(dim, int)
+        if dim not in self._sizes:
+            if dim not in self._places:
+                raise EngineError(
+                    "cannot find the batch size", where=self._scope, why="no input has a dynamic batch dimension",
+                    remedy="convert the model again",
+                )  # fmt: skip
+            name, axis = self._places[dim]
+            shape = self.node("Shape", [name])
+            self._sizes[dim] = self.node("Slice", [shape, self.ints([axis], "from"), self.ints([axis + 1], "to")])
+        return self._sizes[dim]
 
     def _fresh(self, role: str) -> str:
-        name, count = f"{self._scope}/{role}", 1
+        return self._fresh_of(self._scope, role)
+
+    def _fresh_of(self, scope: str, role: str) -> str:
+        name, count = f"{scope}/{role}", 1
         while name in self._used:
             count += 1
-            name = f"{self._scope}/{role}_{count}"
+            name = f"{scope}/{role}_{count}"
         self._used.add(name)
         return name
 

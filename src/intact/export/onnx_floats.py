@@ -12,6 +12,7 @@ from intact.program.ops import Array, Op, Tensor
 
 from .onnx_build import Builder
 from .onnx_functions import FUNCTIONS
+from .onnx_recurrent import float_layer
 from .onnx_sums import along_axes, window_matrix
 
 Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
@@ -144,6 +145,15 @@ def _layer_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tenso
     return b.node("LayerNormalization", [x[0], weight, bias], axis=-len(shape), epsilon=float(op.attrs["eps"]))
 
 
+def _rms_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    rank, shape = len(y.shape), op.attrs["shape"]
+    axes = list(range(rank - len(shape), rank))
+    mean = b.node("ReduceMean", [b.node("Mul", [x[0], x[0]])], axes=axes, keepdims=1)
+    root = b.node("Sqrt", [b.node("Add", [mean, b.float(op.attrs["eps"], "eps")])])
+    value = b.node("Div", [x[0], root])
+    return b.node("Mul", [value, b.constant(op.arrays["weight"], "weight")]) if "weight" in op.arrays else value
+
+
 def _group_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     groups = op.attrs["groups"]
     grouped = b.node("Reshape", [x[0], b.ints([0, groups, -1], "groups")])
@@ -215,10 +225,12 @@ FLOATS: dict[str, Rule] = {
     "softmax": _softmax("Softmax"),
     "log_softmax": _softmax("LogSoftmax"),
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "matmul": _matmul,
     "reduce": _reduce,
     "embedding": _embedding,
+    **dict.fromkeys(("lstm", "gru", "rnn"), float_layer),
     "masked_fill": _masked_fill,
     "compare": _compare,
     "cast": _cast,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper, numpy_helper
 
+from intact.arithmetic.dimensions import Dim
 from intact.arithmetic.moves import nearest_index
 from intact.arithmetic.resize import cubic_matrix, linear_matrix
 from intact.errors import EngineError
@@ -42,7 +43,7 @@ def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads
         starts = [i * d for i in range(k)]
         bounds = [(b.ints([i], "start"), b.ints([i + last + 1], "end")) for i in starts]
         slices = [b.node("Slice", [value, start, end, where, step]) for start, end in bounds]
-        value = slices[0] if k == 1 else b.node("Max", slices)
+        value = slices[0] if k == 1 else b.largest(slices, meta.dtype)
     return value
 
 
@@ -53,7 +54,7 @@ def cat(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> st
 
 def reshape(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Reshape."""
-    return b.node("Reshape", [x[0], b.ints(op.attrs["shape"], "shape")])
+    return b.node("Reshape", [x[0], b.vector(op.attrs["shape"], "shape")])
 
 
 def permute(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -64,7 +65,7 @@ def permute(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 def cut(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Slice of one axis."""
     t = op.attrs
-    bounds = [b.ints([t[key]], key) for key in ("start", "end", "axis", "step")]
+    bounds = [b.vector([t[key]], key) for key in ("start", "end", "axis", "step")]
     return b.node("Slice", [x[0], *bounds])
 
 
@@ -91,16 +92,8 @@ def expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) ->
         i for i, (w, d, stated) in enumerate(zip(wanted, padded, y.shape, strict=True))
         if w == -1 and d == 1 and stated is None
     ]  # fmt: skip
-    sizes = [1 if w == -1 else w for w in wanted]
-    if not ask:
-        return b.node("Expand", [x[0], b.ints(sizes, "shape")])
-    if b.batch is None:
-        raise EngineError("cannot find the batch size", where=op.name, why="no input has a dynamic batch dimension",
-                          remedy="convert the model again")  # fmt: skip
-    shape = b.node("Shape", [b.batch])
-    size = b.node("Slice", [shape, b.ints([0], "from"), b.ints([1], "to")])
-    parts = [size if i in ask else b.ints([n], "size") for i, n in enumerate(sizes)]
-    return b.node("Expand", [x[0], b.node("Concat", parts, axis=0)])
+    sizes: list[Dim] = [None if i in ask else 1 if w == -1 else w for i, w in enumerate(wanted)]
+    return b.node("Expand", [x[0], b.vector(sizes, "shape")])
 
 
 def roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

@@ -7,6 +7,7 @@ an engine multiplies its exact int32 sum by float32(a/b) and by nothing else.
 plain             QLinearConv; QGemm (contrib) or MatMulInteger → + bias → × M → QuantizeLinear
 leaky, PReLU      the larger of two such results, one per slope (rounding and clamping keep the order, so that the
                   larger result is the result of the larger product)
+two activations   QLinearMatMul
 fused residual    Conv in float32 where every partial sum is below 2²⁴ (else ConvInteger) → × M → + residual →
                   QuantizeLinear; ONNX has no quantized operator for it
 transposed        the ordinary convolution of the input with zero points between its elements
@@ -75,6 +76,13 @@ def linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) ->
     return value if len(inputs[0].shape) == 2 else b.shaped(value, y.shape)
 
 
+def matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """``matmul`` of two activations."""
+    one, ratio = b.float(1.0, "scale"), b.float(op.attrs["a"] / op.attrs["b"])
+    args = [x[0], ratio, b.byte(zero(inputs[0])), x[1], one, b.byte(zero(inputs[1])), one, b.byte(zero(y))]
+    return b.clipped(b.node("QLinearMatMul", args), op.attrs["lo"], op.attrs["hi"])
+
+
 def _ratio(op: Op, a: str, b: str) -> Array:
     """a/b per channel, rounded once to float32."""
     return np.asarray(op.arrays[a].astype(np.float64) / op.arrays[b].astype(np.float64), np.float32)
@@ -103,12 +111,12 @@ def _larger(b: Builder, op: Op, first: str, second: Any) -> str:
     a, a_neg = op.arrays["a"].astype(np.int64), op.arrays["a_neg"].astype(np.int64)
     rising = a * op.arrays["b_neg"] >= a_neg * op.arrays["b"]
     if rising.all():
-        return b.node("Max", [first, other])
+        return b.largest([first, other], "uint8")
     if not rising.any():
-        return b.node("Min", [first, other])
+        return b.smallest([first, other], "uint8")
     rank = op.arrays["weight"].ndim - 2
     mask = b.constant(rising.reshape(-1, *[1] * rank), "rising")
-    return b.node("Where", [mask, b.node("Max", [first, other]), b.node("Min", [first, other])])
+    return b.node("Where", [mask, b.largest([first, other], "uint8"), b.smallest([first, other], "uint8")])
 
 
 def _qlinear_conv(

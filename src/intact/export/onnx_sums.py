@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from intact.arithmetic.dimensions import Dim
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_windows
 from intact.program.certify import FLOAT32
 from intact.program.ops import Array, Op, Tensor
@@ -126,7 +127,7 @@ def _ones(
 
 
 def hang(
-    size: Sequence[int | None], out: Sequence[int | None], kernel: Sequence[int], stride: Sequence[int],
+    size: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int],
 ) -> list[int]:  # fmt: skip
     """Padding behind that makes ``out`` windows fit, also where the last one hangs over (ceil mode)."""

@@ -69,7 +69,7 @@ def candidates(program: Program, opset: int, ir_version: int) -> Any | None:
 
     None for a program without tables.
     """
-    b = Builder({**program.tensors}, contrib=True, batch=None)
+    b = Builder({**program.tensors}, contrib=True, places={})
     outputs = []
     for op in program.ops:
         if op.kind == "table":

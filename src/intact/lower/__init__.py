@@ -1,5 +1,5 @@
 """From a calibrated simulation to the program that ships."""
 
-from .lower import lower
+from .lower import draft, lower
 
-__all__ = ["lower"]
+__all__ = ["draft", "lower"]

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from intact.capture.graph import Node
 from intact.program.ops import Op
-from intact.simulation.weights import folded
+from intact.simulation.weights import folded, own_params
 
 ANY = frozenset(
     {"max_pool", "cat", "reshape", "permute", "slice", "pad", "expand", "roll", "upsample", "constant"}
 )  # fmt: skip
 """Kinds that move values of any dtype and keep their plain name."""
+
+LOWEST = float(np.finfo(np.float32).min)
 
 
 def float_ops(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], **common: Any) -> list[Op]:
@@ -25,14 +27,21 @@ def float_ops(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor]
     if node.op == "table":
         return _chain(node, inputs, tensors, common)
     attrs = {k: v for k, v in node.attrs.items() if k not in ("act", "bn")}
+    factor = attrs.pop("mul") if node.op == "matmul" and "mul" in attrs else None
     if node.op in ("conv", "linear", "scale_shift"):
         weight, bias = folded(node, tensors)
         arrays = {"weight": _float32(weight)} | ({} if bias is None else {"bias": _float32(bias)})
     else:
-        arrays = {role: _array(tensors[name]) for role, name in node.params.items() if not role.startswith("act.")}
+        arrays = {role: _array(t) for role, t in own_params(node, tensors).items() if not role.startswith("act.")}
     kind = node.op if node.op in ANY else f"float.{node.op}"
     if node.op == "requantize":
         return [Op(node.name, "float.affine_scalar", inputs, {"mul": 1.0, "add": 0.0}, **common)]
+    if node.op == "softmax" and len(inputs) == 2:
+        fill = Op(node.name, "float.masked_fill", inputs, {"value": LOWEST}, **common)
+        return _numbered(node.name, [fill, Op(node.name, kind, ("",), attrs, **common)])
+    if factor is not None:  # on the first operand: queries are fewer than scores
+        scaled = Op(node.name, "float.affine_scalar", inputs[:1], {"mul": factor, "add": 0.0}, **common)
+        return _numbered(node.name, [scaled, Op(node.name, kind, ("", inputs[1]), attrs, **common)])
     residual = node.op in ("conv", "linear", "scale_shift") and len(inputs) > 1
     made = [Op(node.name, kind, inputs[:1] if residual else inputs, attrs, arrays, **common)]
     if residual:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from intact.arithmetic.softmax import softmax_table
 from intact.capture.graph import Node
 from intact.golden import with_golden
 from intact.program.certify import certify
@@ -16,9 +17,14 @@ from intact.program.check import check
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.simulation.activation import integer_limits
+from intact.simulation.affine import Affine
 from intact.simulation.module import AFFINE, Simulation
+from intact.simulation.nonlinear import NONLINEAR, norm_arrays, norm_epsilon, softmax_levels
 from intact.simulation.points import QuantPoint, Requantization
+from intact.simulation.recurrent import layer_arrays
+from intact.simulation.weights import own_params
 
+from .coded import coded_ops
 from .floats import float_ops
 from .provenance import provenance
 
@@ -26,10 +32,19 @@ Array = npt.NDArray[Any]
 
 
 def lower(sim: Simulation) -> Program:
-    """The program of a calibrated simulation, checked and certified.
+    """The program of a calibrated simulation, checked and certified, with golden vectors.
 
     Raises:
         StateError: not calibrated, in training mode, or fake quantization off somewhere.
+    """
+    return with_golden(draft(sim))
+
+
+def draft(sim: Simulation) -> Program:
+    """The program without golden vectors, which take the reference engine seconds: for use in this process.
+
+    Raises:
+        StateError: as :func:`lower`.
     """
     sim.require_deployable()
     if not sim.current:
@@ -43,11 +58,15 @@ def lower(sim: Simulation) -> Program:
             if node.op == "dropout":
                 alias[node.name] = inputs[0]
                 continue
+            if node.op == "expand":  # what it takes the batch size of is not among the operands of the program's op
+                inputs = inputs[:1]
             if node.op != "input":
                 made = _lower_node(sim, node, inputs)
                 ops += made
+                # A product of two activations scales its first operand; other parts have the shape of the whole.
+                shape = sim.graph.nodes[node.inputs[0]].shape if node.op == "matmul" else node.shape
                 for op in made[:-1]:
-                    tensors[op.name] = Tensor(op.name, "float32", node.shape)
+                    tensors[op.name] = Tensor(op.name, "float32", shape)
             tensors[node.name] = _tensor(node, sim.point(node.name))
     program = Program(
         tensors=tensors,
@@ -57,9 +76,10 @@ def lower(sim: Simulation) -> Program:
         structure=sim.graph.structure,
         recipe=sim.recipe.to_toml(),
         provenance=provenance(sim),
+        dimensions=dict(sim.graph.dimensions),
     )
     check(program)
-    return with_golden(certify(program, sim.recipe.engines))
+    return certify(program, sim.recipe.engines)
 
 
 def _tensor(node: Node, point: QuantPoint | None) -> Tensor:
@@ -77,14 +97,20 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
         return [Op(node.name, "quantize", inputs, {"lo": point.lo, "hi": point.hi}, **common)]
     if node.op == "dequantize":
         return [Op(node.name, "dequantize", inputs, **common)]
+    if node.name in sim.recurrent_points:
+        arrays = layer_arrays(node, sim.tensors, sim.recurrent_points[node.name])
+        return [Op(node.name, node.op, inputs, dict(node.attrs), arrays, **common)]
+    if node.name in sim.coded:
+        return coded_ops(sim, node, inputs, note=note, **common)
     if point is None:
         return float_ops(node, inputs, sim.tensors, note=note, **common)
     if node.op == "constant":
-        value = sim.tensors[node.params["value"]]
-        q = torch.clamp(torch.round(value / point.scale) + point.zero_point, point.lo, point.hi)
-        return [Op(node.name, "constant", (), arrays={"value": q.to(torch.uint8).cpu().numpy()}, **common)]
+        value = own_params(node, sim.tensors)["value"]
+        return [Op(node.name, "constant", (), arrays={"value": _rows(value, point)}, **common)]
     if node.op in AFFINE:
         return [_affine(sim, node, inputs, point, common)]
+    if node.op in NONLINEAR or node.op == "embedding":
+        return [_nonlinear(sim, node, inputs, point, common)]
     if node.op in _LOWER:
         kind, attrs, arrays = _LOWER[node.op](node, point, sim.requantizations[node.name])
         if kind != "table":
@@ -100,6 +126,27 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
     return [Op(node.name, node.op, inputs, attrs, **common)]
 
 
+def _nonlinear(sim: Simulation, node: Node, inputs: tuple[str, ...], point: QuantPoint, common: dict[str, Any]) -> Op:
+    params = own_params(node, sim.tensors)
+    if node.op == "embedding":
+        return Op(node.name, "embedding", inputs, {}, {"weight": _rows(params["weight"], point)}, **common)
+    x = sim.point(node.inputs[0])
+    assert x is not None
+    if node.op == "softmax":
+        attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": softmax_levels(point)}
+        arrays = {"table": softmax_table(float(x.scale))}
+    else:
+        attrs = {"shape": node.attrs["shape"], "eps": norm_epsilon(node, x)}
+        arrays = norm_arrays(node, params, point)
+    return Op(node.name, node.op, inputs, {**attrs, "lo": point.lo, "hi": point.hi}, arrays, **common)
+
+
+def _rows(value: torch.Tensor, point: QuantPoint) -> Array:
+    """Real numbers known before the network runs, on their grid."""
+    q = torch.clamp(torch.round(value / point.scale) + point.zero_point, point.lo, point.hi)
+    return q.to(torch.uint8).cpu().numpy()
+
+
 def _numpy(t: torch.Tensor, dtype: type[np.generic]) -> Array:
     return t.detach().cpu().numpy().astype(dtype)
 
@@ -108,7 +155,9 @@ def _affine(sim: Simulation, node: Node, inputs: tuple[str, ...], point: QuantPo
     x = sim.point(node.inputs[0])
     assert x is not None
     req = sim.requantizations[node.name]
-    integers = sim._affine[node.name].integers(x, sim.tensors)
+    layer = sim._affine[node.name]
+    assert isinstance(layer, Affine)
+    integers = layer.integers(x, sim.tensors)
     weight, bias = _numpy(integers.weight, np.int8), _numpy(integers.bias, np.int32)
     arrays = {"weight": weight, "bias": bias, "a": _numpy(req.a, np.int32), "b": _numpy(req.b, np.int32)}
     if req.a_neg.numel():
@@ -141,8 +190,8 @@ def _sum(node: Node, point: QuantPoint, req: Requantization) -> Lowered:
 
 
 def _single(node: Node, point: QuantPoint, req: Requantization) -> Lowered:
-    attrs = {k: v for k, v in node.attrs.items() if k != "act"}
-    return node.op, {**attrs, "a": int(req.a[0]), "b": int(req.b[0])}, {}
+    kept = {k: v for k, v in node.attrs.items() if k not in ("act", "mul")}  # a factor is part of the multiplier
+    return node.op, {**kept, "a": int(req.a[0]), "b": int(req.b[0])}, {}
 
 
 def _pool(node: Node, point: QuantPoint, req: Requantization) -> Lowered:
@@ -160,6 +209,7 @@ _LOWER: dict[str, Callable[[Node, QuantPoint, Requantization], Lowered]] = {
     "add": _sum,
     "sub": _sum,
     "mul": _single,
+    "matmul": _single,
     "mean": _single,
     "avg_pool": _pool,
     "adaptive_avg_pool": _pool,

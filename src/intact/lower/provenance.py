@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 
 
 def provenance(sim: Simulation) -> dict[str, Any]:
-    """Versions, CPU features of this machine, calibration summary and date (UTC), as JSON values."""
+    """Versions, CPU features of this machine, calibration summary, equalization and date (UTC), as JSON values.
+
+    ``equalized`` gives the factor of every channel of a layer whose channels were equalized: its integers stand for
+    the float network's values divided by them, which whoever compares the two must know.
+    """
     from intact.machine import cpu_features
 
+    factors = {place.name: sim.tensors[place.factor] for place in sim.equalized}
+    equalized = {name: [float(str(v)) for v in f.cpu().numpy()] for name, f in factors.items() if bool((f != 1).any())}
     return {
         "intact": __version__,
         "torch": torch.__version__,
@@ -27,5 +33,6 @@ def provenance(sim: Simulation) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu_features": cpu_features(),
         "calibration": sim.calibration,
+        **({"equalized": equalized} if equalized else {}),
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }

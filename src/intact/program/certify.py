@@ -1,6 +1,7 @@
 """Certificates: what is proved about every integer op, so that engines of float arithmetic give its exact integers.
 
 1. Tie margin: 1/(2b) exceeds the largest error of any claimed engine's float formula (``intact.arithmetic.tie_free``).
+   OpenVINO's errors are larger where terms are added; an op it has no bound for, or no margin, does not claim it.
 2. Accumulator: Σ|w|·max|x − z| + |bias| < 2³¹; below 2²⁴ a float32 evaluation of the sum is exact, too.
 3. Saturation: (|w₁| + |w₂|)·255 ≤ 32767 for the two largest weights of every channel, so that x86 kernels without
    VNNI, which add pairs of products in int16, cannot saturate.
@@ -15,17 +16,28 @@ from typing import Any
 
 import numpy as np
 
+from intact.arithmetic.dimensions import known
+from intact.arithmetic.dynamic import sum_bound
+from intact.arithmetic.norms import MIDDLE
 from intact.arithmetic.tie_free import error_bound, negative_steps
 from intact.arithmetic.windows import adaptive_windows
 from intact.errors import ProgramError
 
+from .dimensions import largest
 from .ops import Array, Op, Tensor
 from .program import Program
+from .shapes import axis_of
 
 ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
 """Engines a certificate can claim. All but the reference, which computes integers, have the margin's error bound."""
 
-CERTIFIED = frozenset({"conv", "linear", "add", "mul", "mean", "avg_pool", "adaptive_avg_pool", "table"})
+CERTIFIED = frozenset({
+    "conv", "linear", "add", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool", "table", "softmax", "layer_norm",
+    "rms_norm", "dynamic_linear", "lstm", "gru", "rnn",
+})  # fmt: skip
+DYNAMIC = frozenset({"dynamic_linear", "lstm", "gru", "rnn"})
+"""Certified kinds with float32 results: exact integer sums, then IEEE operations without any margin to prove."""
+
 INT32, FLOAT32, INT16 = 1 << 31, 1 << 24, 32767
 
 
@@ -48,41 +60,12 @@ def certify(program: Program, engines: Sequence[str] = ("reference", "onednn")) 
         raise ProgramError(
             f"unknown engine {min(unknown)!r}", where="certify", remedy=f"choose from {', '.join(ENGINES)}"
         )
+    tensors = largest(program).tensors
     ops = tuple(
-        replace(op, certificate=_certificate(op, program.tensors, tuple(engines))) if op.kind in CERTIFIED else op
+        replace(op, certificate=prove(op, tensors, tuple(engines))) if op.kind in CERTIFIED else op
         for op in program.ops
     )
-    return replace(program, ops=ops, needs=_needs(ops))
-
-
-def recheck(program: Program) -> None:
-    """Prove the stored certificates again.
-
-    Raises:
-        ProgramError: a stored certificate claims what does not hold, or ``needs`` is not what the weights need.
-    """
-    for op in program.ops:
-        if op.certificate is None:
-            continue
-        if op.kind not in CERTIFIED:
-            raise ProgramError(f"{op.kind} takes no certificate", where=op.name, remedy="convert the model again")
-        engines = op.certificate.get("engines")
-        if not isinstance(engines, list) or not all(e in ENGINES for e in engines):
-            raise ProgramError("the certificate names unknown engines", where=op.name, remedy="upgrade intact")
-        proved = _certificate(op, program.tensors, tuple(engines))
-        for key in sorted(set(proved) | set(op.certificate)):
-            if not _agree(op.certificate.get(key), proved.get(key)):
-                raise ProgramError(
-                    f"the certificate does not hold: {key} is stored as {op.certificate.get(key)!r:.60}",
-                    where=op.name, why=f"{proved.get(key)!r:.60} is what the op's numbers give",
-                    remedy="the file was altered; convert the model again",
-                )  # fmt: skip
-    certified = any(op.certificate for op in program.ops)
-    if certified and set(_needs(program.ops)) - set(program.needs):
-        raise ProgramError(
-            "the program does not state that it needs VNNI", where="needs",
-            remedy="the file was altered; convert the model again",
-        )  # fmt: skip
+    return replace(program, ops=ops, needs=needs_of(ops))
 
 
 def uncertified(program: Program) -> list[tuple[Op, str]]:
@@ -98,29 +81,25 @@ def uncertified(program: Program) -> list[tuple[Op, str]]:
     return out
 
 
-def _agree(stored: Any, proved: Any) -> bool:
-    if isinstance(stored, float) and isinstance(proved, float):
-        return math.isclose(stored, proved, rel_tol=1e-9, abs_tol=1e-12)
-    return bool(stored == proved and type(stored) is type(proved))
-
-
-def _needs(ops: Sequence[Op]) -> tuple[str, ...]:
+def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
+    """What certified ops need of a CPU: ``("vnni",)`` or nothing."""
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
 
 
-def _certificate(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[str, Any]:
+def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[str, Any]:
+    """The certificate of an op of a kind in CERTIFIED, see :func:`certify`."""
     reach = [_reach(tensors[name]) for name in op.inputs]
-    float_engines = any(name != "reference" for name in engines)
-    if op.kind in ("conv", "linear"):
+    if op.kind in DYNAMIC:
+        weights = [a.reshape(-1, a.shape[-1]) for role, a in op.arrays.items() if role.startswith("weight")]
+        accumulator, saturation = max(map(sum_bound, weights)), max(map(_largest_pair, weights))
+    elif op.kind in ("conv", "linear"):
         accumulator, saturation = _affine_bounds(op, reach[0])
-        parts = _affine_parts(op, tensors[op.name])
     else:
         accumulator, saturation = _sum_bound(op, tensors, reach), 0
-        parts = _parts(op)
-    b = np.concatenate([np.atleast_1d(part[0]) for part in parts]) if parts else np.array([], np.int64)
-    bound = [np.broadcast_to(part[1], np.shape(part[0])).ravel() for part in parts]
-    margins = 1.0 / (2.0 * b) - (np.concatenate(bound) if float_engines and parts else 0.0)
-    margin = float(margins.min()) if parts else None
+    if "openvino" in engines and not _bounded_in_openvino(op, tensors, accumulator):
+        engines = tuple(name for name in engines if name != "openvino")
+    b, margins = _margins(op, tensors, engines)
+    margin = float(margins.min()) if len(b) else None
     reasons = []
     if accumulator >= INT32:
         reasons.append(f"sums up to {accumulator} do not fit int32")
@@ -132,8 +111,8 @@ def _certificate(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -
     out: dict[str, Any] = {
         "exact": not reasons,
         "margin": margin,
-        "b_min": int(b.min()) if parts else None,
-        "b_max": int(b.max()) if parts else None,
+        "b_min": int(b.min()) if len(b) else None,
+        "b_max": int(b.max()) if len(b) else None,
         "accumulator": accumulator,
         "float32_exact": accumulator < FLOAT32,
         "saturation": saturation,
@@ -145,6 +124,49 @@ def _certificate(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -
     if op.certificate is not None and "gain_error" in op.certificate:
         out["gain_error"] = op.certificate["gain_error"]
     return out
+
+
+def _margins(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> tuple[Array, Array]:
+    """Every denominator, and how far 1/(2b) is above the error bound."""
+    floats = tuple(name for name in engines if name != "reference")
+    parts: list[Part] = []
+    if op.kind in ("conv", "linear"):
+        parts = _affine_parts(op, tensors[op.name], floats)
+    elif op.kind not in DYNAMIC:
+        parts = _parts(op, tensors, floats)
+    if not parts:
+        return np.array([], np.int64), np.array([])
+    b = np.concatenate([np.atleast_1d(part[0]) for part in parts])
+    bound = np.concatenate([np.broadcast_to(part[1], np.shape(part[0])).ravel() for part in parts])
+    return b, 1.0 / (2.0 * b) - (bound if floats else 0.0)
+
+
+OPENVINO = frozenset({"conv", "linear", "add", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool"})
+"""Kinds whose evaluation by OpenVINO has an error bound. Tables have none: they may be evaluated as the functions they
+were made from, and although all 256 entries are compared when a program is prepared, another kernel does that."""
+
+
+def _bounded_in_openvino(op: Op, tensors: dict[str, Tensor], accumulator: int) -> bool:
+    """Whether the error of OpenVINO's evaluation has a bound, and one below 1/(2b): not for sums of more than two
+    terms, nor for means of sums that float32 cannot hold or of a size that depends on the input. Of linear layers
+    z_x·Σw is subtracted in float32, which must hold the sums before, too, and so may be what the zero points of a
+    product of two activations make of its sums."""
+    if op.kind not in OPENVINO or (op.kind == "add" and len(op.inputs) > 2):
+        return False
+    if op.kind in ("mean", "adaptive_avg_pool") and accumulator >= FLOAT32:
+        return False
+    if op.kind == "mean" and _count(op, tensors) is None:
+        return False
+    if op.kind == "matmul":
+        terms = tensors[op.inputs[0]].shape[-1]
+        return isinstance(terms, int) and 255 * 255 * terms < FLOAT32 and _has_margin(op, tensors)
+    if op.kind == "linear" and tensors[op.inputs[0]].zero_point and _affine_bounds(op, 255)[0] >= FLOAT32:
+        return False
+    return _has_margin(op, tensors)
+
+
+def _has_margin(op: Op, tensors: dict[str, Tensor]) -> bool:
+    return bool(_margins(op, tensors, ("openvino",))[1].min() > 0)
 
 
 def _limit(margins: Array, b: Array) -> int:
@@ -162,7 +184,11 @@ def _reach(t: Tensor) -> int:
 
 def by_output(op: Op) -> Array:
     """The weight as (O, products per output), int64."""
-    w = op.arrays["weight"].astype(np.int64)
+    return _rows(op).astype(np.int64)
+
+
+def _rows(op: Op) -> Array:
+    w = op.arrays["weight"]
     if op.kind == "conv" and op.attrs["transposed"]:
         groups = op.attrs["groups"]
         w = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1).swapaxes(1, 2)
@@ -171,39 +197,61 @@ def by_output(op: Op) -> Array:
 
 
 def _affine_bounds(op: Op, reach: int) -> tuple[int, int]:
-    magnitude = np.abs(by_output(op))
-    accumulator = magnitude.sum(axis=1) * reach + np.abs(op.arrays["bias"].astype(np.int64))
-    top = np.partition(magnitude, -2, axis=1)[:, -2:] if magnitude.shape[1] > 1 else magnitude
-    return int(accumulator.max()), int(top.sum(axis=1).max()) * 255
+    # In bytes, where |−128| is 128, too: every load does this to every weight.
+    magnitude = np.abs(_rows(op)).view(np.uint8)
+    sums = magnitude.sum(axis=1, dtype=np.uint32)  # of at most 2²⁰ products
+    accumulator = sums.astype(np.int64) * reach + np.abs(op.arrays["bias"].astype(np.int64))
+    rows, largest = np.arange(len(magnitude)), magnitude.argmax(axis=1)
+    first = magnitude[rows, largest].astype(np.int64)
+    magnitude[rows, largest] = 0
+    return int(accumulator.max()), int((first + magnitude.max(axis=1)).max()) * 255
+
+
+def _largest_pair(rows: Array) -> int:
+    """Largest sum of two products of a row with bytes."""
+    magnitude = np.sort(np.abs(rows).view(np.uint8), axis=1)[:, -2:]
+    return 255 * int(magnitude.sum(axis=1, dtype=np.int64).max())
 
 
 Part = tuple[Array, Array]
 """Denominators, and the error bound of each."""
 
 
-def _affine_parts(op: Op, y: Tensor) -> list[Part]:
+def _affine_parts(op: Op, y: Tensor, engines: tuple[str, ...]) -> list[Part]:
     bias = np.abs(op.arrays["bias"].astype(np.float64))
     a, b = op.multipliers()
     residual = 255.0 * op.attrs["residual_a"] / b
     if "a_neg" not in op.arrays:
-        return [(b, error_bound("affine", bias * a / b, residual))]
+        form = "fused" if op.attrs["residual_a"] else "affine"
+        return [(b, error_bound(form, bias * a / b, residual, engines=engines))]
     a_neg, b_neg = op.arrays["a_neg"].astype(np.int64), op.arrays["b_neg"].astype(np.int64)
+    steps = bias * np.abs(a_neg) / b_neg
     below = negative_steps(y.zero_point or 0, op.attrs["lo"])
-    negative = error_bound("leaky", bias * np.abs(a_neg) / b_neg, result_steps=below)
+    negative = error_bound("leaky", steps, result_steps=below, engines=engines)
     # A negative slope turns negative sums into results above the zero point.
-    negative = np.where(a_neg < 0, error_bound("leaky", bias * np.abs(a_neg) / b_neg), negative)
-    return [(b, error_bound("leaky", bias * a / b)), (b_neg, negative)]
+    negative = np.where(a_neg < 0, error_bound("leaky", steps, engines=engines), negative)
+    return [(b, error_bound("leaky", bias * a / b, engines=engines)), (b_neg, negative)]
 
 
-def _parts(op: Op) -> list[Part]:
+def _parts(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> list[Part]:
     t = op.attrs
-    if op.kind == "table":
+    if op.kind in ("table", "softmax", "layer_norm", "rms_norm"):  # nothing depends on how an engine rounds
         return []
     if op.kind == "add":
         b = np.array([t["b"]], np.int64)
-        return [(b, error_bound("sum", 0.0, 255.0 * sum(abs(a) for a in t["a"]) / b))]
+        return [(b, error_bound("sum", 0.0, 255.0 * sum(abs(a) for a in t["a"]) / b, engines=engines))]
+    if op.kind == "mean":
+        b = np.array([t["b"]], np.int64)
+        terms = 255.0 * (_count(op, tensors) or 0) * abs(t["a"]) / b
+        return [(b, error_bound("mean", 0.0, terms, engines=engines))]
     denominators = [row[2] for row in t["multipliers"]] if "multipliers" in t else [t["b"]]
-    return [(np.array(denominators, np.int64), error_bound("scaled"))]
+    return [(np.array(denominators, np.int64), error_bound("scaled", engines=engines))]
+
+
+def _count(op: Op, tensors: dict[str, Tensor]) -> int | None:
+    """Elements of a mean, None where that depends on the input."""
+    sizes = [tensors[op.inputs[0]].shape[d] for d in op.attrs["dims"]]
+    return math.prod(d for d in sizes if isinstance(d, int)) if all(isinstance(d, int) for d in sizes) else None
 
 
 def _sum_bound(op: Op, tensors: dict[str, Tensor], reach: list[int]) -> int:
@@ -211,14 +259,22 @@ def _sum_bound(op: Op, tensors: dict[str, Tensor], reach: list[int]) -> int:
     t, shape = op.attrs, tensors[op.inputs[0]].shape
     if op.kind == "mul":
         return reach[0] * reach[1]
+    if op.kind == "matmul":
+        terms = shape[-1]
+        return reach[0] * reach[1] * terms if isinstance(terms, int) else INT32  # a sum over the batch: not proved
+    if op.kind == "softmax":
+        length = shape[axis_of(op, shape)]
+        return int(op.arrays["table"][0]) * length if isinstance(length, int) else INT32
+    if op.kind in ("layer_norm", "rms_norm"):
+        least = MIDDLE if op.kind == "layer_norm" else reach[0]
+        return int(math.prod(op.attrs["shape"])) * least * least
     if op.kind == "mean":
-        return reach[0] * math.prod(d for i, d in enumerate(shape) if i in t["dims"] and d is not None)
+        return reach[0] * math.prod(known(shape[i] for i in t["dims"]))
     if op.kind == "avg_pool":
         return reach[0] * int(math.prod(t["kernel"]))
     if op.kind == "adaptive_avg_pool":
-        size = [d for d in shape[2:] if d is not None]
-        return reach[0] * int(adaptive_windows(size, t["output_size"])[1].max())
+        return reach[0] * int(adaptive_windows(known(shape[2:]), t["output_size"])[1].max())
     return max(reach)
 
 
-__all__ = ["CERTIFIED", "ENGINES", "by_output", "certify", "recheck", "uncertified"]
+__all__ = ["CERTIFIED", "ENGINES", "by_output", "certify", "needs_of", "prove", "uncertified"]

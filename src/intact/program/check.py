@@ -4,11 +4,13 @@ values before their sizes are known to fit."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from intact.arithmetic.norms import LONGEST_ROW
+from intact.arithmetic.softmax import PEAK
 from intact.arithmetic.windows import adaptive_windows, pool_windows
 from intact.errors import ProgramError
 
@@ -16,13 +18,17 @@ from .golden import check_golden
 from .kinds import KINDS, Kind
 from .ops import Op, Tensor
 from .program import Program
-from .shapes import Violation, elements, need, output_dtype, output_shape
+from .shapes import elements, output_dtype, output_shape
 from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SIZE, is_int
+from .violation import Violation, need
 
 DTYPES = ("uint8", "float32", "int64", "bool")
 NAME_LENGTH = 500
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 MOST_WINDOWS = 1 << 24
+COUNTED = {"softmax": 1, "embedding": 0}
+"""How many inputs of an integer kind are quantized, where it is not all of them."""
+
 MOST_TERMS = 1 << 20
 """A sum of this many products, times the largest numerator, still fits int64."""
 
@@ -35,12 +41,15 @@ def check(program: Program) -> None:
         Traceback (most recent call last):
         intact.errors.ProgramError: x: the input has no tensor. Remedy: convert the model again
     """
+    _guard("dimensions", _check_dimensions, program)
     for name, tensor in program.tensors.items():
-        _guard(name, _check_tensor, name, tensor)
+        _guard(name, _check_tensor, name, tensor, program.dimensions)
     _check_ends(program)
     defined = set(program.inputs)
     for op in program.ops:
         _guard(f"op {op.name}", _check_op, op, program.tensors, defined)
+        if program.dimensions:
+            _guard(f"op {op.name}", _check_sizes, op, program)
         defined.add(op.name)
     extra = set(program.tensors) - defined
     if extra:
@@ -65,11 +74,38 @@ def _guard(where: str, function: Any, *args: Any) -> None:
         raise _error(str(violation), where) from violation
 
 
-def _check_tensor(name: str, t: Tensor) -> None:
+def _check_dimensions(program: Program) -> None:
+    """Every name has limits, and an input that tells its size."""
+    shapes = (program.tensors[name].shape for name in program.inputs if name in program.tensors)
+    told = {d for shape in shapes if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
+    for name, (least, most) in program.dimensions.items():
+        need(isinstance(name, str) and 0 < len(name) <= 60, f"bad name of a dimension {name!r:.80}")
+        ends = is_int(least) and 1 <= least <= LARGEST_SIZE
+        need(ends and (most is None or (is_int(most) and least <= most <= LARGEST_SIZE)), f"bad limits of {name!r:.80}")
+        need(name in told, f"no input tells the size of {name!r:.80}")
+
+
+def _check_sizes(op: Op, program: Program) -> None:
+    """Names in attributes are dimensions; what is cut is long enough at every size."""
+    t, dimensions = op.attrs, program.dimensions
+    for value in (t.get("end"), *(t["shape"] if isinstance(t.get("shape"), list) else ())):
+        need(not isinstance(value, str) or value in dimensions, f"unknown dimension {value!r:.60}")
+    if op.kind != "slice":
+        return
+    length, end = program.tensors[op.inputs[0]].shape[t["axis"]], t["end"]
+    if isinstance(end, str) and isinstance(length, int):
+        most = dimensions[end][1]
+        need(most is not None and most <= length, f"{end} may be longer than {length}")
+    if isinstance(length, str):
+        need(end <= dimensions[length][0], f"{length} may be shorter than {end}")
+
+
+def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
     need(isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name == t.name, f"bad tensor name {t.name!r:.80}")
     need(t.dtype in DTYPES, f"unknown dtype {t.dtype!r:.40}")
     need(isinstance(t.shape, tuple) and len(t.shape) <= 8, "bad shape")
-    need(all(d is None or (is_int(d) and 1 <= d <= LARGEST_SIZE) for d in t.shape), f"bad shape {t.shape!r:.80}")
+    sizes: list[Any] = [d for d in t.shape if d is not None and not (isinstance(d, str) and d in dimensions)]
+    need(all(is_int(d) and 1 <= d <= LARGEST_SIZE for d in sizes), f"bad shape {t.shape!r:.80}")
     need(elements(t.shape) <= LARGEST_SIZE, f"shape {t.shape} is too large")
     need((t.scale is None) == (t.zero_point is None), "scale and zero point come together")
     if t.scale is not None:
@@ -107,6 +143,8 @@ def _check_op(op: Op, tensors: dict[str, Tensor], defined: set[str]) -> None:
     _check_domain(op, kind.domain, inputs, output)
     if op.kind in ("conv", "linear"):
         _check_affine(op)
+    if op.kind == "softmax":
+        _check_softmax(op)
     shape = output_shape(
         op, inputs[:1] if kind.domain == "integer" and op.kind in ("conv", "linear") else inputs, output.shape
     )
@@ -179,9 +217,18 @@ def _check_affine(op: Op) -> None:
         need(op.attrs["residual_a"] == 0, "residual_a without a residual")
 
 
+def _check_softmax(op: Op) -> None:
+    table = op.arrays["table"].astype(np.int64)
+    need(table.shape == (256,), f"table has shape {table.shape}, not (256,)")
+    falling = bool((np.diff(table) <= 0).all()) and table[-1] >= 0 and 1 <= table[0] <= PEAK
+    need(falling, f"the table does not fall from at most {PEAK} to 0")
+
+
 def _check_domain(op: Op, domain: str, inputs: Sequence[Tensor], output: Tensor) -> None:
     if domain in ("integer", "dequantize"):
-        need(all(t.quantized for t in inputs), "takes quantized tensors")
+        need(all(t.quantized for t in inputs[: COUNTED.get(op.kind)]), "takes quantized tensors")
+    if op.kind == "softmax" and len(inputs) == 2:
+        need(inputs[1].dtype == "bool", f"masks are bool, not {inputs[1].dtype}")
     if domain in ("integer", "quantize"):
         need(output.quantized, "gives a quantized tensor, but the tensor has no scale")
     if domain == "quantize":
@@ -194,9 +241,13 @@ def _check_domain(op: Op, domain: str, inputs: Sequence[Tensor], output: Tensor)
         )
         want = output_dtype(op, inputs, output.dtype)
         need(output.dtype == want, f"gives {want}, declared is {output.dtype}")
-        index = op.kind == "float.embedding"
-        need(not index or inputs[0].dtype == "int64", f"indices are int64, not {inputs[0].dtype}")
         need(op.kind != "float.masked_fill" or inputs[1].dtype == "bool", f"masks are bool, not {inputs[-1].dtype}")
+    if op.kind in ("embedding", "float.embedding", "decoded_embedding"):
+        need(inputs[0].dtype == "int64", f"indices are int64, not {inputs[0].dtype}")
+    if domain == "dynamic":
+        need(not any(t.quantized for t in [*inputs, output]), "takes and gives tensors that are not quantized")
+        need(output.dtype == "float32", f"gives float32, declared is {output.dtype}")
+        need(op.kind != "dynamic_linear" or inputs[0].dtype == "float32", f"takes float32, not {inputs[0].dtype}")
     if domain == "any":
         _check_move(op, inputs, output)
 
@@ -221,13 +272,16 @@ def _check_windows(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
     """A mean's sum must fit, and every divisor of an average pool needs its multiplier."""
     t = op.attrs
     if op.kind == "mean":
-        terms = math.prod(d for i, d in enumerate(inputs[0].shape) if i in t["dims"] and d is not None)
+        terms = math.prod(d for i, d in enumerate(inputs[0].shape) if i in t["dims"] and isinstance(d, int))
         need(terms <= MOST_TERMS, f"sums {terms} elements, more than {MOST_TERMS}")
+    if op.kind in ("layer_norm", "rms_norm"):
+        need(math.prod(t["shape"]) <= LONGEST_ROW, f"a row of more than {LONGEST_ROW} elements")
+        need(all(bool(np.isfinite(v).all()) for v in op.arrays.values()), "gain and offset must be finite")
     if op.kind not in ("avg_pool", "adaptive_avg_pool"):
         return
     need(elements(output.shape[2:]) <= MOST_WINDOWS, f"more than {MOST_WINDOWS} windows")
     need(all(row[0] <= MOST_TERMS for row in t["multipliers"]), f"a window of more than {MOST_TERMS} elements")
-    size = [d for d in inputs[0].shape[2:] if d is not None]
+    size = [d for d in inputs[0].shape[2:] if isinstance(d, int)]
     if op.kind == "avg_pool":
         _, divisors = pool_windows(size, t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
     else:

@@ -13,15 +13,26 @@ from .golden import Golden
 from .golden import from_json as golden_from_json
 from .ops import Array, Op, Tensor
 from .program import Program
-from .shapes import Violation
+from .violation import Violation
 
-FORMAT, VERSION = "intact", 1
+FORMAT, VERSION = "intact", 2
 """Name and version of the format. A reader reads its own version and every earlier one."""
+
+SINCE = dict.fromkeys(
+    ("matmul", "softmax", "layer_norm", "rms_norm", "embedding", "float.rms_norm", "dynamic_linear",
+     "decoded_embedding", "float.decoded_linear", "lstm", "gru", "rnn", "float.lstm", "float.gru", "float.rnn"), 2,
+)  # fmt: skip
+"""Kinds that came after version 1, and the version they came with."""
 
 MOST_ENTRIES = 1 << 17
 """Tensors, and operations, of one program."""
 
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}
+
+
+def lowest_version(program: Program) -> int:
+    """The first version of the format that can hold ``program``: what it is written as."""
+    return max((SINCE.get(op.kind, 1) for op in program.ops), default=1) if not program.dimensions else VERSION
 
 
 def to_document(program: Program) -> dict[str, Any]:
@@ -37,6 +48,11 @@ def to_document(program: Program) -> dict[str, Any]:
         "recipe": program.recipe,
         "provenance": program.provenance,
         **golden,
+        **(
+            {"dimensions": {name: list(ends) for name, ends in program.dimensions.items()}}
+            if program.dimensions
+            else {}
+        ),
     }
 
 
@@ -136,6 +152,7 @@ def from_document(document: Any, arrays: Mapping[str, Array]) -> Program:
     program = Program(
         tensors, ops, r.strings("inputs"), r.strings("outputs"), structure, r.take("recipe", str, ""),
         r.take("provenance", dict, {}), r.strings("needs", []), golden,
+        _read_dimensions(r.take("dimensions", dict, {})),
     )  # fmt: skip
     r.done()
     if rest:
@@ -147,6 +164,13 @@ def _counted(entries: list[Any], what: str) -> list[Any]:
     if len(entries) > MOST_ENTRIES:
         raise _malformed(f"{len(entries)} {what}, more than {MOST_ENTRIES}", "program")
     return entries
+
+
+def _read_dimensions(value: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
+    for name, ends in value.items():
+        if not isinstance(ends, list) or len(ends) != 2:
+            raise _malformed(f"the limits of {name!r:.80} are no pair: {ends!r:.60}", "dimensions")
+    return {name: (ends[0], ends[1]) for name, ends in value.items()}
 
 
 def _read_golden(value: Any, arrays: dict[str, Array]) -> Golden | None:

@@ -19,12 +19,12 @@ from safetensors.numpy import save as serialize
 
 from intact.errors import ProgramError
 
-from .certify import recheck
 from .check import check
-from .document import FORMAT, VERSION, dumps, from_document, to_document
+from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_document
 from .ops import Array
 from .program import Program
 from .read import LARGEST_HEADER, bounded_json, check_header, damaged, read
+from .recheck import recheck
 from .write import write
 
 
@@ -39,7 +39,7 @@ def save(program: Program, path: str | Path) -> Path:
     """
     check(program)
     path = Path(path)
-    metadata = {"format": FORMAT, "version": str(VERSION), "intact": dumps(to_document(program))}
+    metadata = {"format": FORMAT, "version": str(lowest_version(program)), "intact": dumps(to_document(program))}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
         raise ProgramError(f"the program needs a header of more than {LARGEST_HEADER} bytes", where=str(path),
                            remedy="split the network")  # fmt: skip

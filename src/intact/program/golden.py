@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .ops import Array, Op, Tensor
-from .shapes import Violation, need
+from .dimensions import SAMPLE, sized_near
+from .ops import EMBEDDINGS, Array, Op, Tensor
 from .values import LARGEST_SIZE, is_int
+from .violation import Violation, need
 
 if TYPE_CHECKING:
     from .program import Program
@@ -30,6 +31,10 @@ PREFIX = "/golden/"
 """Names of arrays in the file. No op's array is called so: roles are words, these end in a number."""
 
 MOST_SAMPLES, MOST_VALUES = 16, 256
+
+
+PRODUCTS = ("conv", "linear", "dynamic_linear")
+"""Kinds of layers whose multiplications are counted."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def values_of(array: Array) -> Array:
 
 def sample(program: Program, golden: Golden, index: int) -> dict[str, Array]:
     """Inputs by name of one sample: batch 1, in the dtypes the program declares."""
+    program = sized_near(program, SAMPLE)
     pattern, seed = golden.samples[index]
     return {
         name: _input(program, name, pattern, seed + 7919 * position, golden.bounds.get(name, 2))
@@ -111,7 +117,7 @@ def sample(program: Program, golden: Golden, index: int) -> dict[str, Array]:
 
 def _input(program: Program, name: str, pattern: str, seed: int, bound: int) -> Array:
     tensor = program.tensors[name]
-    shape = tuple(1 if d is None else d for d in tensor.shape)
+    shape = tuple(d if isinstance(d, int) else 1 for d in tensor.shape)
     count = math.prod(shape)
     if tensor.dtype == "int64":
         return _integers(pattern, shape, count, seed, 0, bound - 1).astype(np.int64)
@@ -176,7 +182,7 @@ def index_bounds(program: Program) -> dict[str, int]:
         for op in program.ops:
             if reached.intersection(op.inputs):
                 reached.add(op.name)
-                if op.kind == "float.embedding":
+                if op.kind in EMBEDDINGS:
                     rows.append(int(op.arrays["weight"].shape[0]))
         bounds[name] = min(rows, default=2)
     return bounds
@@ -184,14 +190,14 @@ def index_bounds(program: Program) -> dict[str, int]:
 
 def products(program: Program) -> int:
     """Multiplications of convolutions and linear layers for one sample: what the reference engine's time goes with."""
-    return sum(_products(op, program.tensors) for op in program.ops if op.kind in ("conv", "linear"))
+    return sum(_products(op, program.tensors) for op in program.ops if op.kind in PRODUCTS)
 
 
 def _products(op: Op, tensors: Mapping[str, Tensor]) -> int:
     weight = op.arrays["weight"]
     places = tensors[op.inputs[0] if op.attrs.get("transposed") else op.name]
     sizes = places.shape[2:] if op.kind == "conv" else places.shape[1:-1]
-    return int(weight.size) * math.prod(d for d in sizes if d is not None)
+    return int(weight.size) * math.prod(d for d in sizes if isinstance(d, int))
 
 
 def from_json(value: Mapping[str, Any], arrays: dict[str, Array]) -> Golden:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intact.arithmetic.dimensions import Dim
+from intact.display import Column, Grid
+
 from .certify import CERTIFIED
 from .document import to_document
 from .file import digest
@@ -39,7 +42,7 @@ class Row:
     kind: str
     module: str
     inputs: tuple[str, ...]
-    shape: tuple[int | None, ...]
+    shape: tuple[Dim, ...]
     dtype: str
     scale: float | None
     zero_point: int | None
@@ -67,23 +70,26 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __rich__(self) -> RichTable:
-        from rich.table import Table as RichTable
+    def grid(self) -> Grid:
+        """The table that is shown."""
+        numbers = ("scale", "zero point", "bytes")
+        titles = ("op", "kind", "inputs", "shape", "scale", "zero point", "fused", "certificate", "bytes")
+        columns = tuple(Column(title, "right" if title in numbers else "left") for title in titles)
+        return Grid(columns, tuple(_cells(row) for row in self.rows), self.caption)
 
-        out = RichTable(caption=self.caption, caption_justify="left")
-        for column in ("op", "kind", "inputs", "shape", "scale", "zero point", "fused", "certificate", "bytes"):
-            out.add_column(
-                column, justify="right" if column in ("scale", "zero point", "bytes") else "left", overflow="fold"
-            )
-        for row in self.rows:
-            scale = "" if row.scale is None else f"{row.scale:.6g}"
-            zero_point = "" if row.zero_point is None else str(row.zero_point)
-            out.add_row(
-                _plain(row.op), row.kind, _plain(", ".join(row.inputs)), _shape(row.shape), scale, zero_point,
-                _plain(row.fused), _plain(": ".join(filter(None, (row.certificate, row.note)))),
-                f"{row.bytes:,}" if row.bytes else "",
-            )  # fmt: skip
-        return out
+    def __rich__(self) -> RichTable:
+        return self.grid().__rich__()
+
+    def _repr_html_(self) -> str:
+        return self.grid().to_html()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.op, row.kind, ", ".join(row.inputs), _shape(row.shape), "" if row.scale is None else f"{row.scale:.6g}",
+        "" if row.zero_point is None else str(row.zero_point), row.fused,
+        ": ".join(filter(None, (row.certificate, row.note))), f"{row.bytes:,}" if row.bytes else "",
+    )  # fmt: skip
 
 
 @dataclass
@@ -121,7 +127,7 @@ def _plain(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def _shape(shape: tuple[int | None, ...]) -> str:
+def _shape(shape: tuple[Dim, ...]) -> str:
     return "×".join("N" if d is None else str(d) for d in shape)
 
 

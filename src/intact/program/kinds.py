@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from intact.arithmetic.dynamic import GRANULARITIES
 from intact.arithmetic.functions64 import UNARY
 
+from .recurrent import ARRAYS
 from .values import (
     LARGEST_A,
     LARGEST_SIZE,
     Validator,
     boolean,
+    epsilon,
     integer,
     integers,
     limit,
@@ -21,6 +24,7 @@ from .values import (
     odd,
     one_of,
     paddings,
+    positive,
     text,
 )
 
@@ -35,8 +39,9 @@ class Kind:
         optional: attributes that may be absent.
         arrays: required arrays, role → dtype name ("" for any).
         optional_arrays: arrays that may be absent.
-        domain: "integer" (uint8 in, uint8 out), "float" (no quantized tensors), "any" (moves: scale and zero point
-            unchanged), or the kind itself.
+        domain: "integer" (uint8 in, uint8 out), "float" (no quantized tensors), "dynamic" (no quantized tensors, and
+            float32 results that are the same bits everywhere), "any" (moves: scale and zero point unchanged), or the
+            kind itself.
     """
 
     inputs: tuple[int, int]
@@ -51,8 +56,9 @@ BYTE = integer(0, 255)
 SMALL = 1 << 16
 STRIDES, PADDINGS = integers(1, SMALL), integers(0, SMALL)
 SIZES = integers(1, LARGEST_SIZE)
-SHAPE = integers(-1, LARGEST_SIZE, empty=True)
+SHAPE = integers(-1, LARGEST_SIZE, empty=True, names=True)
 AXIS, POSITION = integer(0, 7), integer(0, LARGEST_SIZE)
+END = integer(0, LARGEST_SIZE, name=True)
 AXES = integers(0, 7)
 NUMERATOR = integer(0, LARGEST_A)
 CLAMP: dict[str, Validator] = {"lo": BYTE, "hi": BYTE}
@@ -62,8 +68,14 @@ CONV: dict[str, Validator] = {
     "stride": STRIDES, "padding": PADDINGS, "dilation": STRIDES, "output_padding": PADDINGS,
     "groups": integer(1, SMALL), "transposed": boolean,
 }  # fmt: skip
+NORM: dict[str, Validator] = {"shape": SIZES, "eps": epsilon, **CLAMP}
+NORM_ARRAYS = {"gain": "float32", "offset": "float32"}
 AFFINE_ARRAYS = {"weight": "int8", "bias": "int32", "a": "int32", "b": "int32"}
 NEGATIVE = {"a_neg": "int32", "b_neg": "int32"}
+CODES: dict[str, Validator] = {
+    "bits": integer(4, 8), "columns": integer(1, LARGEST_SIZE), "group": integer(0, LARGEST_SIZE),
+}  # fmt: skip
+CODE_ARRAYS = {"weight": "uint8", "scale": "float32"}
 UPSAMPLE: dict[str, Validator] = {
     "size": SIZES,
     "mode": one_of("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic"),
@@ -82,6 +94,22 @@ def _float(count: int = 1, arrays: tuple[str, ...] = (), maybe: tuple[str, ...] 
     return Kind((count, count), attrs, arrays=required, optional_arrays=optional, domain="float")
 
 
+RECURRENT: dict[str, Validator] = {
+    "hidden": integer(1, SMALL), "bidirectional": boolean, "states": boolean, "lengths": boolean,
+    "result": one_of("all", "states", "steps"),
+}  # fmt: skip
+NONLINEARITY = one_of("tanh", "relu")
+
+
+def _recurrent(domain: str, **attrs: Validator) -> Kind:
+    """A layer of LSTM, GRU or RNN: its input, initial states, lengths."""
+    if domain == "dynamic":
+        return Kind((1, 4), attrs, {}, ARRAYS, {"bias_hh": "float32", "tanh": "float32"}, domain)
+    roles = [role + d for d in ("", ".reverse") for role in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    required, optional = dict.fromkeys(roles[:2], "float32"), dict.fromkeys(roles[2:], "float32")
+    return Kind((1, 4), attrs, arrays=required, optional_arrays=optional, domain=domain)
+
+
 WEIGHT, BIAS, BOTH = ("weight",), ("bias",), ("weight", "bias")
 
 KINDS: dict[str, Kind] = {
@@ -91,15 +119,28 @@ KINDS: dict[str, Kind] = {
     "linear": Kind((1, 2), {**CLAMP, "residual_a": NUMERATOR}, {}, AFFINE_ARRAYS, NEGATIVE),
     "add": Kind((1, 64), {"a": numerators, "b": odd, **CLAMP}),
     "mul": Kind((2, 2), dict(RATIO)),
+    "matmul": Kind((2, 2), dict(RATIO)),
     "mean": Kind((1, 1), {"dims": AXES, "keepdim": boolean, **RATIO}),
     "avg_pool": Kind((1, 1), {**WINDOW, "count_include_pad": boolean, "multipliers": multipliers, **CLAMP}),
     "adaptive_avg_pool": Kind((1, 1), {"output_size": SIZES, "multipliers": multipliers, **CLAMP}),
     "table": Kind((1, 1), {"fn": text}, {}, {"table": "uint8"}),
+    "softmax": Kind((1, 2), {"axis": AXIS, "levels": positive, **CLAMP}, {}, {"table": "int32"}),
+    "layer_norm": Kind((1, 1), dict(NORM), {}, dict(NORM_ARRAYS)),
+    "rms_norm": Kind((1, 1), dict(NORM), {}, dict(NORM_ARRAYS)),
+    "embedding": Kind((1, 1), {}, {}, {"weight": "uint8"}),
+    "dynamic_linear": Kind(
+        (1, 1), {"granularity": one_of(*GRANULARITIES)}, {}, {"weight": "int8", "scale": "float32"},
+        {"bias": "float32"}, domain="dynamic",
+    ),
+    "decoded_embedding": Kind((1, 1), dict(CODES), {}, dict(CODE_ARRAYS), domain="dynamic"),
+    "lstm": _recurrent("dynamic", **RECURRENT),
+    "gru": _recurrent("dynamic", **RECURRENT),
+    "rnn": _recurrent("dynamic", **RECURRENT, nonlinearity=NONLINEARITY),
     "max_pool": Kind((1, 1), {**WINDOW, "dilation": STRIDES}, domain="any"),
     "cat": _any(4096, axis=AXIS),
     "reshape": _any(shape=SHAPE),
     "permute": _any(dims=AXES),
-    "slice": _any(axis=AXIS, start=POSITION, end=POSITION, step=integer(1, LARGEST_SIZE)),
+    "slice": _any(axis=AXIS, start=POSITION, end=END, step=integer(1, LARGEST_SIZE)),
     "pad": _any(pads=paddings, value=limit),
     "expand": _any(shape=SHAPE),
     "roll": _any(shifts=integers(-LARGEST_SIZE, LARGEST_SIZE), dims=AXES),
@@ -130,14 +171,22 @@ KINDS: dict[str, Kind] = {
     "float.softmax": _float(axis=integer(-8, 7)),
     "float.log_softmax": _float(axis=integer(-8, 7)),
     "float.layer_norm": _float(maybe=BOTH, shape=SIZES, eps=number),
+    "float.rms_norm": _float(maybe=WEIGHT, shape=SIZES, eps=number),
     "float.group_norm": _float(maybe=BOTH, groups=integer(1, SMALL), eps=number),
     "float.matmul": _float(2),
     "float.reduce": _float(
         fn=one_of("sum", "amax", "amin", "argmax"), dims=integers(0, 7, empty=True), keepdim=boolean
     ),
     "float.embedding": _float(arrays=WEIGHT),
+    "float.decoded_linear": Kind((1, 1), dict(CODES), {}, dict(CODE_ARRAYS), {"bias": "float32"}, domain="float"),
+    "float.lstm": _recurrent("float", **RECURRENT),
+    "float.gru": _recurrent("float", **RECURRENT),
+    "float.rnn": _recurrent("float", **RECURRENT, nonlinearity=NONLINEARITY),
     "float.masked_fill": _float(2, value=limit),
     "float.compare": _float(fn=one_of("eq", "ne", "lt", "le", "gt", "ge"), value=number),
     "float.cast": _float(dtype=one_of("float32", "int64", "bool", "uint8")),
 }  # fmt: skip
 """Kind name → what it takes."""
+
+EXACT_FLOATS = frozenset(name for name, kind in KINDS.items() if kind.domain == "dynamic")
+"""Kinds that give float32 results, the same bits on every engine."""

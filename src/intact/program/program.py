@@ -12,7 +12,7 @@ from .golden import Golden
 from .ops import Array, Op, Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """A network as integer operations.
 
@@ -27,6 +27,8 @@ class Program:
         provenance: versions, CPU features of the quantizing machine, calibration summary, date.
         needs: what a CPU must have for every engine to be exact: "vnni" or nothing.
         golden: what the program must reproduce where it is loaded, see ``intact.program.golden``; None: nothing.
+        dimensions: name of every dimension beside the batch that may change from call to call → its least and its
+            largest size; None: no limit.
     """
 
     tensors: dict[str, Tensor]
@@ -38,6 +40,20 @@ class Program:
     provenance: dict[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     golden: Golden | None = None
+    dimensions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        def described(names: tuple[str, ...]) -> str:
+            shapes = (
+                (self.tensors[n], ["batch" if d is None else str(d) for d in self.tensors[n].shape]) for n in names
+            )
+            return ", ".join(f"{t.name} {t.dtype}[{', '.join(dims)}]" for t, dims in shapes)
+
+        size, islands = self.nbytes() / 1e6, len(self.islands())
+        return (
+            f"<intact program: {described(self.inputs)} → {described(self.outputs)}; "
+            f"{len(self.ops)} operations, {islands} of them float islands, {size:.3g} MB>"
+        )
 
     def save(self, path: str | Path) -> Path:
         """Write one .safetensors file, atomically. See ``intact.program.file``."""
@@ -52,37 +68,52 @@ class Program:
 
         return load(path)
 
-    def run(self, *inputs: Any, engine: str = "auto", **named: Any) -> Any:
+    def run(self, *inputs: Any, engine: str = "auto", layout: str = "NCHW", **named: Any) -> Any:
         """Run on numpy arrays or torch tensors; float in, float out (uint8 in where an input is quantized at once).
 
-        See ``intact.engines.base`` for engines and their errors.
+        With ``layout="NHWC"``, inputs of four dimensions are given as (N, H, W, C), as image decoders give them;
+        outputs are those of the model. See ``intact.engines.base`` for engines and their errors.
         """
         from intact.engines import run
 
-        return run(self, inputs, named, engine)
+        return run(self, inputs, named, engine, layout)
 
-    def export_onnx(self, path: str | Path, *, uint8_input: bool = False) -> Path:
+    def export_onnx(self, path: str | Path, *, uint8_input: bool = False, layout: str = "NCHW") -> Path:
         """Write the program as a standard ONNX model that any runtime opens. See ``intact.export.onnx``.
 
         Args:
             path: the .onnx file.
             uint8_input: take the integers of quantized inputs instead of floats.
+            layout: "NHWC" to take inputs of four dimensions as (N, H, W, C).
 
         Raises:
             EngineError: onnx is not installed, or an op has no ONNX form.
         """
         from intact.export.onnx import export_onnx
 
-        export_onnx(self, path, uint8_input=uint8_input)
+        export_onnx(self, path, uint8_input=uint8_input, layout=layout)
         return Path(path)
 
     def integer_tensors(self) -> list[str]:
         """Names of all quantized tensors, in order."""
         return [name for name, t in self.tensors.items() if t.quantized]
 
+    def exact_floats(self) -> list[str]:
+        """Names of the float32 tensors that are the same bits on every engine because the op that makes them is
+        defined by IEEE operations (dynamic quantization), in order."""
+        from .kinds import EXACT_FLOATS
+
+        return [op.name for op in self.ops if op.kind in EXACT_FLOATS]
+
     def islands(self) -> list[Op]:
         """The float operations."""
         return [op for op in self.ops if op.is_float]
+
+    def _repr_html_(self) -> str:
+        """What Jupyter shows: the table of operations."""
+        from .inspect import table
+
+        return table(self)._repr_html_()
 
     def nbytes(self) -> int:
         """Bytes of all arrays."""

@@ -1,39 +1,35 @@
-"""Shape and dtype of every operation's output, from its inputs. ``None`` is an unknown (batch) dimension."""
+"""Shape and dtype of every operation's output, from its inputs. ``None`` is an unknown (batch) dimension, a name one
+whose size is known when the program runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from intact.arithmetic.codes import group_count
+from intact.arithmetic.dimensions import Dim
 from intact.arithmetic.windows import pool_size
 
 from .ops import Op, Tensor
+from .recurrent import float_shape, layer_shape
 from .values import LARGEST_SIZE
+from .violation import Violation, need
 
-Dim = int | None
 Shape = tuple[Dim, ...]
 
 
-class Violation(ValueError):
-    """What is wrong with an op; the checker adds the op's name."""
-
-
-def need(condition: bool, reason: str) -> None:
-    """Raise Violation with ``reason`` unless ``condition``."""
-    if not condition:
-        raise Violation(reason)
-
-
 def known(dim: Dim, what: str) -> int:
-    """``dim``, which must not depend on the batch size."""
-    if dim is None:
-        raise Violation(f"{what} depends on the batch size")
+    """``dim``, which must not change from call to call."""
+    if not isinstance(dim, int):
+        raise Violation(f"{what} depends on the {'batch size' if dim is None else f'size of {dim}'}")
     return dim
 
 
 def elements(shape: Shape) -> int:
     """Product of the known dimensions."""
-    return math.prod(d for d in shape if d is not None)
+    return math.prod(d for d in shape if isinstance(d, int))
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -141,6 +137,8 @@ def axis_of(op: Op, shape: Shape) -> int:
 
 def _axis(op: Op, x: list[Shape], declared: Shape) -> Shape:
     axis_of(op, x[0])
+    if len(x) == 2:
+        need(broadcast(x) == x[0], f"a mask of shape {x[1]} does not fit scores of shape {x[0]}")
     return x[0]
 
 
@@ -156,12 +154,14 @@ def _cat(op: Op, x: list[Shape], declared: Shape) -> Shape:
 def _reshape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     shape = op.attrs["shape"]
     need(shape.count(-1) <= 1, f"shape {shape} has more than one -1")
-    fixed = math.prod(d for d in shape if d != -1)
+    fixed = math.prod(d for d in shape if isinstance(d, int) and d != -1)
     if None in x[0]:
         # A dimension may be a multiple of the batch size (windows of images), so sizes are compared when running.
         need(-1 in shape, f"shape {shape} leaves no room for the batch dimension of {x[0]}")
         need(fixed > 0, f"shape {shape} has no elements")
         return tuple(None if d == -1 else d for d in shape)
+    named = [sorted(d for d in s if isinstance(d, str)) for s in (x[0], shape)]
+    need(named[0] == named[1], f"{x[0]} cannot become {shape}: sizes that are not known differ")
     total = elements(x[0])
     need(total % max(fixed, 1) == 0 and (-1 in shape or fixed == total), f"{x[0]} cannot become {shape}")
     return tuple(total // max(fixed, 1) if d == -1 else d for d in shape)
@@ -175,6 +175,15 @@ def _permute(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 def _slice(op: Op, x: list[Shape], declared: Shape) -> Shape:
     axis, start, end = axis_of(op, x[0]), op.attrs["start"], op.attrs["end"]
+    if isinstance(end, str):
+        known(x[0][axis], "a dimension cut to a length")
+        need(
+            start == 0 and op.attrs["step"] == 1, f"{start}:{end}:{op.attrs['step']} does not begin at 0 in steps of 1"
+        )
+        return (*x[0][:axis], end, *x[0][axis + 1 :])
+    if isinstance(x[0][axis], str):  # how long it is at least, the checker knows
+        need(start < end, f"{start}:{end} is empty")
+        return (*x[0][:axis], len(range(start, end, op.attrs["step"])), *x[0][axis + 1 :])
     size = known(x[0][axis], "a sliced dimension")
     need(start < end <= size, f"{start}:{end} is empty or beyond {size}")
     return (*x[0][:axis], len(range(start, end, op.attrs["step"])), *x[0][axis + 1 :])
@@ -186,7 +195,7 @@ def _pad(op: Op, x: list[Shape], declared: Shape) -> Shape:
     out = tuple(
         d if not any(row) else known(d, "a padded dimension") + sum(row) for d, row in zip(x[0], pads, strict=True)
     )
-    need(all(d is None or d >= 1 for d in out), f"pads {pads} leave nothing of {x[0]}")
+    need(all(not isinstance(d, int) or d >= 1 for d in out), f"pads {pads} leave nothing of {x[0]}")
     return out
 
 
@@ -256,6 +265,37 @@ def _matmul(op: Op, x: list[Shape], declared: Shape) -> Shape:
     return (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
 
 
+def _dynamic_linear(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    shape = _linear(op, x, declared)
+    for role in ("scale", "bias"):
+        if role in op.arrays:
+            array = op.arrays[role]
+            need(array.shape == shape[-1:], f"{role} has shape {array.shape}, not {shape[-1:]}")
+            need(bool(np.isfinite(array).all()), f"{role} holds NaN or infinity")
+    need(bool((op.arrays["scale"] > 0).all()), "scale holds a number that is not positive")
+    return shape
+
+
+def _decoded(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    """A matrix of codes: what a linear layer multiplies by, or the rows of an embedding."""
+    t, weight, scale = op.attrs, op.arrays["weight"], op.arrays["scale"]
+    need(t["bits"] in (4, 8), f"{t['bits']} bits, not 4 or 8")
+    need(weight.ndim == 2, f"weight of shape {weight.shape} is not a matrix")
+    columns, rows = t["columns"], weight.shape[0]
+    wanted = (rows, columns if t["bits"] == 8 else -(-columns // 2))
+    need(weight.shape == wanted, f"weight has shape {weight.shape}, not {wanted}")
+    need(t["group"] < columns, f"groups of {t['group']} among {columns} columns")
+    wanted = (rows, group_count(columns, t["group"]))
+    need(scale.shape == wanted, f"scale has shape {scale.shape}, not {wanted}")
+    need(bool(np.isfinite(scale).all()) and bool((scale > 0).all()), "scale holds a number that is not positive")
+    if op.kind == "decoded_embedding":
+        return (*x[0], columns)
+    if "bias" in op.arrays:
+        need(op.arrays["bias"].shape == (rows,), f"bias has shape {op.arrays['bias'].shape}, not {(rows,)}")
+    need(bool(x[0]) and x[0][-1] == columns, f"input of shape {x[0]} does not end in {columns}")
+    return (*x[0][:-1], rows)
+
+
 def _embedding(op: Op, x: list[Shape], declared: Shape) -> Shape:
     weight = op.arrays["weight"].shape
     need(len(weight) == 2, f"weight of shape {weight} is not a matrix")
@@ -265,15 +305,21 @@ def _embedding(op: Op, x: list[Shape], declared: Shape) -> Shape:
 Rule = Callable[[Op, list[Shape], Shape], Shape]
 
 SHAPES: dict[str, Rule] = {
-    "conv": _conv, "linear": _linear, "add": _broadcast, "mul": _broadcast, "mean": _reduced, "avg_pool": _pool,
-    "adaptive_avg_pool": _adaptive, "max_pool": _pool, "cat": _cat, "reshape": _reshape, "permute": _permute,
-    "slice": _slice, "pad": _pad, "expand": _expand, "roll": _roll, "upsample": _upsample, "constant": _constant,
-    "float.prelu": _prelu, "float.add": _broadcast, "float.sub": _broadcast, "float.mul": _broadcast,
+    "conv": _conv, "linear": _linear, "matmul": _matmul, "add": _broadcast, "mul": _broadcast, "mean": _reduced,
+    "avg_pool": _pool, "adaptive_avg_pool": _adaptive, "max_pool": _pool, "cat": _cat, "reshape": _reshape,
+    "permute": _permute, "slice": _slice, "pad": _pad, "expand": _expand, "roll": _roll, "upsample": _upsample,
+    "constant": _constant,
+    "dynamic_linear": _dynamic_linear, "decoded_embedding": _decoded, "float.decoded_linear": _decoded,
+    "softmax": _axis, "layer_norm": _layer_norm, "rms_norm": _layer_norm, "embedding": _embedding,
+    "float.rms_norm": _layer_norm,
+"float.add": _broadcast, "float.sub": _broadcast, "float.mul": _broadcast,
     "float.div": _broadcast,
     "float.mean": _reduced, "float.avg_pool": _pool, "float.adaptive_avg_pool": _adaptive, "float.conv": _conv,
     "float.linear": _linear, "float.scale_shift": _channels, "float.softmax": _axis, "float.log_softmax": _axis,
     "float.layer_norm": _layer_norm, "float.group_norm": _group_norm, "float.matmul": _matmul, "float.reduce": _reduce,
     "float.embedding": _embedding, "float.masked_fill": _broadcast,
+    "lstm": layer_shape, "gru": layer_shape, "rnn": layer_shape,
+    "float.lstm": float_shape, "float.gru": float_shape, "float.rnn": float_shape,
 }  # fmt: skip
 """Kinds whose output differs in shape from the first input, or that constrain it; all others keep it."""
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from intact.arithmetic.tie_free import LARGEST, LARGEST_NEGATIVE
 
 Validator = Callable[[Any], str | None]
@@ -16,6 +18,9 @@ LARGEST_SIZE = 1 << 31
 LARGEST_A = 1 << 24
 """Numerators stay below this, so that a·acc fits int64 with room."""
 
+SMALLEST_EPSILON = 1e-60
+"""What is added to a variance, in squared steps, and the inverse of this bound the ends."""
+
 LARGEST_B, LARGEST_B_NEGATIVE = LARGEST, LARGEST_NEGATIVE
 
 
@@ -24,26 +29,27 @@ def is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def integer(low: int, high: int) -> Validator:
-    """An int within low..high."""
+def integer(low: int, high: int, *, name: bool = False) -> Validator:
+    """An int within low..high, or the name of a dimension where ``name`` allows it."""
 
     def check(value: Any) -> str | None:
         return (
             None
-            if is_int(value) and low <= value <= high
+            if (is_int(value) and low <= value <= high) or (name and isinstance(value, str))
             else f"must be an integer within {low}..{high}, not {value!r:.60}"
         )
 
     return check
 
 
-def integers(low: int, high: int, *, empty: bool = False) -> Validator:
-    """A list of at most 8 ints within low..high."""
+def integers(low: int, high: int, *, empty: bool = False, names: bool = False) -> Validator:
+    """A list of at most 8 ints within low..high, or names of dimensions where ``names`` allows them."""
 
     def check(value: Any) -> str | None:
         if not isinstance(value, list) or len(value) > 8 or (not value and not empty):
             return f"must be a list of 1 to 8 integers, not {value!r:.60}"
-        bad = [v for v in value if not is_int(v) or not low <= v <= high]
+        numbers = [v for v in value if not (names and isinstance(v, str))]
+        bad = [v for v in numbers if not is_int(v) or not low <= v <= high]
         return f"must hold integers within {low}..{high}, not {bad[0]!r:.60}" if bad else None
 
     return check
@@ -54,6 +60,18 @@ def number(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return f"must be a finite number, not {value!r:.60}"
     return None
+
+
+def epsilon(value: Any) -> str | None:
+    """A positive number whose root and its inverse are ordinary float32 numbers."""
+    ok = number(value) is None and SMALLEST_EPSILON <= value <= 1 / SMALLEST_EPSILON
+    return None if ok else f"must be a number within {SMALLEST_EPSILON}..{1 / SMALLEST_EPSILON}, not {value!r:.60}"
+
+
+def positive(value: Any) -> str | None:
+    """A positive float32 number."""
+    ok = number(value) is None and 0 < value < 1e30 and float(np.float32(value)) == value
+    return None if ok else f"must be a positive float32 number, not {value!r:.60}"
 
 
 def limit_or_none(value: Any) -> str | None:

@@ -10,8 +10,14 @@ from intact.capture.graph import MOVES, Graph, Node
 HEAVY = frozenset({"conv", "linear"})
 """Operations worth a transition: they run as integers wherever their inputs come from."""
 
-LIGHT = frozenset({"scale_shift", "add", "sub", "mul", "mean", "avg_pool", "adaptive_avg_pool", "table"})
+LIGHT = frozenset({"scale_shift", "add", "sub", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool", "table"})
 """Operations that run as integers where an input is on a grid already."""
+
+NONLINEAR = frozenset({"softmax", "layer_norm", "rms_norm", "embedding"})
+"""Operations that run as integers where the recipe says ``nonlinear = "integer"`` and an input is on a grid."""
+
+SMALLEST_EPS = 1e-30
+"""Below this a norm's ε may vanish in steps, and a row of equal integers would be divided by 0."""
 
 _NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
 
@@ -35,20 +41,25 @@ class Domains:
     reasons: dict[str, str]
 
 
-def decide(graph: Graph, forced: Mapping[str, str]) -> Domains:
+def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) -> Domains:
     """Divide a fused graph.
 
     A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
-    with operands of both kinds it does unless everything after it is float. A network input is on a grid where what
-    follows leads to a convolution, or to an output without a float operation between. Constants follow their users.
+    with operands of both kinds it does unless everything after it is float. A sum with a constant (a mask, a position)
+    before nothing but float operations is one of them, and so is a sum that float norms and further sums read: the
+    residual stream of a transformer, rounded once per block, would lose its small values. A network input is on a grid
+    where what follows leads to a convolution, or to an output without a float operation between. Constants follow
+    their users.
 
     Args:
         graph: from ``intact.capture.fuse``.
         forced: name → reason for nodes that have to stay float.
+        nonlinear: whether softmax, layer norm, RMS norm and embeddings are light operations, too. An embedding reads no
+            grid, its rows are integers to begin with.
     """
     reasons: dict[str, str] = {}
     for node in graph:
-        reason = forced.get(node.name) or _incapable(node, graph)
+        reason = forced.get(node.name) or _incapable(node, graph, nonlinear)
         if reason is not None and node.op not in ("input", "constant"):
             reasons[node.name] = reason
     flexible = _flexible(graph, reasons)
@@ -59,15 +70,25 @@ def decide(graph: Graph, forced: Mapping[str, str]) -> Domains:
         for node in graph:
             if node.op in HEAVY or node.op in ("input", "constant") or node.name in reasons or node.name in flexible:
                 continue
-            operands = [i for i in node.inputs if i not in flexible]
+            operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
             floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
             after = users[node.name]
             all_float_after = bool(after) and node.name not in graph.outputs and all(u in reasons for u in after)
-            if len(floats) == len(operands) or (floats and all_float_after):
+            rows = node.op == "embedding"
+            if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
                 reasons[node.name] = "between float operations, where integers would add transitions"
+            elif (
+                node.op in ("add", "sub")
+                and len(operands) < len(node.inputs)
+                and _floats_after(node.name, graph, users, reasons)
+            ):
+                reasons[node.name] = "adds a constant before float operations, where integers would only cost accuracy"
+            elif node.op == "add" and _is_stream(node.name, graph, users, reasons):
+                reasons[node.name] = "the residual stream between float norms, where integers would only cost accuracy"
         if len(reasons) == known:
             break
-    integer = {n.name for n in graph if n.name not in reasons and n.name not in flexible and n.op != "input"}
+    unplaced = {*reasons, *flexible, *(n.name for n in graph if n.op in ("input", "constant"))}
+    integer = set(graph.nodes) - unplaced
     for node in reversed(list(graph)):
         if node.name in flexible:
             after = users[node.name]
@@ -76,24 +97,54 @@ def decide(graph: Graph, forced: Mapping[str, str]) -> Domains:
     listed = {
         name: reason
         for name, reason in reasons.items()
-        if name in forced or not (is_move(graph.nodes[name]) or _is_index(graph.nodes[name]))
+        if name in forced or not (is_move(graph.nodes[name]) or _is_index(graph.nodes[name], graph))
     }
     return Domains(frozenset(integer), listed)
 
 
-def _incapable(node: Node, graph: Graph) -> str | None:
+def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+    """Whether float operations alone read ``name``, directly or after moves: a mask or a bias before a softmax."""
+    if name in graph.outputs or not users[name]:
+        return False
+    return all(
+        user in reasons or (is_move(graph.nodes[user]) and _floats_after(user, graph, users, reasons))
+        for user in users[name]
+    )
+
+
+def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+    """Whether a float norm reads the sum ``name``, and the sums it goes on to."""
+    after = [graph.nodes[user] for user in users[name]]
+    while len(after) == 1 and after[0].op == "dropout":
+        after = [graph.nodes[user] for user in users[after[0].name]]
+    norms = [node for node in after if node.op in ("layer_norm", "rms_norm") and node.name in reasons]
+    sums = [node for node in after if node.op == "add"]
+    return bool(norms) and bool(sums) and len(norms) + len(sums) == len(after)
+
+
+def _no_number(node: Node, name: str, graph: Graph) -> bool:
+    """Whether ``name`` is the index or the mask of an operation, which no grid is for."""
+    return node.op in NONLINEAR and graph.nodes[name].dtype in ("int64", "bool")
+
+
+def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
     """Why ``node`` cannot compute on integers, None where it can."""
-    dtypes = {node.dtype, *(graph.nodes[i].dtype for i in node.inputs)}
-    if node.op not in HEAVY | LIGHT and not is_move(node):
+    dtypes = {node.dtype, *(graph.nodes[i].dtype for i in node.inputs if not _no_number(node, i, graph))}
+    if node.op in NONLINEAR and not nonlinear:
+        return f'{_describe(node)} is float in this recipe (nonlinear = "float")'
+    if node.op not in HEAVY | LIGHT | NONLINEAR and not is_move(node):
         return f"no integer form yet: {_NAMES.get(node.op) or _describe(node)}"
     if dtypes != {"float32"}:
         return f"its numbers are {', '.join(sorted(dtypes - {'float32'}))}, not float32"
     if node.op == "mean":
         shape = graph.nodes[node.inputs[0]].shape
-        if any(shape[d] is None for d in node.attrs["dims"]):
-            return "no integer form yet: a mean over the batch"
-    if node.op == "scale_shift" and (len(node.shape) < 2 or node.shape[1] is None):
+        changing = [shape[d] or "the batch" for d in node.attrs["dims"] if not isinstance(shape[d], int)]
+        if changing:
+            return f"no integer form yet: a mean over {changing[0]}"
+    if node.op == "scale_shift" and (len(node.shape) < 2 or not isinstance(node.shape[1], int)):
         return "no integer form yet: channels that change from call to call"
+    if node.op in ("layer_norm", "rms_norm") and not node.attrs["eps"] >= SMALLEST_EPS:
+        return f"no integer form yet: {_describe(node)} with eps {node.attrs['eps']}"
     if node.op == "roll" and not node.attrs["dims"]:
         return "no integer form yet: rolling the flattened tensor"
     return None
@@ -107,9 +158,12 @@ def _describe(node: Node) -> str:
     return node.op.replace("_", " ")
 
 
-def _is_index(node: Node) -> bool:
+def _is_index(node: Node, graph: Graph) -> bool:
     """Whether the values are no real numbers to begin with: indices and masks are not what quantization left out."""
-    return not node.dtype.startswith("float") and node.op not in ("reduce", "compare", "cast")
+    if node.dtype.startswith("float"):
+        return False
+    real = any(graph.nodes[i].dtype.startswith("float") for i in node.inputs)
+    return node.op not in ("reduce", "compare", "cast") or not real
 
 
 def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:

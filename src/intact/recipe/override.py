@@ -12,7 +12,8 @@ from intact.errors import RecipeError
 
 from .scheme import Scheme, check_keys, nearest, scheme_fields
 
-KEYS = ("activation", "weight", "input", "quantize")
+KEYS = ("activation", "weight", "input", "quantize", "mode")
+MODES = ("static", "dynamic", "weight_only")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Override:
         activation: fields of a :class:`Scheme` to exchange for the output, or a whole Scheme.
         weight: the same for the weight.
         input: the same for what the operation reads. The operation that makes it has the last word.
+        mode: "static", "dynamic" or "weight_only" in place of the recipe's; None: as there.
         quantize: False: stay float. True: quantize after all, against an earlier override. None: leave as it is.
 
     Example:
@@ -37,6 +39,7 @@ class Override:
     weight: Mapping[str, Any] = field(default_factory=dict, hash=False)
     input: Mapping[str, Any] = field(default_factory=dict, hash=False)
     quantize: bool | None = None
+    mode: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.match, str) or not self.match:
@@ -49,12 +52,18 @@ class Override:
             object.__setattr__(self, key, _changes(getattr(self, key), f"overrides[{self.match!r}].{key}"))
         if self.quantize is not None and not isinstance(self.quantize, bool):
             raise RecipeError(f"quantize = {self.quantize!r} is no bool", where=self.match, remedy="give true or false")
-        if not (self.activation or self.weight or self.input) and self.quantize is None:
+        if self.mode is not None and self.mode not in MODES:
+            raise RecipeError(f"mode = {self.mode!r}", where=self.match, remedy="choose " + " or ".join(MODES))
+        if not (self.activation or self.weight or self.input or self.mode) and self.quantize is None:
             raise RecipeError("the override changes nothing", where=self.match, remedy="give one of " + ", ".join(KEYS))
 
     def to_dict(self) -> dict[str, Any]:
         """What is overridden, without ``match``; plain values for TOML."""
-        parts = {k: _plain(getattr(self, k)) for k in ("activation", "weight", "input") if getattr(self, k)}
+        parts: dict[str, Any] = {
+            k: _plain(getattr(self, k)) for k in ("activation", "weight", "input") if getattr(self, k)
+        }
+        if self.mode is not None:
+            parts["mode"] = self.mode
         return parts if self.quantize is None else {**parts, "quantize": self.quantize}
 
     def matches(self, node: Node) -> bool:

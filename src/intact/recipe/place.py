@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from intact.capture.graph import Graph
 
+from .channels import Channels, rescale_channels
 from .domains import HEAVY, decide
 from .override import check_matches
 from .points import assign_points
@@ -43,17 +44,21 @@ class Placed:
         graph: the graph with ``quantize``, ``dequantize`` and ``requantize`` nodes, one to one with the program.
         points: quantization points by name.
         point_of: node → point, for every node whose output is integers, and no other.
-        weights: node → scheme of its weight, for every conv, linear and scale_shift on integers.
+        weights: node → scheme of its weight, for every conv, linear and scale_shift on integers, and for ``coded``.
+        coded: node → "dynamic" or "weight_only", where weights are integers between float activations.
         float_nodes: node → why it stays float.
         transitions: how many quantize and dequantize nodes there are.
+        channels: tensors whose channels are rescaled.
     """
 
     graph: Graph
     points: dict[str, Point] = field(default_factory=dict)
     point_of: dict[str, str] = field(default_factory=dict)
     weights: dict[str, Scheme] = field(default_factory=dict)
+    coded: dict[str, str] = field(default_factory=dict)
     float_nodes: dict[str, str] = field(default_factory=dict)
     transitions: int = 0
+    channels: list[Channels] = field(default_factory=list)
 
 
 def place(graph: Graph, recipe: Recipe) -> Placed:
@@ -76,7 +81,7 @@ def place(graph: Graph, recipe: Recipe) -> Placed:
     """
     check_matches(recipe.rules, graph)
     requests = Requests(graph, recipe)
-    domains = decide(graph, requests.forced_float())
+    domains = decide(graph, requests.forced_float(), nonlinear=recipe.nonlinear == "integer")
     placed_graph, integer = insert_transitions(graph, domains)
     points = assign_points(placed_graph, integer, requests)
     point_of = {tensor: group.name for group in points for tensor in group.tensors}
@@ -85,12 +90,20 @@ def place(graph: Graph, recipe: Recipe) -> Placed:
         for node in placed_graph
         if node.name in point_of and node.op in HEAVY | {"scale_shift"}
     }
-    requests.check_effect(points_of={requests.owner(placed_graph.nodes[n]) for n in point_of}, weights=set(weights))
+    coded = requests.coded()
+    weights_of_codes = {name: requests.weight(name) for name in coded}
+    requests.check_effect(
+        points_of={requests.owner(placed_graph.nodes[n]) for n in point_of}, weights={*weights, *coded}
+    )
+    schemes = {tensor: group.scheme for group in points for tensor in group.tensors}
+    channels = rescale_channels(placed_graph, schemes, weights, smooth=recipe.smooth != 0, equalize=recipe.equalize)
     return Placed(
         graph=placed_graph,
         points={g.name: Point(g.name, g.scheme, g.tensors, g.observed, constant=g.constant) for g in points},
         point_of={name: point_of[name] for name in placed_graph.nodes if name in point_of},
-        weights=weights,
-        float_nodes=domains.reasons,
+        weights={**weights, **weights_of_codes},
+        coded=coded,
+        float_nodes=requests.told(domains.reasons),
         transitions=sum(n.op in ("quantize", "dequantize") for n in placed_graph),
+        channels=channels,
     )

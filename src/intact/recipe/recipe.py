@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import tomli_w
 
+from intact.arithmetic.dynamic import GRANULARITIES
 from intact.errors import RecipeError
 
-from .override import Override, as_overrides
+from .override import MODES, Override, as_overrides
 from .scheme import Scheme, check_activation, check_keys, check_weight
 
 if sys.version_info >= (3, 11):
@@ -22,7 +23,10 @@ else:
 
 RESIDUALS = ("separate", "fused")
 LEAKY = ("fused", "table")
-SCALES = ("calibrated", "fixed", "observed", "learned")
+ATTENTION = ("integer", "float")
+NONLINEAR = ("float", "integer")
+LEARNED = ("learned", "lsq+", "pact")
+SCALES = ("calibrated", "fixed", "observed", *LEARNED)
 SCALE_GRADIENTS = ("lsq", "plain")
 
 
@@ -37,22 +41,36 @@ class Recipe:
     Attributes:
         activation: the scheme of every activation.
         weight: the scheme of every weight. A mapping, here and above, changes fields of the default.
+        mode: what is quantized. "static": weights and, with scales known ahead, activations; "dynamic": the weights of
+            linear and recurrent layers and the rows of embeddings, activations when the network runs (results are
+            float32, and exact); "weight_only": the weights of linear layers and the rows of embeddings, which are
+            stored as integers and multiplied as floats. Everything else stays float in the last two.
+        rows: scales of activations in mode dynamic: "per_row", or "per_tensor" (results then depend on the batch).
+        group: columns of a weight that share a scale in mode weight_only; 0: whole rows.
         inputs: schemes of network inputs by name, glob or position; a mapping changes fields of ``activation``.
-        overrides: {pattern: None (stay float) or {"activation": …, "weight": …, "input": …, "quantize": bool}}. Later
-            ones win. Read it back as ``rules``. See :class:`Override` for the patterns.
+        overrides: {pattern: None (stay float) or {"activation": …, "weight": …, "input": …, "quantize": bool,
+            "mode": …}}. Later ones win. Read it back as ``rules``. See :class:`Override` for the patterns.
         portable: choose weight scales so that CPUs without VNNI compute the same integers.
         residual: "fused": conv + add + activation with one rounding; "separate": two, which every engine runs natively.
         leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
+        attention: products of two activations: "integer" where both operands can be had as integers; "float": in the
+            float island of the softmax between them.
+        nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
+            docs/arithmetic.md), so that a whole encoder is one integer program.
         engines: the engines the program is certified for.
         bias_correction: correct biases for the mean error the rounded weights make.
-        equalize: give the channels between a convolution and a depthwise one the same range. Exact in float, and free:
-            every depthwise channel has a weight scale of its own.
+        equalize: give channels the same range where it is exact in float and nothing is lost: between a convolution and
+            a depthwise one, and between layers and float operations.
+        smooth: the same before linear maps, whose weights take what activations give up (SmoothQuant, Xiao et al.
+            2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off.
         scales: what scales do in training. "calibrated": activations' stay, weights' are computed anew by every
             evaluation (nothing but calibration decides); "fixed": all stay, so that training computes the deployed
             integers from its first step; "observed": activations' follow their observers, weights' the weights;
-            "learned": all are parameters (Esser et al. 2020). See ``intact.train``.
-        scale_gradient: the gradient of a learned scale: "lsq" (times 1/√(n·Q), for one learning rate with the
-            weights), "plain".
+            "learned": all are parameters (LSQ, Esser et al. 2020); "lsq+": and so are activations' zero points, by
+            the lower ends of their ranges (Bhalgat et al. 2020); "pact": activations' clips are parameters, weights'
+            scales follow the weights (Choi et al. 2018). See ``intact.train``.
+        scale_gradient: the gradient of a learned scale, offset or clip: "lsq" (times 1/√(n·Q), for one learning rate
+            with the weights), "plain".
 
     Raises:
         RecipeError: an unknown key or a value without meaning.
@@ -67,12 +85,18 @@ class Recipe:
     weight: Scheme = field(default_factory=_weight)
     inputs: Mapping[str, Scheme] = field(default_factory=dict, hash=False)
     overrides: Mapping[str, Any] | Sequence[Override] = field(default=(), hash=False)
+    mode: str = "static"
+    rows: str = "per_row"
+    group: int = 0
     portable: bool = True
     residual: str = "separate"
     leaky: str = "fused"
-    engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime")
+    attention: str = "integer"
+    nonlinear: str = "float"
+    engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime", "openvino")
     bias_correction: bool = False
     equalize: bool = True
+    smooth: float = 0.0
     scales: str = "calibrated"
     scale_gradient: str = "lsq"
 
@@ -87,8 +111,12 @@ class Recipe:
         put(self, "inputs", {k: check_activation(v, f"Recipe.inputs[{k!r}]") for k, v in inputs.items()})
         put(self, "overrides", as_overrides(self.overrides))
         for name, known in (
+            ("mode", MODES),
+            ("rows", GRANULARITIES),
             ("residual", RESIDUALS),
             ("leaky", LEAKY),
+            ("attention", ATTENTION),
+            ("nonlinear", NONLINEAR),
             ("scales", SCALES),
             ("scale_gradient", SCALE_GRADIENTS),
         ):
@@ -96,11 +124,19 @@ class Recipe:
                 raise RecipeError(
                     f"{name} = {getattr(self, name)!r}", where="Recipe", remedy="choose " + " or ".join(known)
                 )
+        if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
+            raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
         for name in ("portable", "bias_correction", "equalize"):
             if not isinstance(getattr(self, name), bool):
                 raise RecipeError(
                     f"{name} = {getattr(self, name)!r} is no bool", where="Recipe", remedy="give true or false"
                 )
+        number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
+        if not (number and 0 <= self.smooth <= 1):
+            raise RecipeError(
+                f"smooth = {self.smooth!r}", where="Recipe", remedy="give 0 (off) to 1; 0.5 is the customary α"
+            )
+        put(self, "smooth", float(self.smooth))
         names = isinstance(self.engines, Sequence) and not isinstance(self.engines, str) and len(self.engines) > 0
         if not names or not all(isinstance(e, str) for e in self.engines):
             raise RecipeError(
@@ -109,6 +145,11 @@ class Recipe:
                 remedy='give at least one name: engines=("reference", "onednn")',
             )
         put(self, "engines", tuple(self.engines))
+
+    @property
+    def learns(self) -> bool:
+        """Whether training moves parameters that decide scales."""
+        return self.scales in LEARNED
 
     @property
     def rules(self) -> tuple[Override, ...]:

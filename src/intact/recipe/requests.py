@@ -15,6 +15,19 @@ from .domains import is_move
 from .recipe import Recipe
 from .scheme import Scheme, check_activation, check_weight, nearest
 
+RECURRENT = frozenset({"lstm", "gru", "rnn"})
+CODED = {
+    "dynamic": frozenset({"linear", "embedding"}) | RECURRENT,
+    "weight_only": frozenset({"linear", "embedding"}),
+}
+"""Mode → operations whose weights are integers in it."""
+
+_OUTSIDE = {
+    "dynamic": "dynamic quantization is for linear and recurrent layers and embeddings",
+    "weight_only": "weight-only quantization is for linear layers and embeddings",
+}
+_INSIDE = {"dynamic": "quantized when it runs", "weight_only": "integer weights, multiplied as floats"}
+
 
 class Requests:
     """A recipe applied to the nodes of one fused graph.
@@ -27,6 +40,7 @@ class Requests:
         self.graph, self.recipe = graph, recipe
         self._inputs = _match_inputs(graph, recipe.inputs)
         self._quantize: dict[str, bool] = {}
+        self._mode: dict[str, tuple[str, int]] = {}
         self._weight: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
         own: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
         read: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
@@ -34,6 +48,8 @@ class Requests:
             for node in (n for n in graph if rule.matches(n)):
                 if rule.quantize is not None:
                     self._quantize[node.name] = rule.quantize
+                if rule.mode is not None:
+                    self._mode[node.name] = rule.mode, index
                 if rule.activation and (node.op == "cat" or not is_move(node)):
                     own[node.name].append((index, rule.activation))
                 if rule.weight:
@@ -47,7 +63,50 @@ class Requests:
 
     def forced_float(self) -> dict[str, str]:
         """Nodes that the recipe keeps float."""
-        return {name: "the recipe keeps it float" for name, yes in self._quantize.items() if not yes}
+        kept = {name for name, yes in self._quantize.items() if not yes}
+        if self.recipe.attention == "float":
+            kept |= {n.name for n in self.graph if n.op == "matmul" and not self._quantize.get(n.name)}
+        out = dict.fromkeys((name for name in self.graph.nodes if name in kept), "the recipe keeps it float")
+        for node in self.graph:
+            mode = self.mode(node.name)
+            if mode != "static" and node.name not in out:
+                out[node.name] = _OUTSIDE[mode] if node.op not in CODED[mode] else _INSIDE[mode]
+        return out
+
+    def told(self, reasons: Mapping[str, str]) -> dict[str, str]:
+        """What to tell of the nodes that stay float: neither the ones of mode dynamic nor what computes nothing."""
+        coded, nodes = self.coded(), self.graph.nodes
+        return {
+            name: reason
+            for name, reason in reasons.items()
+            if coded.get(name) != "dynamic"
+            and not (name in coded and nodes[name].op == "embedding")
+            and not (reason in _OUTSIDE.values() and (is_move(nodes[name]) or nodes[name].dtype != "float32"))
+        }
+
+    def mode(self, name: str) -> str:
+        """What is quantized of a node of the fused graph, see :class:`Recipe`."""
+        mode = self._mode[name][0] if name in self._mode else self.recipe.mode
+        # Recurrent layers have no static form: their activations get their scales when the network runs.
+        return "dynamic" if mode == "static" and self.graph.nodes[name].op in RECURRENT else mode
+
+    def coded(self) -> dict[str, str]:
+        """Nodes whose weights are integers but whose activations are float between operations, and the mode of each.
+
+        Raises:
+            RecipeError: an override asks for a mode that nothing it matches has.
+        """
+        modes = {n.name: self.mode(n.name) for n in self.graph if self._quantize.get(n.name) is not False}
+        out = {name: mode for name, mode in modes.items() if self.graph.nodes[name].op in CODED.get(mode, ())}
+        reached = {self._mode[name][1] for name in out if name in self._mode}
+        for index, rule in enumerate(self.recipe.rules):
+            if rule.mode in CODED and index not in reached and any(i == index for _, i in self._mode.values()):
+                raise RecipeError(
+                    f"mode {rule.mode!r} has no effect", where=self._where(index),
+                    why=f"what it matches is none of {', '.join(sorted(CODED[rule.mode]))}",
+                    remedy="name such an operation, or leave the mode out",
+                )  # fmt: skip
+        return out
 
     def owner(self, node: Node) -> str:
         """The node of the fused graph that a placed node speaks for: a transition's is what it converts."""

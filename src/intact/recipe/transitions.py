@@ -18,12 +18,14 @@ def insert_transitions(graph: Graph, integer: Domains) -> tuple[Graph, set[str]]
     builder = _Builder(graph, set(integer.integer))
     for node in graph:
         wanted = node.name in integer.integer
-        inputs = [builder.quantized(i) if wanted else builder.real(i) for i in node.inputs]
+        # Indices and masks are no real numbers: they go into integer operations as they are.
+        numbers = [wanted and graph.nodes[i].dtype == "float32" for i in node.inputs]
+        inputs = [builder.quantized(i) if q else builder.real(i) for i, q in zip(node.inputs, numbers, strict=True)]
         builder.add(
             replace(node, inputs=inputs, attrs=dict(node.attrs), params=dict(node.params), source=list(node.source))
         )
     outputs = [builder.real(name) for name in graph.outputs]
-    return Graph(builder.nodes, list(graph.inputs), outputs, graph.structure, graph.dynamic_batch), builder.integer
+    return replace(graph, nodes=builder.nodes, inputs=list(graph.inputs), outputs=outputs), builder.integer
 
 
 class _Builder:

@@ -7,13 +7,12 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from intact.program.file import digest
 from intact.program.program import Program
+from intact.program.write import write
 
 from .facts import Facts
 
@@ -41,11 +40,11 @@ def folder() -> Path | None:
     return Path(home, "Library", "Caches", "intact") if sys.platform == "darwin" else Path(home, ".cache", "intact")
 
 
-def key(program: Program, engine: str, threads: int | None, facts: Facts) -> str:
+def key(program: Program, digest: str, engine: str, threads: int | None, facts: Facts) -> str:
     """SHA-256, hex, of all that could make a probe end differently."""
     golden = None if program.golden is None else program.golden.to_json()
     parts = {
-        "version": VERSION, "digest": digest(program), "golden": golden, "engine": engine, "threads": threads,
+        "version": VERSION, "digest": digest, "golden": golden, "engine": engine, "threads": threads,
         "system": facts.system, "machine": facts.machine, "cpu": facts.cpu, "features": sorted(facts.features),
         "python": [facts.python, sys.executable], "packages": dict(facts.packages), "glibc": facts.glibc,
         "glibcxx": facts.glibcxx, "environment": dict(facts.environment),
@@ -77,14 +76,7 @@ def remember(name: str, result: dict[str, Any]) -> str:
     text = json.dumps({"result": result, "sum": _sum(name, result)})
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=place, prefix=f"{name}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.replace(temporary, place / f"{name}.json")
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+        write(place / f"{name}.json", text.encode())
     except OSError as error:
         return f"{place}: {error.strerror or error}"
     return ""

@@ -15,7 +15,7 @@ from . import cache
 from .facts import Facts
 from .isolate import PASSED, failure, run_probe
 from .load import Opened, memory_limit, open_program
-from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, preflight, program_rows, refusal
+from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, origin_row, preflight, program_rows, refusal
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -117,21 +117,22 @@ def check_file(
     engines = tuple(_engine(opened, name, probe, time_limit, facts) for name in names)
     usable = [e.engine for e in engines if e.usable]
     if usable:
-        verdict = f"loads, on {usable[0]}" + (f" (also {', '.join(usable[1:])})" if usable[1:] else "")
+        fastest = "; engine='auto' measures which is fastest" if engine == "auto" and len(usable) > 1 else ""
+        verdict = f"loads, on {' or '.join(usable)}{fastest}"
     else:
         reasons = [f"{e.engine}: {r.what}: {r.found}" for e in engines for r in e.rows if r.verdict == REFUSED]
         verdict = f"refused: no engine of {', '.join(names)} can run it here. {' | '.join(reasons)}"
-    return CheckReport(str(path), bool(usable), verdict, _file(opened), engines, facts.to_json())
+    return CheckReport(str(path), bool(usable), verdict, _file(opened, facts), engines, facts.to_json())
 
 
-def _file(opened: Opened) -> tuple[Row, ...]:
+def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
     program = opened.program
-    made = program.provenance.get("intact", "an unknown version")
     integers = len(program.integer_tensors())
     signed = Row("signature", "by the key given", "fits") if opened.signed else Row("signature", "not asked for", "–")
     return (
         Row("file", "a whole safetensors file", f"{opened.path.stat().st_size} bytes, digest {opened.digest[:16]}…"),
-        Row("format", f"version up to {VERSION}", f"written by intact {made!s:.40}"),
+        Row("format", f"version up to {VERSION}", "read"),
+        origin_row(program, facts),
         Row("specification", "obeyed", f"{len(program.ops)} operations, {integers} integer tensors"),
         *program_rows(program),
         signed,
@@ -154,7 +155,7 @@ def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Fa
         rows.append(Row("probe", "a child process", str(error), REFUSED, error.remedy))
         return EngineCheck(name, tuple(rows), False)
     if outcome.lasting and name != "reference":
-        cache.remember(cache.key(opened.program, name, None, facts), outcome.to_json())
+        cache.remember(cache.key(opened.program, opened.digest, name, None, facts), outcome.to_json())
     needed = _needed(opened.program.golden)
     if outcome.verdict == PASSED:
         rows.append(Row("probe", needed, f"{outcome.detail} ({outcome.seconds:.1f} s)"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from intact.arithmetic.dimensions import Dim
+
 from .preflight import Row
 
 
@@ -30,12 +32,13 @@ class Info:
         digest: SHA-256 of what it computes.
         engine: that runs it.
         threads: given to the engine; None leaves its choice.
-        inputs, outputs: name → (dtype, shape), None for the batch.
+        inputs, outputs: name → (dtype, shape), None for the batch, a name for another dimension that may change.
         preflight: what was compared with this machine, all of it fine or unknown.
         probe: "passed" now, "remembered", or "not needed", "switched off" and why.
         golden: what was reproduced in this process.
         signed: whether a signature was verified.
         skipped: engines tried before this one.
+        measured: engine → median milliseconds per call, fastest first, when engine="auto" chose among several.
         packages: versions of the libraries.
         seconds: stage → how long it took.
         remarks: what does not stop a load, but should be known.
@@ -45,13 +48,14 @@ class Info:
     digest: str
     engine: str
     threads: int | None
-    inputs: dict[str, tuple[str, tuple[int | None, ...]]]
-    outputs: dict[str, tuple[str, tuple[int | None, ...]]]
+    inputs: dict[str, tuple[str, tuple[Dim, ...]]]
+    outputs: dict[str, tuple[str, tuple[Dim, ...]]]
     preflight: tuple[Row, ...]
     probe: str
     golden: str
     signed: bool = False
     skipped: tuple[Skipped, ...] = ()
+    measured: dict[str, float] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()

@@ -84,8 +84,9 @@ class Outcome:
 
 
 def run_probe(
-    path: Path, digest: str, engine: str, threads: int | None, *, memory: int, seconds: float, every: bool = False
-) -> Outcome:
+    path: Path, digest: str, engine: str, threads: int | None, *, memory: int, seconds: float, every: bool = False,
+    batch: int = 1,
+) -> Outcome:  # fmt: skip
     """Load ``path``, prepare it for ``engine`` and reproduce its golden vectors, in a child process.
 
     Args:
@@ -95,13 +96,14 @@ def run_probe(
         memory: bytes of private memory the child may have.
         seconds: it is ended after this.
         every: compare every exact tensor, not only the outputs.
+        batch: where more than 1, a batch of so many samples is run, too.
 
     Raises:
         EngineError: no child process can be started.
     """
     job = {
         "path": str(path.absolute()), "digest": digest, "engine": engine, "threads": threads, "memory": memory,
-        "seconds": seconds, "every": every,
+        "seconds": seconds, "every": every, "batch": batch,
     }  # fmt: skip
     started = time.monotonic()
     child = _start()

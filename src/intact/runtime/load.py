@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from intact.arithmetic.dimensions import Dim
 from intact.engines import get_engine
 from intact.engines.base import Runner
-from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from intact.engines.binding import batch_size, bind, check_layout, empty_outputs, is_torch, rebuild, to_torch
+from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
 from intact.program.file import digest, parse, read
 from intact.program.program import Program
 
-from . import cache
+from . import cache, choose
 from .facts import Facts
 from .info import Info, Skipped
 from .isolate import PASSED, Outcome, failure, run_probe
@@ -36,6 +39,8 @@ def load(
     threads: int | None = None,
     probe: str = "first",
     *,
+    batch: int = 1,
+    layout: str = "NCHW",
     public_key: str | Path | None = None,
     time_limit: float = 120.0,
     facts: Facts | None = None,
@@ -44,10 +49,12 @@ def load(
 
     Args:
         path: a file written by ``Program.save``.
-        engine: a name, several to try in order, or "auto": all of them, fastest first.
+        engine: a name, several to try in order, or "auto": the fastest of all that can run it here. That is measured on
+            this machine's first load of this program and remembered like a probe; ``info.measured`` tells the times.
         threads: CPU threads of the engine; None leaves its choice.
         probe: whether a child process tries the engine first: "first" on this machine's first load of this program and
             engine (the result is remembered in the user's cache directory), "always" or "never".
+        layout: of the images it will be called with; "NHWC": inputs of four dimensions are (N, H, W, C).
         public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
             before anything else is read from it.
         time_limit: seconds a probe may take.
@@ -59,6 +66,7 @@ def load(
     Raises:
         ProgramError: the file is damaged, altered, too new, not signed as demanded, or breaks the specification.
         EngineError: no engine of those asked for can run it here; the message says what was found and what to do.
+        InputError: the layout is not known, or no input has four dimensions.
 
     Example:
         >>> import numpy as np, tempfile
@@ -75,26 +83,108 @@ def load(
     """
     if probe not in MODES:
         raise EngineError(f"probe={probe!r} is not known", where="probe", remedy=f"choose from {', '.join(MODES)}")
+    if batch < 1:
+        raise EngineError(f"batch={batch!r} is no number of samples", where="batch", remedy="give 1 or more")
     if not time_limit > 0:
         raise EngineError(f"time_limit={time_limit!r} is no time", where="time_limit", remedy="give seconds above 0")
     names = candidates(engine)
     opened = open_program(path, public_key)
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
-    skipped: list[Skipped] = []
-    errors: list[EngineError] = []
-    for i, name in enumerate(names):
+    check_layout(opened.program, layout)
+    if engine == "auto":
+        loaded = Attempt(opened, threads, probe, time_limit, facts, batch).fastest(names)
+    else:
+        loaded = Attempt(opened, threads, probe, time_limit, facts).first(names)
+    give_back()
+    return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout)
+
+
+class Attempt:
+    """Engines tried on one program.
+
+    Attributes:
+        skipped: engines that cannot run it, and why.
+    """
+
+    def __init__(
+        self, opened: Opened, threads: int | None, probe: str, time_limit: float, facts: Facts, batch: int = 1
+    ) -> None:
+        self.opened, self.threads, self.probe = opened, threads, probe
+        self.time_limit, self.facts, self.batch = time_limit, facts, batch
+        self.skipped: list[Skipped] = []
+        self._errors: list[EngineError] = []
+
+    def first(self, names: Sequence[str]) -> LoadedProgram:
+        """The first of these engines that can run it.
+
+        Raises:
+            EngineError: none can.
+        """
+        for i, name in enumerate(names):
+            loaded = self.one(name, names[i + 1 :])
+            if loaded is not None:
+                return loaded
+        raise self._none_of(names)
+
+    def _none_of(self, names: Sequence[str]) -> EngineError:
+        if len(self._errors) == 1:
+            return self._errors[0]
+        error = EngineError(
+            f"none of the engines {', '.join(names)} can run this program here", where=str(self.opened.path),
+            why=" | ".join(f"{s.engine}: {s.reason}" for s in self.skipped),
+            remedy="see the reasons, or run `intact check`",
+        )  # fmt: skip
+        error.__cause__ = self._errors[-1]
+        return error
+
+    def one(self, name: str, others: Sequence[str]) -> LoadedProgram | None:
+        """This engine, or None with the reason noted."""
         try:
-            return start(opened, name, threads, probe, time_limit, facts, names[i + 1 :], tuple(skipped))
+            return start(
+                self.opened, name, self.threads, self.probe, self.time_limit, self.facts, others, tuple(self.skipped),
+                self.batch,
+            )  # fmt: skip
         except EngineError as error:
-            errors.append(error)
-            skipped.append(Skipped(name, str(error)))
-    if len(errors) == 1:
-        raise errors[0]
-    raise EngineError(
-        f"none of the engines {', '.join(names)} can run this program here", where=str(path),
-        why=" | ".join(f"{s.engine}: {s.reason}" for s in skipped), remedy="see the reasons, or run `intact check`",
-    ) from errors[-1]  # fmt: skip
+            self._errors.append(error)
+            self.skipped.append(Skipped(name, str(error)))
+            return None
+
+    def fastest(self, names: Sequence[str]) -> LoadedProgram:
+        """The engine measured to be fastest, now or earlier.
+
+        Raises:
+            EngineError: none can run it.
+        """
+        name = choose.key(self.opened.program, self.opened.digest, self.threads, self.batch, self.facts)
+        known = choose.recall(name)
+        if known is None:
+            # One process measures, the others wait for what it finds.
+            with cache.lock(name, 2 * self.time_limit * len(names)):
+                known = choose.recall(name)
+                if known is None:
+                    return self._measured(names, name)
+        loaded = self.first([*known, *(n for n in names if n not in known)])
+        return loaded.with_info(measured=known)
+
+    def _measured(self, names: Sequence[str], name: str) -> LoadedProgram:
+        started: dict[str, LoadedProgram] = {}
+        for i, engine in enumerate(names):
+            if engine == "reference" and started:
+                continue  # numpy, the specification as code, is not what anyone waits for
+            loaded = self.one(engine, names[i + 1 :])
+            if loaded is not None:
+                started[engine] = loaded
+        if not started:
+            raise self._none_of(names)
+        measured: dict[str, float] = {}
+        with self.opened.timed("measure"), contextlib.suppress(InputError):  # made-up samples may be none it can run
+            if len(started) > 1:
+                measured = choose.measure(self.opened.program, started, self.batch)
+        if measured:
+            choose.remember(name, measured)
+        best = next(iter(measured or started))
+        return started[best].with_info(measured=measured, skipped=tuple(self.skipped))
 
 
 @dataclass(frozen=True)
@@ -143,9 +233,9 @@ def open_program(path: str | Path, public_key: str | Path | None = None) -> Open
 
 def start(
     opened: Opened, engine: str, threads: int | None, probe: str, time_limit: float, facts: Facts,
-    others: Sequence[str] = (), skipped: tuple[Skipped, ...] = (),
+    others: Sequence[str] = (), skipped: tuple[Skipped, ...] = (), batch: int = 1,
 ) -> LoadedProgram:  # fmt: skip
-    """One engine: preflight, probe, preparation, golden vectors.
+    """One engine: preflight, probe (of a batch of that many samples, too), preparation, golden vectors.
 
     Raises:
         EngineError: it cannot run here.
@@ -155,7 +245,7 @@ def start(
     error = refusal(rows, engine)
     if error is not None:
         raise error
-    outcome, told = probed(opened, engine, threads, probe, time_limit, facts)
+    outcome, told = probed(opened, engine, threads, probe, time_limit, facts, batch)
     if outcome is not None and outcome.verdict != PASSED:
         usable = tuple(n for n in (*others, "reference") if n != engine and refusal(
             preflight(opened.program, n, facts), n) is None)  # fmt: skip
@@ -180,12 +270,12 @@ def start(
     return LoadedProgram(opened.program, runner, info)
 
 
-def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:
     return {n: (program.tensors[n].dtype, program.tensors[n].shape) for n in names}
 
 
 def probed(
-    opened: Opened, engine: str, threads: int | None, mode: str, time_limit: float, facts: Facts
+    opened: Opened, engine: str, threads: int | None, mode: str, time_limit: float, facts: Facts, batch: int = 1
 ) -> tuple[Outcome | None, str]:
     """What a child process found about the engine, now or earlier, and how it is known; None where none was asked."""
     if mode == "never":
@@ -193,7 +283,8 @@ def probed(
     if engine == "reference":
         return None, "not needed: numpy is all it runs"
     with opened.timed("probe"):
-        name = cache.key(opened.program, engine, threads, facts)
+        tried = engine if batch == 1 else f"{engine} at batch {batch}"
+        name = cache.key(opened.program, opened.digest, tried, threads, facts)
         if mode == "first":
             known = _recall(name)
             if known is not None:
@@ -206,7 +297,7 @@ def probed(
                     return known, "remembered"
             outcome = run_probe(
                 opened.path, opened.digest, engine, threads, memory=memory_limit(opened.program, facts),
-                seconds=time_limit, every=mode == "always",
+                seconds=time_limit, every=mode == "always", batch=batch,
             )  # fmt: skip
             if not outcome.lasting:
                 return outcome, outcome.verdict
@@ -251,10 +342,11 @@ class LoadedProgram:
     Attributes:
         program: what was loaded.
         info: how it came to run here.
+        layout: how inputs of four dimensions are given.
     """
 
-    def __init__(self, program: Program, runner: Runner, info: Info) -> None:
-        self.program, self.info, self._runner = program, info, runner
+    def __init__(self, program: Program, runner: Runner, info: Info, layout: str = "NCHW") -> None:
+        self.program, self.info, self.layout, self._runner = program, info, layout, runner
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run.
@@ -271,11 +363,15 @@ class LoadedProgram:
         """
         if not inputs and not named:
             raise InputError("no input is given", where="call", remedy=f"give {', '.join(self.program.inputs)}")
-        arrays = bind(self.program, inputs, named)
-        outputs = empty_outputs(self.program) if batch_size(self.program, arrays) == 0 else self._runner(arrays)
+        arrays = bind(self.program, inputs, named, self.layout)
+        outputs = empty_outputs(self.program, arrays) if batch_size(self.program, arrays) == 0 else self._runner(arrays)
         if any(is_torch(value) for value in (*inputs, *named.values())):
             return rebuild(self.program.structure, [to_torch(y) for y in outputs])
         return rebuild(self.program.structure, [np.asarray(y) for y in outputs])
+
+    def with_info(self, **changes: Any) -> LoadedProgram:
+        """The same runner with other entries of ``info``."""
+        return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{n}: {d}{list(s)}" for n, (d, s) in self.info.inputs.items())

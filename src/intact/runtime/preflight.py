@@ -11,6 +11,7 @@ from intact.engines import ENGINES
 from intact.engines.cpu import has_vnni, isa
 from intact.errors import EngineError
 from intact.program.certify import uncertified
+from intact.program.dimensions import sized_near
 from intact.program.program import Program
 
 from .facts import Facts
@@ -72,6 +73,13 @@ GLIBCXX = {
 LEGACY = {"manylinux1": "manylinux_2_5", "manylinux2010": "manylinux_2_12", "manylinux2014": "manylinux_2_17"}
 
 
+LEVELS = {
+    "avx512_core_vnni": "AVX512-VNNI", "avx2_vnni": "AVX-VNNI", "avx512_core": "AVX512", "avx2": "AVX2", "avx": "AVX",
+    "sse41": "SSE4.1",
+}  # fmt: skip
+"""oneDNN's names of x86 instruction sets → those people use."""
+
+
 def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
     """Everything ``program`` on ``engine`` needs of the machine ``facts`` describes.
 
@@ -121,6 +129,24 @@ def program_rows(program: Program) -> list[Row]:
     ]  # fmt: skip
 
 
+def origin_row(program: Program, facts: Facts) -> Row:
+    """Where the program was made, beside this machine. Nothing depends on it: what has to be the same is reproduced."""
+    made = program.provenance
+    flags = made.get("cpu_features")
+    features = frozenset(v for v in flags if isinstance(v, str)) if isinstance(flags, list) else frozenset()
+    there = [_cpu(str(made.get("machine", "not recorded"))[:20], features)]
+    there += [f"{name} {made[name]!s:.20}" for name in ("intact", "torch", "python") if name in made]
+    here = [_cpu(facts.machine, facts.features)]
+    here += [f"{name} {facts.packages[name]}" for name in ("intact", "torch") if name in facts.packages]
+    found = f"{', '.join(there)}; here: {', '.join([*here, f'python {facts.python}'])}"
+    return Row("made on", "any machine, any version: the golden vectors decide", found)
+
+
+def _cpu(machine: str, features: frozenset[str]) -> str:
+    known = machine.lower() in ("x86_64", "amd64") and features
+    return f"{machine} with {LEVELS[isa(features, 'ALL')]}" if known else machine
+
+
 def _architecture(engine: str, needs: Requirements, facts: Facts) -> Row:
     if not needs.x86:
         return Row("architecture", "any", facts.machine)
@@ -146,15 +172,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _features(engine: str, program: Program, needs: Requirements, facts: Facts) -> list[Row]:
     if not facts.is_x86:
         return []
-    names = {"avx512_core_vnni": "AVX512-VNNI", "avx2_vnni": "AVX-VNNI", "avx512_core": "AVX512", "avx2": "AVX2",
-             "avx": "AVX", "sse41": "SSE4.1"}  # fmt: skip
     limit = facts.environment.get("ONEDNN_MAX_CPU_ISA", facts.environment.get("DNNL_MAX_CPU_ISA", "ALL"))
     limited = limit.upper() not in ("ALL", "DEFAULT") and engine in ("onednn", "openvino")
     if not facts.features:
         level, found = "", "CPU flags cannot be read"
     else:
         level = isa(facts.features, limit if limited else "ALL")
-        found = names[level] + (f" (ONEDNN_MAX_CPU_ISA={limit})" if limited else "")
+        found = LEVELS[level] + (f" (ONEDNN_MAX_CPU_ISA={limit})" if limited else "")
     if "vnni" in program.needs:
         remedy = "convert with portable=True, or use engine='reference'"
         return [Row("CPU features", "AVX512-VNNI or AVX-VNNI", found, OK if has_vnni(level) else REFUSED, remedy)]
@@ -217,14 +241,15 @@ def _memory(program: Program, needs: Requirements | None, facts: Facts) -> Row:
 
 def memory_needed(program: Program) -> int:
     """Bytes for one sample, roughly: the arrays twice (as stored and packed for an engine), and four bytes for every
-    element of the tensors alive at the worst moment.
+    element of the tensors alive at the worst moment. Named dimensions count 512, or the limit they pass.
 
     Example:
         >>> memory_needed(Program({}, (), (), ()))
         0
     """
     last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
-    sizes = {n: math.prod(1 if d is None else d for d in t.shape) for n, t in program.tensors.items()}
+    at = sized_near(program, 512)
+    sizes = {n: math.prod(d if isinstance(d, int) else 1 for d in t.shape) for n, t in at.tensors.items()}
     live = sum(sizes[name] for name in program.inputs)
     most = live
     for i, op in enumerate(program.ops):
@@ -252,4 +277,15 @@ def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-__all__ = ["OK", "REFUSED", "UNKNOWN", "Row", "candidates", "memory_needed", "preflight", "program_rows", "refusal"]
+__all__ = [
+    "OK",
+    "REFUSED",
+    "UNKNOWN",
+    "Row",
+    "candidates",
+    "memory_needed",
+    "origin_row",
+    "preflight",
+    "program_rows",
+    "refusal",
+]

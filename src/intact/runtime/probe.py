@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 
 def main() -> None:
-    """Do the job on stdin: ``path``, ``digest``, ``engine``, ``threads``, ``memory``, ``seconds``, ``every``."""
+    """Do the job on stdin: the arguments of :func:`intact.runtime.isolate.run_probe`, as JSON."""
     # Libraries print on stdout as they please; what the parent reads is a descriptor of our own.
     with open(os.dup(1), "w", encoding="utf-8") as told:
         os.dup2(2, 1)
@@ -78,23 +78,25 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
         raise EngineError("the engine cannot run here", where=job["engine"], why=reason, remedy="engine='reference'")
     note("preparing the program")
     runner = engine.prepare(program, threads=job["threads"])
+    if job["batch"] > 1:  # engines compile, and choose kernels, by shape
+        note(f"running a batch of {job['batch']}")
+        _run_once(runner, job["batch"])
     golden = program.golden
     if golden is None or golden.omitted:
         note("running a sample")
-        _run_once(runner)
+        _run_once(runner, 1)
         return {"golden": "none to compare"}
     # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
     every = job["every"] or not set(program.outputs) <= set(golden.checksums)
     return {"golden": str(reproduce(runner, job["engine"], every=every, note=note))}
 
 
-def _run_once(runner: Any) -> None:
+def _run_once(runner: Any, batch: int) -> None:
     from intact.errors import InputError
-    from intact.program.golden import Golden, index_bounds, sample
+    from intact.program.samples import random_samples
 
-    program = runner.program
     try:
-        runner(sample(program, Golden((("noise", 1),), index_bounds(program)), 0))
+        runner(random_samples(runner.program, batch))
     except InputError:  # this sample is one the network has no answer to, and it said so
         return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,21 +14,24 @@ from intact.arithmetic.torch_ops import apply_act
 from intact.capture.graph import Node
 
 from .activation import integer_limits
-from .exact import EXACT, accumulate, chunk_edges, convolve, per_channel
-from .gradient import forward_as, quantize_ste, round_ste
+from .exact import EXACT, chunk_edges, convolve, per_channel
+from .gradient import forward_as, quantize_ste
+from .grid import Grid, Limits, on_grid, times
+from .norms import can_fuse, count_batch, normalize_round
 from .points import QuantPoint, Requantization, WeightPoint
+from .sums import Exact, weighted_sum
 from .values import Quantized, Value, real
 from .versions import Snapshot
 from .weights import (
     apply_batch_norm,
     batch_norm_factor,
-    clip_pairs,
     corrected_bias,
+    factored,
     fold_before,
     folded,
     groups_of,
+    held_limits,
     integer_bias,
-    integer_weight,
     output_first,
     partial_sum_bound,
     per_input,
@@ -40,11 +44,14 @@ from .weights import (
 class Integers:
     """A layer's integers for one input point: what is computed once in evaluation, every step in training."""
 
-    weight: Tensor
+    grid: Grid
     bias: Tensor
     scale: Tensor
-    edges: list[int] | None
-    wide: bool
+
+    @property
+    def weight(self) -> Tensor:
+        """The integers, float32, in the module's layout."""
+        return self.grid.q
 
 
 class LiveBatchNorms(NamedTuple):
@@ -81,39 +88,26 @@ class Affine:
         self, inputs: list[Value], tensors: Mapping[str, Tensor], live: LiveBatchNorms | None, resolved: bool
     ) -> Value:
         """One forward. ``live``: the batch norms that take their statistics from this batch (training), else None."""
-        exact = (
-            self.point is not None
-            and self.weight_point is not None
-            and self.weight_point.quantizing
-            and self.weight_point.known
-            and all(isinstance(v, Quantized) for v in inputs)
-        )
+        exact = self.point is not None and self._rounds_weights and all(isinstance(v, Quantized) for v in inputs)
         if exact and self.point is not None and live is None and self.point.active:
             return self._exact(inputs, tensors, resolved)  # type: ignore[arg-type]
         if live is not None:
             self._cache.clear()  # batch norm writes its running statistics without counting a version
-        y = self._float(inputs, tensors) if live is None else self._live(inputs, tensors, live)
-        return quantize_to(self.point, y)
+            return self._live(inputs, tensors, live)
+        return quantize_to(self.point, self._float(inputs, tensors))
 
-    # -- float ------------------------------------------------------------------------------------------------
+    # -- weights ----------------------------------------------------------------------------------------------
 
-    def _weights(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-        found: tuple[Tensor, Tensor | None]
-        found = self._cached("folded", self._sources(tensors), lambda: folded(self.node, tensors))
-        return found
-
-    def _fake(self, weight: Tensor) -> Tensor:
-        """The weight on its grid, in real numbers, when weight quantization is on."""
-        wp = self.weight_point
-        if wp is None or not wp.quantizing or not wp.known:
-            return weight
-        scale = self._scale(wp, weight)
-        s = per_output(scale, weight, groups_of(self.node), transposed(self.node))
-        return self._rounded(wp, weight, scale) * s
-
-    def _rounded(self, wp: WeightPoint, weight: Tensor, scale: Tensor) -> Tensor:
-        q = integer_weight(self.node, weight, scale, wp.lo, wp.hi)
-        return clip_pairs(self.node, q) if wp.clips_pairs else q
+    def _grid(self, weight: Tensor, factor: Tensor | None) -> tuple[Grid, Tensor]:
+        """Integers of ``weight·factor``, and the scales (O,) of their grid."""
+        wp, node, numbers = self.weight_point, self.node, times(weight, factor)
+        assert wp is not None
+        scale = self._scale(wp, numbers)
+        limits = None if wp.holds_all else Limits(wp.lo, wp.hi)
+        if wp.clips_pairs:
+            limits = held_limits(node, numbers, scale, wp.lo, wp.hi)
+        s = per_output(scale, weight, groups_of(node), transposed(node))
+        return on_grid(weight, factor, s, limits, numbers), scale
 
     def _scale(self, wp: WeightPoint, weight: Tensor) -> Tensor:
         """The weight scales forward uses now."""
@@ -123,51 +117,38 @@ class Affine:
             return wp.live_scale(weight.reshape(-1, 1))
         return wp.live_scale(output_first(weight, groups_of(self.node), transposed(self.node)))
 
+    @property
+    def _rounds_weights(self) -> bool:
+        return self.weight_point is not None and self.weight_point.quantizing and self.weight_point.known
+
+    # -- float ------------------------------------------------------------------------------------------------
+
     def _float(self, inputs: list[Value], tensors: Mapping[str, Tensor]) -> Tensor:
-        weight, bias = self._weights(tensors)
-        y = convolve(self.node, real(inputs[0]), self._fake(weight), bias)
+        x = real(inputs[0])
+        if self._rounds_weights:
+            grid, scale, bias = self._real_grid(tensors)
+            y = weighted_sum(self.node, x, grid, scale, bias)
+        else:
+            weight, bias = self._cached("folded", self._sources(tensors), lambda: folded(self.node, tensors))
+            y = convolve(self.node, x, weight, bias)
         if len(inputs) > 1:
             y = y + real(inputs[1])
         return self._activate(y, tensors)
 
-    def _live(self, inputs: list[Value], tensors: Mapping[str, Tensor], live: LiveBatchNorms) -> Tensor:
-        """Training with live batch statistics: weights are rounded on the grid of the folded weight, the factors are
-        divided out again, and batch norm normalizes by the batch (Krishnamoorthi 2018, section 3.2.1)."""
-        node, p = self.node, self.node.params
-        x, bias = real(inputs[0]), tensors[p["bias"]] if "bias" in p else None
-        if live.before is not None:
-            x = live.before(x)
-        if "weight" in p:
-            raw = tensors[p["weight"]]
-            if "equalize.in" in p:
-                raw = raw * per_input(tensors[p["equalize.in"]], raw, groups_of(node))
-            factor = self._folded_factor(raw, tensors)
-            weight = self._fake(raw * factor) / factor
-            if "pre" in node.attrs and live.before is None:
-                weight, bias = fold_before(node, tensors, weight, bias)
-            x = convolve(node, x, weight, bias)
-        if live.after is not None:
-            x = live.after(x)
-        elif "bn" in node.attrs:
-            x = apply_batch_norm(node, tensors, x)
-        if "equalize.out" in p:
-            x = x / per_channel(tensors[p["equalize.out"]], node, x.dim())
-        if len(inputs) > 1:
-            x = x + real(inputs[1])
-        return self._activate(x, tensors)
+    def _real_grid(self, tensors: Mapping[str, Tensor]) -> tuple[Grid, Tensor, Tensor | None]:
+        """Integer weights, their scales and the bias in real numbers."""
+        wp = self.weight_point
+        assert wp is not None
 
-    def _folded_factor(self, weight: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
-        """What folding multiplies the weight by, zeros replaced by one; broadcasts against ``weight``."""
-        node, p = self.node, self.node.params
-        factor = torch.ones_like(weight[:1].detach())
-        if "pre" in node.attrs:
-            factor = factor * per_input(batch_norm_factor(node, tensors, "pre"), weight, groups_of(node))
-        if "bn" in node.attrs:
-            after = batch_norm_factor(node, tensors)
-            if "equalize.out" in p:
-                after = after / tensors[p["equalize.out"]]
-            factor = factor * per_output(after, weight, groups_of(node), transposed(node))
-        return torch.where(factor == 0, torch.ones_like(factor), factor)
+        def make() -> tuple[Grid, Tensor, Tensor | None]:
+            weight, factor, bias = factored(self.node, tensors)
+            return *self._grid(weight, factor), bias
+
+        if wp.moving:
+            return make()
+        found: tuple[Grid, Tensor, Tensor | None]
+        found = self._cached("grid", [*self._sources(tensors), wp.scale], make)
+        return found
 
     def _activate(self, y: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         p = self.node.params
@@ -177,6 +158,85 @@ class Affine:
         act = self.node.attrs["act"]
         return float(act["slope"]) if act["kind"] == "leaky_relu" else tensors[self.node.params["act.weight"]]
 
+    # -- live batch norm --------------------------------------------------------------------------------------
+
+    def _live(self, inputs: list[Value], tensors: Mapping[str, Tensor], live: LiveBatchNorms) -> Value:
+        """Training with live batch statistics: weights are rounded on the grid of the folded weight, the factors are
+        divided out again, and batch norm normalizes by the batch (Krishnamoorthi 2018, section 3.2.1)."""
+        node, p, point = self.node, self.node.params, self.point
+        z = self._unfolded(inputs[0], tensors, live)
+        if point is not None and live.after is not None and len(inputs) == 1 and self._fuses(point, live.after, z):
+            return Quantized(self._normalized(z, tensors, live.after, point), point)
+        if live.after is not None:
+            z = live.after(z)
+        elif "bn" in node.attrs:
+            z = apply_batch_norm(node, tensors, z)
+        if "equalize.out" in p:
+            z = z / per_channel(tensors[p["equalize.out"]], node, z.dim())
+        if len(inputs) > 1:
+            z = z + real(inputs[1])
+        return quantize_to(point, self._activate(z, tensors))
+
+    def _fuses(self, point: QuantPoint, norm: torch.nn.Module, z: Tensor) -> bool:
+        """Whether nothing but a fused clamp stands between ``norm`` and the rounding."""
+        clamps = self.node.attrs.get("act", {}).get("kind", "clamp") == "clamp"
+        return clamps and point.active and not point.learns_ends and can_fuse(norm, z)
+
+    def _normalized(self, z: Tensor, tensors: Mapping[str, Tensor], norm: Any, point: QuantPoint) -> Tensor:
+        """Batch norm, fused clamp and rounding in steps of the output, which cost γ and β a division."""
+        node, scale = self.node, point.live_scale
+        step = scale
+        if "equalize.out" in node.params:
+            step = step * tensors[node.params["equalize.out"]]
+        ones = torch.ones(z.shape[1], device=z.device)
+        weight = (ones if norm.weight is None else norm.weight) / step
+        bias = (0 * ones if norm.bias is None else norm.bias) / step
+        z_y = int(point.zero_point)
+        lo, hi = integer_limits(node.attrs.get("act"), float(scale.detach()), z_y, point.lo, point.hi)
+        watch = partial(observe_activated, node, point) if point.watching else None
+        return normalize_round(z, weight, bias, count_batch(norm), lo - z_y, hi - z_y, watch, first=point.learns_range)
+
+    def _unfolded(self, value: Value, tensors: Mapping[str, Tensor], live: LiveBatchNorms) -> Tensor:
+        """The sum in front of a live batch norm, or behind one (``pre``)."""
+        node, p = self.node, self.node.params
+        bias = tensors[p["bias"]] if "bias" in p else None
+        if "weight" not in p:
+            return real(value)
+        weight = tensors[p["weight"]]
+        if "equalize.in" in p:
+            weight = weight * per_input(tensors[p["equalize.in"]], weight, groups_of(node))
+        factor = self._folded_factor(weight, tensors)
+        if "pre" in node.attrs:
+            x = real(value) if live.before is None else live.before(real(value))
+            if self._rounds_weights:
+                grid, scale = self._grid(weight, factor)
+                weight = grid.tensor() * (per_output(scale, weight, groups_of(node), transposed(node)) / factor)
+            if live.before is None:
+                weight, bias = fold_before(node, tensors, weight, bias)
+            return convolve(node, x, weight, bias)
+        if not self._rounds_weights:
+            return convolve(node, real(value), weight, bias)
+        grid, scale = self._grid(weight, factor)
+        if transposed(node):
+            factor = output_first(factor.expand_as(weight), groups_of(node), True)[:, :1]
+        m = scale / factor.reshape(-1)
+        if isinstance(value, Quantized):
+            return weighted_sum(node, value.q, grid, m * value.point.live_scale, bias)
+        return weighted_sum(node, value, grid, m, bias)
+
+    def _folded_factor(self, weight: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        """What folding multiplies the weight by, zeros replaced by one; broadcasts against ``weight``."""
+        node, p = self.node, self.node.params
+        factor = torch.ones([1] * weight.dim(), device=weight.device)
+        if "pre" in node.attrs:
+            factor = factor * per_input(batch_norm_factor(node, tensors, "pre"), weight, groups_of(node))
+        if "bn" in node.attrs:
+            after = batch_norm_factor(node, tensors)
+            if "equalize.out" in p:
+                after = after / tensors[p["equalize.out"]]
+            factor = factor * per_output(after, weight, groups_of(node), transposed(node))
+        return torch.where(factor == 0, torch.ones_like(factor), factor)
+
     # -- exact ------------------------------------------------------------------------------------------------
 
     def integers(self, x_point: QuantPoint, tensors: Mapping[str, Tensor]) -> Integers:
@@ -185,14 +245,12 @@ class Affine:
         assert wp is not None
 
         def make() -> Integers:
-            weight, bias = self._weights(tensors)
-            scale = self._scale(wp, weight)
-            w = self._rounded(wp, weight, scale)
-            bias = corrected_bias(self.node, tensors, weight, bias, scale, wp.lo, wp.hi)
-            b = integer_bias(bias, x_point.live_scale.double() * scale.double())
-            bound = partial_sum_bound(self.node, w, int(x_point.zero_point), x_point.lo, x_point.hi)
-            wide = bool((bound + b.detach().abs()).max() >= EXACT)
-            return Integers(w, b, scale, chunk_edges(self.node, w, float(bound.max())), wide)
+            weight, factor, bias = factored(self.node, tensors)
+            grid, scale = self._grid(weight, factor)
+            if "correct.mean" in self.node.params:
+                whole = weight if factor is None else weight * factor
+                bias = corrected_bias(self.node, tensors, whole, bias, scale, wp.lo, wp.hi)
+            return Integers(grid, integer_bias(bias, x_point.live_scale.double() * scale.double()), scale)
 
         if wp.moving:
             return make()
@@ -200,37 +258,49 @@ class Affine:
         found: Integers = self._cached("integers", keys, make)
         return found
 
+    def _exact_sum(self, n: Integers, x_point: QuantPoint) -> Exact:
+        """How sums with these integers are computed exactly."""
+
+        def decide() -> Exact:
+            bias = n.bias.detach()
+            bound = partial_sum_bound(self.node, n.weight, int(x_point.zero_point), x_point.lo, x_point.hi)
+            wide = bool((bound + bias.abs()).max() >= EXACT)
+            return Exact(bias, chunk_edges(self.node, n.weight, float(bound.max())), wide)
+
+        found: Exact = self._cached("exact", [n.weight, n.bias, x_point.zero_point], decide)
+        return found
+
     def _exact(self, inputs: list[Quantized], tensors: Mapping[str, Tensor], resolved: bool) -> Quantized:
-        node, x, point = self.node, inputs[0], self.point
-        assert point is not None and self.weight_point is not None and self.requantization is not None
+        node, x, point, req = self.node, inputs[0], self.point, self.requantization
+        assert point is not None and req is not None
         n = self.integers(x.point, tensors)
-        total = accumulate(node, x.q, n.weight, n.edges)
-        rank = total.dim()
-        if n.wide:
-            total = total.double()
-        total = total + per_channel(n.bias, node, rank).to(total.dtype)
         scale = point.live_scale
         leaky = node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
-        # Multipliers that are rationals have the gradients of the scales they stand for.
+        # Multipliers that are rationals have the gradients of the scales they stand for. Where they are not, neither
+        # are sums exact: float32 noise in them is as good as in the multiplier.
         nominal = x.point.live_scale * n.scale / scale
-        m = forward_as(self.requantization.ratio(), nominal) if resolved else nominal
-        v = total * per_channel(m, node, rank).to(total.dtype)
+        m = forward_as(req.ratio(), nominal) if resolved else nominal
+        exact = self._exact_sum(n, x.point) if resolved else None
         if leaky and resolved:
-            m_neg = forward_as(self.requantization.ratio("a_neg", "b_neg"), nominal * self._slope(tensors))
-            v = torch.where(total < 0, total * per_channel(m_neg, node, rank).to(total.dtype), v)
-        elif leaky:
-            v = self._activate(v, tensors)
+            total = weighted_sum(node, x.q, n.grid, torch.ones_like(m.detach()), n.bias, exact)
+            m_neg = forward_as(req.ratio("a_neg", "b_neg"), nominal * self._slope(tensors))
+            positive, negative = (total * per_channel(r, node, total.dim()).to(total.dtype) for r in (m, m_neg))
+            v = torch.where(total < 0, negative, positive)
+        else:
+            v = weighted_sum(node, x.q, n.grid, m, n.bias.to(m.dtype) * m, exact)
+            if leaky:
+                v = self._activate(v, tensors)
         if len(inputs) > 1:
             r = inputs[1]
             ratio = r.point.live_scale / scale
             if resolved:
-                ratio = forward_as(self.requantization.ratio("residual_a", "b")[0], ratio)
+                ratio = forward_as(req.ratio("residual_a", "b")[0], ratio)
             v = v + r.q * ratio
         if point.watching:
             observe_activated(node, point, v)
         z = int(point.zero_point)
         lo, hi = integer_limits(node.attrs.get("act"), float(scale.detach()), z, point.lo, point.hi)
-        return Quantized(torch.clamp(round_ste(v), lo - z, hi - z).float(), point)
+        return Quantized(point.rounded(v, lo, hi), point)
 
     # -- cache ------------------------------------------------------------------------------------------------
 
@@ -262,6 +332,8 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
         point.observer.observe(y.detach())
     if not point.active:
         return y
+    if point.learns_range:
+        return Quantized(point.rounded(y / point.live_scale, point.lo, point.hi), point)
     return Quantized(quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi), point)
 
 

@@ -60,14 +60,15 @@ def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
     return edges
 
 
-def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None) -> Tensor:
-    """Σ x·w for integer-valued ``x`` and ``weight``, exact.
+def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, bias: Tensor | None = None) -> Tensor:
+    """Σ x·w + b for integer-valued ``x``, ``weight`` and ``bias``, exact.
 
     Args:
         node: conv, linear or scale_shift.
         x: integers minus zero point, float32.
         weight: integers, float32.
         edges: from :func:`chunk_edges`.
+        bias: (O,); only where nothing is cut and sums with it stay below EXACT.
 
     Returns:
         float32 when the sums fit it exactly, float64 otherwise.
@@ -75,7 +76,7 @@ def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None) -
     if edges is None:
         return convolve(node, x.double(), weight.double())
     if len(edges) == 2:
-        return convolve(node, x, weight)
+        return convolve(node, x, weight, bias)
     axis = -1 if node.op == "linear" else 1
     total: Tensor | None = None
     for start, end in itertools.pairwise(edges):

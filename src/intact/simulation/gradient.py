@@ -1,23 +1,113 @@
-"""Rounding, clamping and table look-up with the gradients quantization-aware training needs."""
+"""Rounding and clamping with the gradients quantization-aware training needs.
+
+Every function here keeps for the backward pass what it was given, nothing it computed: whether a value was clipped is
+found out again there, which costs less than storing it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Watch = Callable[[Tensor], None]
+"""Called with values before they are rounded."""
+
+
+def rounding_to(lo: int, hi: int) -> tuple[float, float]:
+    """The float32 numbers just outside of what rounds (half to even) into lo..hi.
+
+    Example:
+        >>> low, high = rounding_to(0, 255)
+        >>> low < -0.5, high  # a tie goes to the even 0, but not down to 255
+        (True, 255.5)
+    """
+    low, high = np.float32(lo - 0.5), np.float32(hi + 0.5)
+    if lo % 2 == 0:
+        low = np.nextafter(low, np.float32(-np.inf))
+    if hi % 2 == 0:
+        high = np.nextafter(high, np.float32(np.inf))
+    return float(low), float(high)
+
+
+def within(lo: float, hi: float) -> tuple[float, float]:
+    """The float32 numbers just outside of lo..hi."""
+    infinity = np.float32(np.inf)
+    return float(np.nextafter(np.float32(lo), -infinity)), float(np.nextafter(np.float32(hi), infinity))
+
+
+def clipped(grad: Tensor, v: Tensor, lo: int, hi: int, out: Tensor | None = None, *, first: bool = False) -> Tensor:
+    """``grad`` where ``v`` rounds into lo..hi, 0 elsewhere. float32; ``out`` may be ``v`` itself, to save memory.
+
+    ``first``: where ``v`` lies in lo..hi before it is rounded.
+    """
+    low, high = within(lo, hi) if first else rounding_to(lo, hi)
+    if out is None:
+        out = torch.empty_like(v)
+    # A hardtanh's derivative, in one pass.
+    torch.ops.aten.hardtanh_backward.grad_input(grad, v, low, high, grad_input=out)
+    return out
 
 
 class _Round(torch.autograd.Function):
-    """round(x) forward, identity backward: the straight-through estimator (Bengio et al. 2013)."""
+    """clamp(round(v), lo, hi); identity backward where round(v) lies inside (Bengio et al. 2013)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return torch.round(x)
+    def forward(ctx: Any, v: Tensor, lo: int, hi: int) -> Tensor:
+        ctx.save_for_backward(v.float())
+        ctx.limits, ctx.dtype = (lo, hi), v.dtype
+        return torch.round(v).clamp_(lo, hi).float()
 
     @staticmethod
-    def backward(ctx: Any, *grad: Any) -> Any:
-        return grad[0]
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (v,) = ctx.saved_tensors
+        return clipped(grads[0], v, *ctx.limits).to(ctx.dtype), None, None
+
+
+class _Quantize(torch.autograd.Function):
+    """clamp(round(x / scale), lo, hi); see :func:`quantize_ste`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
+        ctx.save_for_backward(x, scale)
+        ctx.limits = (lo, hi)
+        return (x / scale).round_().clamp_(lo, hi).float()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, scale = ctx.saved_tensors
+        v = (x / scale).float()
+        wants_scale = ctx.needs_input_grad[1]
+        lo, hi = ctx.limits
+        grad = clipped(grads[0], v, lo, hi, out=None if wants_scale else v)
+        grad_scale = None if not wants_scale else -(torch.dot(grad.flatten(), v.flatten()) / scale).reshape(scale.shape)
+        return grad.div_(scale).to(x.dtype), grad_scale, None, None
+
+
+class _RoundWithin(torch.autograd.Function):
+    """round(clamp(v, low, high)); see :func:`round_within`."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        ctx.save_for_backward(v, low, high)
+        return torch.clamp(v, low, high).round_().float()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        v, low, high = ctx.saved_tensors
+        grad = grads[0].to(v.dtype)
+        below, above = (v < low if ctx.needs_input_grad[1] else None), (v > high if ctx.needs_input_grad[2] else None)
+        grad_ends = (None if out is None else torch.where(out, grad, 0.0).sum() for out in (below, above))
+        # Open at both ends in a hardtanh's derivative, closed here.
+        ends = low.nextafter(low - 1).item(), high.nextafter(high + 1).item()
+        return torch.ops.aten.hardtanh_backward(grad, v, *ends), *grad_ends
 
 
 class _ForwardAs(torch.autograd.Function):
@@ -32,6 +122,11 @@ class _ForwardAs(torch.autograd.Function):
         return None, grad[0]
 
 
+def differentiable(*tensors: Tensor | None) -> bool:
+    """Whether anything will ask for a gradient with respect to one of these."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
 def round_ste(x: Tensor) -> Tensor:
     """Round half to even; the gradient passes straight through.
 
@@ -40,19 +135,62 @@ def round_ste(x: Tensor) -> Tensor:
         >>> round_ste(torch.tensor([0.5, 1.5, -0.7])).tolist()
         [0.0, 2.0, -1.0]
     """
-    if not (torch.is_grad_enabled() and x.requires_grad):
-        return torch.round(x)
-    y: Tensor = _Round.apply(x)  # type: ignore[no-untyped-call]
-    return y
+    return forward_as(torch.round(x.detach()), x)
+
+
+def round_clamp(v: Tensor, lo: int, hi: int) -> Tensor:
+    """``clamp(round(v), lo, hi)`` in float32; the gradient is the straight-through estimator clipped at lo and hi.
+
+    Args:
+        v: float32 or float64. Without gradients it is overwritten.
+        lo, hi: integers.
+
+    Example:
+        >>> import torch
+        >>> v = torch.tensor([-3.2, 0.5, 1.5, 9.4], requires_grad=True)
+        >>> q = round_clamp(v, 0, 9)
+        >>> q.sum().backward()
+        >>> q.tolist(), v.grad.tolist()
+        ([0.0, 0.0, 2.0, 9.0], [0.0, 1.0, 1.0, 1.0])
+    """
+    if not differentiable(v):
+        return v.round_().clamp_(lo, hi).float()
+    q: Tensor = _Round.apply(v, lo, hi)  # type: ignore[no-untyped-call]
+    return q
+
+
+def round_within(v: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """``round(clamp(v, low, high))`` in float32, clipped first: ends that are learned get the gradient of what is cut.
+
+    Args:
+        v: float32 or float64.
+        low, high: integers, () of the dtype of ``v``.
+
+    Example:
+        >>> import torch
+        >>> v, high = torch.tensor([-3.2, 1.5, 9.4], requires_grad=True), torch.tensor(9.0, requires_grad=True)
+        >>> q = round_within(v, torch.tensor(0.0), high)
+        >>> q.sum().backward()
+        >>> q.tolist(), v.grad.tolist(), high.grad.item()
+        ([0.0, 2.0, 9.0], [0.0, 1.0, 0.0], 1.0)
+    """
+    if not differentiable(v, low, high):
+        return torch.clamp(v, low, high).round_().float()
+    q: Tensor = _RoundWithin.apply(v, low, high)  # type: ignore[no-untyped-call]
+    return q
 
 
 def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
-    """``clamp(round(x / scale) + z, lo, hi) − z`` as a float tensor of integers.
+    """``clamp(round(x / scale) + z, lo, hi) − z`` as a float32 tensor of integers.
 
     The gradient is the straight-through estimator clipped at the range ends; with respect to ``scale`` it is
     LSQ's (Esser et al. 2020, eq. 3) once the result is multiplied by ``scale`` again.
     """
-    return torch.clamp(round_ste(x / scale), lo - zero_point, hi - zero_point)
+    lo, hi = lo - zero_point, hi - zero_point
+    if not differentiable(x, scale):
+        return (x / scale).round_().clamp_(lo, hi).float()
+    q: Tensor = _Quantize.apply(x, scale, lo, hi)  # type: ignore[no-untyped-call]
+    return q
 
 
 def forward_as(value: Tensor, gradient: Tensor) -> Tensor:

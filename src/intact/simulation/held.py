@@ -5,6 +5,7 @@ Weights cannot break a proof: those that outgrow a frozen grid are clipped (``in
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,9 @@ ROOM = 1.5
 ROOM_STEPS = 8.0
 
 
-def broken(layer: Layer, req: Requantization, s_x: float, s_y: float, form: str, residual: float) -> Array | None:
+def broken(
+    layer: Layer, req: Requantization, s_x: float, s_y: float, form: str, residual: float, engines: Collection[str]
+) -> Array | None:
     """Channels whose multiplier cannot stay, bool (O,); None where none of them belongs to the present scales.
 
     Args:
@@ -36,6 +39,7 @@ def broken(layer: Layer, req: Requantization, s_x: float, s_y: float, form: str,
         s_x, s_y: scales of input and output.
         form: key of ``intact.arithmetic.tie_free.FORMS``.
         residual: Σ 255·r_j of a fused residual, 0 without one.
+        engines: whose certificates the multipliers must allow.
     """
     scale = layer.point.scale.double().cpu().numpy()
     a, b = (t.cpu().numpy().astype(np.int64) for t in (req.a, req.b))
@@ -45,5 +49,5 @@ def broken(layer: Layer, req: Requantization, s_x: float, s_y: float, form: str,
         return None
     # Rounding the bias to its grid moves it by half of a multiplier.
     steps = layer.bias_steps(scale, s_y) + 0.5 * a / b
-    bad: Array = b > largest_denominator(form, steps, residual)
+    bad: Array = b > largest_denominator(form, steps, residual, engines=engines)
     return bad

@@ -33,7 +33,7 @@ class Layer:
     """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
 
     def __init__(self, node: Node, sim: Simulation, fresh: bool) -> None:
-        self.node, self.tensors, self.point = node, sim.tensors, sim.weight_points[node.name]
+        self.node, self.tensors, self.point = node, sim.tensors, sim.all_weight_points[node.name]
         self.weight, self.bias = folded(node, sim.tensors)
         w = output_first(self.weight, groups_of(node), transposed(node)).double().cpu().numpy()
         self.rows: Array = w.reshape(w.shape[0], -1)

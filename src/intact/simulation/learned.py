@@ -62,6 +62,11 @@ class LearnedScale(nn.Module):
         self.value = nn.Parameter(torch.full(shape, math.nan))
         self.register_buffer("smallest", torch.full(shape, math.nan))
 
+    @property
+    def moved(self) -> bool:
+        """Whether it is elsewhere than where it started."""
+        return not torch.equal(self.value, self.smallest / FLOOR)
+
     def start(self, scale: Tensor) -> None:
         """Begin at ``scale``."""
         with torch.no_grad():

@@ -12,6 +12,8 @@ from torch import Tensor
 from intact.arithmetic.affine import SMALLEST_SCALE
 from intact.calibration.weights import DEAD, PAIR_LIMIT, pairs_can_saturate, weight_scales
 
+from .grid import two_largest
+
 
 def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax", portable: bool = True) -> Tensor:
     """Scale per output channel, as ``intact.calibration.weights.weight_scales`` gives it.
@@ -32,7 +34,7 @@ def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax",
     if observer != "minmax":
         return torch.from_numpy(weight_scales(rows.cpu().numpy(), lo, hi, observer, portable)).to(rows.device)
     magnitude = rows.float().abs()
-    top = magnitude.topk(min(2, magnitude.shape[1]), dim=1, sorted=True).values
+    top = two_largest(magnitude)
     scale = top[:, 0] / max(-lo, hi)
     if pairs_can_saturate(lo, hi, portable):
         scale = torch.maximum(top[:, 0] / hi, top.sum(1) / PAIR_LIMIT)

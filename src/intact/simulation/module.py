@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from intact.arithmetic.dimensions import Dim
 from intact.capture import Captured
 from intact.capture.fuse import Fused
 from intact.capture.graph import Graph, Node
@@ -19,11 +20,29 @@ from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
 from .affine import Affine, LiveBatchNorms
-from .motion import CALIBRATED, INITIAL, Motion, attach_learners, check_learning, enter, follow, learn
-from .nodes import POOLS, SUMS, TABLES, run_node
-from .points import ChannelValues, QuantPoint, Requantization, WeightPoint, matching
-from .statistics import channel_axis, collect, equalizable
-from .tree import Namespace, plant, tensors_of
+from .coded import Coded, DecodedEmbedding, DynamicLinear, layer_for
+from .equalization import attach
+from .motion import (
+    CALIBRATED,
+    INITIAL,
+    Motion,
+    attach_learners,
+    check_learning,
+    enter,
+    follow,
+    follow_offsets,
+    learn,
+    learned_scales,
+)
+from .nodes import POOLS, PRODUCTS, SUMS, TABLES, run_node
+from .optimizers import expect_step
+from .parallel import connected, in_backward, watching
+from .points import ChannelValues, QuantPoint, Requantization, WeightPoint
+from .recurrent import RECURRENT, run_layer, weight_scales
+from .statistics import channel_axis, collect
+from .switches import Switches
+from .tensors import Tensors
+from .tree import Namespace, plant
 from .values import Quantized, Value, real
 from .versions import Snapshot
 
@@ -33,31 +52,7 @@ Visitor = Callable[[Node, list[Value], Value], None]
 AFFINE = frozenset({"conv", "linear", "scale_shift"})
 
 
-class Tensors(Mapping[str, Tensor]):
-    """Live view of a module's parameters, buffers and constants by name."""
-
-    def __init__(self, root: nn.Module, constants: Mapping[str, tuple[nn.Module, str]]) -> None:
-        self._owners: dict[str, tuple[nn.Module, str]] = dict(constants)
-        for name in tensors_of(root):
-            path, _, leaf = name.rpartition(".")
-            self._owners[name] = (root.get_submodule(path), leaf)
-
-    def __getitem__(self, name: str) -> Tensor:
-        module, leaf = self._owners[name]
-        tensor: Tensor | None = module._parameters.get(leaf)
-        if tensor is None:
-            tensor = module._buffers[leaf]
-        assert tensor is not None
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._owners)
-
-    def __len__(self) -> int:
-        return len(self._owners)
-
-
-class Simulation(nn.Module):
+class Simulation(Switches):
     """A captured model with quantization points: what :func:`intact.prepare` returns.
 
     It keeps the original parameter names, so a float32 checkpoint loads into it and its weights load back. Before
@@ -66,6 +61,8 @@ class Simulation(nn.Module):
     Attributes:
         points: quantization points of activations by the name of the module or op they belong to.
         weight_points: per-channel scales of weights by node name.
+        coded_points: the same for linear layers and embeddings of the modes dynamic and weight_only.
+        recurrent_points: the same for layers of LSTM, GRU and RNN: scales of all rows of all their weights.
         placed: the graph with integer and float parts decided.
         recipe: what was asked for.
         constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
@@ -95,21 +92,23 @@ class Simulation(nn.Module):
         quantizers._modules["motion"] = Motion(INITIAL[recipe.scales])
         self.points: dict[str, QuantPoint] = {}
         self.weight_points: dict[str, WeightPoint] = {}
+        self.coded_points: dict[str, WeightPoint] = {}
+        self.recurrent_points: dict[str, WeightPoint] = {}
         self.requantizations: dict[str, Requantization] = {}
         for name, p in placed.points.items():
             self.points[name] = QuantPoint(name, p.scheme, p.tensors)
             _attach(quantizers, name, "activation_point", self.points[name])
         for name, scheme in placed.weights.items():
-            self.weight_points[name] = WeightPoint(name, scheme, recipe.portable)
-            _attach(quantizers, name, "weight_point", self.weight_points[name])
+            of_layer = self.coded_points if name in placed.coded else self.weight_points
+            of_layer = self.recurrent_points if placed.graph.nodes[name].op in RECURRENT else of_layer
+            decoded = placed.coded.get(name) == "weight_only" or placed.graph.nodes[name].op == "embedding"
+            of_layer[name] = WeightPoint(name, scheme, recipe.portable and not decoded, free=name in placed.coded)
+            _attach(quantizers, name, "weight_point", of_layer[name])
         for node in placed.graph:
-            if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | {"mul"}:
+            if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | PRODUCTS:
                 self.requantizations[node.name] = Requantization()
                 _attach(quantizers, node.name, "requantization", self.requantizations[node.name])
-        self.equalized = equalizable(placed.graph, set(self.weight_points)) if recipe.equalize else []
-        for node, reader in self.equalized:
-            name = self._channel_values(node, "equalization", node.shape[1], 1.0)
-            node.params["equalize.out"] = reader.params["equalize.in"] = name
+        self.equalized = attach(self)
         if recipe.bias_correction:
             for node in placed.graph:
                 if (
@@ -118,25 +117,31 @@ class Simulation(nn.Module):
                     and not node.attrs.get("transposed")
                 ):
                     shape = placed.graph.nodes[node.inputs[0]].shape
-                    name = self._channel_values(node, "mean_input", shape[channel_axis(node)], 0.0)
+                    name = self.channel_values(node.name, "mean_input", shape[channel_axis(node)], 0.0)
                     node.params["correct.mean"] = name
-        self._affine = {
+        self.coded = {
+            name: layer_for(placed.graph.nodes[name], placed.coded[name], point, recipe.rows, recipe.group)
+            for name, point in self.coded_points.items()
+        }
+        self._affine: dict[str, Affine | Coded] = {
             node.name: Affine(
                 node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name)
             )
             for node in placed.graph
-            if node.op in AFFINE
+            if node.op in AFFINE and node.name not in self.coded
         }
+        self._affine |= self.coded
         self._last_use = _last_uses(placed.graph)
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
         self.calibration: dict[str, Any] = {}
         self.constant_channels: dict[str, tuple[int, int]] = {}
         self.tensors = Tensors(self, owners)
-        if recipe.scales == "learned":
+        if recipe.learns:
             attach_learners(self)
             self.tensors = Tensors(self, owners)
         enter(self, INITIAL[recipe.scales])
+        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -169,24 +174,24 @@ class Simulation(nn.Module):
         return (t for p in self.points.values() for t in (p.scale, p.zero_point))
 
     def _weights(self) -> Iterator[Tensor]:
-        return itertools.chain(self.tensors.values(), (p.scale for p in self.weight_points.values()))
+        return itertools.chain(self.tensors.values(), (p.scale for p in self.all_weight_points.values()))
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy's tensors are others. Solving again for the copy changes no integer.
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
 
     @property
-    def input_specs(self) -> list[tuple[str, str, tuple[int | None, ...]]]:
+    def input_specs(self) -> list[tuple[str, str, tuple[Dim, ...]]]:
         """Name, dtype and shape of every input, in order."""
         return [(n.attrs["key"], n.dtype, n.shape) for n in (self.graph.nodes[i] for i in self.graph.inputs)]
 
-    def _channel_values(self, node: Node, leaf: str, channels: int | None, fill: float) -> str:
+    def channel_values(self, node: str, leaf: str, channels: Dim, fill: float) -> str:
         """Attach one number per channel to a node; the name of the buffer."""
-        assert channels is not None
+        assert isinstance(channels, int)
         quantizers = self._modules["quantizers"]
         assert quantizers is not None
-        _attach(quantizers, node.name, leaf, ChannelValues(channels, fill))
-        return f"quantizers.{node.name}.{leaf}.value"
+        _attach(quantizers, node, leaf, ChannelValues(channels, fill))
+        return f"quantizers.{node}.{leaf}.value"
 
     def collect_statistics(self, calls: list[Call]) -> None:
         """Look at a few samples before ranges are observed: for equalization, bias correction and dead channels.
@@ -203,79 +208,7 @@ class Simulation(nn.Module):
             for name, on in observing.items():
                 self.points[name].observing = on
 
-    # -- switching --------------------------------------------------------------------------------------------
-
-    def observe(self, on: bool = True, match: str = "*") -> None:
-        """Switch observing on or off at every activation point whose name equals or globs ``match``."""
-        for name in matching(list(self.points), match):
-            self.points[name].observing = on
-
-    def fake_quantize(self, on: bool = True, match: str = "*") -> None:
-        """Switch rounding on or off at every point (activations and weights) whose name equals or globs ``match``."""
-        names = list(dict.fromkeys([*self.points, *self.weight_points]))
-        for name in matching(names, match):
-            if name in self.points:
-                self.points[name].quantizing = on
-            if name in self.weight_points:
-                self.weight_points[name].quantizing = on
-
-    @property
-    def scale_motion(self) -> Motion:
-        """What scales do in training; see ``intact.simulation.motion``."""
-        motion = self.get_submodule("quantizers.motion")
-        assert isinstance(motion, Motion)
-        return motion
-
-    @property
-    def phase(self) -> str:
-        """calibrated, observe, learn, hold or frozen; see ``intact.simulation.motion``."""
-        return self.scale_motion.phase
-
-    def observe_in_training(self) -> None:
-        """Scales follow the observers in training from now on, and the weights.
-
-        Raises:
-            StateError: they are frozen.
-        """
-        self._require_moving("observe")
-        enter(self, "observe")
-
-    def stop_observing(self) -> None:
-        """End the phase observe: scales are learned from now on where the recipe wants that, else held.
-
-        Raises:
-            CalibrationError: a point has seen nothing.
-        """
-        if self.phase != "observe":
-            return
-        self.resolve(from_observers=False)
-        if self.recipe.scales == "learned":
-            learn(self)
-        else:
-            enter(self, "hold")
-
-    def freeze_scales(self) -> None:
-        """Make all scales tie-free and keep them: training goes on with the integers that ship.
-
-        Batch norm whose statistics are still live is not what ships: freeze it first.
-
-        Raises:
-            CalibrationError: a point has no scale.
-        """
-        if self.phase != "frozen":
-            self._solve(from_observers=False, freezing=True)
-            enter(self, "frozen")
-
-    def freeze_batch_norm(self, on: bool = True) -> None:
-        """Use running statistics in training, too, whatever ``.train()`` sets."""
-        self.scale_motion.batch_norm_frozen = on
-
-    def _require_moving(self, verb: str) -> None:
-        if self.phase == "frozen":
-            raise StateError(
-                f"cannot {verb}: the scales are frozen", why="training computes the integers that ship already",
-                remedy="call intact.calibrate to begin again",
-            )  # fmt: skip
+    # -- solving ----------------------------------------------------------------------------------------------
 
     def resolve(self, *, from_observers: bool = True) -> None:
         """Make all multipliers tie-free; see ``intact.simulation.resolve``.
@@ -288,7 +221,7 @@ class Simulation(nn.Module):
             CalibrationError: a point has seen nothing and has no fixed scale.
         """
         self._solve(from_observers=from_observers, freezing=from_observers and self.recipe.scales == "fixed")
-        if from_observers and self.recipe.scales == "learned":
+        if from_observers and self.recipe.learns:
             learn(self)
             self._solved_weights = Snapshot(self._weights())
         elif from_observers:
@@ -298,14 +231,30 @@ class Simulation(nn.Module):
         from .resolve import resolve
 
         resolve(self, from_observers=from_observers, freezing=freezing)
-        self._solved_scales, self._solved_weights = Snapshot(self._scales()), Snapshot(self._weights())
+        with torch.inference_mode(False), torch.no_grad():
+            for name, point in self.recurrent_points.items():
+                point.scale = weight_scales(self.graph.nodes[name], self.tensors, point)
+        self._solved_scales = Snapshot(self._scales(), values=True)
+        self._solved_weights = Snapshot(self._weights())
 
     # -- running ----------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The original model's signature and output structure."""
+        """The original model's signature and output structure.
+
+        Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
+        """
+        if torch.compiler.is_compiling():
+            from .uncompiled import compute_uncompiled
+
+            return compute_uncompiled(self, args, kwargs)
+        return self.call(args, kwargs)
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """:meth:`forward` on a tuple and a dict."""
         values = self.run(self.flatten(args, kwargs))
-        return self.captured.rebuild([real(values[name]) for name in self.graph.outputs])
+        outputs = [real(values[name]) for name in self.graph.outputs]
+        return self.captured.rebuild(connected(self, outputs, [p for _, p in learned_scales(self)]))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """A call's tensors in the order of the graph's inputs.
@@ -331,52 +280,71 @@ class Simulation(nn.Module):
             feed: values of float nodes to use instead of computing them.
             visit: called with every node, its inputs and its output.
         """
-        resolved = self._ready()
-        values: dict[str, Value] = {}
-        for name, tensor in zip(self.graph.inputs, inputs, strict=True):
-            values[name] = tensor
-        for position, node in enumerate(self.graph):
-            if node.op == "input":
-                continue
-            if feed is not None and node.name in feed:
-                values[node.name] = feed[node.name]
-                continue
-            taken = [values[name] for name in node.inputs]
-            if node.op in AFFINE:
-                value = self._affine[node.name](taken, self.tensors, self._live_batch_norms(node), resolved)
-            else:
-                value = run_node(
-                    node,
-                    taken,
-                    self.tensors,
-                    self.point(node.name),
-                    self.requantizations.get(node.name),
-                    resolved,
-                    self._training(node.module),
-                )
-            values[node.name] = value
-            if visit is not None:
-                visit(node, taken, value)
-            if not keep:
-                for name in self._last_use[position]:
-                    del values[name]
-        if self.training and self.phase == "observe":
+        resolved = self.ready()
+        values: dict[str, Value] = dict(zip(self.graph.inputs, inputs, strict=True))
+        device = next((t.device.type for t in inputs), "cpu")
+        with torch.autocast(device, enabled=False), watching(self):
+            for position, node in enumerate(self.graph.sized(inputs)):
+                if node.op == "input":
+                    continue
+                if feed is not None and node.name in feed:
+                    values[node.name] = feed[node.name]
+                    continue
+                taken = [values[name] for name in node.inputs]
+                values[node.name] = value = self.compute(node, taken, resolved)
+                if visit is not None:
+                    visit(node, taken, value)
+                if not keep:
+                    for name in self._last_use[position]:
+                        del values[name]
+        if self.training and self.phase == "observe" and not in_backward():
             follow(self, missing_only=True)
         return values
 
-    def _ready(self) -> bool:
+    def compute(self, node: Node, inputs: list[Value], resolved: bool) -> Value:
+        """One node's output, as a forward computes it.
+
+        Args:
+            node: of the graph, no input.
+            inputs: values of its inputs.
+            resolved: whether to use tie-free multipliers, see :meth:`ready`.
+        """
+        if node.name in self.recurrent_points:
+            point = self.recurrent_points[node.name]
+            if point.quantizing and (point.scale.numel() or self.calibrated):
+                return run_layer(node, [real(v) for v in inputs], self.tensors, point)
+        layer = self._affine.get(node.name)
+        if layer is not None:
+            return layer(inputs, self.tensors, self._live_batch_norms(node), resolved)
+        return run_node(
+            node,
+            inputs,
+            self.tensors,
+            self.point(node.name),
+            self.requantizations.get(node.name),
+            resolved,
+            self._training(node.module),
+        )
+
+    def ready(self) -> bool:
         """Bring scales up to date before a forward; whether it uses tie-free multipliers."""
         if not self.training:
             if all(p.active for p in self.points.values()) and not self.current:
                 self.resolve(from_observers=False)
             return self.resolved
-        if self.phase == "observe":
+        if torch.is_grad_enabled():
+            expect_step(self)
+        if in_backward():
+            pass  # what was there in the forward that is run again
+        elif self.phase == "observe":
             follow(self)
-        elif self.phase == "learn" and torch.is_grad_enabled():
-            check_learning(self)
+        elif self.phase == "learn":
+            if torch.is_grad_enabled():
+                check_learning(self)
+            follow_offsets(self)
         elif self.phase == "frozen":
             if self._solved_scales is None:  # a loaded state, or a copy: saved as solved
-                self._solved_scales = Snapshot(self._scales())
+                self._solved_scales = Snapshot(self._scales(), values=True)
             from .resolve import follow_slopes
 
             follow_slopes(self)
@@ -385,7 +353,7 @@ class Simulation(nn.Module):
     def integer_tensors(
         self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """Every quantized tensor by name as uint8, for comparison with engines.
+        """Every quantized tensor by name as uint8, and every float32 one that is exact, for comparison with engines.
 
         Raises:
             StateError: the simulation is not calibrated, in training mode, or fake quantization is off somewhere.
@@ -395,7 +363,16 @@ class Simulation(nn.Module):
         fed = None if feed is None else {k: torch.from_numpy(np.asarray(v)).to(device) for k, v in feed.items()}
         with torch.no_grad():
             values = self.run([t.to(device) for t in inputs], keep=True, feed=fed)
-        return {name: v.integers().cpu().numpy() for name, v in values.items() if isinstance(v, Quantized)}
+            exact = {name: v.integers() for name, v in values.items() if isinstance(v, Quantized)}
+            exact |= {name: real(values[name]) for name in self.recurrent_points}
+            for name, layer in self.coded.items():
+                node = self.graph.nodes[name]
+                if isinstance(layer, DecodedEmbedding):
+                    exact[name] = real(values[name])
+                elif isinstance(layer, DynamicLinear):
+                    alone = len(node.inputs) == 1 and "act" not in node.attrs
+                    exact[name if alone else f"{name}.part0"] = layer.sums(real(values[node.inputs[0]]), self.tensors)
+        return {name: t.cpu().numpy() for name, t in exact.items()}
 
     def require_deployable(self) -> None:
         """Raise StateError unless this simulation computes what would be deployed now."""
@@ -407,7 +384,7 @@ class Simulation(nn.Module):
             )  # fmt: skip
         if self.training:
             raise StateError("the simulation is in training mode", remedy="call sim.eval() first")
-        off = [n for n, p in (*self.points.items(), *self.weight_points.items()) if not p.quantizing]
+        off = [n for n, p in (*self.points.items(), *self.all_weight_points.items()) if not p.quantizing]
         if off:
             raise StateError(
                 f"fake quantization is off at {len(off)} points", where=off[0], remedy="call sim.fake_quantize(True)"
@@ -431,6 +408,12 @@ class Simulation(nn.Module):
         module = self.tensors._owners[name][0]
         live = module.training and not self.scale_motion.batch_norm_frozen
         return module if live and isinstance(module, nn.modules.batchnorm._BatchNorm) else None
+
+
+def _forget(sim: nn.Module, incompatible: Any) -> None:
+    """After another state was loaded: what was solved for is not what is there."""
+    assert isinstance(sim, Simulation)
+    sim._solved_scales = sim._solved_weights = None
 
 
 def _attach(root: nn.Module, path: str, leaf: str, module: nn.Module) -> None:

@@ -15,9 +15,11 @@ from intact.calibration.weights import pairs_can_saturate
 from intact.errors import RecipeError
 from intact.recipe.recipe import Scheme
 
-from .gradient import forward_as
+from .gradient import forward_as, round_clamp, round_within
 from .learned import LearnedScale
+from .learned_range import LearnedRange
 from .live_scales import live_weight_scales
+from .packing import pack, unpack
 
 
 class ResizableBuffers(nn.Module):
@@ -82,6 +84,38 @@ class QuantPoint(ResizableBuffers):
         return self.scale
 
     @property
+    def learned_zero_point(self) -> int:
+        """The zero point its learner gives; ``zero_point`` where that is not learned."""
+        return self.learner.zero_point() if isinstance(self.learner, LearnedRange) else int(self.zero_point)
+
+    @property
+    def learns_range(self) -> bool:
+        """Whether LSQ+ or PACT learns here now: values are clipped before they are rounded, as the papers have it."""
+        return isinstance(self.learner, LearnedRange) and self.training and self.source == "learned"
+
+    @property
+    def learns_ends(self) -> bool:
+        """Whether ends of the range get gradients of their own now."""
+        return self.learns_range and isinstance(self.learner, LearnedRange) and self.learner.ends_move
+
+    def rounded(self, steps: Tensor, lo: int, hi: int) -> Tensor:
+        """``clamp(round(steps), lo − z, hi − z)``, straight-through; learned ends of the range get their gradients.
+
+        Args:
+            steps: real values over the scale, float32 or float64. Without gradients it is overwritten.
+            lo, hi: ends of the integer range, or what a fused clamp left of it.
+        """
+        z = int(self.zero_point)
+        if not self.learns_range:
+            return round_clamp(steps, lo - z, hi - z)
+        assert isinstance(self.learner, LearnedRange)
+        low, high = (end.to(steps.dtype) for end in self.learner.ends())
+        # What a fused clamp cuts off is no matter of the range.
+        low = low if lo == self.lo else low.detach().new_tensor(lo - z)
+        high = high if hi == self.hi else high.detach().new_tensor(hi - z)
+        return round_within(steps, low, high)
+
+    @property
     def watching(self) -> bool:
         """Whether forward shows values to the observer: it was asked to, or scales follow observers in training."""
         return self.observing or (self.training and self.source == "observed")
@@ -115,18 +149,21 @@ class QuantPoint(ResizableBuffers):
         scale, zero_point = self.observer.calculate_qparams(self.lo, self.hi, self.scheme.symmetric)
         return float(scale), int(zero_point)
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> Tensor:
         """Switches and observer statistics, for the state dict."""
-        return {
-            "observing": self.observing,
-            "quantizing": self.quantizing,
-            "fixed": self.fixed,
-            "source": self.source,
-            "observer": self.observer.state(),
-        }
+        return pack(
+            {
+                "observing": self.observing,
+                "quantizing": self.quantizing,
+                "fixed": self.fixed,
+                "source": self.source,
+                "observer": self.observer.state(),
+            }
+        )
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, packed: Tensor) -> None:
         """Restore what :meth:`get_extra_state` returned."""
+        state = unpack(packed)
         self.observing, self.quantizing, self.fixed = state["observing"], state["quantizing"], state["fixed"]
         self.source = state["source"]
         self.observer.load_state(state["observer"])
@@ -148,14 +185,16 @@ class WeightPoint(ResizableBuffers):
         portable: whether scales keep room for the pair sums of CPUs without VNNI.
         source: what the scales are in training: ``solved`` (these; every evaluation solves them anew), ``weights``
             (from the weights, every step), ``learned`` or ``held`` (these, for good).
+        free: whether no multiplier is bound to the scales (modes dynamic and weight_only): training then computes
+            them from the weights in place of "solved".
         learner: the parameter, where the recipe wants scales learned.
     """
 
     scale: Tensor
 
-    def __init__(self, name: str, scheme: Scheme, portable: bool = True) -> None:
+    def __init__(self, name: str, scheme: Scheme, portable: bool = True, free: bool = False) -> None:
         super().__init__()
-        self.name, self.scheme, self.portable = name, scheme, portable
+        self.name, self.scheme, self.portable, self.free = name, scheme, portable, free
         self.source = "solved"
         self.learner: LearnedScale | None = None
         self.lo, self.hi = scheme.qmin_effective, scheme.qmax_effective
@@ -171,6 +210,12 @@ class WeightPoint(ResizableBuffers):
     def known(self) -> bool:
         """Whether there is a scale to round with."""
         return self.scale.numel() > 0 or (self.training and self.source == "weights")
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether scales are made large enough for all weights, so that none is clipped."""
+        follows = self.source == "weights" and self.scheme.observer == "minmax"
+        return self.moving and (follows or pairs_can_saturate(self.lo, self.hi, self.portable))
 
     @property
     def clips_pairs(self) -> bool:
@@ -199,12 +244,13 @@ class WeightPoint(ResizableBuffers):
         scale = live_weight_scales(flat, self.lo, self.hi, self.scheme.observer, self.portable)
         return scale.max().expand(len(flat)) if self.scheme.granularity == "per_tensor" else scale
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def get_extra_state(self) -> Tensor:
         """Switch and source, for the state dict."""
-        return {"quantizing": self.quantizing, "source": self.source}
+        return pack({"quantizing": self.quantizing, "source": self.source})
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
+    def set_extra_state(self, packed: Tensor) -> None:
         """Restore what :meth:`get_extra_state` returned."""
+        state = unpack(packed)
         self.quantizing, self.source = state["quantizing"], state["source"]
 
     def extra_repr(self) -> str:

@@ -17,16 +17,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from intact.arithmetic.dimensions import known
 from intact.arithmetic.tie_free import (
     best_ratios,
     largest_denominator,
 )
 from intact.capture.graph import Node
 
+from .coded import solve
 from .held import NOISE, ROOM, broken
 from .layers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
 from .motion import ScaleWarning
-from .nodes import POOLS, SUMS, TABLES
+from .nodes import POOLS, PRODUCTS, SUMS, TABLES
 from .pools import adaptive_counts, window_counts
 from .scales import MOVE, Scales
 from .tables import table_entries
@@ -78,13 +80,15 @@ def _resolve(scales: Scales) -> None:
     for node in integer:
         if node.op in SUMS:
             solved[node.name] = _solve_sum(node, scales)
-        elif node.op == "mul":
+        elif node.op in PRODUCTS:
             solved[node.name] = _solve_product(node, scales)
         elif node.op in POOLS:
             solved[node.name] = _solve_pool(node, scales)
         elif len(node.inputs) == 2 and node.name in sim.weight_points:
             solved[node.name] = _solve_residual(node, scales)
     scales.write()
+    for layer in sim.coded.values():
+        solve(layer, sim, scales.fresh)
     for node in integer:
         if node.name in sim.weight_points:
             _solve_affine(node, scales, solved.get(node.name))
@@ -116,7 +120,8 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
     order = sorted(range(len(points)), key=lambda j: (points[j] not in scales.pinned, -scales.scale[points[j]]))
     ratios = [signs[j] * scales.scale[points[j]] / scales.scale[out] for j in order]
     free_output = out not in scales.pinned and out not in points
-    b_max = int(largest_denominator("sum", residual_steps=255 * sum(abs(r) for r in ratios) * 1.05))
+    terms = 255 * sum(abs(r) for r in ratios) * 1.05
+    b_max = int(largest_denominator("sum", residual_steps=terms, engines=scales.sim.recipe.engines))
     a, b = best_ratios(ratios, b_max, exact_first=free_output)
     if free_output:
         scales.move(out, scales.scale[points[order[0]]] * b / abs(a[0]))
@@ -137,9 +142,11 @@ def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
     return {"a": [back[j] for j in range(len(points))], "b": [b], "gain_error": gain}
 
 
-def _single(scales: Scales, form: str, out: str, ratio: float, inputs: list[str]) -> tuple[int, int, float]:
+def _single(
+    scales: Scales, form: str, out: str, ratio: float, inputs: list[str], terms: float = 0.0
+) -> tuple[int, int, float]:
     """One ratio ~ 1/s_y: exact by moving the output where it is free."""
-    b_max = int(largest_denominator(form))
+    b_max = int(largest_denominator(form, residual_steps=terms * 1.03, engines=scales.sim.recipe.engines))
     free = out not in scales.pinned and out not in inputs
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
     if free:
@@ -151,7 +158,7 @@ def _single(scales: Scales, form: str, out: str, ratio: float, inputs: list[str]
 def _solve_product(node: Node, scales: Scales) -> dict[str, Any]:
     points = [scales.sim.placed.point_of[i] for i in node.inputs]
     out = scales.sim.placed.point_of[node.name]
-    ratio = scales.scale[points[0]] * scales.scale[points[1]] / scales.scale[out]
+    ratio = scales.scale[points[0]] * scales.scale[points[1]] / scales.scale[out] * node.attrs.get("mul", 1.0)
     req = scales.kept(node, [ratio])
     if req is not None:
         scales.pinned |= {*points, out}
@@ -171,11 +178,15 @@ def _solve_pool(node: Node, scales: Scales) -> dict[str, Any]:
         scales.pinned |= {x, out}
         return {"n": divisors, "a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
     # The commonest divisor is met exactly; windows cut by a border get the nearest rational.
-    a0, b0, gain = _single(scales, "scaled", out, ratios[-1], [x])
+    if node.op == "mean":
+        a0, b0, gain = _single(scales, "mean", out, ratios[-1], [x], 255 * divisors[-1] * ratios[-1])
+    else:
+        a0, b0, gain = _single(scales, "scaled", out, ratios[-1], [x])
     a, b = [], []
     for n in divisors[:-1]:
         ratio = scales.scale[x] / (n * scales.scale[out])
-        (numerator,), denominator = best_ratios([ratio], int(largest_denominator("scaled")))
+        b_max = int(largest_denominator("scaled", engines=scales.sim.recipe.engines))
+        (numerator,), denominator = best_ratios([ratio], b_max)
         gain = max(gain, abs(numerator / denominator / ratio - 1))
         a.append(numerator)
         b.append(denominator)
@@ -186,9 +197,8 @@ def _solve_pool(node: Node, scales: Scales) -> dict[str, Any]:
 def _divisors(node: Node, x: Node) -> list[int]:
     """Distinct divisors of a pool, ascending: the largest, a whole window, is last."""
     if node.op == "mean":
-        sizes = [x.shape[d] for d in node.attrs["dims"]]
-        return [int(np.prod([s for s in sizes if s is not None]))]
-    spatial = [s for s in x.shape[2:] if s is not None]
+        return [int(np.prod(known(x.shape[d] for d in node.attrs["dims"])))]
+    spatial = known(x.shape[2:])
     counts = (
         window_counts(node.attrs, spatial)
         if node.op == "avg_pool"
@@ -222,7 +232,7 @@ def _residual_denominator(node: Node, scales: Scales, s_y: float, ratio: float, 
     layer = Layer(node, scales.sim, scales.fresh)
     # One step of room for the rounding of the bias.
     steps = float(layer.bias_steps(layer.base, s_y).max())
-    return int(largest_denominator("affine", (steps + 1) * room, 255 * ratio * room))
+    return int(largest_denominator("fused", (steps + 1) * room, 255 * ratio * room, engines=scales.sim.recipe.engines))
 
 
 def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> None:
@@ -235,7 +245,8 @@ def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> 
     bad = None
     if layer.point.source == "held" and not scales.fresh:
         residual = 0.0 if shared is None else 255.0 * shared["residual_a"][0] / shared["b"][0]
-        bad = broken(layer, req, s_x, s_y, "affine" if slopes is None else "leaky", residual)
+        form = "leaky" if slopes is not None else "affine" if shared is None else "fused"
+        bad = broken(layer, req, s_x, s_y, form, residual, sim.recipe.engines)
         if bad is not None and shared is not None:
             same = req.residual_a.tolist() == shared["residual_a"] and req.b.tolist()[:1] == shared["b"]
             bad = bad if same else np.ones_like(bad)

@@ -97,7 +97,7 @@ def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
         return float(np.float32(scale)), zero_point
     if point.source == "learned" and not from_observers:
         assert point.learner is not None
-        return float(point.learner().detach()), int(point.zero_point)
+        return float(point.learner().detach()), point.learned_zero_point
     if not point.calibrated:
         raise CalibrationError(
             "this quantization point has seen no data", where=point.name, why="its part of the network never ran",

@@ -16,10 +16,12 @@ class Quantized:
     Attributes:
         q: ``integers − zero_point`` as a float tensor; differentiable.
         point: the quantization point it belongs to.
+        whole: whether ``q`` holds integers; dropout in training scales them.
     """
 
     q: Tensor
     point: QuantPoint
+    whole: bool = True
 
     @property
     def zero_point(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 
@@ -11,6 +12,11 @@ class Snapshot:
     """Tensors at one moment: the objects themselves, and how often each had been written to.
 
     The objects are kept alive, so that another one never takes their place in memory unnoticed.
+
+    Args:
+        tensors: to remember.
+        values: remember values, too: for small tensors that are written to without being changed
+            (DistributedDataParallel copies buffers of rank 0 over themselves before every forward).
 
     Example:
         >>> import torch
@@ -23,16 +29,21 @@ class Snapshot:
         False
     """
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, tensors: Iterable[Tensor], *, values: bool = False) -> None:
         self._seen = [(t, _version(t)) for t in tensors]
+        self._values = [t.detach().clone() for t, _ in self._seen] if values else None
 
     def current(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether these are the same tensors, and none has been written to."""
+        """Whether these are the same tensors, and none has been written to (``values``: but what it held before)."""
         now = list(tensors)
-        return len(now) == len(self._seen) and all(
-            t is old and version is not None and _version(t) == version
-            for t, (old, version) in zip(now, self._seen, strict=True)
-        )
+        if len(now) != len(self._seen) or any(t is not old for t, (old, _) in zip(now, self._seen, strict=True)):
+            return False
+        if all(version is not None and _version(t) == version for t, version in self._seen):
+            return True
+        if self._values is None or not all(torch.equal(t, v) for t, v in zip(now, self._values, strict=True)):
+            return False
+        self._seen = [(t, _version(t)) for t in now]
+        return True
 
 
 def _version(tensor: Tensor) -> int | None:

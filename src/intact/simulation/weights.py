@@ -9,7 +9,28 @@ from torch import Tensor
 
 from intact.capture.graph import Node
 
+from .exact import EXACT
 from .gradient import round_ste
+from .grid import Limits, on_grid, two_largest
+
+EQUALIZE = {"equalize.in", "equalize.out"}
+"""Roles of equalization factors."""
+
+
+def own_params(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of a node that is no layer, by role, with its equalization factor folded in.
+
+    A constant, and the weight and bias of a layer norm, are divided by the factor of their channels.
+    """
+    params = {role: tensors[name] for role, name in node.params.items()}
+    factor = params.pop("equalize.out", None)
+    if factor is None:
+        return params
+    if node.op == "constant":
+        behind = [1] * (len(node.shape) - 1 - node.attrs["channel_axis"])
+        return {"value": params["value"] / factor.reshape(-1, *behind)}
+    weight = params.get("weight", torch.ones_like(factor)) / factor
+    return {"weight": weight, **({"bias": params["bias"] / factor} if "bias" in params else {})}
 
 
 def output_first(weight: Tensor, groups: int, transposed: bool) -> Tensor:
@@ -47,22 +68,40 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
     Returns:
         weight in the module's own layout ((C,) for scale_shift), bias (O,) or None.
     """
+    weight, factor, bias = factored(node, tensors)
+    return weight if factor is None else weight * factor, bias
+
+
+def factored(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """:func:`folded` with the last product left undone where it is one by a batch norm's factor.
+
+    Returns:
+        weight, what it is to be multiplied by (broadcasts against it) or None, and the bias (O,) or None.
+    """
     p = node.params
     weight = tensors[p["weight"]] if "weight" in p else None
     bias = tensors[p["bias"]] if "bias" in p else None
+    factor: Tensor | None = None
     if "pre" in node.attrs:
         assert weight is not None
         weight, bias = fold_before(node, tensors, weight, bias)
     if "bn" in node.attrs:
-        factor = batch_norm_factor(node, tensors)
+        after = batch_norm_factor(node, tensors)
         shift = -tensors[p["bn.running_mean"]] if bias is None else bias - tensors[p["bn.running_mean"]]
-        bias = shift * factor
+        bias = shift * after
         if "bn.bias" in p:
             bias = bias + tensors[p["bn.bias"]]
-        weight = factor if weight is None else weight * per_output(factor, weight, groups_of(node), transposed(node))
+        if weight is None:
+            weight = after
+        else:
+            factor = per_output(after, weight, groups_of(node), transposed(node))
+    if factor is not None and weight is not None and node.op != "scale_shift" and not p.keys() & EQUALIZE:
+        return weight, factor, bias
+    if factor is not None and weight is not None:
+        weight = weight * factor
     if node.op == "scale_shift":
         channels = node.shape[1]
-        assert channels is not None
+        assert isinstance(channels, int)
         if weight is None:
             # A shift alone, or a PReLU with one slope per channel.
             weight = torch.ones(channels, device=next(tensors[name] for name in p.values()).device)
@@ -72,10 +111,10 @@ def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | 
     if "equalize.in" in p:
         weight = weight * per_input(tensors[p["equalize.in"]], weight, groups_of(node))
     if "equalize.out" in p:
-        factor = 1 / tensors[p["equalize.out"]]
-        weight = weight * per_output(factor, weight, groups_of(node), transposed(node))
-        bias = None if bias is None else bias * factor
-    return weight, bias
+        after = 1 / tensors[p["equalize.out"]]
+        weight = weight * per_output(after, weight, groups_of(node), transposed(node))
+        bias = None if bias is None else bias * after
+    return weight, None, bias
 
 
 def fold_before(
@@ -141,36 +180,38 @@ def transposed(node: Node) -> bool:
 
 
 def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
-    """``clamp(round(w / s), lo, hi)`` as float32 integers, straight-through gradient.
-
-    IEEE division rounds correctly, so every device gives the same bits.
-    """
-    s = per_output(scale, weight, groups_of(node), transposed(node))
-    return torch.clamp(round_ste(weight / s), lo, hi)
+    """``clamp(round(w / s), lo, hi)`` as float32 integers without gradient, for a folded weight and s (O,)."""
+    return on_grid(weight, None, per_output(scale, weight, groups_of(node), transposed(node)), Limits(lo, hi)).q
 
 
 LARGEST_PAIR = 128.0
 """Two integers of a channel may add up to this on CPUs without VNNI: 128·255 ≤ 32767."""
 
 
-def clip_pairs(node: Node, weight: Tensor) -> Tensor:
-    """Integer weights whose two largest add up to LARGEST_PAIR at most in every channel; straight-through inside.
+def held_limits(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Limits | None:
+    """What clips integers of a grid that stays while weights grow, so that no pair of a channel can saturate.
 
-    For grids that stay while weights grow: what sticks out is clipped, as it is at the ends of the integer range. All
-    weights of a channel share one bound, the largest that will do.
+    The two largest of every channel then add up to LARGEST_PAIR at most. What sticks out is clipped, as it is at the
+    ends of the integer range; all weights of a channel share one bound, the largest that will do.
 
     Args:
-        node: conv, linear or scale_shift (which multiplies by one weight only).
-        weight: integers, in the module's layout.
+        node: conv, linear or scale_shift (which multiplies by one weight only, so that there are no pairs).
+        weight: folded, in the module's layout.
+        scale: (O,).
+        lo, hi: ends of the integer range.
+
+    Returns:
+        None where nothing sticks out.
     """
-    rows = output_first(weight.detach(), groups_of(node), transposed(node)).abs()
+    rows = output_first(weight.detach(), groups_of(node), transposed(node))
     rows = rows.reshape(len(rows), -1)
     if rows.shape[1] < 2:
-        return weight
-    second = rows.topk(2, dim=1).values[:, 1]
-    bound = torch.maximum(LARGEST_PAIR - second, torch.full_like(second, LARGEST_PAIR / 2))
-    bound = per_output(bound, weight, groups_of(node), transposed(node))
-    return torch.clamp(weight, -bound, bound)
+        return Limits(lo, hi)
+    first, second = (two_largest(rows.abs()) / scale.detach()[:, None]).round_().unbind(1)
+    bound = torch.clamp(LARGEST_PAIR - second, min=LARGEST_PAIR / 2, max=min(-lo, hi))
+    if not (first > bound).any():
+        return None
+    return Limits(lo, hi, per_output(bound, weight, groups_of(node), transposed(node)))
 
 
 def integer_bias(bias: Tensor | None, grid: Tensor) -> Tensor:
@@ -185,8 +226,11 @@ def partial_sum_bound(node: Node, weight: Tensor, zero_point: int, lo: int, hi: 
 
     For x in lo..hi the terms of one sign add up to at most Σ w⁺·(hi − z) + Σ w⁻·(z − lo), or the mirror of it.
     """
-    w = output_first(weight.detach(), groups_of(node), transposed(node)).double()
+    w = output_first(weight.detach(), groups_of(node), transposed(node))
     w = w.reshape(len(w), -1)
-    up, down = w.clamp(min=0).sum(1), (-w).clamp(min=0).sum(1)
+    if w.shape[1] * 128 >= EXACT:
+        w = w.double()
+    total, magnitude = w.sum(1).double(), w.abs().sum(1).double()
+    up, down = (magnitude + total) / 2, (magnitude - total) / 2
     above, below = float(hi - zero_point), float(zero_point - lo)
     return torch.maximum(up * above + down * below, down * above + up * below)

@@ -25,15 +25,19 @@ from __future__ import annotations
 from intact.simulation.motion import ScaleWarning
 
 from .batch_norm import reestimate_batch_norm
+from .clipping import clipping_penalty
 from .distillation import distillation_loss
 from .groups import check_optimizer, parameter_groups
+from .ranks import synchronize
 from .schedule import Schedule
 
 __all__ = [
     "Schedule",
     "ScaleWarning",
     "check_optimizer",
+    "clipping_penalty",
     "distillation_loss",
     "parameter_groups",
     "reestimate_batch_norm",
+    "synchronize",
 ]

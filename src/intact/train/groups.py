@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,40 +13,62 @@ from intact.simulation.module import Simulation
 from intact.simulation.motion import check_learning, learned_scales
 
 
-def parameter_groups(sim: Simulation, *, lr: float, scale_lr: float | None = None) -> list[dict[str, Any]]:
-    """Parameter groups for an optimizer: the network's weights, and the learned scales with a rate of their own.
+def parameter_groups(
+    sim: Simulation, *, lr: float, scale_lr: float | None = None, relative: bool = False
+) -> list[dict[str, Any]]:
+    """Parameter groups for an optimizer: the network's weights, and the learned scales with rates of their own.
 
     Scales get no weight decay: it would pull their ranges towards zero.
+
+    With SGD the gradient of LSQ needs no more than ``lr``. Adam and its kin divide by the gradient's size, so that a
+    step is about as large as the learning rate, whatever it moves: scales of 0.003 and of 0.3 then want rates a hundred
+    times apart. ``relative=True`` gives them that; start with ``scale_lr = 0.01``.
 
     Args:
         sim: what :func:`intact.prepare` returned.
         lr: learning rate of weights.
         scale_lr: of scales; ``lr`` when None.
+        relative: the rate of a scale is ``scale_lr`` times what the scale is now (channels: their mean).
 
     Returns:
-        One group, or two where the recipe has learned scales.
+        One group of weights, and, where the recipe has learned scales, one of these (``relative``: one for each).
 
     Raises:
-        StateError: ``scale_lr`` is given, but no scale is learned.
+        StateError: ``scale_lr`` or ``relative`` is given, but no scale is learned; or rates should be relative to
+            scales that are not known yet.
 
     Example:
         >>> import intact, torch
         >>> sim = intact.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4), intact.recipes.qat("learned"))
         >>> [len(group["params"]) for group in parameter_groups(sim, lr=0.1, scale_lr=0.01)]
-        [2, 3]
+        [2, 2]
     """
     scales = learned_scales(sim)
     known = {id(parameter) for _, parameter in scales}
     groups: list[dict[str, Any]] = [{"params": [p for p in sim.parameters() if id(p) not in known], "lr": lr}]
-    if scales:
-        rate = lr if scale_lr is None else scale_lr
-        groups.append({"params": [parameter for _, parameter in scales], "lr": rate, "weight_decay": 0.0})
-    elif scale_lr is not None:
+    if not scales and (scale_lr is not None or relative):
         raise StateError(
-            f"scale_lr = {scale_lr}, but no scale is learned", why=f"the recipe says scales = {sim.recipe.scales!r}",
-            remedy='prepare with intact.recipes.qat("learned"), or leave scale_lr out',
-        )  # fmt: skip
+            f"scale_lr = {scale_lr}, relative = {relative}, but no scale is learned",
+            why=f"the recipe says scales = {sim.recipe.scales!r}",
+            remedy='prepare with intact.recipes.qat("learned"), or leave both out',
+        )
+    rate = lr if scale_lr is None else scale_lr
+    if relative:
+        groups += [{"params": [p], "lr": rate * _size(name, p), "weight_decay": 0.0} for name, p in scales]
+    elif scales:
+        groups.append({"params": [parameter for _, parameter in scales], "lr": rate, "weight_decay": 0.0})
     return groups
+
+
+def _size(name: str, scale: torch.nn.Parameter) -> float:
+    """The mean of a learned scale."""
+    size = float(scale.detach().mean())
+    if not math.isfinite(size):
+        raise StateError(
+            "no rate can be relative to a scale that is not known yet", where=name, why="nothing was observed",
+            remedy="call intact.calibrate(sim, data) first, or set relative=False",
+        )  # fmt: skip
+    return size
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, sim: Simulation) -> Callable[..., None]:
@@ -68,7 +91,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, sim: Simulation) -> Callab
         ...     check_optimizer(torch.optim.SGD(model.parameters(), lr=0.1), sim)
         ... except intact.StateError as error:
         ...     print(error.what)
-        the optimizer lacks 3 of 3 learned scales
+        the optimizer lacks 2 of 2 learned scales
     """
 
     def check(optimizer: torch.optim.Optimizer, *step_arguments: Any) -> None:

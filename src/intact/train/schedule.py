@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+from torch import nn
 
 from intact.errors import RecipeError, StateError
 from intact.simulation.module import Simulation
+from intact.simulation.motion import ScaleWarning
 
 from .groups import learned
+from .ranks import synchronize, unwrapped
 
 UNITS = ("epoch", "step")
 
@@ -17,8 +22,8 @@ class Schedule:
 
     Args:
         observe: after so many units ranges no longer follow the batches: they are held, or learned from then on. A
-            simulation with learned scales that was calibrated learns from its first step; call :meth:`start` before
-            the first unit to observe in training first.
+            simulation that was calibrated with learned scales learns from its first step, so call :meth:`start`
+            before the first unit.
         freeze_batchnorm: after so many units batch norm uses its running statistics in training, too.
         freeze_scales: after so many units all scales are made tie-free and stay: what is trained from then on is
             exactly what ships. Batch norm is frozen then as well, since live statistics do not ship.
@@ -44,7 +49,7 @@ class Schedule:
         unit: str = "epoch",
     ) -> None:
         self.observe, self.freeze_batchnorm, self.freeze_scales = observe, freeze_batchnorm, freeze_scales
-        self.unit, self.done = unit, 0
+        self.unit, self.done, self._started = unit, 0, False
         if unit not in UNITS:
             raise RecipeError(f"unit = {unit!r}", where="Schedule", remedy="choose " + " or ".join(UNITS))
         for name, value in self._plan().items():
@@ -66,40 +71,56 @@ class Schedule:
             "freeze_scales": self.freeze_scales,
         }
 
-    def start(self, sim: Simulation) -> list[str]:
+    def start(self, sim: nn.Module) -> list[str]:
         """Before the first unit: observe in training, if the schedule does, and whatever is due at 0.
 
         Returns:
             What happened, as for :meth:`step`.
-        """
-        if self.done == 0 and self.observe and sim.phase != "observe":
-            sim.observe_in_training()
-        return self._apply(sim)
 
-    def step(self, sim: Simulation) -> list[str]:
-        """Count one unit, and do what is due. Call it after every epoch (or step) of training.
+        Raises:
+            StateError: ``sim`` is no simulation, or its scales are fixed and can observe nothing.
+        """
+        inner = unwrapped(sim)
+        if self.done == 0 and self.observe and inner.phase != "observe":
+            inner.observe_in_training()
+        self._started = True
+        return self._apply(inner)
+
+    def step(self, sim: nn.Module) -> list[str]:
+        """Count one unit, and do what is due. Call it after every epoch (or step) of training, on every rank.
+
+        On several ranks (DistributedDataParallel) all first become what rank 0 is, see
+        :func:`intact.train.synchronize`, so that batch norm and scales are frozen alike.
 
         Args:
-            sim: the simulation, or what wraps it: a module whose ``module`` is the simulation
-                (DistributedDataParallel).
+            sim: the simulation, or what wraps it (DistributedDataParallel, torch.compile).
 
         Returns:
             What happened: "stop observing", "freeze batch norm", "freeze scales"; mostly nothing.
+
+        Warns:
+            ScaleWarning: ``observe`` is set, but :meth:`start` was not called and nothing observed in training. Then
+                calibration was the observing, and the plan goes on from there.
 
         Raises:
             StateError: ``sim`` is no simulation, or was never calibrated when scales should be frozen; or scales are
                 to be learned but no optimizer step ever moved them.
         """
+        inner = unwrapped(sim)
+        if self.done == 0 and self.observe and not self._started and inner.phase != "observe":
+            warnings.warn(
+                f"observe = {self.observe}, but the first {self.unit} went on from the ranges of calibration, for "
+                f'"{inner.recipe.scales}" scales do not observe in training once calibrated; '
+                "call schedule.start(sim) before training if they shall",
+                ScaleWarning, stacklevel=2,
+            )  # fmt: skip
+        self._started = True
+        if inner.scale_motion.ranks.size > 1:
+            synchronize(sim)
         self.done += 1
-        return self._apply(sim)
+        return self._apply(inner)
 
-    def _apply(self, sim: Any) -> list[str]:
-        if not isinstance(sim, Simulation):
-            sim = getattr(sim, "module", sim)
-        if not isinstance(sim, Simulation):
-            raise StateError(
-                f"a schedule steps a simulation, not {type(sim).__name__}", remedy="call intact.prepare(model, …) first"
-            )
+    def _apply(self, sim: Simulation) -> list[str]:
         learned(sim)
         events = []
         if self.observe is not None and self.done >= self.observe and sim.phase == "observe":

@@ -17,6 +17,9 @@ from .depthwise import channel_scale, ones_conv, scaled_sum
 from .products import Post
 from .site import Site, Step, float_finish, is_nhwc, step_size, zero_point
 
+PAIRS = 1 << 20
+"""Elements from which a table is looked up in pairs: with fewer, fetching 65536 entries costs more (measured)."""
+
 PER_SAMPLE = 1 << 15
 """Elements per sample from which one call per sample beats float tensors (measured on two cores)."""
 
@@ -24,10 +27,11 @@ PER_SAMPLE = 1 << 15
 def lower_quantize(site: Site) -> Step:
     """clamp(R(x / s) + z, lo, hi) by IEEE division; uint8 passes as it is. Images become channels last."""
     x, s = site.inputs[0], step_size(site.out)
+    turned = site.spatial and x.dim() > 2 and not is_nhwc(x)
     if x.dtype == torch.uint8:
-        return _nhwc if x.dim() > 2 and not is_nhwc(x) else lambda x: x
+        return _nhwc if turned else lambda x: x
     end = float_finish(site.z, site.lo, site.hi)
-    if x.dim() > 2 and not is_nhwc(x):
+    if turned:
         return lambda x: end(torch.div(_nhwc(x), s))
     return lambda x: end(torch.div(x, s))
 
@@ -37,8 +41,14 @@ def _nhwc(x: Tensor) -> Tensor:
 
 
 def lower_dequantize(site: Site) -> Step:
-    """(q − z)·s, one rounding."""
-    z, s = zero_point(site.metas[0]), step_size(site.metas[0])
+    """(q − z)·s, one rounding. Heads of an attention become matrices in one piece, which products need anyway."""
+    x, z, s = site.inputs[0], zero_point(site.metas[0]), step_size(site.metas[0])
+    if x.dim() > 2 and not x.is_contiguous() and not is_nhwc(x):
+        dense = torch.contiguous_format
+        if x.stride(-1) == 1:
+            return lambda x: x.to(torch.float32, memory_format=dense).sub_(z).mul_(s)
+        if x.stride(-2) == 1:
+            return lambda x: x.mT.to(torch.float32, memory_format=dense).sub_(z).mul_(s).mT
     return lambda x: x.to(torch.float32).sub_(z).mul_(s)
 
 
@@ -132,15 +142,34 @@ def lower_table(site: Site) -> Step:
     candidate = _activation(site, x)
     if candidate is not None and _same(candidate, table, x):
         return candidate
-    return _indexed(table)
+    return _indexed(table, x)
 
 
-def _indexed(table: Tensor) -> Step:
+def _indexed(table: Tensor, x: Tensor) -> Step:
+    """By index_select: torch's indexing by int64, and its embedding, take two to three times as long."""
+
+    def select(flat: Tensor) -> Tensor:
+        return table.index_select(0, flat.to(torch.int32))
+
+    if x.is_contiguous() and x.numel() >= PAIRS and x.numel() % 2 == 0:
+        return _in_pairs(table, select)
+    if x.dim() > 2 and is_nhwc(x):
+        return lambda x: select(x.movedim(1, -1).reshape(-1)).view(x.movedim(1, -1).shape).movedim(-1, 1)
+    return lambda x: select(x.reshape(-1)).view(x.shape)
+
+
+def _in_pairs(table: Tensor, select: Callable[[Tensor], Tensor]) -> Step:
+    """Two neighbours at once: their bytes are an index into 65536 pairs of entries (two thirds of the time)."""
+    entries = table.to(torch.int32)
+    both = (entries.view(1, -1) + entries.view(-1, 1) * 256).view(-1)  # the byte at the lower address counts once
+    signed = both.to(torch.int16).roll(1 << 15)  # int16 indices start at −2¹⁵
+
     def step(x: Tensor) -> Tensor:
-        if x.dim() > 2:
-            last = x.movedim(1, -1)
-            return table.index_select(0, last.to(torch.int32).reshape(-1)).view(last.shape).movedim(-1, 1)
-        return table.index_select(0, x.to(torch.int32).reshape(-1)).view(x.shape)
+        flat = x.view(-1)
+        if flat.storage_offset() % 2:  # a caller's view
+            return select(flat).view(x.shape)
+        pairs = signed.index_select(0, flat.view(torch.int16).to(torch.int32).add_(1 << 15))
+        return pairs.view(torch.uint8).view(x.shape)
 
     return step
 

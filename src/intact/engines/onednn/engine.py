@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
+from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.ops import Array
 from intact.program.program import Program
 
 from .. import cpu
+from ..binding import batch_size, empty_outputs
+from ..kept import Kept
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .site import Packed
 
-PLANS = 4
+PLANS = 16
 """Plans a runner keeps; a plan is a list of calls, and the prepacked weights are shared between batch sizes."""
+
+MORE_PLANS = 64
+"""The same for programs whose sequences, say, may have any length."""
 
 
 class OnednnEngine:
@@ -88,9 +94,8 @@ class OnednnRunner:
     def __init__(self, program: Program, threads: int | None, isa: str) -> None:
         self.program = program
         self._threads, self._isa = threads, isa
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._plans: Kept[Plan] = Kept(MORE_PLANS if program.dimensions else PLANS)
         self._packs: WeakValueDictionary[tuple[Any, ...], Packed] = WeakValueDictionary()
-        self._lock = threading.Lock()
         users = [n for op in program.ops for n in op.inputs]
         quantized = [op.inputs[0] for op in program.ops if op.kind == "quantize"]
         self._takes_integers = {n for n in program.inputs if users.count(n) == 1 and n in quantized}
@@ -98,7 +103,10 @@ class OnednnRunner:
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
-        return [t.numpy() for t in self.torch_call(self._tensors(inputs))]
+        given = self._tensors(inputs)
+        if batch_size(self.program, inputs) == 0:  # steps are made from real tensors, and there are none
+            return empty_outputs(self.program, inputs)
+        return [t.numpy() for t in self.torch_call(given)]
 
     def torch_call(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Run on CPU tensors in the order of ``program.inputs``, without numpy."""
@@ -119,35 +127,56 @@ class OnednnRunner:
             found[name] = np.array(t.numpy(), order="C")
 
         with torch.inference_mode(), self._thread_count():
-            plan, _ = self._plan(given)
+            plan, _ = self._plan(given, every=True)
             plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
         return found
 
-    def _plan(self, inputs: Sequence[Tensor]) -> tuple[Plan, list[Tensor] | None]:
-        """The plan for these inputs and, if it had to be built, the outputs of that first run."""
-        key = tuple((x.dtype, x.shape, x.stride()) for x in inputs)
-        with self._lock:
-            plan = self._plans.get(key)
-            if plan is not None:
-                self._plans.move_to_end(key)
-                return plan, None
+    def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """Seconds every op took in one run, by name: the deployed calls, with a look at the clock between them.
+
+        What runs as part of a later op counts with that one, and takes none itself.
+        """
+        import torch
+
+        given = self._tensors(inputs)
+        found: dict[str, float] = {}
+        with torch.inference_mode(), self._thread_count():
+            plan, _ = self._plan(given)
+            last = time.perf_counter()
+
+            def clock(name: str, _: Tensor) -> None:
+                nonlocal last
+                found[name] = time.perf_counter() - last
+                last = time.perf_counter()
+
+            plan.watch(given, {}, clock)
+        return {op.name: found.get(op.name, 0.0) for op in self.program.ops}
+
+    def _plan(self, inputs: Sequence[Tensor], *, every: bool = False) -> tuple[Plan, list[Tensor] | None]:
+        """The plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first run."""
+        first: list[Tensor] | None = None
+
+        def make() -> Plan:
+            nonlocal first
             from .plan import Plan
 
-            plan = Plan(self.program, inputs, self._packs, self._isa)
+            sizes = sizes_of(self.program, dict(zip(self.program.inputs, inputs, strict=True)))
+            plan = Plan(fixed(self.program, sizes), inputs, self._packs, self._isa, every)
             first, plan.first = plan.first, []
-            self._plans[key] = plan
-            if len(self._plans) > PLANS:
-                self._plans.popitem(last=False)
-            return plan, first
+            return plan
+
+        plan = self._plans.get((every, *((x.dtype, x.shape, x.stride()) for x in inputs)), make)
+        return plan, first
 
     def _build_for_one(self) -> None:
         """Build the plan for batch 1 at once, so that what cannot run is said now and not at the first call."""
         import torch
 
-        zeros = []
-        for name in self.program.inputs:
-            meta = self.program.tensors[name]
-            zeros.append(torch.zeros([1 if d is None else d for d in meta.shape], dtype=getattr(torch, meta.dtype)))
+        zeros, program = [], sized_near(self.program, 2)
+        for name in program.inputs:
+            meta = program.tensors[name]
+            shape = [d if isinstance(d, int) else 1 for d in meta.shape]
+            zeros.append(torch.zeros(shape, dtype=getattr(torch, meta.dtype)))
         self.torch_call(zeros)
 
     def _tensors(self, inputs: Mapping[str, Array]) -> list[Tensor]:
@@ -161,24 +190,14 @@ class OnednnRunner:
             if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and name in self._takes_integers):
                 remedy = f"x.astype('{meta.dtype}')"
                 raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=name, remedy=remedy)
-            if x.ndim != len(meta.shape) or any(d not in (None, n) for d, n in zip(meta.shape, x.shape, strict=False)):
-                raise InputError(f"expected shape {meta.shape} (None: batch), got {x.shape}", where=name)
+            if not fits(meta.shape, x.shape):
+                raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=name)
             # torch can neither hold read-only memory nor run backwards through it.
             usable = x.flags.writeable and all(s >= 0 for s in x.strides)
             given.append(torch.from_numpy(x if usable else np.array(x)))
         return given
 
-    @contextmanager
-    def _thread_count(self) -> Iterator[None]:
-        """torch's thread count is global: set for the call and restored."""
-        import torch
+    def _thread_count(self) -> AbstractContextManager[None]:
+        from .threads import thread_count
 
-        before = torch.get_num_threads()
-        if self._threads is None or self._threads == before:
-            yield
-            return
-        torch.set_num_threads(self._threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+        return thread_count(self._threads)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact.arithmetic.moves import nearest_index
+from intact.arithmetic.moves import expanded_shape, nearest_index
 
 from .site import Site, Step
 
@@ -59,7 +58,7 @@ def lower_pad(site: Site) -> Step:
 
 def lower_expand(site: Site) -> Step:
     """A view."""
-    shape = [int(v) for v in site.op.attrs["shape"]]
+    shape = expanded_shape(site.op.attrs["shape"], site.inputs[0].shape, site.out.shape, site.batch)
     return lambda x: x.expand(shape)
 
 
@@ -88,5 +87,5 @@ def lower_upsample(site: Site) -> Step:
 
 def lower_constant(site: Site) -> Step:
     """The stored value."""
-    value = torch.from_numpy(np.array(site.op.arrays["value"]))
+    value = site.array("value")
     return lambda: value

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,12 @@ from intact.errors import EngineError
 from intact.program.ops import Op
 from intact.program.program import Program
 
-from . import elementwise, moves, pools, products
+from ..binding import batch_size
+from . import attention, dynamic, elementwise, moves, nonlinear, pools, products
+from .floats import lower_float
+from .matmul import lower_matmul
+from .merge import merged
+from .recurrent import lower_recurrent
 from .site import Packed, Site, Step
 
 LOWER: dict[str, Callable[[Site], Step]] = {
@@ -28,10 +32,21 @@ LOWER: dict[str, Callable[[Site], Step]] = {
     "linear": products.lower_linear,
     "add": elementwise.lower_add,
     "mul": elementwise.lower_mul,
+    "matmul": lower_matmul,
     "mean": pools.lower_mean,
     "avg_pool": pools.lower_avg_pool,
     "adaptive_avg_pool": pools.lower_adaptive_avg_pool,
     "table": elementwise.lower_table,
+    "softmax": nonlinear.lower_softmax,
+    "layer_norm": nonlinear.lower_norm,
+    "rms_norm": nonlinear.lower_norm,
+    "embedding": nonlinear.lower_embedding,
+    "decoded_embedding": dynamic.lower_decoded_embedding,
+    "float.decoded_linear": dynamic.lower_decoded_linear,
+    "float.attention": attention.lower_attention,
+    "lstm": lower_recurrent,
+    "gru": lower_recurrent,
+    "rnn": lower_recurrent,
     "max_pool": pools.lower_max_pool,
     "cat": moves.lower_cat,
     "reshape": moves.lower_reshape,
@@ -43,17 +58,20 @@ LOWER: dict[str, Callable[[Site], Step]] = {
     "upsample": moves.lower_upsample,
     "constant": moves.lower_constant,
 }
-"""Kind → rule. Kinds ``float.NAME`` go to torch's float operations."""
+"""Kind → rule. Other kinds ``float.NAME`` go to torch's float operations; ``dynamic_linear`` reads quantized rows."""
 
 Observer = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One step of the plan: slots it reads, the slot it fills, slots nobody needs afterwards."""
+    """One step of the plan: slots it reads, the slot it fills, slots nobody needs afterwards.
+
+    One without a name quantizes rows, for all operations that read them.
+    """
 
     name: str
-    step: Step
+    step: Callable[..., Any]
     reads: tuple[int, ...]
     writes: int
     frees: tuple[int, ...]
@@ -61,11 +79,22 @@ class _Line:
 
 
 class Plan:
-    """A program for inputs of fixed shapes, dtypes and strides. Calls are independent of each other (thread-safe)."""
+    """A program for inputs of fixed shapes, dtypes and strides. Calls are independent of each other (thread-safe).
+
+    With ``every``, every tensor of the program is made; otherwise large float attentions are one call.
+    """
 
     def __init__(
-        self, program: Program, inputs: Sequence[Tensor], packs: MutableMapping[tuple[Any, ...], Packed], isa: str
+        self,
+        program: Program,
+        inputs: Sequence[Tensor],
+        packs: MutableMapping[tuple[Any, ...], Packed],
+        isa: str,
+        every: bool,
     ) -> None:
+        whole, program = program, merged(program)
+        self._private = set(program.tensors) - set(whole.tensors)
+        spatial = read_as_images(program)
         self._names = [*program.inputs, *(op.name for op in program.ops)]
         slot = {name: i for i, name in enumerate(self._names)}
         self._inputs = [slot[n] for n in program.inputs]
@@ -75,9 +104,22 @@ class Plan:
         values: dict[str, Tensor] = dict(zip(program.inputs, inputs, strict=True))
         root = {name: name for name in program.inputs}
         borrowed = set(program.inputs)
+        batch = batch_size(program, values)
         self._lines: list[_Line] = []
         self._held: list[Packed] = []
+        rows: dict[Any, tuple[int, dynamic.Rows]] = {}
+        last_rows = {_rows_key(op): i for i, op in enumerate(program.ops) if op.kind == "dynamic_linear"}
+        whole_chains = {} if every else attention.chains(program)
+        chains: dict[str, attention.Chain] = {}
         for i, op in enumerate(program.ops):
+            chain = whole_chains.get(op.name)
+            if chain is not None and attention.worthwhile(*(values[n] for n in op.inputs)):
+                chains |= dict.fromkeys((*chain.inner, chain.op.name), chain)
+                last |= {n: max(last[n], chain.end) for n in chain.op.inputs}
+            if op.name in chains:
+                if op.name in chains[op.name].inner:
+                    continue
+                op = chains[op.name].op
             tensors = [values[n] for n in op.inputs]
             mine = _last_readers(op, i, root, last, kept, borrowed)
             site = Site(
@@ -89,8 +131,19 @@ class Plan:
                 packs,
                 isa,
                 self._held,
+                op.name in spatial,
+                batch,
             )
-            step, y = _build(site)
+            reads, given = tuple(slot[n] for n in op.inputs), list[Any](tensors)
+            if op.kind == "dynamic_linear":
+                key = _rows_key(op)
+                if key not in rows:
+                    quantize = dynamic.quantizer(op.attrs["granularity"])
+                    rows[key] = len(self._names), quantize(tensors[0])
+                    self._names.append("")
+                    self._lines.append(_Line("", quantize, reads, rows[key][0], (), ()))
+                reads, given = (rows[key][0],), [rows[key][1]]
+            step, y = _build(site, given)
             root[op.name] = next((root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares(y, t)), op.name)
             if op.kind == "constant":
                 borrowed.add(op.name)
@@ -98,7 +151,9 @@ class Plan:
             dead = tuple(slot[n] for n in dict.fromkeys(op.inputs) if last[n] == i and n not in kept)
             if op.name not in last and op.name not in kept:
                 dead = (*dead, slot[op.name])
-            self._lines.append(_Line(op.name, step, tuple(slot[n] for n in op.inputs), slot[op.name], dead, y.stride()))
+            if op.kind == "dynamic_linear" and last_rows[_rows_key(op)] == i:
+                dead = (*dead, rows.pop(_rows_key(op))[0])
+            self._lines.append(_Line(op.name, step, reads, slot[op.name], dead, y.stride()))
             for index in dead:
                 values.pop(self._names[index], None)
         # What is returned must not be the caller's input nor the program's constant, which a caller may write to.
@@ -131,23 +186,49 @@ class Plan:
             elif 0 not in line.strides:  # later steps were made for this layout
                 y = torch.empty_strided(y.shape, line.strides, dtype=y.dtype).copy_(y)
             slots[line.writes] = y
-            seen(line.name, y)
+            if line.name and line.name not in self._private:
+                seen(line.name, y)
             for i in line.frees:
                 slots[i] = None
 
 
+IMAGES = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample"})
+"""Kinds with channels in dimension 1."""
+
+SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})
+"""Kinds whose result has the dimensions of their operands: what is best for its readers is best for theirs."""
+
+
+def read_as_images(program: Program) -> set[str]:
+    """Tensors that operations on images read, directly or after others that keep their dimensions."""
+    found: set[str] = set()
+    for op in reversed(program.ops):
+        if op.kind in IMAGES or (op.kind in SAME_DIMENSIONS and op.name in found):
+            found.update(op.inputs)
+    return found
+
+
 def supported(op: Op) -> bool:
     """Whether there is a rule for this kind."""
-    return op.kind in LOWER or op.is_float
+    return op.kind in LOWER or op.is_float or op.kind == "dynamic_linear"
 
 
-def _build(site: Site) -> tuple[Step, Tensor]:
-    """The step and its first result."""
+def _rows_key(op: Op) -> tuple[str, str]:
+    """Operations of one key read the same quantized rows."""
+    return op.inputs[0], op.attrs["granularity"]
+
+
+def _build(site: Site, given: Sequence[Any]) -> tuple[Callable[..., Any], Tensor]:
+    """The step and its first result, on what it is ``given``: its inputs, or their quantized rows."""
     op = site.op
     try:
-        step = _lower_float(op) if op.is_float else LOWER[op.kind](site)
+        step: Callable[..., Any]
+        if op.kind == "dynamic_linear":
+            step = dynamic.lower_dynamic_linear(site)
+        else:
+            step = LOWER[op.kind](site) if op.kind in LOWER else lower_float(site)
         # An op that may overwrite an input does so here, too: nobody reads that input later.
-        return step, step(*site.inputs)
+        return step, step(*given)
     except RuntimeError as error:
         shapes = ", ".join(str(tuple(t.shape)) for t in site.inputs)
         raise EngineError(
@@ -156,14 +237,6 @@ def _build(site: Site) -> tuple[Step, Tensor]:
             why=str(error).strip().split("\n")[0],
             remedy="run with engine='reference', and report this with the shapes above",
         ) from error
-
-
-def _lower_float(op: Op) -> Step:
-    from intact.arithmetic.torch_ops import FLOAT_OPS
-
-    function, attrs = FLOAT_OPS[op.kind.removeprefix("float.")], op.attrs
-    params = {role: torch.from_numpy(np.array(a)) for role, a in op.arrays.items()}
-    return lambda *tensors: function(attrs, list(tensors), params)
 
 
 def _last_readers(

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from intact.arithmetic.windows import sees_padding_only
 
 from .depthwise import CONV, CONV_SUM, PACK
 from .site import Site, Step, float32, float_finish, is_nhwc, to_nhwc, zero_point
@@ -70,7 +73,7 @@ class Numbers:
         return Numbers(
             torch.from_numpy(np.array(op.arrays["weight"], np.int8)),
             float32(m),
-            float32(np.asarray(op.arrays["bias"], np.float64) * a / b),
+            float32(np.asarray(op.arrays["bias"], np.float64) * a / b + op.arrays.get("shift", 0)),
             torch.zeros(len(a), dtype=torch.int32),
             slopes,
             residual,
@@ -172,9 +175,19 @@ def _conv_nd(
     dilation: list[int],
     groups: int,
 ) -> Step:
-    """The call, and a way round a bug of oneDNN 3.12 that tests/conformance found: one input channel per group (and no
-    depthwise convolution) gives wrong numbers where the output is one column wide with a column stride, and in volumes
-    one slice deep. A second channel with zero weights takes another path through oneDNN."""
+    """The call, and ways round two bugs of oneDNN 3.12 that tests/conformance found.
+
+    Where some output sees nothing but padding, oneDNN computes it from memory that is not the input's, or crashes: the
+    input is then padded before the call. One input channel per group (and no depthwise convolution) gives wrong
+    numbers where the output is one column wide with a column stride, and in volumes one slice deep. A second channel
+    with zero weights takes another path through oneDNN.
+    """
+    sizes = zip(shape[2:], n.weight.shape[2:], stride, padding, dilation, strict=True)
+    if any(sees_padding_only(*size) for size in sizes):
+        around = [v for p in reversed(padding) for v in (p, p)]
+        full = [*shape[:2], *(length + 2 * p for length, p in zip(shape[2:], padding, strict=True))]
+        padded = _conv_nd(site, n, z_x, full, stride, [0] * len(padding), dilation, groups)
+        return lambda x, *residual: padded(to_nhwc(F.pad(x, around, value=z_x)), *residual)
     lone = n.weight.shape[1] == 1 and (groups == 1 or n.weight.shape[0] > groups)
     span = dilation[-1] * (n.weight.shape[-1] - 1) + 1
     one_column = stride[-1] > 1 and shape[-1] + 2 * padding[-1] - span < stride[-1]

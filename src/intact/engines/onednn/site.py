@@ -38,6 +38,8 @@ class Site:
             speed (measured), packing for no or a wrong image size does not.
         isa: see ``cpu.isa``.
         held: filled with the packs used, for the plan to keep alive.
+        spatial: whether an operation on images reads the result, directly or after others that keep its dimensions.
+        batch: size of the dynamic dimension; None where the program has none.
     """
 
     op: Op
@@ -48,6 +50,8 @@ class Site:
     packs: MutableMapping[tuple[Any, ...], Packed]
     isa: str
     held: list[Packed]
+    spatial: bool = True
+    batch: int | None = None
 
     @property
     def lo(self) -> int:
@@ -63,6 +67,10 @@ class Site:
     def z(self) -> int:
         """Zero point of the output."""
         return zero_point(self.out)
+
+    def array(self, role: str) -> Tensor:
+        """An array of the op, copied once for all plans: the table of an embedding may be most of the program."""
+        return self.pack(("array", role), lambda: torch.from_numpy(np.array(self.op.arrays[role]))).weight
 
     def pack(self, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Packed:
         """The shared prepacked weights of ``key``, made at the first request."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +11,11 @@ import openvino
 from openvino import opset14 as ov
 
 from intact.errors import EngineError
+from intact.program.dimensions import fixed
 from intact.program.ops import Op
 from intact.program.program import Program
 
-from . import elementwise, moves, pools, products, units
+from . import division, elementwise, moves, pools, products, units
 from .floats import island
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
@@ -24,6 +25,7 @@ INTEGERS: dict[str, Callable[[Site], Value]] = {
     "linear": products.linear,
     "add": elementwise.add,
     "mul": elementwise.mul,
+    "matmul": products.matmul,
     "mean": pools.mean,
     "avg_pool": pools.avg_pool,
     "adaptive_avg_pool": pools.adaptive_avg_pool,
@@ -67,6 +69,7 @@ class Plan:
         functions: see ``tables.fits``.
         rounded: see ``units.rounded``.
         plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
+        divided: names of ``quantize`` ops of program inputs that the model itself evaluates (see ``division``).
     """
 
     program: Program
@@ -74,6 +77,7 @@ class Plan:
     rounded: frozenset[str]
     functions: dict[str, Function]
     plain: frozenset[str] = frozenset()
+    divided: frozenset[str] = frozenset()
 
     @staticmethod
     def of(program: Program) -> Plan:
@@ -81,53 +85,81 @@ class Plan:
         for op in program.ops:
             supported = op.kind in INTEGERS or op.kind in units.MOVES or op.is_float or op.kind == "table"
             if not supported:
-                raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
+                raise EngineError(
+                    f"no rule for kind {op.kind!r}",
+                    where=op.name,
+                    remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
+                )
         functions = fits(program)
         t = program.tensors
-        plain = (
-            op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]], t[op.name])
-        )
-        return Plan(program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain))
+        plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
+        return Plan(
+            program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
+            division.proved(program),
+        )  # fmt: skip
+
+    def at(self, sizes: Mapping[str, int]) -> Plan:
+        """The same for given sizes of the named dimensions."""
+        return replace(self, program=fixed(self.program, sizes))
 
     def with_plain(self, names: Iterable[str]) -> Plan:
         """The same with more products in float32 integers."""
         return replace(self, plain=self.plain | frozenset(names))
 
 
-def numpy_quantized(program: Program, sources: Collection[str]) -> list[Op]:
-    """``quantize`` ops that numpy evaluates: of a program input, of ``sources``, and of either after movement ops."""
-    known = {*program.inputs, *sources}
+@dataclass(frozen=True)
+class Given:
+    """What a caller gives besides, or in another form than, the program's float inputs.
+
+    Attributes:
+        fed: names of float tensors that are parameters instead of being computed.
+        integers: names of float inputs given as the uint8 integers they would be quantized to.
+        sizes: name and size of every named dimension.
+    """
+
+    fed: frozenset[str] = frozenset()
+    integers: frozenset[str] = frozenset()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+
+def numpy_quantized(plan: Plan, given: Given) -> list[Op]:
+    """``quantize`` ops that numpy evaluates: of program inputs, of what is fed, and of either after movement ops; but
+    not those the model divides itself."""
+    program = plan.program
+    known = {*program.inputs, *given.fed}
     found = []
     for op in program.ops:
         if op.kind == "quantize" and op.inputs[0] in known:
-            found.append(op)
+            inside = op.name in plan.divided and op.inputs[0] not in given.integers
+            if not inside:
+                found.append(op)
         smooth = op.kind == "upsample" and not op.attrs["mode"].startswith("nearest")
         if op.kind in units.MOVES and not smooth and known.issuperset(op.inputs):
             known.add(op.name)
     return found
 
 
-def build(plan: Plan, batch: int, wanted: Iterable[str], fed: Collection[str] = ()) -> Built:
+def build(plan: Plan, batch: int, wanted: Iterable[str], given: Given) -> Built:
     """The model that computes ``wanted``.
 
     Args:
         plan: of the program.
         batch: what stands for None in shapes.
-        wanted: names of tensors to give, none of them in ``fed``.
-        fed: names of float tensors that are parameters instead of being computed.
+        wanted: names of tensors to give, none of them fed.
+        given: what else the caller gives.
 
     Raises:
         EngineError: OpenVINO cannot express an op; names it.
     """
-    return _Builder(plan, batch, frozenset(fed)).build(list(wanted))
+    return _Builder(plan, batch, given).build(list(wanted))
 
 
 class _Builder:
-    def __init__(self, plan: Plan, batch: int, fed: frozenset[str]) -> None:
-        self._plan, self._batch, self._fed = plan, batch, fed
+    def __init__(self, plan: Plan, batch: int, given: Given) -> None:
+        self._plan, self._batch, self._fed = plan, batch, given.fed
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
-        self._outside = {op.name for op in numpy_quantized(plan.program, fed)}
+        self._outside = {op.name for op in numpy_quantized(plan, given)}
 
     def build(self, wanted: list[str]) -> Built:
         program = self._plan.program
@@ -151,11 +183,14 @@ class _Builder:
             return self._parameter(op.name)
         program, plan = self._plan.program, self._plan
         out = program.tensors[op.name]
+        if op.name in plan.divided:
+            grid = division.Grid.of(op, program)
+            return dequantized(division.divided(self._values[op.inputs[0]].port, grid), grid.zero, plan.units[op.name])
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         site = Site(
             op, tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
-            op.name in plan.rounded, op.name in plan.plain,
+            op.name in plan.rounded, op.name in plan.plain, self._batch,
         )  # fmt: skip
         try:
             if op.kind == "table":

@@ -66,7 +66,7 @@ def quantize(site: Site) -> Value:
 
     OpenVINO turns every division into a multiplication with 1/s, which differs where x/s is a tie or next to one.
     What an island computes is outside the promise, and differs in its last bits between engines anyway; all other
-    floats are quantized by numpy before they are handed over (see ``build.numpy_quantized``).
+    floats are divided (see ``division``), or quantized by numpy before they are handed over.
     """
     return requantized(site, site.inputs[0].port, float(site.out.scale or 1.0))
 

@@ -120,6 +120,14 @@ def _layer_norm(site: Site) -> Port:
     return _scaled(port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), site, list(t["shape"]))
 
 
+def _rms_norm(site: Site) -> Port:
+    t, x = site.op.attrs, site.inputs[0]
+    axes = moves.ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
+    mean = port(ov.reduce_mean(port(ov.multiply(x.port, x.port)), axes, True))
+    root = port(ov.sqrt(port(ov.add(mean, scalar(t["eps"])))))
+    return _scaled(port(ov.divide(x.port, root)), site, list(t["shape"]))
+
+
 def _group_norm(site: Site) -> Port:
     x, groups = site.inputs[0], int(site.op.attrs["groups"])
     n, channels = x.shape[:2]
@@ -203,6 +211,7 @@ FLOATS: dict[str, Callable[[Site], Port]] = {
     "softmax": lambda s: port(ov.softmax(s.inputs[0].port, int(s.op.attrs["axis"]))),
     "log_softmax": lambda s: port(ov.log_softmax(s.inputs[0].port, int(s.op.attrs["axis"]))),
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "matmul": lambda s: port(ov.matmul(s.inputs[0].port, s.inputs[1].port, False, False)),
     "reduce": _reduce,

@@ -12,7 +12,7 @@ from intact.arithmetic.windows import adaptive_windows, pool_size, pool_windows
 from intact.program.ops import Array
 
 from .elementwise import scaled
-from .values import Port, Site, Value, constant, port, requantized, times
+from .values import Port, Site, Value, constant, port, requantized, times, unscaled
 
 Ints = Sequence[int]
 
@@ -43,8 +43,9 @@ def adaptive_avg_pool(site: Site) -> Value:
     if all(s % o == 0 for s, o in zip(size, out, strict=True)):
         kernel = [s // o for s, o in zip(size, out, strict=True)]
         return _window_sums(site, kernel, kernel, [0] * len(out), out, divisors)
-    y = port(ov.adaptive_avg_pool(x.port, ov.constant(np.array(out, np.int64))))
-    factors = _ratios(site, divisors) * divisors / x.steps
+    # Means of integers: their sums are exact.
+    y = port(ov.adaptive_avg_pool(unscaled(x), ov.constant(np.array(out, np.int64))))
+    factors = _ratios(site, divisors) * divisors
     return requantized(site, port(ov.multiply(y, constant(factors[None, None]))), 1.0)
 
 
@@ -61,7 +62,7 @@ def _window_sums(site: Site, kernel: Ints, stride: Ints, padding: Ints, out: Int
     m = float(ratio.flat[0]) if uniform and not site.plain_integers else 1.0
     ones = np.ones((channels, 1, 1, *kernel), np.int8)
     if site.plain_integers:
-        weight, y = constant(ones), times(x.port, 1.0 / x.steps)
+        weight, y = constant(ones), unscaled(x)
     else:
         integers = port(ov.convert(ov.constant(ones), np.float32))
         scale = np.full((channels, 1, 1, *[1] * len(kernel)), m / x.steps)

@@ -11,11 +11,14 @@ from dataclasses import replace
 import numpy as np
 from openvino import opset14 as ov
 
+from intact.arithmetic.dimensions import known
+from intact.arithmetic.windows import sees_padding_only
 from intact.program.certify import by_output
 from intact.program.ops import Array, Op, Tensor
 
+from .elementwise import scaled
 from .moves import cut
-from .values import Port, Site, Value, constant, port, ratios, requantized, times
+from .values import Port, Site, Value, constant, port, ratios, requantized, unscaled
 
 FLOAT32 = 1 << 24
 
@@ -38,7 +41,31 @@ def linear(site: Site) -> Value:
     return _affine(site, product, [*[1] * (len(site.inputs[0].shape) - 1), -1])
 
 
-def misread(op: Op, x: Tensor, y: Tensor) -> bool:
+def matmul(site: Site) -> Value:
+    """A product of two activations; of float32 integers in exact parts where int8 kernels do not take it."""
+    x, w = site.inputs
+    a, b, terms = int(site.op.attrs["a"]), int(site.op.attrs["b"]), x.shape[-1]
+    reach = max(x.zero, 255 - x.zero) * max(w.zero, 255 - w.zero)
+    longest = (FLOAT32 - 1) // reach if site.plain_integers else terms
+    y = _named(site, ov.matmul(x.port, w.port, False, False)) if terms <= longest else _in_parts(x, w, longest)
+    return scaled(site, y, x.steps * w.steps, a, b)
+
+
+def _in_parts(x: Value, w: Value, longest: int) -> Port:
+    """Exact sums of ``longest`` terms each, added as integers."""
+    last, terms = len(x.shape) - 1, x.shape[-1]
+    parts: list[Port] = []
+    for start in range(0, terms, longest):
+        end = min(start + longest, terms)
+        pair = cut(x.port, last, start, end), cut(w.port, len(w.shape) - 2, start, end)
+        parts.append(port(ov.convert(port(ov.matmul(*pair, False, False)), np.int32)))
+    total = parts[0]
+    for part in parts[1:]:
+        total = port(ov.add(total, part))
+    return port(ov.convert(total, np.float32))
+
+
+def misread(op: Op, x: Tensor) -> bool:
     """Whether OpenVINO's int8 kernels are known to give wrong integers for this convolution (2026.4, AVX512).
 
     They do where some windows see nothing but padding, and in three dimensions where the input is smaller than the
@@ -47,11 +74,9 @@ def misread(op: Op, x: Tensor, y: Tensor) -> bool:
     t, kernel = op.attrs, op.arrays["weight"].shape[2:]
     if t["transposed"]:
         return any(extra > p for extra, p in zip(t["output_padding"], t["padding"], strict=True))
-    sizes = zip(x.shape[2:], y.shape[2:], kernel, t["stride"], t["padding"], t["dilation"], strict=True)
-    for size, out, k, stride, pad, dilation in sizes:
-        first = np.arange(out or 0)[:, None] * stride - pad
-        taps = first + np.arange(k) * dilation
-        if not ((taps >= 0) & (taps < (size or 0))).any(axis=1).all():
+    sizes = zip(known(x.shape[2:]), kernel, t["stride"], t["padding"], t["dilation"], strict=True)
+    for size, k, stride, pad, dilation in sizes:
+        if sees_padding_only(size or 0, k, stride, pad, dilation):
             return True
         if len(kernel) == 3 and (size or 0) < (k - 1) * dilation + 1:
             return True
@@ -80,6 +105,10 @@ def _affine(site: Site, product: Product, along: list[int]) -> Value:
         y = product(x.port, op.arrays["weight"], m / x.steps)
         if bias.any():
             y = port(ov.add(y, constant((bias * m).reshape(along))))
+        elif len(site.inputs) == 1:
+            # Without an Add, OpenVINO puts M_c and, of a linear layer, z_x·Σw into the ends of the FakeQuantize, where
+            # large numbers cancel: a Round between keeps them out.
+            site = replace(site, rounded=True)
     if below is not None:
         y = _leaky(y, below, along)
     if len(site.inputs) == 2:
@@ -88,12 +117,13 @@ def _affine(site: Site, product: Product, along: list[int]) -> Value:
 
 
 def _exact_sums(site: Site, product: Product, along: list[int]) -> Port:
-    """Σ (x − z_x)·w + bias as float32 integers: as many products as make each of them exact, below 2²⁴."""
+    """Σ (x − z_x)·w + bias, rounded to float32 once: as many products as make each of them exact, below 2²⁴, and their
+    sum in int32."""
     op, x = site.op, site.inputs[0]
     weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
     reach = max(x.zero, 255 - x.zero)
     parts = 1 + int(np.abs(by_output(op)).sum(axis=1).max()) * reach // FLOAT32
-    centered = times(x.port, 1.0 / x.steps)
+    centered = unscaled(x)
     # Elements of the weight are dealt to the parts in turn, and a part too heavy still is dealt again.
     while True:
         dealt = [np.where(np.arange(weight.size).reshape(weight.shape) % parts == i, weight, 0) for i in range(parts)]
@@ -101,11 +131,13 @@ def _exact_sums(site: Site, product: Product, along: list[int]) -> Port:
         if heavy * reach < FLOAT32:
             break
         parts += 1
-    total: Port | None = None
+    if parts == 1 and reach * heavy + int(np.abs(bias).max(initial=0)) < FLOAT32:
+        y = product(centered, weight, None)
+        return port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
+    total = port(ov.constant(bias.reshape(along).astype(np.int32)))
     for w in dealt:
-        y = product(centered, w.astype(np.int8), None)
-        total = y if total is None else port(ov.add(total, y))
-    return port(ov.add(total, constant(bias.reshape(along)))) if bias.any() else total
+        total = port(ov.add(total, port(ov.convert(product(centered, w.astype(np.int8), None), np.int32))))
+    return port(ov.convert(total, np.float32))
 
 
 def _with_weight(op: Op, weight: Array) -> Op:
@@ -144,7 +176,9 @@ def _weights(weight: Array, scale: Array | None, along: tuple[int, ...]) -> Port
     if dead.any():
         weight = np.where(dead, np.int8(0), weight)
         scale = np.where(scale == 0, 1.0, scale)
-    integers = port(ov.convert(ov.constant(np.ascontiguousarray(weight)), np.float32))
+    # Not copied: the compiled model holds on to the constants it packed its weights from.
+    shared = ov.constant(np.ascontiguousarray(weight), shared_memory=True)
+    integers = port(ov.convert(shared, np.float32))
     return port(ov.multiply(integers, constant(scale.reshape(along))))
 
 
@@ -169,6 +203,10 @@ def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Por
         extra = list(t["output_padding"])
         node = make(x, w, strides, pads_begin=pads, pads_end=pads, dilations=dilations, output_padding=extra)
         return _named(site, node)
+    sizes = zip(x.get_shape()[2:], kernel, strides, pads, dilations, strict=True)
+    if any(sees_padding_only(*map(int, size)) for size in sizes):
+        # OpenVINO (2026.4) loses the stride of such a pointwise convolution, and would fuse a Pad into it.
+        x, pads = _surrounded(x, pads), [0] * spatial
     after = list(pads)
     if site.out.shape[-1] == 1 and strides[-1] > 1:
         # OpenVINO's kernels of one column (2026.4, AVX512) go wrong in rows after the first if they also stride along
@@ -178,6 +216,17 @@ def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Por
     return _named(
         site, (ov.convolution if groups == 1 else ov.group_convolution)(x, w, strides, pads, after, dilations)
     )
+
+
+def _surrounded(x: Port, pads: list[int]) -> Port:
+    """x with zeros (which stand for z_x) around its spatial dimensions."""
+    for axis, pad in enumerate(pads, start=2):
+        if pad:
+            shape = [int(d) for d in x.get_shape()]
+            shape[axis] = pad
+            zeros = constant(np.zeros(shape))
+            x = port(ov.concat([zeros, x, zeros], axis))
+    return x
 
 
 def _one_window(x: Port, end: int) -> tuple[Port, int]:

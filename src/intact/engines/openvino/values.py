@@ -62,6 +62,7 @@ class Site:
         out: the declared output tensor.
         unit: the unit chosen for the output (1.0 where it is not quantized).
         rounded: a Round of its own stands before the FakeQuantize (see ``units``).
+        batch: what stands for None in shapes.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
     """
 
@@ -71,6 +72,7 @@ class Site:
     unit: float = 1.0
     rounded: bool = False
     plain_integers: bool = False
+    batch: int = 1
 
     @property
     def z(self) -> int:
@@ -101,6 +103,11 @@ def constant(values: Any) -> Port:
 def times(x: Port, factor: float) -> Port:
     """x·factor, and x itself where the factor is 1."""
     return x if factor == 1.0 else port(ov.multiply(x, scalar(factor)))
+
+
+def unscaled(x: Value) -> Port:
+    """x − z as float32 integers."""
+    return x.port if x.steps == 1.0 else port(ov.round(times(x.port, 1.0 / x.steps), "half_to_even"))
 
 
 def dequantized(q: Port, zero: int, unit: float) -> Value:

@@ -1,0 +1,86 @@
+"""Float attention as one call of torch where scores are large: they are then never in memory as a whole.
+
+softmax(q·kᵀ + mask)·v is several operations of the program. Float results differ in their last bits from those of the
+separate calls, as float islands may. Below LARGE those are as fast (measured on 12 heads of 32, 128 positions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from intact.program.ops import Op
+from intact.program.program import Program
+
+from .site import Site, Step
+
+LARGE = 1 << 20
+"""Scores from which one call pays."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One attention.
+
+    Attributes:
+        op: what takes the place of all: named after the last product, reads q, kᵀ, v and the mask, if there is one.
+        inner: names of the operations before the last product.
+        end: position of the last product among the program's operations.
+    """
+
+    op: Op
+    inner: frozenset[str]
+    end: int
+
+
+def chains(program: Program) -> dict[str, Chain]:
+    """Attentions of a program by the name of their first product."""
+    users: dict[str, list[tuple[int, Op]]] = {}
+    for i, op in enumerate(program.ops):
+        for name in op.inputs:
+            users.setdefault(name, []).append((i, op))
+
+    def reader(name: str) -> tuple[int, Op] | None:
+        """The only operation that reads a tensor, if there is one."""
+        found = users.get(name, [])
+        return found[0] if len(found) == 1 and name not in program.outputs else None
+
+    out = {}
+    for op in program.ops:
+        if op.kind != "float.matmul" or len(program.tensors[op.name].shape) != 4:
+            continue
+        inner, mask, step = [op.name], tuple[str, ...](), reader(op.name)
+        if step is not None and step[1].kind == "float.add" and step[1].inputs[0] == inner[-1]:
+            inner.append(step[1].name)
+            mask, step = step[1].inputs[1:], reader(step[1].name)
+        if step is None or step[1].kind != "float.softmax" or step[1].attrs["axis"] not in (-1, 3):
+            continue
+        inner.append(step[1].name)
+        alone = len(step[1].inputs) == 1 and all(program.tensors[m].dtype == "float32" for m in mask)
+        step = reader(step[1].name)
+        if step is None or not alone or step[1].kind != "float.matmul" or step[1].inputs[0] != inner[-1]:
+            continue
+        end, last = step
+        reads = (*op.inputs, last.inputs[1], *mask)
+        out[op.name] = Chain(Op(last.name, "float.attention", reads, module=last.module), frozenset(inner), end)
+    return out
+
+
+def worthwhile(q: Tensor, k: Tensor) -> bool:
+    """Whether one call pays for these queries and (transposed) keys: every head has its own."""
+    same = q.shape[:2] == k.shape[:2]
+    return same and q.numel() // q.shape[-1] * k.shape[-1] >= LARGE
+
+
+def lower_attention(site: Site) -> Step:
+    """softmax(q·kᵀ + mask)·v."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = torch.nn.functional.scaled_dot_product_attention(
+            q, k.transpose(-1, -2), v, attn_mask=mask, scale=1.0
+        )
+        return y
+
+    return attend

@@ -1,0 +1,56 @@
+"""A number of threads for one call, without a trace in the rest of the process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+
+@contextmanager
+def thread_count(threads: int | None) -> Iterator[None]:
+    """torch's operators use so many threads in this block, in the calling thread only; None leaves it alone.
+
+    Example:
+        >>> before = torch.get_num_threads()
+        >>> with thread_count(3):
+        ...     torch.get_num_threads()
+        3
+        >>> torch.get_num_threads() == before
+        True
+    """
+    before = torch.get_num_threads()
+    if threads is None or threads == before:
+        yield
+        return
+    change = _setter()
+    change(threads)
+    try:
+        yield
+    finally:
+        change(before)
+
+
+@cache
+def _setter() -> Callable[[int], object]:
+    """OpenMP's own function, where it can be reached through torch's library.
+
+    ``torch.set_num_threads`` also sets what threads start with that are new to torch, who would then keep the number of
+    whatever call was running at that moment; and it empties oneDNN's caches.
+    """
+    try:
+        change = ctypes.CDLL(torch._C.__file__).omp_set_num_threads
+    except (AttributeError, OSError):
+        return torch.set_num_threads
+    change.argtypes, change.restype = [ctypes.c_int], None
+    before = torch.get_num_threads()
+    change(before + 1)
+    reached = torch.get_num_threads() == before + 1
+    change(before)
+    return change if reached else torch.set_num_threads
+
+
+__all__ = ["thread_count"]

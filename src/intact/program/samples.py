@@ -1,0 +1,68 @@
+"""Samples made up for a program, where the user has none at hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .dimensions import sized_near
+from .ops import EMBEDDINGS, Array, Tensor
+from .program import Program
+
+LENGTH = 32
+"""Size of named dimensions, within their limits."""
+
+
+def random_samples(program: Program, samples: int, seed: int = 0) -> dict[str, Array]:
+    """Random inputs by name: over the whole range an input is quantized in, and a little past its ends.
+
+    Indices of an embedding stay inside its table. Equality of integers and time do not depend on how real the data
+    look, but accuracy does: measure that on real data.
+
+    Args:
+        program: whose inputs are made up.
+        samples: size of the dynamic batch dimension.
+        seed: of the random numbers.
+
+    Returns:
+        Input name → array of the declared dtype, (samples, …) where the program has a dynamic batch; named dimensions
+        are 32 long, or as near to it as their limits allow.
+
+    Example:
+        >>> from intact.program.ops import Op
+        >>> tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
+        >>> program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
+        >>> random_samples(program, 3)["x"].shape
+        (3, 2)
+    """
+    program = sized_near(program, LENGTH)
+    rng = np.random.default_rng(seed)
+    return {name: _random(program, program.tensors[name], samples, rng) for name in program.inputs}
+
+
+def _random(program: Program, tensor: Tensor, samples: int, rng: np.random.Generator) -> Array:
+    shape = tuple(size if isinstance(size, int) else samples for size in tensor.shape)
+    dtype = np.dtype(tensor.dtype)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.kind in "iu":
+        return rng.integers(0, 256 if dtype == np.uint8 else shortest_table(program, tensor.name) or 2, shape).astype(
+            dtype
+        )
+    low, high = -1.0, 1.0
+    for op in program.ops:
+        if op.kind == "quantize" and op.inputs[0] == tensor.name:
+            grid = program.tensors[op.name]
+            scale, zero_point = float(grid.scale or 1.0), int(grid.zero_point or 0)
+            low, high = -zero_point * scale, (255 - zero_point) * scale
+            break
+    margin = 0.02 * (high - low)
+    return rng.uniform(low - margin, high + margin, shape).astype(dtype)
+
+
+def shortest_table(program: Program, name: str) -> int | None:
+    """Rows of the shortest embedding that reads this input; None where none does."""
+    tables = [op.arrays["weight"].shape[0] for op in program.ops if op.kind in EMBEDDINGS and op.inputs[0] == name]
+    return min(tables, default=None)
+
+
+__all__ = ["random_samples", "shortest_table"]
