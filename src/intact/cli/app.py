@@ -9,11 +9,16 @@ import typer
 from intact import __version__
 from intact.cli.bench import bench
 from intact.cli.check import check
+from intact.cli.compare import compare
 from intact.cli.demo import demo
+from intact.cli.doctor import doctor
 from intact.cli.export import export
 from intact.cli.inspect import inspect
+from intact.cli.lint import lint
 from intact.cli.quantize import quantize
+from intact.cli.report import report
 from intact.cli.run import run
+from intact.cli.sensitivity import sensitivity
 from intact.cli.sign import sign
 from intact.cli.verify import verify
 
@@ -22,7 +27,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 fine, 1 integers differ (verify) or it would not load (check), 2 an error, 130 interrupted.",
+    epilog="Exit status: 0 fine, 1 integers differ (verify), something was found (lint), int8 does not pay "
+    "(doctor) or it would not load (check), 2 an error, 130 interrupted.",
 )
 
 
@@ -41,5 +47,7 @@ def _intact(
     """int8 quantization for PyTorch whose simulated integers equal the deployed ones, bit for bit."""
 
 
-for command in (demo, quantize, inspect, verify, check, run, export, sign, bench):
+for command in (
+    demo, quantize, inspect, verify, compare, sensitivity, report, lint, doctor, check, run, export, sign, bench,
+):  # fmt: skip
     app.command()(command)

@@ -5,28 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from intact.cli import options
-from intact.cli.inputs import random_samples
 from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
 from intact.cli.models import load_model
+from intact.timing import Timing, interleaved
 
 if TYPE_CHECKING:
     from torch import nn
 
     from intact.program.ops import Array
     from intact.program.program import Program
-    from intact.timing import Timing
+
+FLOAT = "float32"
+SETTLE = 0.01
+"""Seconds of untimed calls before a timed one, see :func:`intact.timing.interleaved`."""
 
 
 def bench(
     file: options.ProgramFile,
-    engines: Annotated[str, typer.Option(help="Engines to time, separated by commas.")] = "onednn",
+    engines: Annotated[
+        str | None, typer.Option(help="Engines to time, separated by commas; all that can run here but the reference.")
+    ] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Batch size; repeat it. 1 and 8 by default.")] = None,
     threads: options.Threads = None,
     model: Annotated[
@@ -39,40 +44,71 @@ def bench(
 ) -> None:
     """Time a program on random samples: contenders take turns in one run; medians with quartiles.
 
+    The share of the machine's measured int8 peak counts the multiplications of convolutions and linear layers.
+
     \b
     Examples:
       intact bench resnet.safetensors
       intact bench resnet.safetensors --model mynets:resnet --batch 1 --batch 32 --threads 1
-      intact bench resnet.safetensors --engines onednn,reference --json
+      intact bench resnet.safetensors --engines openvino,onnxruntime --json
     """
     with friendly(debug):
+        from intact.engines.peak import int8_peak
+        from intact.program.golden import products
         from intact.program.program import Program
-        from intact.timing import interleaved
+        from intact.program.samples import random_samples
 
         program = Program.load(file)
         network = None if model is None else load_model(model)
-        rows: list[tuple[int, dict[str, Timing]]] = []
-        sizes = batch or [1, 8]
+        names = options.names(engines) if engines is not None else _all_engines()
+        peak = int8_peak(threads)
+        rows: list[Row] = []
         with progress_bar() as bar:
-            for number in sizes:
+            for number in batch or [1, 8]:
                 task = bar.add_task(f"batch {number}", total=1.0)
-                inputs = dict(random_samples(program, number, seed).arrays)
-                contenders = _contenders(program, inputs, options.names(engines), threads, network)
+                contenders = _contenders(program, random_samples(program, number, seed), names, threads, network)
                 timings = interleaved(
                     contenders,
                     seconds=seconds,
+                    settle=SETTLE if seconds and len(contenders) > 1 else 0.0,
                     progress=partial(_fill, bar, task),
                 )
-                rows.append((number, timings))
+                work = number * products(program) / 1e9
+                rows += [
+                    Row(number, name, timing, next(iter(timings.values())).median / timing.median,
+                        None if peak is None or name == FLOAT else work / timing.median / peak)
+                    for name, timing in timings.items()
+                ]  # fmt: skip
         if as_json:
-            report = [
-                {"batch": number, "threads": threads, "contender": name, **timing.to_json()}
-                for number, timings in rows
-                for name, timing in timings.items()
-            ]
-            typer.echo(json.dumps(report, indent=2))
+            typer.echo(json.dumps([row.to_json(threads, peak) for row in rows], indent=2))
         else:
-            stdout().print(_table(rows))
+            stdout().print(_table(rows, peak))
+
+
+class Row(NamedTuple):
+    """One contender at one batch size."""
+
+    batch: int
+    contender: str
+    timing: Timing
+    ratio: float
+    """How many times faster than the first contender."""
+    share: float | None
+    """Of the int8 peak; None for float32, and where no peak can be measured."""
+
+    def to_json(self, threads: int | None, peak: float | None) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "batch": self.batch, "threads": threads, "contender": self.contender, **self.timing.to_json(),
+            "ratio": self.ratio, "share_of_int8_peak": self.share, "int8_peak_gmacs_per_s": peak,
+        }  # fmt: skip
+
+
+def _all_engines() -> tuple[str, ...]:
+    from intact.engines import available_engines
+
+    names = available_engines()
+    return tuple(name for name in reversed(names) if name != "reference") or ("reference",)
 
 
 def _fill(bar: Progress, task: TaskID, share: float) -> None:
@@ -87,7 +123,7 @@ def _contenders(
 
     contenders: dict[str, Callable[[], object]] = {}
     if network is not None:
-        contenders["float32"] = _float32(network, [inputs[name] for name in program.inputs], threads)
+        contenders[FLOAT] = _float32(network, [inputs[name] for name in program.inputs], threads)
     for name in engines:
         runner = get_runner(program, name, threads)
         contenders[name] = partial(runner, inputs)
@@ -115,18 +151,19 @@ def _float32(network: nn.Module, arrays: list[Array], threads: int | None) -> Ca
     return call
 
 
-def _table(rows: list[tuple[int, dict[str, Timing]]]) -> Table:
-    table = Table("batch", "contender", "median ms", "quartiles ms", "calls", "ratio")
-    for number, timings in rows:
-        first = next(iter(timings.values())).median
-        for name, timing in timings.items():
-            table.add_row(
-                str(number),
-                name,
-                f"{timing.median * 1e3:.3f}",
-                f"{timing.lower * 1e3:.3f} … {timing.upper * 1e3:.3f}",
-                str(timing.calls),
-                f"{first / timing.median:.2f}×",
-            )
-    table.caption = "ratio: how many times faster than the first contender of the same batch size"
+def _table(rows: list[Row], peak: float | None) -> Table:
+    table = Table("batch", "contender", "median ms", "quartiles ms", "calls", "ratio", "of int8 peak")
+    for row in rows:
+        timing = row.timing
+        table.add_row(
+            str(row.batch),
+            row.contender,
+            f"{timing.median * 1e3:.3f}",
+            f"{timing.lower * 1e3:.3f} … {timing.upper * 1e3:.3f}",
+            str(timing.calls),
+            f"{row.ratio:.2f}×",
+            "" if row.share is None else f"{row.share:.1%}",
+        )
+    measured = "" if peak is None else f"; the int8 peak measured here is {peak:.0f} GMAC/s"
+    table.caption = f"ratio: how many times faster than the first contender of the same batch size{measured}"
     return table

@@ -18,6 +18,7 @@ def export(
     uint8_input: Annotated[
         bool, typer.Option("--uint8-input", help="Take the integers of quantized inputs instead of floats.")
     ] = False,
+    layout: Annotated[str, typer.Option(help="NHWC: take images with channels last.")] = "NCHW",
     debug: Debug = False,
 ) -> None:
     """Write a program in another format, with the same integers.
@@ -25,14 +26,14 @@ def export(
     \b
     Examples:
       intact export resnet.safetensors --onnx resnet.onnx
-      intact export resnet.safetensors --onnx resnet.onnx --uint8-input
+      intact export resnet.safetensors --onnx resnet.onnx --uint8-input --layout NHWC
     """
     with friendly(debug):
         if onnx is None:
             raise InputError("no format chosen", where="intact export", remedy="give --onnx PATH")
         from intact.program.program import Program
 
-        path = Program.load(file).export_onnx(onnx, uint8_input=uint8_input)
+        path = Program.load(file).export_onnx(onnx, uint8_input=uint8_input, layout=layout)
         stdout().print(f"{path}: {path.stat().st_size:,} bytes")
 
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 
 def load_model(spec: str, state_dict: Path | None = None) -> nn.Module:
+    """What :func:`find_model` finds, in evaluation mode."""
+    return find_model(spec, state_dict).eval()
+
+
+def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
     """The network that ``package.module:factory`` makes; the current directory is searched first.
 
     Args:
@@ -51,7 +56,7 @@ def load_model(spec: str, state_dict: Path | None = None) -> nn.Module:
         raise InputError(f"gives a {type(model).__name__}, not an nn.Module", where=spec)
     if state_dict is not None:
         _load_weights(model, state_dict)
-    return model.eval()
+    return model
 
 
 def entries_for(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
@@ -117,12 +122,13 @@ def _load_weights(model: nn.Module, path: Path) -> None:
 
 
 def presets() -> dict[str, Callable[[], Recipe]]:
-    """Name → function of every preset in ``intact.recipes``: its public functions, none of which takes arguments."""
+    """Name → function of every preset in ``intact.recipes``: its public functions that need no arguments."""
     from intact import recipes
 
     functions = inspect.getmembers(recipes, inspect.isfunction)
     own = {name: function for name, function in functions if function.__module__ == recipes.__name__}
-    return {name: function for name, function in own.items() if not inspect.signature(function).parameters}
+    needed = {name: inspect.signature(function).parameters.values() for name, function in own.items()}
+    return {name: own[name] for name, those in needed.items() if all(p.default is not p.empty for p in those)}
 
 
 def load_recipe(spec: str) -> Recipe:

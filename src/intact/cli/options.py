@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -54,6 +55,25 @@ def shape(text: str) -> tuple[int, ...]:
     if not sizes or min(sizes) < 1:
         raise InputError(f"{text!r} is not a shape", where="--example-shape", remedy="for instance 1,3,224,224")
     return sizes
+
+
+def dynamic(entries: list[str] | None) -> dict[str, dict[int, Any]] | None:
+    """``ids:1=sequence:1-512`` as ``dynamic_shapes`` of :func:`intact.quantize`. Raises InputError."""
+    if not entries:
+        return None
+    from torch.export import Dim
+
+    found: dict[str, dict[int, Any]] = {}
+    for entry in entries:
+        parts = re.fullmatch(r"(.+):(\d+)=([A-Za-z_]\w*)(?::(\d+)-(\d+))?", entry)
+        if parts is None:
+            raise InputError(
+                f"{entry!r} names no dimension", where="--dynamic", remedy="for instance ids:1=sequence:1-512"
+            )
+        key, axis, name, least, most = parts.groups()
+        dim: Any = name if least is None else Dim(name, min=int(least), max=int(most))
+        found.setdefault(key, {})[int(axis)] = dim
+    return found
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from intact.cli import options
 from intact.cli.data import batches, load
+from intact.cli.inputs import tensors
 from intact.cli.messages import Debug, friendly, progress_bar, stderr
 from intact.cli.models import entries_for, load_model, load_recipe
 from intact.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from intact.program.ops import Array
 
 
 def quantize(
@@ -34,6 +30,12 @@ def quantize(
     samples: Annotated[
         int | None, typer.Option(min=1, help="Calibrate on the first this many; all by default.")
     ] = None,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT:DIM=NAME", help="A dimension that may change, limits after it: ids:1=sequence:1-512."
+        ),
+    ] = None,
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
@@ -49,6 +51,7 @@ def quantize(
       intact quantize torchvision.models:resnet18 --state-dict resnet18.pth --data images/ \\
           --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 --samples 256
       intact quantize mynets:tagger --data batch.npz --key tokens --key mask --recipe mine.toml
+      intact quantize mynets:encoder --data ids.npz --dynamic input_ids:1=sequence --dynamic attention_mask:1=sequence
     """
     with friendly(debug):
         import torch
@@ -60,7 +63,7 @@ def quantize(
         network = load_model(model, state_dict)
         named = len(source.names) > 1 and not key
         names = entries_for(network, source.names) if named else source.names
-        example: Any = _torch(next(batches(source, min(2, batch_size))), names, named)
+        example: Any = tensors(next(batches(source, min(2, batch_size))), names, named)
         if example_shape is not None:
             if not isinstance(example, torch.Tensor):
                 raise InputError("is for networks with one input", where="--example-shape", remedy="leave it out")
@@ -71,10 +74,12 @@ def quantize(
 
             def calibration() -> Iterator[Any]:
                 for batch in batches(source, batch_size, samples):
-                    yield _torch(batch, names, named)
+                    yield tensors(batch, names, named)
                     bar.advance(task, len(next(iter(batch.values()))))
 
-            program = intact.quantize(network, calibration(), recipe=chosen, example_inputs=example)
+            program = intact.quantize(
+                network, calibration(), recipe=chosen, example_inputs=example, dynamic_shapes=options.dynamic(dynamic)
+            )
         program.save(output)
         islands = program.islands()
         stderr().print(
@@ -84,16 +89,3 @@ def quantize(
         )
         for op in islands:
             stderr().print(f"  stays float: {op.name} ({op.kind.removeprefix('float.')}) {op.note}", highlight=False)
-
-
-def _torch(
-    batch: dict[str, Array], names: tuple[str, ...], named: bool
-) -> Tensor | tuple[Tensor, ...] | dict[str, Tensor]:
-    """A dict by name; or a tuple in the order of --key, which for one entry is the tensor itself."""
-    import numpy as np
-    import torch
-
-    tensors = {name: torch.from_numpy(np.array(batch[name])) for name in names}
-    if named:
-        return tensors
-    return next(iter(tensors.values())) if len(tensors) == 1 else tuple(tensors.values())

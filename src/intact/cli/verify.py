@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from intact.cli import options
-from intact.cli.data import batches, load
-from intact.cli.inputs import feed_names, random_samples
+from intact.cli.data import Arrays, batches, load
+from intact.cli.inputs import feed_names
 from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
 
 DIFFERENT = 1
@@ -41,11 +41,12 @@ def verify(
     """
     with friendly(debug):
         from intact.program.program import Program
+        from intact.program.samples import random_samples
         from intact.verification import verify as compare
 
         program = Program.load(file)
         if data is None:
-            source: Any = random_samples(program, samples or 32, seed)
+            source: Any = Arrays(random_samples(program, samples or 32, seed))
         else:
             source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
         feeds = feed_names(program, source, bool(key) or data is None)

@@ -16,19 +16,23 @@ from intact.api import calibrate, convert, prepare
 from intact.demo import digits
 from intact.demo.network import DigitsNet
 from intact.demo.train import train
+from intact.diagnose.report import report as gather
+from intact.diagnose.report.page import missing
 from intact.engines import available_engines, get_runner
 from intact.program.program import Array, Op, Program
+from intact.simulation.module import Simulation
 from intact.timing import Timing, interleaved
 from intact.verification import VerifyReport, verify
 
 EPOCHS = 12
 BATCHES = (1, 64)
 CALIBRATION_IMAGES = 512
+REPORTED = 64
 
 Progress = Callable[[str, float], None]
 """Called with the name of a stage and the share of it that is done, 0 to 1."""
 
-STAGES = ("train", "calibrate", "convert", "verify", "time")
+STAGES = ("train", "calibrate", "convert", "verify", "report", "time")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class DemoReport:
         latency: batch size → "float32" and "int8" quartiles, interleaved in one run on ``threads`` threads.
         threads: torch's number of threads.
         verification: integers compared between simulation and engines, on all held-out images.
+        page: the HTML report beside the program; None where the extra ``report`` is not installed.
         seconds: the whole demonstration.
     """
 
@@ -57,6 +62,7 @@ class DemoReport:
     latency: dict[int, dict[str, Timing]]
     threads: int
     verification: VerifyReport
+    page: Path | None
     seconds: float
 
     @property
@@ -86,6 +92,7 @@ class DemoReport:
             "fused": {op.name: list(op.source) for op in self.fused},
             "tables": {op.name: op.attrs["fn"] for op in self.tables},
             "float": {op.name: op.note for op in self.program.islands()},
+            "page": None if self.page is None else str(self.page),
             "seconds": self.seconds,
         }
 
@@ -94,7 +101,7 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
     """Train on scikit-learn's digits, quantize, save to ``path``, load it back, verify and time.
 
     Args:
-        path: the .safetensors file to write.
+        path: the .safetensors file to write; the report is written beside it.
         seed: of the split and of the training.
         seconds_per_timing: how long each batch size is timed.
         progress: see :data:`Progress`.
@@ -123,6 +130,8 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
     answers = np.asarray(program.run(held_out, engine=engine)).argmax(1)
     with torch.inference_mode():
         wanted = model(torch.from_numpy(held_out)).argmax(1).numpy()
+    page = _page(model, sim, program, held_out[:REPORTED], path)
+    report("report", 1.0)
     return DemoReport(
         program=program,
         path=path,
@@ -136,8 +145,17 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
         latency=_latency(model, program, engine, held_out, seconds_per_timing, report),
         threads=torch.get_num_threads(),
         verification=verification,
+        page=page,
         seconds=time.perf_counter() - begin,
     )
+
+
+def _page(model: DigitsNet, sim: Simulation, program: Program, images: Array, path: Path) -> Path | None:
+    """The report on the network, layer by layer."""
+    if missing():
+        return None
+    made = gather(program, images, model=model, sim=sim, seconds=1.0, title=f"Handwritten digits: {path.name}")
+    return made.save(path.with_suffix(".report.html"))
 
 
 def _latency(

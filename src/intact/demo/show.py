@@ -68,4 +68,8 @@ def _floats(report: DemoReport) -> RenderableType:
 
 
 def _closing(report: DemoReport) -> Text:
-    return Text(f"wrote {report.path} in {report.seconds:.0f} s; look inside with: intact inspect {report.path}")
+    text = Text(f"wrote {report.path} in {report.seconds:.0f} s; look inside with: intact inspect {report.path}\n")
+    if report.page is None:
+        return text.append("for a page about it: pip install 'intact[report]'")
+    uri = report.page.resolve().as_uri()
+    return text.append("the network layer by layer: ").append(uri, style=f"link {uri}")

@@ -1,0 +1,1 @@
+"""Finding out why accuracy fell, and showing it."""

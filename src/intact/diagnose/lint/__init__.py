@@ -1,0 +1,16 @@
+"""Lint: rules with stable ids that find what goes wrong silently in quantization, each with its remedy.
+
+Example:
+    >>> import intact, torch
+    >>> sim = intact.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4))
+    >>> print(intact.lint(sim).findings[0])
+    IQ301 error: input: no quantization point has a range yet. Remedy: show it calibration data: ...
+"""
+
+from __future__ import annotations
+
+from .finding import SEVERITIES, Finding, LintReport
+from .rule import RULES, Rule, load
+from .run import lint
+
+__all__ = ["lint", "Finding", "LintReport", "Rule", "RULES", "SEVERITIES", "load"]

@@ -1,0 +1,73 @@
+"""IQ6xx: programs: what is proved, and what a loading machine can check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from intact.diagnose.lint.rule import PROGRAM, Hit, rule
+
+GAIN = 0.01
+
+
+@rule(
+    "IQ601", "missing-certificate", "error", PROGRAM,
+    remedy="convert again with this version of intact; where a reason is given, widen the output's range or split sums",
+    covers=("NB8", "DK11"),
+)  # fmt: skip
+def missing_certificate(subject: Any) -> Iterator[Hit]:
+    """An integer operation is not proved exact, so engines may differ on it.
+
+    A certificate says that no float rounding of any claimed engine can change a result and that no sum overflows. The
+    reason is in the message where the proof was tried and failed (a bias so large that sums do not fit int32, say).
+    """
+    from intact.program.certify import uncertified
+
+    for op, reason in uncertified(subject.program):
+        yield Hit(reason, module=op.module, node=op.name)
+
+
+@rule(
+    "IQ602", "needs-vnni", "warning", PROGRAM,
+    remedy="check that every machine it goes to has VNNI (intact check FILE), or convert with Recipe(portable=True)",
+    covers=("DK2", "DK3", "NB8"),
+)  # fmt: skip
+def needs_vnni(subject: Any) -> Iterator[Hit]:
+    """The program gives right results only on CPUs with VNNI instructions.
+
+    Engines refuse to load it elsewhere. Which layers are the cause is rule IQ453.
+    """
+    if "vnni" in subject.program.needs:
+        yield Hit("the program needs VNNI")
+
+
+@rule(
+    "IQ603", "no-golden-vectors", "note", PROGRAM,
+    remedy="convert and save with this version of intact, which stores them",
+    covers=("DK1", "DK11"),
+)  # fmt: skip
+def no_golden_vectors(subject: Any) -> Iterator[Hit]:
+    """The program stores no input with its results, so a loading machine cannot check itself.
+
+    With golden vectors, an upgrade of a library that changes one integer is found when the program is loaded instead
+    of some weeks later.
+    """
+    if subject.program.golden is None:
+        yield Hit("there are no golden vectors")
+
+
+@rule(
+    "IQ604", "large-gain-error", "warning", PROGRAM,
+    remedy="let the scales of the sum's inputs be free: no fixed scale on them, and no tensor shared by several sums",
+    covers=("EX19a",),
+)  # fmt: skip
+def large_gain_error(subject: Any) -> Iterator[Hit]:
+    """A multiplier is off the ratio of its scales by more than 1 %.
+
+    Sums need one denominator for all terms. Where scales could not move (fixed, or used by several sums) the nearest
+    rational is taken and its error stated in the certificate.
+    """
+    for op in subject.program.ops:
+        gain = float((op.certificate or {}).get("gain_error", 0.0) or 0.0)
+        if gain > GAIN:
+            yield Hit(f"the multiplier is off by {gain:.1%}", module=op.module, node=op.name, data={"gain_error": gain})

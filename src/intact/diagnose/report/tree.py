@@ -1,0 +1,82 @@
+"""The network as rows of a tree: modules with their operations below them, in execution order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .figures import Layer
+
+
+@dataclass(frozen=True)
+class TreeRow:
+    """A module, or an operation.
+
+    Attributes:
+        id: of the row, unique.
+        parent: id of the module it is in, "" at the top.
+        depth: 0 at the top.
+        label: the part of its name that its parent does not tell.
+        path: the module's path, or the operation's name.
+        layer: position of the operation among the report's layers; None for a module.
+        count: operations in the module, those of submodules included; 1 for an operation.
+    """
+
+    id: str
+    parent: str
+    depth: int
+    label: str
+    path: str
+    layer: int | None
+    count: int
+
+
+def rows(layers: Sequence[Layer]) -> list[TreeRow]:
+    """Every module stands before its first operation. A module that holds one operation of its own name is that row.
+
+    Example:
+        >>> rows([])
+        []
+    """
+    order: list[tuple[str, str, int | None]] = []  # path of the parent; own path; position
+    count: dict[str, int] = {}
+    for i, around in enumerate(ancestors(layers)):
+        parent = ""
+        for path in around:
+            if path not in count:
+                order.append((parent, path, None))
+            count[path] = count.get(path, 0) + 1
+            parent = path
+        order.append((parent, layers[i].name, i))
+    ids = {path: f"m{i}" for i, path in enumerate(count)}
+    out: list[TreeRow] = []
+
+    def visit(parent: str, depth: int) -> None:
+        """A module's rows stand together, even where execution leaves it and comes back."""
+        for above, path, index in order:
+            if above != parent:
+                continue
+            label = path.removeprefix(parent + ".")
+            own = ids[path] if index is None else f"o{index}"
+            out.append(
+                TreeRow(own, ids.get(parent, ""), depth, label, path, index, count[path] if index is None else 1)
+            )
+            if index is None:
+                visit(path, depth + 1)
+
+    visit("", 0)
+    return out
+
+
+def ancestors(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
+    """For every operation the paths of the modules around it, outermost first.
+
+    A module that is an operation itself (``fc``, and beside it ``fc.dequantize``) surrounds nothing.
+    """
+    names = {layer.name for layer in layers}
+    out = []
+    for layer in layers:
+        parts = layer.module.split(".") if layer.module else []
+        paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        out.append(tuple(path for path in paths if path not in names))
+    return out
