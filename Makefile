@@ -1,7 +1,7 @@
 # Everything happens in .venv; nothing is written outside this folder. Only python3 and pip are assumed.
 #   make demo    install and run the demonstration
 #   make test    install and run formatting, lint, types and tests, as continuous integration does
-#   make bench   speed against float32 and ONNX Runtime (needs a quiet machine)
+#   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
 #   make clean   remove .venv and caches
 #
 # PIP_FLAGS is handed to every pip install. On Linux, PyPI's torch brings several GB of CUDA; this avoids them:
@@ -31,6 +31,7 @@ types: $(VENV)/.test
 	$(BIN)/mypy
 
 bench: $(VENV)/.test
+	$(BIN)/python -m pytest -m bench
 	$(BIN)/python benchmarks/speed.py
 
 $(VENV)/.created: Makefile
@@ -49,5 +50,5 @@ $(VENV)/.test: $(VENV)/.created $(INPUTS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis digits.safetensors
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis digits.safetensors digits.report.html
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

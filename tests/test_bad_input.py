@@ -227,6 +227,16 @@ def test_bad_inputs_to_run(program: intact.Program, case: str, engine: str) -> N
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("engine", ["reference", "onednn", "onnxruntime", "openvino"])
+@pytest.mark.parametrize(("token", "recipe"), [(32, "default"), (-1, "default"), (40, "dynamic"), (32, "integer")])
+def test_indices_outside_their_table(token: int, recipe: str, engine: str) -> None:
+    net = torch.nn.Sequential(torch.nn.Embedding(32, 8), torch.nn.Linear(8, 4)).eval()
+    tokens = torch.randint(0, 32, (64, 5))
+    text = intact.quantize(net, tokens, getattr(intact.recipes, recipe)())
+    with pytest.raises(intact.InputError, match=f"index {token} is outside the table of 32 rows"):
+        text.run(tokens.masked_fill(tokens == 3, token), engine=engine)
+
+
 def test_unknown_engine(program: intact.Program) -> None:
     with pytest.raises(intact.EngineError, match=r"no engine 'tensorrt'.*reference.*onednn"):
         program.run(DATA, engine="tensorrt")

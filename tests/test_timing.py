@@ -32,3 +32,17 @@ def test_it_goes_on_for_the_seconds_asked() -> None:
     begin = time.perf_counter()
     interleaved({"a": lambda: None}, seconds=0.05, least=1, warmup=0)
     assert time.perf_counter() - begin >= 0.05
+
+
+def test_a_contender_settles_before_its_timed_call() -> None:
+    order: list[str] = []
+
+    def call(name: str) -> None:
+        order.append(name)
+        time.sleep(0.002)
+
+    timings = interleaved(
+        {"a": lambda: call("a"), "b": lambda: call("b")}, seconds=0.0, least=2, warmup=0, settle=0.003
+    )
+    assert {timing.calls for timing in timings.values()} == {2}
+    assert len(order) == 2 * 2 * 3 and order[:6] == ["a"] * 3 + ["b"] * 3

@@ -31,7 +31,7 @@ class FakeSimulation(nn.Module):
         self.linear = nn.Linear(4, 4)
         self.dropout = nn.Dropout(0.5)
         self.points = {name: FakePoint(observer, False) for name in ("input", "relu")}
-        self.weight_points = {"linear": FakeWeightPoint()}
+        self.weight_points = self.all_weight_points = {"linear": FakeWeightPoint()}
         names = ["x", "shift"][:inputs]
         self.input_specs: list[tuple[str, Any, tuple[int | None, ...]]] = [(n, "float32", shape) for n in names]
         self.calibration: dict[str, Any] = {}

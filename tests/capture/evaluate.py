@@ -58,6 +58,7 @@ def _plain(op: str, a: Mapping, x: list[Tensor], p: Mapping) -> Tensor:
         "prelu": lambda: F.prelu(x[0], p["weight"]),
         "affine_scalar": lambda: x[0] * a["mul"] + a["add"],
         "unary": lambda: getattr(torch, a["fn"])(x[0]),
+        "matmul": lambda: torch.matmul(x[0], x[1]) * a.get("mul", 1.0),
         "softmax": lambda: x[0].softmax(a["axis"]),
         "dropout": lambda: x[0],
         "max_pool": lambda: x[0],

@@ -149,6 +149,28 @@ def test_no_residual_where_it_is_wrong(case: str) -> None:
     assert "add" in fused.graph.nodes and len(fused.graph.nodes["c"].inputs) == 1
 
 
+def attention_scores(b: Build, before: float | None, after: float | None) -> str:
+    q, k = b.input("q", (None, 5, 7)), b.input("k", (None, 7, 5))
+    if before is not None:
+        q = b.node("scaled", "affine_scalar", q, attrs={"mul": before, "add": 0})
+    y = b.node("mm", "matmul", q, k, shape=(None, 5, 5))
+    return y if after is None else b.node("divided", "affine_scalar", y, attrs={"mul": after, "add": 0})
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.25, None), (None, 0.125), (0.5, 3.0)], ids=str)
+def test_a_product_of_activations_takes_factors(before: float | None, after: float | None) -> None:
+    b = Build()
+    fused = run(b, attention_scores(b, before, after))
+    assert list(fused.graph.nodes) == ["q", "k", "mm"]
+    assert fused.graph.nodes["mm"].attrs == {"mul": (before or 1.0) * (after or 1.0)}
+
+
+def test_a_negative_factor_stays_apart() -> None:
+    b = Build()
+    fused = run(b, attention_scores(b, None, -1.0))
+    assert [n.op for n in fused.graph] == ["input", "input", "matmul", "table"]
+
+
 @pytest.mark.parametrize("op", ["add", "sub", "mul"])
 def test_arithmetic_takes_a_clamp(op: str) -> None:
     b = Build()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.test_import import run_python
 from typer.testing import CliRunner
 
 import intact
@@ -102,3 +103,8 @@ def test_warnings_of_intact_are_one_yellow_line(capsys: pytest.CaptureFixture[st
     with friendly(debug=False):
         warnings.warn("8 samples are few", OwnWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: 8 samples are few\n"
+
+
+def test_python_dash_m() -> None:
+    shown = run_python("import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('intact', run_name='__main__')")
+    assert "quantize" in shown

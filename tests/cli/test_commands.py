@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="quantizing needs torch")
 
 from intact.cli.app import app
 from intact.engines import available_engines
+from intact.program.golden import products
 from intact.program.program import Program
 
 SOURCE = """
@@ -33,6 +34,15 @@ class Two(nn.Module):
     def forward(self, a, b):
         y = self.left(a) + self.right(b)
         return {"sum": y, "parts": [y[:, :2], y.softmax(1)]}
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(20, 8), nn.Linear(8, 3)
+
+    def forward(self, ids):
+        return self.out(self.words(ids))
 """
 
 
@@ -44,6 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "images.npy", rng.random((48, 3, 8, 8), dtype=np.float32))
     pair = {"b": rng.normal(size=(40, 3)).astype(np.float32), "a": rng.normal(size=(40, 4)).astype(np.float32)}
     np.savez(folder / "images.npz", a=pair["a"], labels=np.zeros(40))
+    np.save(folder / "ids.npy", rng.integers(0, 20, (40, 6)))
     np.savez(folder / "pairs.npz", labels=np.zeros(40), **pair)
     return folder
 
@@ -87,6 +98,15 @@ def test_quantize_takes_recipes_samples_and_example_shape(folder: Path) -> None:
     assert 'observer = "minmax"' in Program.load("minmax.safetensors").recipe
     assert "no such preset" in intact(*common, "--recipe", "best", status=2).stderr
     assert "--example-shape" in intact(*common, "--example-shape", "4,x", status=2).stderr
+
+
+def test_quantize_takes_dimensions_that_may_change(folder: Path) -> None:
+    common = ["quantize", "nets_of_cli_test:Tagger", "--data", "ids.npy", "-o", "tagger.safetensors"]
+    intact(*common, "--dynamic", "ids:1=length:1-9")
+    program = Program.load("tagger.safetensors")
+    assert program.dimensions == {"length": (1, 9)} and program.run(np.zeros((2, 9), np.int64)).shape == (2, 9, 3)
+    assert "names no dimension" in intact(*common, "--dynamic", "ids=length", status=2).stderr
+    assert "no input is called 'words'" in intact(*common, "--dynamic", "words:1=length", status=2).stderr
 
 
 def test_nothing_is_left_where_the_output_cannot_be_written(folder: Path) -> None:
@@ -175,6 +195,15 @@ def test_bench_times_every_contender_in_turn(program: Path) -> None:
     )  # fmt: skip
     assert [row["contender"] for row in rows] == ["float32", *available_engines()]
     assert all(row["median_ms"] > 0 and row["calls"] == rows[0]["calls"] and row["batch"] == 2 for row in rows)
+    for row in rows:
+        assert row["ratio"] == pytest.approx(rows[0]["median_ms"] / row["median_ms"])
+    peak = rows[0]["int8_peak_gmacs_per_s"]
+    if peak is not None:
+        work = 2 * products(Program.load(program))
+        assert [row["share_of_int8_peak"] for row in rows] == [
+            None if row["contender"] == "float32" else pytest.approx(work / row["median_ms"] / 1e6 / peak)
+            for row in rows
+        ]
 
 
 @pytest.mark.skipif("onednn" not in available_engines(), reason="the reference engine has no setting for threads")
@@ -184,6 +213,8 @@ def test_bench_prints_ratios_and_puts_the_number_of_threads_back(program: Path) 
     before = torch.get_num_threads()
     shown = intact("bench", str(program), "--model", "nets_of_cli_test:net", "--threads", "1", "--seconds", "0").stdout
     assert shown.count("float32") == shown.count("onednn") == 2  # batches 1 and 8
+    assert "reference" not in shown and all(name in shown for name in available_engines() if name != "reference")
+    assert "int8 peak" in shown
     assert "1.00×" in shown
     assert torch.get_num_threads() == before
 

@@ -144,6 +144,9 @@ def conv(rng: Rng, wide: bool) -> Case:
     ]
     if transposed:
         size = [max(s, 3) for s in size]
+    elif rng.random() < 0.05:  # an axis so short, and padded so far, that some outputs see nothing but padding
+        k, dl = kernel[-1], dilation[-1]
+        size[-1], padding[-1] = int(rng.integers(1, 4)), (k - 1) * dl + int(rng.integers(0, 3))
     i, o = groups * per_in, groups * per_out
     x, xq, zx = d.input("x", (n, i, *size))
     limit = 127 if wide and rng.random() < 0.5 else 63
@@ -282,6 +285,31 @@ def mul(rng: Rng, wide: bool) -> Case:
     return d.finish(op, z, expected, f"mul {xq.shape} {wq.shape} zeros={zx},{zw}")
 
 
+def matmul(rng: Rng, wide: bool) -> Case:
+    """Two activations, leading dimensions that broadcast, sums that pass 2²⁴; operands as attention permutes them."""
+    d, rank = Draft(rng), int(rng.integers(3, 5))
+    i, j = (int(v) for v in rng.integers(1, 24, 2))
+    k = int(rng.integers(1, 1200 if rng.random() < 0.3 else 80))
+    lead = [int(rng.integers(1, 4)), *(int(v) for v in rng.integers(1, 5, rank - 3))]
+    other = [v if p == 0 or rng.random() < 0.7 else 1 for p, v in enumerate(lead)]
+    if rng.random() < 0.2:
+        lead, other = other, lead
+    permuted = bool(rng.random() < 0.5)
+    (x, xq, zx), (w, wq, zw) = d.input("x", (*lead, i, k)), d.input("w", (*other, j, k) if permuted else (*other, k, j))
+    if permuted:
+        dims = [*range(rank - 2), rank - 1, rank - 2]
+        wq = np.transpose(wq, dims)
+        d.tensors["w.t"] = Tensor("w.t", "uint8", (None, *wq.shape[1:]), 0.05, zw)
+        d.ops.append(Op("w.t", "permute", (w,), {"dims": dims}))
+        w = "w.t"
+    z, lo, hi = clamp(rng)
+    acc = np.matmul(xq.astype(np.int64) - zx, wq.astype(np.int64) - zw)
+    a, b = (int(v[0]) for v in multiplier(rng, acc, "scaled"))
+    expected = integer.requantize(acc, a, b, z, lo, hi)
+    op = Op("y", "matmul", (x, w), {"a": a, "b": b, "lo": lo, "hi": hi})
+    return d.finish(op, z, expected, f"matmul {xq.shape} {wq.shape} zeros={zx},{zw}")
+
+
 def mean(rng: Rng, wide: bool) -> Case:
     """Over the image, or over any dimensions but the batch."""
     d, rank = Draft(rng), int(rng.integers(2, 6))
@@ -360,7 +388,8 @@ def table(rng: Rng, wide: bool) -> Case:
 
 
 KINDS: dict[str, Callable[[Rng, bool], Case]] = {
-    "conv": conv, "linear": linear, "add": add, "mul": mul, "mean": mean, "pool": pool, "table": table,
+    "conv": conv, "linear": linear, "add": add, "mul": mul, "matmul": matmul, "mean": mean, "pool": pool,
+    "table": table,
 }  # fmt: skip
 
 

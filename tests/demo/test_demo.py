@@ -73,3 +73,26 @@ def test_a_missing_scikit_learn_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp
     result = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "digits.safetensors")])
     assert result.exit_code == 2 and "pip install 'intact[demo]'" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_is_written_and_linked(report: demo.DemoReport) -> None:
+    from rich.console import Console
+
+    pytest.importorskip("plotly", reason="the page needs the extra report")
+    assert report.page is not None
+    assert "Handwritten digits" in report.page.read_text(encoding="utf-8")
+    console = Console(width=300)
+    with console.capture() as printed:
+        console.print(show(report))
+    assert report.page.resolve().as_uri() in printed.get()
+
+
+def test_without_the_extra_the_demonstration_says_how_to_get_the_page(report: demo.DemoReport) -> None:
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    console = Console(width=300)
+    with console.capture() as printed:
+        console.print(show(replace(report, page=None)))
+    assert "pip install 'intact[report]'" in printed.get()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,7 +13,9 @@ import torch
 
 from intact.arithmetic import integer
 from intact.engines import cpu
-from intact.engines.onednn import OnednnEngine
+from intact.engines.onednn import OnednnEngine, elementwise, merge
+from intact.engines.onednn.plan import read_as_images
+from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
@@ -186,21 +185,54 @@ def test_instruction_sets(flags: str, limit: str, expected: str) -> None:
     assert cpu.isa(frozenset(flags.split()), limit) == expected
 
 
-@pytest.mark.parametrize("limit", ["AVX512_CORE", "AVX2_VNNI", "AVX2"])
-def test_portable_programs_are_exact_on_lesser_cpus(limit: str) -> None:
-    """The same conformance cases with oneDNN held back to an older instruction set."""
-    code = """
-import numpy as np
-from conformance.build import draw
-from conformance.test_onednn import mismatches
-rng = np.random.default_rng(11)
-bad = [c.text for kind in ("conv", "linear", "add", "mean", "pool") for c in (draw(kind, rng, False) for _ in range(60))
-       if mismatches(c)]
-print(bad)
-assert not bad
-"""
-    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.pathsep.join([tests, *sys.path])
-    env = os.environ | {"ONEDNN_MAX_CPU_ISA": limit, "PYTHONPATH": path}
-    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stdout + run.stderr
+def projections(seed: int = 0) -> Program:
+    """Three linear maps of one tensor, of different widths and zero points, one of them read as it is."""
+    rng = np.random.default_rng(seed)
+    x = Tensor("x", "uint8", (None, 5, 16), 0.1, 77)
+    tensors, ops = {"x": x}, []
+    for name, width, z in (("q", 8, 3), ("k", 24, 255), ("v", 8, 120)):
+        arrays = {
+            "weight": rng.integers(-60, 61, (width, 16), dtype=np.int8), "bias": rng.integers(-900, 900, width),
+            "a": rng.integers(3, 9, width), "b": 2 * rng.integers(400, 900, width) + 1,
+        }  # fmt: skip
+        arrays = {k: v if k == "weight" else v.astype(np.int32) for k, v in arrays.items()}
+        tensors[name] = Tensor(name, "uint8", (None, 5, width), 0.1, z)
+        ops.append(Op(name, "linear", ("x",), {"lo": 0, "hi": 255, "residual_a": 0}, arrays))
+    tensors["sum"] = Tensor("sum", "uint8", (None, 5, 8), 0.1, 9)
+    ops.append(Op("sum", "add", ("q", "v"), {"a": [501, 333], "b": 1001, "lo": 0, "hi": 255}))
+    return Program(tensors, tuple(ops), ("x",), ("sum", "k"), structure={"list": [0, 1]})
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_linear_maps_of_one_tensor_are_one_product(batch: int) -> None:
+    program = projections()
+    x = np.random.default_rng(1).integers(0, 256, (batch, 5, 16), dtype=np.uint8)
+    wanted = ReferenceEngine().prepare(program).tensors({"x": x})
+    runner = ENGINE.prepare(program)
+    found = runner.tensors({"x": x})
+    assert set(found) == set(wanted) and set(runner.times({"x": x})) == {"q", "k", "v", "sum"}
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value)
+    for y, name in zip(runner({"x": x}), program.outputs, strict=True):
+        np.testing.assert_array_equal(y, wanted[name])
+    # An output keeps memory of its own; the other two share a product.
+    merged = merge.merged(program)
+    assert [op.kind for op in merged.ops] == ["linear", "slice", "linear", "slice", "add"]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_large_tables_are_looked_up_in_pairs(offset: int) -> None:
+    table = np.random.default_rng(0).permutation(256).astype(np.uint8)
+    size = elementwise.PAIRS
+    tensors = {n: Tensor(n, "uint8", (None, size), 0.1, 3) for n in ("x", "y")}
+    program = Program(tensors, (Op("y", "table", ("x",), {"fn": "any"}, {"table": table}),), ("x",), ("y",))
+    whole = torch.randint(0, 256, (size + 1,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    x = whole[offset : offset + size].view(1, size)
+    (y,) = ENGINE.prepare(program).torch_call([x])
+    assert torch.equal(y, torch.from_numpy(table)[x.long()])
+
+
+def test_only_images_are_turned() -> None:
+    """A linear map reads rows: sequences with channels last would be copied twice."""
+    assert read_as_images(block()) == {"q", "c1"}
+    assert read_as_images(projections()) == set()

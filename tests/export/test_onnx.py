@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance import build as single
-from tests.engines import random_networks
+from tests.conformance import networks as random_networks
 from tests.export.models import meta, one_op, run_model
 from tests.program.build import certified, data, with_op
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
 import intact
+from intact.engines import available_engines
 from intact.simulation.activation import integer_limits
 
 
@@ -112,3 +115,27 @@ def test_no_torch_in_the_program(lowered: tuple[intact.Program, object, nn.Modul
 )
 def test_integer_limits(act: object, expected: tuple[int, int]) -> None:
     assert integer_limits(act, 0.05, 20, 0, 255) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+def test_a_class_token_is_expanded_to_the_batch_on_every_engine(tmp_path: Path) -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.first, self.last = nn.Parameter(torch.randn(1, 1, 8)), nn.Linear(8, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.cat([self.token.expand(x.shape[0], -1, -1), self.first(x)], 1)
+            return self.last(torch.relu(x))
+
+    torch.manual_seed(0)
+    x = torch.randn(32, 5, 8)
+    program = intact.quantize(Tokens().eval(), x)
+    for batch in (1, 2, 7):
+        assert intact.verify(program, x[:batch], engines=tuple(available_engines())).exact
+    if "onnxruntime" in available_engines():
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(program.export_onnx(tmp_path / "tokens.onnx"))
+        (found,) = session.run(None, {session.get_inputs()[0].name: x[:7].numpy()})
+        np.testing.assert_array_equal(found, program.run(x[:7].numpy(), engine="reference"))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.program.build import certified, network, with_op
+from tests.program.build import certified, network, q, with_op
 
-from intact.arithmetic.tie_free import error_bound, largest_denominator
+from intact.arithmetic.tie_free import FORMS, Roundings, error_bound, largest_denominator
 from intact.errors import ProgramError
-from intact.program.certify import CERTIFIED, by_output, certify, recheck, uncertified
+from intact.program.certify import CERTIFIED, ENGINES, by_output, certify, prove, uncertified
 from intact.program.ops import Op
 from intact.program.program import Program
+from intact.program.recheck import recheck
 
 
 def certificate(program: Program, name: str) -> dict[str, Any]:
@@ -103,7 +105,15 @@ def test_gain_error_is_kept() -> None:
     "key,value",
     [
         ("exact", False),
+        ("exact", 1),
+        ("exact", None),
+        ("reason", "none"),
+        ("gain_error", -1.0),
+        ("gain_error", "small"),
         ("margin", 0.4),
+        ("margin", 0),
+        ("margin", -0.1),
+        ("margin", float("nan")),
         ("margin", None),
         ("accumulator", 1),
         ("saturation", 0),
@@ -122,6 +132,55 @@ def test_altered_certificates_are_refused(key: str, value: Any) -> None:
     assert caught.value.where == "net.c1"
 
 
+@pytest.mark.parametrize(
+    "key", ["exact", "margin", "b_min", "b_max", "accumulator", "saturation", "portable", "engines"]
+)
+def test_certificates_without_an_entry_are_refused(key: str) -> None:
+    program = certified()
+    short = {k: v for k, v in certificate(program, "net.c1").items() if k != key}
+    op = replace(next(op for op in program.ops if op.name == "net.c1"), certificate=short)
+    with pytest.raises(ProgramError):
+        recheck(replace(program, ops=tuple(op if o.name == op.name else o for o in program.ops)))
+
+
+def test_a_certificate_may_claim_less_than_is_proved() -> None:
+    program = certified()
+    margin = certificate(program, "net.c1")["margin"]
+    recheck(with_op(program, "net.c1", certificate={"margin": margin / 2}))
+    recheck(
+        with_op(program, "net.c1", certificate={"margin": -margin, "exact": False, "reason": "b = 1001 is too large"})
+    )
+    for more in (margin * 1.001, math.nextafter(0.5, 1)):
+        with pytest.raises(ProgramError, match="margin"):
+            recheck(with_op(program, "net.c1", certificate={"margin": more}))
+
+
+def test_what_was_not_exact_is_refused_as_exact() -> None:
+    limit = int(largest_denominator("affine"))
+    arrays = {"b": np.full(4, limit + 2, np.int32), "bias": np.zeros(4, np.int32)}
+    program = certify(with_op(network(), "net.c1", arrays=arrays))
+    recheck(program)
+    stored = certificate(program, "net.c1")
+    op = next(op for op in program.ops if op.name == "net.c1")
+    for lie in ({"exact": True}, {"exact": True, "margin": 1e-9}):
+        claims = {k: v for k, v in (stored | lie).items() if k != "reason"}
+        ops = tuple(replace(o, certificate=claims) if o is op else o for o in program.ops)
+        with pytest.raises(ProgramError, match="does not hold"):
+            recheck(replace(program, ops=ops))
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0], ids=["tighter bounds", "wider bounds"])
+def test_files_outlive_tighter_error_bounds_and_not_wider_ones(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = certified()
+    for form, n in list(FORMS.items()):
+        monkeypatch.setitem(FORMS, form, Roundings(*(factor * v for v in n)))
+    if factor < 1:
+        recheck(program)
+    else:
+        with pytest.raises(ProgramError, match="does not hold: margin"):
+            recheck(program)
+
+
 def test_altered_weights_under_an_old_certificate_are_refused() -> None:
     with pytest.raises(ProgramError, match="does not hold"):
         recheck(with_op(certified(), "net.c1", arrays={"weight": np.full((4, 3, 3, 3), 127, np.int8)}))
@@ -135,3 +194,12 @@ def test_moves_take_no_certificate() -> None:
 def test_unknown_engine() -> None:
     with pytest.raises(ProgramError, match="unknown engine 'tpu'"):
         certify(network(), ("tpu",))
+
+
+@pytest.mark.parametrize(("terms", "claims"), [(258, True), (259, False)])
+def test_what_openvino_is_claimed_for_among_products_of_activations(terms: int, claims: bool) -> None:
+    op = Op("y", "matmul", ("x", "w"), {"a": 3, "b": 1001, "lo": 0, "hi": 255})
+    tensors = {"x": q("x", None, 4, terms), "w": q("w", None, terms, 9), "y": q("y", None, 4, 9)}
+    certificate = prove(op, tensors, ENGINES)
+    assert certificate["exact"] and certificate["accumulator"] == terms * 155 * 155
+    assert ("openvino" in certificate["engines"]) == claims

@@ -212,6 +212,7 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
         X.shape,
         "float32",
     ),
+    "float.rms_norm": ({"shape": [5], "eps": 1e-5}, {"weight": np.ones(5, np.float32)}, [X], X.shape, "float32"),
     "float.group_norm": ({"groups": 3, "eps": 1e-5}, {}, [X], X.shape, "float32"),
     "float.matmul": ({}, {}, [X, Tensor("y", "float32", (None, 1, 5, 9))], (None, 6, 4, 9), "float32"),
     "float.reduce": ({"fn": "argmax", "dims": [1], "keepdim": False}, {}, [X], (None, 4, 5), "int64"),
@@ -220,6 +221,27 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
         {"weight": np.ones((9, 3), np.float32)},
         [Tensor("x", "int64", (None, 2))],
         (None, 2, 3),
+        "float32",
+    ),
+    "dynamic_linear": (
+        {"granularity": "per_row"},
+        {"weight": np.ones((7, 5), np.int8), "scale": np.ones(7, np.float32), "bias": np.ones(7, np.float32)},
+        [X],
+        (None, 6, 4, 7),
+        "float32",
+    ),
+    "decoded_embedding": (
+        {"bits": 4, "columns": 3, "group": 2},
+        {"weight": np.ones((9, 2), np.uint8), "scale": np.ones((9, 2), np.float32)},
+        [Tensor("x", "int64", (None, 2))],
+        (None, 2, 3),
+        "float32",
+    ),
+    "float.decoded_linear": (
+        {"bits": 8, "columns": 5, "group": 0},
+        {"weight": np.ones((7, 5), np.uint8), "scale": np.ones((7, 1), np.float32)},
+        [X],
+        (None, 6, 4, 7),
         "float32",
     ),
     "float.masked_fill": ({"value": float("-inf")}, {}, [X, Tensor("m", "bool", (4, 5))], X.shape, "float32"),
@@ -235,7 +257,23 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
 
 
 def test_every_kind_is_checked_somewhere() -> None:
-    assert set(F) | {op.kind for op in network().ops} == set(KINDS)
+    own_tests = {"matmul", "softmax", "layer_norm", "rms_norm", "embedding"}
+    own_tests |= {name for name in KINDS if name.removeprefix("float.") in ("lstm", "gru", "rnn")}  # conformance
+    assert set(F) | own_tests | {op.kind for op in network().ops} == set(KINDS)
+
+
+def test_matmul() -> None:
+    op = Op("op", "matmul", ("x", "y"), {"a": 3, "b": 1001, "lo": 0, "hi": 255})
+    x, y, out = q("x", None, 6, 4, 5), q("y", None, 1, 5, 9), q("op", None, 6, 4, 9)
+    check(single(op, out, x, y))
+    for wrong, other, reason in (
+        (op, q("y", None, 6, 4, 9), "do not multiply"),
+        (op, q("y", None, 2, 5, 9), "do not broadcast"),
+        (op, Tensor("y", "float32", (None, 1, 5, 9)), "takes quantized tensors"),
+        (replace(op, attrs={**op.attrs, "b": 1000}), y, "b must be odd"),
+    ):
+        with pytest.raises(ProgramError, match=reason):
+            check(single(wrong, out, x, other))
 
 
 @pytest.mark.parametrize("kind", F)

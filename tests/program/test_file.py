@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from tests.program.build import certified, network, with_op
+from tests.program.build import certified, network, q, with_op
 
 import intact.program.file as files
 from intact.errors import IntactError, ProgramError
-from intact.program.document import to_document
+from intact.program.document import SINCE, VERSION, to_document
 from intact.program.file import arrays_by_name, digest, load, save
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
@@ -57,6 +57,15 @@ def test_any_safetensors_reader_sees_the_arrays(path: Path) -> None:
     with safe_open(path, framework="numpy") as file:
         assert file.metadata()["format"] == "intact" and file.metadata()["version"] == "1"
         assert file.get_tensor("net.c1/weight").dtype == np.int8
+
+
+def test_a_file_has_the_lowest_version_that_can_hold_it(tmp_path: Path) -> None:
+    x, y = q("x", None, 4, 5), q("y", None, 5, 9)
+    op = Op("op", "matmul", ("x", "y"), {"a": 3, "b": 1001, "lo": 0, "hi": 255})
+    program = Program({"x": x, "y": y, "op": q("op", None, 4, 9)}, (op,), ("x", "y"), ("op",))
+    with safe_open(save(program, tmp_path / "new"), framework="numpy") as file:
+        assert file.metadata()["version"] == str(SINCE["matmul"]) == "2"
+    assert digest(load(tmp_path / "new")) == digest(program)
 
 
 def test_equal_programs_are_equal_files(path: Path, tmp_path: Path) -> None:
@@ -134,8 +143,10 @@ def test_missing_file_and_directory(tmp_path: Path) -> None:
 
 
 def test_newer_versions_are_refused_by_name(path: Path) -> None:
-    with pytest.raises(ProgramError, match=r"newer intact \(format 2\), this reads up to 1.*upgrade"):
-        load(rewrite(path, version="2"))
+    with pytest.raises(
+        ProgramError, match=rf"newer intact \(format {VERSION + 1}\), this reads up to {VERSION}.*upgrade"
+    ):
+        load(rewrite(path, version=str(VERSION + 1)))
 
 
 @pytest.mark.parametrize("version", ["", "0", "-1", "1.5", "latest", "²"])
@@ -284,3 +295,14 @@ def test_schema_knows_the_kinds() -> None:
 
     schema = json.loads((Path(files.__file__).parent / "schema.json").read_text())
     assert schema["$defs"]["op"]["properties"]["kind"]["enum"] == list(KINDS)
+    roles = {role for kind in KINDS.values() for role in (*kind.arrays, *kind.optional_arrays)}
+    assert set(schema["$defs"]["op"]["properties"]["arrays"]["items"]["enum"]) == roles
+
+
+def test_a_program_says_what_it_is_in_a_line() -> None:
+    shown = repr(certified())
+    assert (
+        "\n" not in shown
+        and shown.startswith("<intact program: x float32[batch, 3, 8, 8]")
+        and "float islands" in shown
+    )

@@ -51,7 +51,7 @@ def test_islands_of_convnext_are_its_layer_norms(torchvision: ModuleType) -> Non
     captured = capture(torchvision.models.convnext_tiny(weights=None), torch.randn(2, 3, 64, 64))
     fused = fuse(captured.graph, tensors_of(captured), residual=False, leaky=True)
     placed = check(fused.graph, Recipe())
-    assert set(placed.float_nodes.values()) == {"no integer form yet: layer norm"}
+    assert set(placed.float_nodes.values()) == {'layer norm is float in this recipe (nonlinear = "float")'}
     assert placed.transitions == 2 + 2 * len(placed.float_nodes)
     assert sum("layer_scale" in p for n in fused.graph for p in n.params.values()) == 18
 

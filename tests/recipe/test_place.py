@@ -67,6 +67,42 @@ def test_a_residual_network_has_one_transition_at_each_end(residual: bool) -> No
     assert placed.graph.outputs == ["fc.dequantize"]
 
 
+def attention(b: Build, mask: bool = False) -> str:
+    x = b.input("x", (None, 5, 8))
+    q, k, v = (b.linear(name, x) for name in "qkv")
+    scores = b.node("qk", "matmul", q, b.node("kt", "permute", k, attrs={"dims": [0, 2, 1]}, shape=(None, 8, 5)),
+                    shape=(None, 5, 5))  # fmt: skip
+    if mask:
+        scores = b.node("masked", "add", scores, b.constant("mask", torch.full((5, 5), -1e4)))
+        scores = b.node("split", "reshape", scores, attrs={"shape": [-1, 1, 5, 5]}, shape=(None, 1, 5, 5))
+        scores = b.node("whole", "reshape", scores, attrs={"shape": [-1, 5, 5]}, shape=(None, 5, 5))
+    p = b.node("p", "softmax", scores, attrs={"axis": 2})
+    return b.linear("out", b.node("pv", "matmul", p, v, shape=(None, 5, 8)))
+
+
+@pytest.mark.parametrize(("kept", "count"), [("integer", 2), ("float", 0)])
+def test_products_of_attention_are_integers_or_part_of_the_island(kept: str, count: int) -> None:
+    b = Build()
+    placed = put(b, attention(b), attention=kept)
+    assert len({"qk", "pv"} & set(placed.point_of)) == count
+    assert set(placed.weights) == {"q", "k", "v", "out"}
+    # x, the output; scores and probabilities, or q, k, v and the result of the island
+    assert placed.transitions == 2 + (2 if kept == "integer" else 4)
+
+
+def test_an_override_brings_back_what_the_recipe_keeps_float() -> None:
+    b = Build()
+    placed = put(b, attention(b), attention="float", overrides={"qk": {"quantize": True}})
+    assert "qk" in placed.point_of and "pv" not in placed.point_of
+
+
+def test_a_mask_does_not_widen_the_range_of_scores() -> None:
+    b = Build()
+    placed = put(b, attention(b, mask=True))
+    assert {"qk", "pv"} <= set(placed.point_of) and not {"masked", "split", "whole"} & set(placed.point_of)
+    assert placed.transitions == 4
+
+
 def test_moves_share_their_input() -> None:
     b = Build()
     drop = b.node("d", "dropout", b.pool("p", b.conv("c", b.input())), attrs={"p": 0.1, "feature": False})
@@ -149,7 +185,7 @@ def test_an_island_has_one_transition_each_way_for_all_readers() -> None:
     assert names == ["x.quantize", "c.dequantize", "s.quantize", "c1.dequantize", "c2.dequantize"]
     assert placed.graph.outputs == ["c1.dequantize", "c2.dequantize", "t", "c.dequantize"]
     assert placed.point_of["s.quantize"] == "s"
-    assert placed.float_nodes["s"] == "no integer form yet: softmax"
+    assert placed.float_nodes["s"] == 'softmax is float in this recipe (nonlinear = "float")'
 
 
 def test_moves_and_functions_between_islands_stay_float() -> None:
@@ -198,7 +234,7 @@ def test_index_inputs_have_no_points() -> None:
     emb = b.node("emb", "embedding", flat, shape=(None, 5, 4), params={"weight": "emb.weight"})
     placed = put(b, b.linear("fc", emb, shape=(None, 5, 2)))
     assert placed.point_of == {"emb.quantize": "emb", "fc": "fc"}
-    assert placed.float_nodes == {"emb": "no integer form yet: embedding"}
+    assert placed.float_nodes == {"emb": 'embedding is float in this recipe (nonlinear = "float")'}
 
 
 def test_a_mean_over_the_batch_is_float() -> None:

@@ -35,6 +35,25 @@ def test_json(path: Path) -> None:
     assert probe["what"] == "probe" and "tensors bit for bit" in probe["found"]
 
 
+def test_where_it_was_made_is_shown_beside_this_machine(tmp_path: Path, cache: Path) -> None:
+    made = {
+        "intact": "0.0.9",
+        "torch": "2.9.1",
+        "machine": "x86_64",
+        "cpu_features": ["avx", "avx2", 7],
+        "python": "3.10",
+    }
+    path = save(replace(certified(), provenance=made), tmp_path / "made")
+    row = next(r for r in check_file(path, "reference", probe=False).file if r.what == "made on")
+    assert "x86_64 with AVX2, intact 0.0.9, torch 2.9.1, python 3.10; here:" in row.found
+    assert Facts.here().machine in row.found and row.verdict == "ok"
+    unknown = save(replace(certified(), provenance={"cpu_features": {"a": 1}}), tmp_path / "unknown")
+    assert (
+        "not recorded"
+        in next(r for r in check_file(unknown, "reference", probe=False).file if r.what == "made on").found
+    )
+
+
 def test_a_damaged_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     result = run(app, ["check", str(path)])

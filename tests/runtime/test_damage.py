@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import struct
-import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.program.build import certified
-from tests.runtime.mutate import accepted_is_sound, mutations
+from tests.runtime.hostile import HOSTILE
+from tests.runtime.mutate import mutations
+from tests.runtime.sound import accepted_is_sound
 
 from intact.errors import IntactError, ProgramError
 from intact.golden import with_golden
@@ -31,32 +32,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return save(with_golden(certified()), tmp_path_factory.mktemp("whole") / "x").read_bytes()
 
 
-def test_truncated_at_every_64_bytes(whole: bytes, tmp_path: Path) -> None:
-    short = tmp_path / "short"
-    for cut in range(0, len(whole), 64):
-        short.write_bytes(whole[:cut])
-        with pytest.raises(ProgramError) as caught:
-            load_for_running(short)
-        assert "bytes" in caught.value.why and caught.value.remedy, cut
-
-
 def test_longer_than_it_says(whole: bytes, tmp_path: Path) -> None:
     for extra in (1, 8, 4096):
         with pytest.raises(ProgramError, match="describes"):
             parse(whole + bytes(extra), tmp_path)
-
-
-def test_every_bit_of_the_header_s_start(whole: bytes, tmp_path: Path) -> None:
-    """The length and the first names, each bit flipped: an error, always."""
-    for position in range(64 * 8):
-        broken = bytearray(whole)
-        broken[position // 8] ^= 1 << position % 8
-        try:
-            program = parse(bytes(broken), tmp_path / "flipped")
-        except ProgramError as error:
-            assert "flipped" in str(error)
-        else:
-            accepted_is_sound(program)
 
 
 def test_thousands_of_mutations(whole: bytes, tmp_path: Path) -> None:
@@ -73,6 +52,20 @@ def test_thousands_of_mutations(whole: bytes, tmp_path: Path) -> None:
             accepted_is_sound(program)
         assert time.process_time() - started < 2
     assert 0 < accepted < 1400  # flips in names, notes and provenance are harmless; most are not
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_files_made_to_take_memory_are_refused_within_the_stated_bound(name: str) -> None:
+    """The bounded part of what benchmarks/fuzz.py measures with larger files in processes of their own."""
+    data = HOSTILE[name](300_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProgramError):
+            parse(data, "hostile")
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken < 50 * len(data) + (1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +155,10 @@ def test_a_huge_sparse_file_costs_nothing(tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "sparse"
     path.write_bytes(whole)
     os.truncate(path, 1 << 35)
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ProgramError, match="describes"):
         load_for_running(path)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_file_that_changes_meanwhile_does_not_change_what_is_loaded(tmp_path: Path, whole: bytes) -> None:
@@ -192,47 +185,6 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "boom").exists()
 
 
-SAVE = """
-import os, signal, sys
-from intact.program.file import load, save
-program = load(sys.argv[1])
-which, count = sys.argv[2].split(":")
-real, calls = getattr(os, which), 0
-def deadly(*args, **named):
-    global calls
-    calls += 1
-    if calls == int(count):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*args, **named)
-setattr(os, which, deadly)
-save(program, sys.argv[3])
-"""
-
-
-@posix
-@pytest.mark.parametrize("moment", ["open:1", "write:1", "fsync:1", "link:1", "replace:1", "fsync:2"])
-def test_killed_at_every_stage_of_a_save(tmp_path: Path, whole: bytes, moment: str) -> None:
-    folder = tmp_path / "out"
-    folder.mkdir()
-    source, target = tmp_path / "source", folder / "net"
-    source.write_bytes(whole)
-    target.write_bytes(b"the old file")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", SAVE, str(source), moment, str(target)]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True)
-    if moment == "link:1" and done.returncode == 0:
-        pytest.skip("this file system has no unnamed files")
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert target.read_bytes() in (b"the old file", whole)
-    assert (target.read_bytes() == whole) == (moment == "fsync:2")
-    left = [p for p in folder.iterdir() if p != target]
-    assert len(left) <= (moment == "replace:1" or not hasattr(os, "O_TMPFILE"))
-    for file in left:  # as if time had passed
-        os.utime(file, (1, 1))
-    save(load(source), target)
-    assert [p.name for p in folder.iterdir()] == ["net"] and target.read_bytes() == whole
-
-
 @posix
 def test_a_sweep_leaves_living_writers_alone(tmp_path: Path, whole: bytes) -> None:
     import fcntl
@@ -250,29 +202,6 @@ def test_a_sweep_leaves_living_writers_alone(tmp_path: Path, whole: bytes) -> No
         assert mine.exists()
     save(load(source), tmp_path / "net")
     assert not mine.exists() and other.exists()
-
-
-@posix
-def test_disk_full(tmp_path: Path, whole: bytes) -> None:
-    """For real: a limit on file size in a child process."""
-    source, target = tmp_path / "source", tmp_path / "out" / "net"
-    target.parent.mkdir()
-    target.write_bytes(b"the old file")
-    source.write_bytes(whole)
-    code = (
-        "import resource, sys; from intact.program.file import load, save; p = load(sys.argv[1]); "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); save(p, sys.argv[2])"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(source), str(target)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1 and "ProgramError" in done.stderr and "File too large" in done.stderr
-    assert target.read_bytes() == b"the old file" and len(list(target.parent.iterdir())) == 1
 
 
 def test_saves_by_many_threads_to_one_path(tmp_path: Path, whole: bytes) -> None:

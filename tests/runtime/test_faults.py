@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,57 +18,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's"),
 ]
 
-SIGNALS = {"segv": "SIGSEGV", "ill": "SIGILL", "abrt": "SIGABRT", "fpe": "SIGFPE", "bus": "SIGBUS", "kill": "SIGKILL"}
-
-
-@pytest.mark.parametrize("engine", SIGNALS)
-def test_a_signal_is_named_with_what_was_running(path: Path, engine: str) -> None:
-    with pytest.raises(EngineError) as caught:
-        load(path, engine=engine)
-    text = str(caught.value)
-    assert SIGNALS[engine] in text and "golden sample 1 of 4 (noise)" in text and "engine='reference'" in text
-    assert engine in caught.value.where
-
-
-@pytest.mark.parametrize(
-    ("stage", "words"), [("import", "importing the libraries of segv"), ("prepare", "preparing the program")]
-)
-def test_the_stage_is_named(path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, words: str) -> None:
-    monkeypatch.setenv("OMP_FAULT_STAGE", stage)
-    with pytest.raises(EngineError) as caught:
-        load(path, engine="segv")
-    assert words in str(caught.value) and "faulty_engines.py" in caught.value.why
-
-
-def test_a_hang_is_ended(path: Path) -> None:
-    started = time.monotonic()
-    with pytest.raises(EngineError, match="does not come to an end") as caught:
-        load(path, engine="hang", time_limit=2.0)
-    assert time.monotonic() - started < 15 and "time_limit" in caught.value.remedy
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit on private memory is Linux's")
-def test_a_memory_eater_starves_alone(path: Path) -> None:
-    from dataclasses import replace
-
-    with pytest.raises(EngineError) as caught:
-        load(path, engine="eat", facts=replace(Facts.here(), memory=400 << 20))
-    assert "MemoryError" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("engine", "words"),
-    [("raise", "ZeroDivisionError: as an engine should not"), ("exit", "exit status 7"), ("wrong", "sum")],
-)
-def test_other_failures_are_told(path: Path, engine: str, words: str) -> None:
-    with pytest.raises(EngineError) as caught:
-        load(path, engine=engine)
-    assert words in str(caught.value)
-
-
-def test_an_engine_that_fills_the_pipes_is_neither_believed_nor_waited_for(path: Path) -> None:
-    assert load(path, engine="chatty").info.golden.startswith("4 samples")
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits as on Linux")
 def test_the_child_gets_no_more_than_it_needs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +25,16 @@ def test_the_child_gets_no_more_than_it_needs(path: Path, tmp_path: Path, monkey
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     load(path, engine="curious")
     assert (tmp_path / "intact-was-here").stat().st_size == 0
+
+
+def test_the_batch_that_will_be_measured_is_probed_first(path: Path) -> None:
+    from intact.runtime.load import open_program, start
+
+    opened, facts = open_program(path), Facts.here()
+    assert start(opened, "single", None, "first", 60.0, facts).info.probe == "passed"
+    with pytest.raises(EngineError, match="SIGSEGV") as caught:
+        start(opened, "single", None, "first", 60.0, facts, batch=4)
+    assert "running a batch of 4" in str(caught.value)
 
 
 def test_the_next_engine_takes_over(path: Path) -> None:

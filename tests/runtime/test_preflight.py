@@ -6,28 +6,13 @@ from dataclasses import replace
 
 import pytest
 from tests.program.build import certified
+from tests.runtime.faults.machines import AVX2, GOOD, MACHINES, needy
 
 from intact.errors import EngineError
-from intact.program.program import Program
 from intact.runtime.facts import Facts, available_memory
 from intact.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, memory_needed, preflight, refusal
 
-GIB = 1 << 30
-AVX2 = frozenset({"sse4_1", "sse4_2", "avx", "avx2"})
-GOOD = Facts(
-    system="Linux", machine="x86_64", cpu="a CPU", features=AVX2 | {"avx512bw", "avx512_vnni"}, python="3.11.7",
-    memory=8 * GIB, glibc="2.36", glibcxx="3.4.30",
-    packages={"numpy": "2.1.0", "torch": "2.13.0+cpu", "onnx": "1.17.0", "onnxruntime": "1.20.1", "openvino": "2026.4"},
-    wheels={
-        "torch": ("manylinux_2_28_x86_64",), "onnxruntime": ("manylinux_2_27_x86_64.manylinux_2_28_x86_64",),
-        "openvino": ("manylinux2014_x86_64",),
-    },
-)  # fmt: skip
 ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
-
-
-def needy() -> Program:
-    return replace(certified(), needs=("vnni",))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -37,34 +22,9 @@ def test_a_good_machine_is_good_for_all(engine: str, program: object) -> None:
     assert all(row.verdict == OK for row in rows) and refusal(rows, engine) is None
 
 
-CASES = {
-    "no VNNI": (needy, "onednn", {"features": AVX2}, "AVX512-VNNI or AVX-VNNI; found is AVX2", "portable=True"),
-    "no VNNI, onnxruntime": (needy, "onnxruntime", {"features": AVX2}, "found is AVX2", "engine='reference'"),
-    "VNNI switched off": (
-        needy, "openvino", {"environment": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}},
-        "AVX512 (ONEDNN_MAX_CPU_ISA=AVX512_CORE)", "portable=True",
-    ),
-    "VNNI unknown": (needy, "onednn", {"features": frozenset()}, "cannot be read", "portable=True"),
-    "old CPU": (certified, "onednn", {"features": frozenset({"sse2"})}, "no sse4_1", "engine='reference'"),
-    "old CPU, openvino": (certified, "openvino", {"features": frozenset({"sse4_1"})}, "no sse4_2", "reference"),
-    "Arm, onednn": (certified, "onednn", {"machine": "aarch64"}, "found is aarch64", "onnxruntime"),
-    "Arm, openvino": (certified, "openvino", {"machine": "aarch64"}, "found is aarch64", "onnxruntime"),
-    "no torch": (certified, "onednn", {"packages": {}}, "not installed", "intact[torch]"),
-    "old torch": (certified, "onednn", {"packages": {"torch": "2.7.1"}}, "found is 2.7.1", "upgrade torch"),
-    "old torch, longer": (certified, "onednn", {"packages": {"torch": "1.13.1+cu117"}}, "1.13.1+cu117", "upgrade"),
-    "no onnx": (certified, "onnxruntime", {"packages": {"onnxruntime": "1.20"}}, "not installed", "intact[onnx]"),
-    "old openvino": (certified, "openvino", {"packages": {"openvino": "2024.6.0"}}, "2024.6.0", "upgrade"),
-    "a wheel for Arm": (certified, "onednn", {"wheels": {"torch": ("linux_aarch64",)}}, "linux_aarch64", "reinstall"),
-    "old glibc": (certified, "onednn", {"glibc": "2.17"}, "glibc 2.28; found is 2.17", "newer system"),
-    "old libstdc++": (certified, "onednn", {"glibcxx": "3.4.9"}, "GLIBCXX up to 3.4.24", "LD_LIBRARY_PATH"),
-    "no memory": (certified, "onednn", {"memory": 100 << 20}, "found is 100 MiB", "free memory"),
-    "no memory, reference": (certified, "reference", {"memory": 1000}, "found is 0 MiB", "free memory"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", MACHINES)
 def test_refusals_say_found_needed_and_what_to_do(case: str) -> None:
-    program, engine, changes, words, remedy = CASES[case]
+    program, engine, changes, words, remedy = MACHINES[case]
     error = refusal(preflight(program(), engine, replace(GOOD, **changes)), engine)
     assert isinstance(error, EngineError)
     assert words in str(error) and remedy in error.remedy and engine in error.what

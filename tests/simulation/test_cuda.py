@@ -76,3 +76,29 @@ def test_training_on_the_gpu_reaches_every_parameter() -> None:
     sim.train()
     sim(torch.randn(32, 3, 12, 12, device="cuda")).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in sim.parameters())
+
+
+@pytest.mark.parametrize("scales", ["learned", "lsq+", "pact", "observed"])
+def test_trained_on_the_gpu_it_ships_to_the_cpu(scales: str) -> None:
+    import intact.train
+
+    sim = intact.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda"), intact.recipes.qat(scales)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
+    optimizer = torch.optim.SGD(intact.train.parameter_groups(sim, lr=1e-3))
+    schedule = intact.train.Schedule(freeze_batchnorm=2, freeze_scales=4, unit="step")
+    for _ in range(6):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = sim.train()(torch.randn(32, 3, 12, 12, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        schedule.step(sim)
+    x = torch.randn(64, 3, 12, 12)
+    program = intact.convert(sim.eval())
+    report = intact.verify(program, x, engines=("reference", "onednn"), sim=sim)
+    assert report.mismatches == 0 and not report.uncertified
+    # The hand-over: the same state on the CPU is the same program.
+    on_cpu = copy.deepcopy(sim).cpu()
+    assert torch.equal(on_cpu(x), sim(x.cuda()).cpu())

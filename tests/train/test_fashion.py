@@ -33,6 +33,7 @@ def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
     intact.calibrate(sim, x[:512])
     optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=2e-4))
     schedule = intact.train.Schedule(observe=40, freeze_batchnorm=60, freeze_scales=90, unit="step")
+    schedule.start(sim)
     torch.manual_seed(0)
     sim.train()
     for _ in range(STEPS):

@@ -14,7 +14,7 @@ import intact
 from intact import RecipeError, recipes
 from intact.calibration.weights import weight_scales
 from intact.recipe.recipe import Recipe
-from intact.simulation.learned import FLOOR, LearnedScale
+from intact.simulation.learned import FLOOR, LearnedScale, lsq_factor
 from intact.simulation.live_scales import live_weight_scales
 from intact.simulation.motion import ScaleWarning
 
@@ -29,7 +29,7 @@ def test_recipes_for_training_survive_toml(scales: str) -> None:
 
 
 def test_recipes_without_meaning() -> None:
-    with pytest.raises(RecipeError, match="learned, observed or fixed"):
+    with pytest.raises(RecipeError, match="learned or lsq. or pact or observed or fixed"):
         recipes.qat("calibrated")
     with pytest.raises(RecipeError, match="scale_gradient"):
         Recipe(scale_gradient="lsq+")
@@ -52,8 +52,9 @@ def test_live_scales_of_weights_are_those_that_calibration_computes(
 def test_learned_scales_are_parameters_that_start_where_calibration_ended() -> None:
     sim = prepared("learned")
     learners = {n for n, _ in sim.named_parameters() if n.endswith("learner.value")}
-    assert len(learners) == len(sim.points) + len(sim.weight_points)
-    for point in [*sim.points.values(), *sim.weight_points.values()]:
+    assert len(learners) == len(sim.points) - 1 + len(sim.weight_points)
+    assert sim.points["x"].learner is None, "the input's range is in the data"
+    for point in [*(p for p in sim.points.values() if p.name != "x"), *sim.weight_points.values()]:
         assert torch.equal(point.learner.value.detach(), point.scale)
     before = {n: p.detach().clone() for n, p in sim.named_parameters()}
     zero_points = {n: int(p.zero_point) for n, p in sim.points.items()}
@@ -62,7 +63,9 @@ def test_learned_scales_are_parameters_that_start_where_calibration_ended() -> N
         assert not torch.equal(sim.get_parameter(name).detach(), before[name]), name
     exact(sim)
     assert {n: int(p.zero_point) for n, p in sim.points.items()} == zero_points
-    for point in sim.points.values():  # what ships is what was learned, made tie-free
+    for point in (
+        p for p in sim.points.values() if p.learner is not None
+    ):  # what ships is what was learned, made tie-free
         assert abs(float(point.scale) / float(point.learner.value.detach()) - 1) < 0.03
 
 
@@ -115,7 +118,7 @@ def test_a_learned_weight_scale_has_the_gradient_of_the_formula() -> None:
     slope = torch.where((w / s).abs() > 7, q, q - w / s)
     px, py = sim.points["input"], sim.point(sim.graph.nodes[sim.graph.outputs[0]].inputs[0])
     z = int(px.zero_point)
-    xq = ((x / px.learner.value).round().clamp(-z, 255 - z) * px.learner.value).detach()
+    xq = (x / px.scale).round().clamp(-z, 255 - z) * px.scale
     inside = (y / py.learner.value).detach().round()
     g = torch.where((inside > -int(py.zero_point)) & (inside < 255 - int(py.zero_point)), g, torch.zeros(()))
     expected = (g.T @ xq * slope).sum(1)
@@ -163,9 +166,9 @@ def test_training_from_scratch_observes_first() -> None:
     train(learned, optimizer, range(3))
     learned.stop_observing()
     assert learned.phase == "learn"
-    before = float(learned.points["x"].learner.value.detach())
+    before, held = float(learned.points["conv1"].learner.value.detach()), float(learned.points["x"].scale)
     train(learned, optimizer, range(3, 6))
-    assert float(learned.points["x"].learner.value.detach()) != before
+    assert float(learned.points["conv1"].learner.value.detach()) != before and float(learned.points["x"].scale) == held
     exact(learned)
 
 
@@ -261,3 +264,20 @@ def test_other_schemes(recipe: intact.Recipe, scales: str) -> None:
     program = intact.convert(sim.eval())
     report = intact.verify(program, batch(77, 8)[0], engines=("reference",), sim=sim)
     assert report.exact and not report.uncertified
+
+
+def test_scales_of_sequences_of_any_length_are_learned() -> None:
+    """The dimension that changes counts as one in LSQ's 1/√(n·Q)."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
+    sim = intact.prepare(model, torch.randn(2, 5, 6), recipes.qat(), dynamic_shapes={"input": {1: "length"}})
+    intact.calibrate(sim, [torch.randn(16, length, 6) for length in (3, 8)])
+    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=1e-3, scale_lr=0.01, relative=True))
+    learner = sim.points["0"].learner
+    assert learner is not None and learner.factor == lsq_factor(4, 255)
+    for length in (2, 9, 4):
+        optimizer.zero_grad()
+        sim.train()(torch.randn(4, length, 6)).square().sum().backward()
+        optimizer.step()
+    assert learner.moved
+    program = intact.convert(sim.eval())
+    assert intact.verify(program, torch.randn(4, 7, 6), engines=("reference",), sim=sim).exact

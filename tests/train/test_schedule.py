@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from torch import nn
 
 import intact
 from intact import RecipeError, StateError
-from intact.train import Schedule, check_optimizer, parameter_groups
+from intact.train import ScaleWarning, Schedule, check_optimizer, parameter_groups
 
 PLAN: dict[str, dict[str, Any]] = {
     "learned": {"freeze_batchnorm": 2, "freeze_scales": 4},
     "observed": {"observe": 1, "freeze_batchnorm": 2, "freeze_scales": 4},
     "fixed": {"freeze_batchnorm": 1},
+    "lsq+": {"freeze_batchnorm": 2, "freeze_scales": 4},
+    "pact": {"observe": 1, "freeze_batchnorm": 2, "freeze_scales": 4},
 }
 
 
@@ -49,7 +52,7 @@ def test_start_observes_a_calibrated_simulation_before_it_learns() -> None:
     assert schedule.step(sim) == ["stop observing"]
     assert sim.phase == "learn"
     for point in sim.points.values():
-        assert torch.equal(point.learner.value.detach(), point.scale)
+        assert point.learner is None or torch.equal(point.learner.value.detach(), point.scale)
 
 
 def test_freezing_scales_freezes_batch_norm_whatever_train_says() -> None:
@@ -85,7 +88,28 @@ def test_another_plan_s_checkpoint_and_other_modules_are_refused() -> None:
     with pytest.raises(StateError, match="schedule is"):
         Schedule(observe=2).load_state_dict(Schedule(observe=1).state_dict())
     with pytest.raises(StateError, match="not Linear"):
-        Schedule().step(nn.Linear(2, 2))  # type: ignore[arg-type]
+        Schedule().step(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("scales", ["learned", "fixed"])
+def test_observing_that_was_not_started_is_said_at_the_first_step_and_the_plan_goes_on(scales: str) -> None:
+    sim, schedule = prepared(scales), Schedule(observe=2)
+    with pytest.warns(ScaleWarning, match=r"observe = 2, but the first epoch went on.*schedule\.start"):
+        assert schedule.step(sim) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ScaleWarning)
+        assert schedule.step(sim) == [] and schedule.done == 2
+        assert Schedule(observe=2).step(prepared("observed")) == []
+    if scales == "fixed":
+        with pytest.raises(StateError, match="cannot observe: the scales are frozen"):
+            Schedule(observe=2).start(sim)
+
+
+def test_wrappers_are_taken_off() -> None:
+    sim = prepared("learned")
+    wrapped = torch.compile(torch.optim.swa_utils.AveragedModel(sim))
+    assert Schedule(freeze_scales=1).step(wrapped) == ["freeze batch norm", "freeze scales"]
+    assert wrapped.module.phase == "frozen" and sim.phase == "learn"
 
 
 def saved(thing: Any) -> Any:
@@ -96,6 +120,8 @@ def saved(thing: Any) -> Any:
 
 
 def run(sim: Any, optimizer: Any, schedule: Schedule, epochs: range) -> None:
+    if epochs.start == 0:
+        schedule.start(sim)
     for epoch in epochs:
         train(sim, optimizer, range(3 * epoch, 3 * epoch + 3))
         schedule.step(sim)
@@ -103,8 +129,9 @@ def run(sim: Any, optimizer: Any, schedule: Schedule, epochs: range) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
-@pytest.mark.parametrize("at", [1, 3, 5])
-@pytest.mark.parametrize("scales", sorted(PLAN))
+@pytest.mark.parametrize(
+    ("scales", "at"), [(s, at) for s in sorted(PLAN) for at in ([3] if s in ("lsq+", "pact") else [1, 3, 5])]
+)
 def test_interrupted_and_resumed_is_uninterrupted(scales: str, at: int) -> None:
     whole = prepared(scales, dropout=0.3)
     run(whole, optimizer_of(whole), Schedule(**PLAN[scales]), range(6))
@@ -148,9 +175,9 @@ def test_an_optimizer_without_the_scales_is_refused() -> None:
     sim = prepared("learned")
     weights = [p for n, p in sim.named_parameters() if "learner" not in n]
     optimizer = torch.optim.Adam(weights, lr=1e-3)
-    with pytest.raises(StateError, match=r"lacks 12 of 12 learned scales.*parameter_groups"):
+    with pytest.raises(StateError, match=r"lacks 11 of 11 learned scales.*parameter_groups"):
         check_optimizer(optimizer, sim)
-    with pytest.raises(StateError, match=r"none of the 12 learned scales moved.*optimizer"):
+    with pytest.raises(StateError, match=r"none of the 11 learned scales moved.*optimizer"):
         train(sim, optimizer, range(2))
     sim = prepared("learned")
     train(sim, torch.optim.SGD([p for n, p in sim.named_parameters() if "learner" not in n], lr=0.01), range(1))
@@ -193,3 +220,21 @@ def test_groups() -> None:
         parameter_groups(prepared("observed"), lr=0.1, scale_lr=0.01)
     assert len(parameter_groups(prepared("fixed"), lr=0.1)) == 1
     assert isinstance(intact.train.Schedule(), Schedule)
+
+
+def test_relative_rates_move_every_scale_by_the_same_share() -> None:
+    sim = prepared("learned")
+    weights, *scales = parameter_groups(sim, lr=0.0, scale_lr=0.01, relative=True)
+    assert len(weights["params"]) + len(scales) == len(list(sim.parameters()))
+    before = [group["params"][0].detach().clone() for group in scales]
+    train(sim, torch.optim.Adam([weights, *scales]), range(1))
+    # The first step of Adam is the learning rate, up to its eps.
+    moved = [
+        float(((group["params"][0].detach() - old).abs() / old.mean()).max())
+        for group, old in zip(scales, before, strict=True)
+    ]
+    assert all(share == pytest.approx(0.01, rel=0.02) for share in moved if share > 0) and max(moved) > 0
+    with pytest.raises(StateError, match="no scale is learned"):
+        parameter_groups(prepared("observed"), lr=0.1, relative=True)
+    with pytest.raises(StateError, match="not known yet"):
+        parameter_groups(prepared("learned", calibrated=False), lr=0.1, relative=True)

@@ -1,0 +1,323 @@
+"""What evidence says is compared with what arithmetic says: decibels that can be computed by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+from intact import Recipe, Scheme
+from intact.diagnose.doctor import grids
+from intact.diagnose.doctor.activations import examine_activation
+from intact.diagnose.doctor.grids import Grid
+from intact.diagnose.doctor.network import check_confidence, dead_channels, stale_batch_norm
+from intact.diagnose.doctor.patient import Patient, Reference, unquantized
+from intact.diagnose.doctor.quality import examine_calibration
+from intact.diagnose.doctor.readers import importance
+from intact.diagnose.doctor.report import CalibrationQuality
+from intact.diagnose.doctor.samples import Samples, divide, gather
+from intact.diagnose.doctor.tensors import TensorStats, observe
+from intact.diagnose.doctor.weights import examine_weight
+
+CPU = torch.device("cpu")
+MINMAX = Recipe(activation=Scheme(observer="minmax"), equalize=False)
+
+
+def stats(x: Tensor, axis: int = 1) -> TensorStats:
+    out = TensorStats()
+    out.add(x, axis)
+    return out
+
+
+def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0)) * (high - low) + low
+
+
+class Bed:
+    """A model, a simulation of it and samples."""
+
+    def __init__(self, model: nn.Module, x: Tensor, recipe: Recipe = MINMAX, shown: Tensor | None = None) -> None:
+        self.patient = Patient(model.eval(), x[:2], CPU)
+        self.data = gather(x, self.patient.captured, CPU, 10_000, None)
+        self.shown = self.data if shown is None else gather(shown, self.patient.captured, CPU, 10_000, None)
+        self.sim = self.patient.simulate(recipe, self.shown)
+        self.seen, self.known = observe(self.sim, self.data), observe(self.sim, self.shown)
+
+    def activation(self, name: str) -> Any:
+        found = examine_activation(self.sim, name, self.seen, self.known)
+        assert found is not None
+        return found
+
+    def quality(self) -> CalibrationQuality:
+        return examine_calibration(
+            self.patient, self.sim, self.sim.recipe, self.shown, self.data, self.known, self.seen
+        )
+
+
+# -- grids ----------------------------------------------------------------------------------------------------------
+
+
+def test_error_is_that_of_rounding() -> None:
+    x = uniform(64, 32)
+    grid = Grid(1 / 255, 0, 0, 255)
+    direct = (x.double() - torch.clamp(torch.round(x.double() / grid.scale), 0, 255) * grid.scale).pow(2).sum()
+    assert grids.error([stats(x)], grid) == pytest.approx(float(direct), rel=0.05)
+
+
+def test_clip_error_is_what_sticks_out() -> None:
+    x = uniform(64, 512)
+    grid = Grid(0.5 / 255, 0, 0, 255)
+    direct = (x.double() - 0.5).clamp(min=0).pow(2).sum()
+    assert grids.clip_error([stats(x)], grid) == pytest.approx(float(direct), rel=0.02)
+    assert grids.clipped_share([stats(x)], grid) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("true", [0, 70, 255])
+def test_best_zero_point_is_found(true: int) -> None:
+    grid = Grid(1 / 255, true, 0, 255)
+    x = uniform(64, 256, low=grid.ends[0], high=grid.ends[1])
+    assert grids.best_zero_point([stats(x)], grid._replace(zero_point=128)).zero_point == pytest.approx(true, abs=2)
+
+
+def test_channel_statistics_are_those_of_the_tensor() -> None:
+    x = torch.relu(torch.randn(6, 5, 4, 3, generator=torch.Generator().manual_seed(1)))
+    t = stats(x[:2])
+    t.add(x[2:], 1)
+    flat = x.movedim(1, 0).reshape(5, -1)
+    assert np.allclose(t.mean, flat.mean(1)) and np.allclose(t.moment, flat.pow(2).mean(1))
+    assert np.allclose(t.low, flat.amin(1)) and np.allclose(t.high, flat.amax(1))
+    assert np.allclose(t.nonzero, (flat != 0).sum(1))
+    assert np.allclose(t.sample_high, x.reshape(6, -1).amax(1))
+
+
+# -- activations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [4.0, 16.0])
+def test_a_range_too_wide_costs_twenty_log_of_the_factor(factor: float) -> None:
+    """Rounding noise goes with the square of the step."""
+    x = uniform(512, 8)
+    bed = Bed(nn.Linear(8, 4), x)
+    point = bed.sim.points["input"]
+    point.set(float(point.scale) * factor, int(point.zero_point))
+    found = bed.activation("input")
+    assert found.origin == "set"
+    assert found.gains["range"] == pytest.approx(20 * math.log10(factor), abs=0.5)
+
+
+@pytest.mark.parametrize("bits", [3, 5])
+def test_bits_cost_six_decibels_each(bits: int) -> None:
+    x = uniform(512, 8)
+    bed = Bed(nn.Linear(8, 4), x, Recipe(activation=Scheme(observer="minmax", bits=bits)))
+    expected = 20 * math.log10(255 / (2**bits - 1))
+    assert bed.activation("input").gains["bits"] == pytest.approx(expected, abs=0.7)
+
+
+def test_symmetric_costs_six_decibels_where_nothing_is_negative() -> None:
+    x = uniform(512, 8)
+    bed = Bed(nn.Linear(8, 4), x, Recipe(activation=Scheme(observer="minmax", dtype="int8", symmetric=True)))
+    assert bed.activation("input").gains["symmetric"] == pytest.approx(6, abs=0.7)
+
+
+def test_calibration_on_other_data_is_told_from_a_bad_observer() -> None:
+    x = uniform(512, 8)
+    bed = Bed(nn.Linear(8, 4), x, shown=8 * x)
+    gains = bed.activation("input").gains
+    assert gains["data"] == pytest.approx(20 * math.log10(8), abs=0.5)
+    assert abs(gains["range"]) < 0.5
+
+
+def test_an_outlier_channel_counts_by_what_reads_it() -> None:
+    """100 times as wide, and read by weights 1/100 as large: 40 dB that a scale per channel would save."""
+    x = uniform(512, 32)
+    x[:, 3] *= 100
+    model = nn.Linear(32, 8)
+    with torch.no_grad():
+        model.weight[:, 3] /= 100
+    found = Bed(model, x).activation("input")
+    assert found.gains["channels"] == pytest.approx(40, abs=2)
+    assert found.facts["widest_channel"] == 3
+    assert found.facts["outlier_channel_gain_db"] == pytest.approx(found.facts["channel_gain_db"], abs=2)
+    even = Bed(nn.Linear(32, 8), uniform(512, 32)).activation("input")
+    assert abs(even.gains["channels"]) < 1
+
+
+def test_importance_is_the_noise_behind_the_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 6))
+    bed = Bed(model, torch.randn(64, 3, 4, 4))
+    expected = model[4].weight.detach().double().reshape(6, 4, 4).pow(2).sum((0, 2)).numpy()
+    assert np.allclose(importance(bed.sim, "0", 4), expected, rtol=1e-5)
+
+
+def test_importance_through_concatenation() -> None:
+    class Join(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 2, 1), nn.Conv2d(3, 3, 1), nn.Conv2d(5, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.c(torch.cat([self.a(x), self.b(x)], 1))
+            return y
+
+    model = Join()
+    bed = Bed(model, torch.randn(64, 3, 4, 4))
+    columns = model.c.weight.detach().double().pow(2).sum((0, 2, 3)).numpy()
+    assert np.allclose(importance(bed.sim, "a", 2), columns[:2], rtol=1e-5)
+    assert np.allclose(importance(bed.sim, "b", 3), columns[2:], rtol=1e-5)
+
+
+# -- weights --------------------------------------------------------------------------------------------------------
+
+
+def test_a_shared_weight_scale_costs_the_range_it_wastes() -> None:
+    """One channel 100 times as large as the others: they lose 40 dB, it loses nothing."""
+    torch.manual_seed(0)
+    model = nn.Linear(64, 16)
+    with torch.no_grad():
+        model.weight[0] *= 100
+    weight = Scheme(dtype="int8", symmetric=True, observer="minmax")
+    bed = Bed(model, torch.randn(256, 64), Recipe(activation=Scheme(observer="minmax"), weight=weight))
+    found = examine_weight(bed.sim, "", bed.seen) if "" in bed.sim.weight_points else None
+    name = next(iter(bed.sim.weight_points))
+    found = found or examine_weight(bed.sim, name, bed.seen)
+    # All of the small rows round to nothing at most: the gain is bounded by their own power.
+    assert found.gains["granularity"] > 8
+    assert found.facts["channel_imbalance"] == pytest.approx(100, rel=0.1)
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+def test_weight_bits(bits: int) -> None:
+    torch.manual_seed(0)
+    weight = Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="minmax", bits=bits)
+    bed = Bed(nn.Linear(128, 16), torch.randn(256, 128), Recipe(weight=weight, portable=False))
+    name = next(iter(bed.sim.weight_points))
+    expected = 20 * math.log10(127 / (2 ** (bits - 1) - 1))
+    assert examine_weight(bed.sim, name, bed.seen).gains["bits"] == pytest.approx(expected, abs=1.5)
+
+
+def test_mean_shift_is_the_mean_of_the_output_error() -> None:
+    """Σ Δw·E[x] squared against the error that is left with inputs around zero."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(32, 8), torch.randn(2048, 32) + 3
+    bed = Bed(model, x, Recipe(weight=Scheme(dtype="int8", symmetric=True, bits=3, granularity="per_channel", observer="minmax")))  # noqa: E501  # fmt: skip
+    name = next(iter(bed.sim.weight_points))
+    with unquantized(bed.sim), torch.no_grad():
+        bed.sim.weight_points[name].quantizing = True
+        error = bed.sim(x) - model(x)
+    share = float((error.mean(0) ** 2).sum() / (error**2).mean(0).sum())
+    assert examine_weight(bed.sim, name, bed.seen).facts["mean_share_of_error"] == pytest.approx(share, abs=0.03)
+
+
+def test_overflowing_bias_is_counted() -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.ReLU())
+    with torch.no_grad():
+        model[0].bias[2] = -1e10
+    bed = Bed(model, torch.randn(64, 8))
+    assert examine_weight(bed.sim, "0", bed.seen).facts["overflowing_biases"] == 1
+
+
+# -- the network before rounding ------------------------------------------------------------------------------------
+
+
+def test_confidence() -> None:
+    bed = Bed(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), torch.randn(32, 3, 6, 6))
+    assert check_confidence(bed.patient, bed.sim, bed.data).passed
+    with torch.no_grad():
+        bed.sim.get_parameter("0.weight").mul_(1.1)
+    wrong = check_confidence(bed.patient, bed.sim, bed.data)
+    assert not wrong.passed and wrong.error > 0.01
+
+
+def test_stale_batch_norm_is_the_first_of_them() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[m for _ in range(3) for m in (nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU())])
+    x = torch.randn(256, 4, 4, 4)
+    model.train()
+    for _ in range(60):
+        model(x)
+    bed = Bed(model, x)
+    assert stale_batch_norm(bed.patient, bed.sim, bed.data) == []
+    with torch.no_grad():
+        model[4].running_var.mul_(16)
+    (found,) = stale_batch_norm(bed.patient, bed.sim, bed.data)
+    assert found.place == "3" and found.evidence["deviation_ratio"] == pytest.approx(4, rel=0.1)
+
+
+def test_dead_channels_are_counted() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU())
+    with torch.no_grad():
+        model[0].bias[[1, 5]] = -100
+    bed = Bed(model, torch.randn(64, 3, 4, 4))
+    (found,) = dead_channels(bed.sim, bed.seen)
+    assert (found.place, found.evidence["dead"]) == ("0", 2)
+
+
+# -- calibration data -----------------------------------------------------------------------------------------------
+
+
+def test_quality_counts_what_is_different() -> None:
+    x = uniform(96, 8)
+    assert Bed(nn.Linear(8, 4), x, shown=x[:4].repeat(8, 1)).quality().distinct == 4
+
+
+def test_quality_names_the_extreme_sample() -> None:
+    x = uniform(96, 8)
+    x[41] *= 30
+    quality = Bed(nn.Linear(8, 4), uniform(96, 8), shown=x).quality()
+    assert quality.extreme_sample == 41 and quality.extreme_ratio > 5
+
+
+def test_quality_of_batches() -> None:
+    x = torch.randn(96, 8)
+    assert Bed(nn.Linear(8, 4), x).quality().batch_dependence == pytest.approx(0, abs=1e-5)
+    moving = Recipe(activation=Scheme(observer="moving_average", observer_args={"averaging_constant": 0.5}))
+    dependence = Bed(nn.Linear(8, 4), x, moving).quality().batch_dependence
+    assert dependence is not None and dependence > 0.1
+
+
+def test_convergence_ends_at_one() -> None:
+    curve = Bed(nn.Linear(8, 4), torch.randn(96, 8)).quality().convergence
+    widths = [width for _, width in curve]
+    assert curve[-1] == (96, 1.0) and widths == sorted(widths) and widths[0] < 1
+
+
+# -- samples and reference ------------------------------------------------------------------------------------------
+
+
+def test_division_is_disjoint_and_complete() -> None:
+    x = torch.arange(300.0).reshape(100, 3)
+    patient = Patient(nn.Linear(3, 2), x[:2], CPU)
+    samples = gather([(b, torch.zeros(len(b))) for b in x.split(30)], patient.captured, CPU, 1000, None)
+    parts = divide(samples, (0.25, 0.25, 0.5), 0, None)
+    values = [torch.cat([b.inputs[0] for b in part])[:, 0].tolist() for part in parts]
+    assert sorted(v for part in values for v in part) == x[:, 0].tolist()
+    assert [len(part) for part in parts] == [len(v) for v in values]
+    assert all(len(b.raw[1]) == len(b.inputs[0]) for part in parts for b in part)
+
+
+def test_noise_is_the_error_over_the_signal() -> None:
+    x = torch.randn(64, 8)
+    model = nn.Linear(8, 4)
+    bed = Bed(model, x)
+    noise, metric = Reference(bed.sim, bed.data, "signal").noise(bed.sim)
+    with torch.no_grad():
+        y, other = model(x).double(), bed.sim(x).double()
+    assert noise == pytest.approx(float((y - other).pow(2).sum() / y.pow(2).sum()), rel=1e-4)
+    assert metric == pytest.approx(1 / (1 + noise))
+
+
+def test_gather_stops_at_the_limit() -> None:
+    patient = Patient(nn.Linear(3, 2), torch.zeros(2, 3), CPU)
+    endless = (torch.zeros(16, 3) for _ in iter(int, 1))
+    found = gather(endless, patient.captured, CPU, 40, None)
+    assert isinstance(found, Samples) and len(found) == 48
+
+
+def test_public_names() -> None:
+    assert intact.DoctorReport.__name__ == "DoctorReport" and callable(intact.doctor)

@@ -1,0 +1,376 @@
+"""The page in a browser: drawn, filtered, sorted, opened; no error, no request. Screenshots are kept where the
+environment variable INTACT_SCREENSHOTS says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import intact
+from intact.diagnose.environment import specimen
+from intact.diagnose.report.figures import Report
+from intact.errors import InputError
+
+from .conftest import Case
+
+OPEN = "#network .op:not([hidden])"
+
+
+class Page:
+    """A page that remembers what went wrong."""
+
+    def __init__(self, browser: Any, file: Path, scheme: str = "light", height: int = 1000, **more: Any) -> None:
+        self.context = browser.new_context(
+            color_scheme=scheme,
+            viewport={"width": 1400, "height": height},
+            offline=True,
+            reduced_motion="reduce",
+            **more,
+        )
+        self.tab = self.context.new_page()
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.tab.on("console", lambda m: self.messages.append(m.text))
+        self.tab.on("pageerror", lambda e: self.messages.append(str(e)))
+        self.tab.on("dialog", lambda d: (self.messages.append(f"dialog {d.message}"), d.dismiss()))
+        self.tab.on("request", lambda r: self.requests.append(r.url))
+        self.uri = file.resolve().as_uri()
+        self.tab.goto(self.uri)
+
+    def drawn(self, chart: str) -> Any:
+        """The chart, once it is drawn."""
+        figure = self.tab.locator(f'figure[data-chart="{chart}"]')
+        figure.scroll_into_view_if_needed()
+        self.tab.wait_for_selector(f'figure[data-chart="{chart}"][data-drawn]', state="attached", timeout=60_000)
+        return figure
+
+    def names(self) -> list[str]:
+        return self.tab.eval_on_selector_all(OPEN + " > th", "cells => cells.map(c => c.dataset.v)")
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.messages == []
+        assert [url for url in self.requests if not url.startswith(("data:", self.uri))] == []
+
+
+@pytest.fixture
+def page(browser: Any, page_file: Path) -> Iterator[Page]:
+    page = Page(browser, page_file)
+    yield page
+    page.close()
+
+
+def test_every_chart_is_drawn_from_the_reports_figures(page: Page, case: Case) -> None:
+    depth = page.drawn("depth").locator(".plot")
+    own = depth.evaluate("plot => plot.data[0].y")
+    rated = [layer for layer in case.report.layers if layer.error]
+    assert own == [None if layer.own_sqnr is None else pytest.approx(layer.own_sqnr, rel=1e-5) for layer in rated]
+    times = (
+        page.drawn("speed").locator(".plot").evaluate("plot => plot.data.flatMap(t => t.x.map((x, i) => [x, t.y[i]]))")
+    )
+    assert dict(map(tuple, times)) == pytest.approx(
+        {i: layer.time.median for i, layer in enumerate(case.report.layers) if layer.time}, rel=1e-5
+    )
+    points = page.drawn("sensitivity").locator(".plot").evaluate("plot => plot.data[0].x")
+    assert points == [layer.sensitivity for layer in case.report.most_sensitive(25)]
+    worst = page.drawn("map").locator(".plot").evaluate("plot => [plot.data[0].ids, plot.data[0].values]")
+    by_id = dict(zip(*worst, strict=True))
+    assert by_id[""] == pytest.approx(sum(layer.time.median for layer in case.report.layers if layer.time), rel=1e-4)
+    page.tab.select_option("figure[data-chart=map] select", "macs")
+    # Playwright's own waiting for a condition evaluates strings, which the page's policy forbids.
+    for _ in range(100):
+        values = page.drawn("map").locator(".plot").evaluate("plot => plot.data[0].values[0]")
+        if values == case.report.counts.macs:
+            break
+        time.sleep(0.1)
+    assert values == case.report.counts.macs
+
+
+def test_charts_pass_the_librarys_own_validation(page: Page, case: Case) -> None:
+    objects = pytest.importorskip("plotly.graph_objects")
+    page.tab.locator("#o1 .open").click()
+    for chart in ("depth", "map", "sensitivity", "speed", "values:1", "error:1", "weights:1"):
+        figure = page.drawn(chart).locator(".plot").evaluate("plot => ({data: plot.data, layout: plot.layout})")
+        objects.Figure(json.loads(json.dumps(figure)))
+
+
+def test_an_operation_opens_and_shows_its_charts(page: Page, case: Case) -> None:
+    button = page.tab.locator("#o1 .open")
+    assert button.get_attribute("aria-expanded") == "false"
+    button.focus()
+    page.tab.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    layer = case.report.layers[1]
+    assert layer.integers and layer.error and layer.channels
+    traces = page.drawn("values:1").locator(".plot").evaluate("plot => plot.data.map(t => [t.name, t.x, t.y])")
+    assert [name for name, *_ in traces] == ["float32", "int8"]
+    total = sum(layer.integers.counts)
+    assert [y or 0 for y in traces[1][2]] == pytest.approx([n / total for n in layer.integers.counts])
+    assert traces[1][1][-1] == pytest.approx((255 - layer.zero_point) * layer.scale)
+    width = (layer.error.histogram.high - layer.error.histogram.low) / len(layer.error.histogram.counts)
+    assert sum(y or 0 for y in traces[0][2]) * width / layer.scale == pytest.approx(1)  # all of the values
+    lines = (
+        page.drawn("values:1")
+        .locator(".plot")
+        .evaluate("plot => plot.layout.shapes.filter(s => s.type === 'line').map(s => s.x0)")
+    )
+    assert lines == pytest.approx([layer.real_low, layer.real_high])
+    errors = page.drawn("error:1").locator(".plot").evaluate("plot => plot.data.map(t => t.name)")
+    assert errors == ["own", "cascade"]
+    highest = page.drawn("weights:1").locator(".plot").evaluate("plot => plot.data[3].y")
+    assert highest == pytest.approx(layer.error.weight.maximum, rel=1e-5)
+    button.click()
+    assert page.tab.locator("#d1").is_hidden()
+
+
+def test_charts_have_text_in_their_place(page: Page, case: Case) -> None:
+    figure = page.drawn("depth")
+    worst = case.report.worst(1)[0]
+    label = figure.locator(".plot").get_attribute("aria-label")
+    assert figure.locator(".plot").get_attribute("role") == "img"
+    assert worst.name in label and f"{worst.own_sqnr:.3g} dB" in label
+    figure.locator("summary").click()
+    figure.locator("tbody tr").first.wait_for()  # the event that fills the table comes after the click
+    rows = figure.locator("tbody tr").all_inner_texts()
+    assert len(rows) == sum(layer.error is not None for layer in case.report.layers)
+    assert any(row.startswith(worst.name) and f"{worst.own_sqnr:.4g}" in row for row in rows)
+
+
+def test_filtering(page: Page, case: Case) -> None:
+    page.tab.fill("#find", "relu")
+    assert page.names() == [layer.name for layer in case.report.layers if layer.activation_function == "relu" or
+                            "relu" in " ".join((layer.name, *layer.source))]  # fmt: skip
+    assert page.tab.inner_text("#shown") == f"{len(page.names())} of {len(case.report.layers)} operations"
+    page.tab.fill("#find", "")
+    page.tab.select_option("#kind", "add")
+    assert page.names() == ["blocks.0.add", "blocks.1.add"]
+    page.tab.select_option("#kind", "")
+    page.tab.select_option("#only", "float32")
+    assert page.names() == ["fc.dequantize.multiply", "softmax"]
+
+
+def test_folding(page: Page, case: Case) -> None:
+    fold = page.tab.locator(".module", has_text="blocks").first.locator(".fold")
+    fold.click()
+    assert fold.get_attribute("aria-expanded") == "false"
+    assert not [name for name in page.names() if name.startswith("blocks")]
+    page.tab.click("#expand")
+    assert len(page.names()) == len(case.report.layers)
+    page.tab.click("#collapse")
+    assert page.names() == [layer.name for layer in case.report.layers if "." not in layer.module
+                            and layer.name != "stem.0"]  # fmt: skip
+    page.tab.fill("#find", "blocks.0.conv")  # what is looked for is shown though its module is folded
+    assert page.names() == ["blocks.0.conv"]
+
+
+@pytest.mark.parametrize(
+    ("heading", "key"),
+    [
+        ("Scale", lambda layer: layer.scale),
+        ("Own SQNR", lambda layer: layer.own_sqnr),
+        ("Time, ms", lambda layer: layer.time.median),
+    ],
+)
+def test_sorting(page: Page, case: Case, heading: str, key: Any) -> None:
+    button = page.tab.locator("#ops .sort", has_text=re.compile(f"^{heading}$"))
+    head = page.tab.locator("#ops thead th", has=page.tab.locator(".sort", has_text=re.compile(f"^{heading}$")))
+    known = [layer for layer in case.report.layers if key(layer) is not None]
+    rising = [layer.name for layer in sorted(known, key=key)]
+    button.focus()
+    page.tab.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert page.names()[: len(rising)] == rising
+    page.tab.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    falling = [key(layer) for layer in sorted(known, key=key, reverse=True)]
+    by_name = {layer.name: key(layer) for layer in known}
+    assert [by_name[name] for name in page.names()[: len(falling)]] == falling
+    page.tab.click("#order")
+    assert page.names() == [layer.name for layer in case.report.layers]
+    assert head.get_attribute("aria-sort") == "none"
+
+
+def test_cells_are_the_reports_figures(page: Page, case: Case) -> None:
+    cells = page.tab.eval_on_selector_all(
+        ".op", "rows => rows.map(r => [...r.cells].map(c => [c.dataset.v, c.innerText]))"
+    )
+    for row, layer in zip(cells, case.report.layers, strict=True):
+        values = [value for value, _ in row]
+        figures = [layer.scale, layer.zero_point, layer.real_low, layer.real_high]
+        assert [float(v) if v else None for v in values[3:7]] == figures
+        assert row[8][1].strip() == ("–" if layer.own_sqnr is None else f"{layer.own_sqnr:.1f}")
+        assert row[9][1].strip() == ("–" if layer.cascade_sqnr is None else f"{layer.cascade_sqnr:.1f}")
+        assert layer.time and float(values[10]) == layer.time.median
+
+
+def test_links_open_the_operation(page: Page, case: Case) -> None:
+    page.tab.click("#collapse")
+    worst = case.report.worst(1)[0]
+    page.tab.locator("#summary a", has_text=worst.name).first.click()
+    index = case.report.layers.index(worst)
+    assert page.tab.locator(f"#d{index}").is_visible()
+    assert page.tab.evaluate("document.activeElement.closest('tr').id") == f"o{index}"
+
+
+def test_themes(page: Page) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.tab.evaluate(background)
+    page.tab.click("#theme")
+    page.tab.click("#theme")
+    assert page.tab.inner_text("#theme") == "Theme: dark"
+    assert page.tab.evaluate(background) != light
+    page.tab.reload()
+    assert page.tab.inner_text("#theme") == "Theme: dark"  # remembered
+
+
+def test_landmarks_and_table_semantics(page: Page) -> None:
+    tab = page.tab
+    assert tab.locator("main").count() == tab.locator("header").count() == 1
+    for section in tab.locator("section").all():
+        assert tab.locator(f"#{section.get_attribute('aria-labelledby')}").count() == 1
+    ids = tab.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    assert tab.locator("#ops caption").count() == 1
+    assert tab.locator("#ops tbody .op > th[scope=row]").count() == tab.locator("#ops tbody .op").count()
+    unnamed = tab.eval_on_selector_all(
+        "button, input, select", "all => all.filter(e => !(e.innerText || e.labels?.length || e.ariaLabel)).length"
+    )
+    assert unnamed == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_that_axe_objects_to(browser: Any, page_file: Path, scheme: str) -> None:
+    """WCAG 2.1 AA as far as a machine can tell: contrast, names, roles, order of headings."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = Page(browser, page_file, scheme, height=3000, bypass_csp=True)  # axe is a script of its own
+    page.tab.locator("#o1 .open").click()
+    for chart in ("depth", "map", "speed", "values:1", "error:1", "weights:1"):
+        page.drawn(chart)
+    page.tab.locator("figure[data-chart=depth] summary").click()
+    found = axe.Axe().run(page.tab).response["violations"]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_screenshots(browser: Any, page_file: Path, scheme: str, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("INTACT_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    page = Page(browser, page_file, scheme, height=4000)
+    page.tab.locator("#o1 .open").click()
+    for chart in ("depth", "map", "speed", "values:1", "error:1", "weights:1"):
+        page.drawn(chart)
+    picture = folder / f"report-{scheme}.png"
+    page.tab.screenshot(path=picture, full_page=True)
+    page.close()
+    assert picture.stat().st_size > 50_000
+
+
+def hostile() -> Report:
+    """A program in which every name is an attack."""
+    name = '</script><script>window.pwned = 1</script><img src=x onerror="window.pwned=2">\'{{7*7}}<b>bold</b>'
+    program = specimen()
+    tensors = {n: replace(t, name=name) if n == "conv" else t for n, t in program.tensors.items()}
+    ops = tuple(replace(op, name=name, module=name, source=(name, name), note=name) if op.name == "conv" else op
+                for op in program.ops)  # fmt: skip
+    tensors[name] = tensors.pop("conv")
+    program = replace(program, tensors=tensors, ops=ops, outputs=(name,), recipe=name, provenance={name: name})
+    return intact.report(program, torch.randn(4, 8, 9, 9).numpy(), engine="reference", seconds=0.01, title=name)
+
+
+def test_names_are_text_and_nothing_else(browser: Any, tmp_path: Path) -> None:
+    report = hostile()
+    page = Page(browser, report.save(tmp_path / "hostile.html"))
+    page.tab.locator("#o1 .open").click()
+    for chart in ("map", "speed", "values:1", "weights:1"):
+        page.drawn(chart)
+    page.tab.locator("figure[data-chart=speed] summary").click()
+    assert page.tab.evaluate("window.pwned") is None
+    assert page.tab.inner_text("h1") == report.title
+    assert page.tab.locator("img").count() == 0
+    assert report.layers[1].name in page.names()
+    page.close()
+
+
+def test_scripts_are_named_by_their_hashes_and_nothing_may_be_fetched(page_file: Path) -> None:
+    text = page_file.read_text(encoding="utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    allowed = policy.group(1).replace("&#39;", "'")
+    assert allowed.startswith("default-src 'none';")
+    assert "unsafe-eval" not in allowed and "http" not in allowed
+    inline = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(inline) == 1
+    digest = base64.b64encode(hashlib.sha256(inline[0].encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in allowed
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", text.split("<script", 1)[0])
+
+
+def test_the_licence_of_the_chart_library_is_in_the_page(page_file: Path) -> None:
+    assert "Permission is hereby granted" in page_file.read_text(encoding="utf-8")
+
+
+def test_without_the_extra_the_remedy_is_named(case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(InputError, match=re.escape("pip install 'intact[report]'")):
+        case.report.save(tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def resnet50(torchvision: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every chart there is; the size of the images changes no number of figures."""
+    torch.manual_seed(0)
+    model = torchvision.models.resnet50(weights=None).eval()
+    data = torch.randn(2, 3, 64, 64)
+    program = intact.quantize(model, data)
+    report = intact.report(program, data, model=model, seconds=0.01, title="ResNet50")
+    return report.save(tmp_path_factory.mktemp("resnet50") / "resnet50.html")
+
+
+def test_a_report_on_resnet50_is_below_5_mb(resnet50: Path) -> None:
+    assert resnet50.stat().st_size < 5_000_000
+
+
+@pytest.mark.bench
+def test_a_report_on_resnet50_opens_in_two_seconds(browser: Any, resnet50: Path) -> None:
+    """From nothing to the first chart; the best of three, as others may want the processor in between."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        page = Page(browser, resnet50)
+        assert len(page.names()) == 75
+        page.drawn("depth")
+        seconds.append(time.perf_counter() - start)
+        page.close()
+    assert min(seconds) < 2
+
+
+def test_without_torch(case: Case, tmp_path: Path) -> None:
+    """Where programs are only run, they can be reported on, too."""
+    import subprocess
+    import sys
+
+    file = case.program.save(tmp_path / "net.safetensors")
+    code = (
+        "import sys; sys.modules['torch'] = None; import intact; "
+        f"intact.report(intact.Program.load({str(file)!r}), seconds=0.01).save({str(tmp_path / 'x.html')!r})"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert "Time by layer" in (tmp_path / "x.html").read_text(encoding="utf-8")

@@ -1,0 +1,257 @@
+"""Sensitivity against brute force: the simulation's own switches, one full run per layer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.diagnose.networks import calibrated, data, net
+from torch import Tensor
+
+import intact
+from intact.diagnose.sensitivity_report import MODES, PARTS, SensitivityReport
+from intact.simulation.module import Simulation
+
+
+@pytest.fixture(scope="module")
+def sim() -> Simulation:
+    return calibrated(net(), data())
+
+
+@pytest.fixture(scope="module")
+def report(sim: Simulation) -> SensitivityReport:
+    return intact.sensitivity(sim, data(), modes=MODES, parts=PARTS)
+
+
+def logits(sim: Simulation, points: set[str], weights: set[str]) -> Tensor:
+    """The simulation with these switched on, and everything else off."""
+    sim.fake_quantize(False)
+    for name in points:
+        sim.points[name].quantizing = True
+    for name in weights:
+        sim.weight_points[name].quantizing = True
+    try:
+        with torch.no_grad():
+            y: Tensor = sim(data()).double()
+    finally:
+        sim.fake_quantize(True)
+    return y
+
+
+def sqnr(y: Tensor, reference: Tensor) -> float:
+    return 10 * math.log10(float((reference**2).sum() / ((y - reference) ** 2).sum()))
+
+
+def parts_of(sim: Simulation, layer: str, part: str) -> tuple[set[str], set[str]]:
+    points = set() if part == "weight" else {sim.placed.point_of[layer]}
+    weights = {layer} if part != "activation" and layer in sim.weight_points else set()
+    return points, weights
+
+
+@pytest.mark.parametrize(("mode", "part"), list(itertools.product(MODES, PARTS)))
+def test_scores_are_those_of_full_runs(sim: Simulation, report: SensitivityReport, mode: Any, part: Any) -> None:
+    reference = logits(sim, set(), set())
+    so_far: tuple[set[str], set[str]] = (set(), set())
+    for row in report:
+        points, weights = parts_of(sim, row.name, part)
+        if not points and not weights:
+            assert row.score(mode, part) is None
+            continue
+        if mode == "cumulative":
+            points, weights = so_far = so_far[0] | points, so_far[1] | weights
+        if mode == "without":
+            points, weights = set(sim.points) - points, set(sim.weight_points) - weights
+        wanted = sqnr(logits(sim, points, weights), reference)
+        # One value that float noise carries over a boundary moves the score by a few hundredths of a dB.
+        assert row.score(mode, part) == pytest.approx(wanted, abs=0.1), row.name
+
+
+def test_the_ends_are_the_float_network_and_the_program(sim: Simulation, report: SensitivityReport) -> None:
+    reference = logits(sim, set(), set())
+    program = intact.convert(sim)
+    shipped = torch.as_tensor(program.run(data(), engine="reference")).double()
+    assert report.quantized_score == pytest.approx(sqnr(shipped, reference), abs=1e-3)
+    assert report.float_score == 150.0
+    assert report.rows[-1].score("cumulative") == report.quantized_score
+    assert report.samples == 48 and report.metric == "sqnr"
+
+
+def test_layers_are_those_on_integers(sim: Simulation, report: SensitivityReport) -> None:
+    assert [row.name for row in report] == [
+        "x.quantize",
+        "conv1",
+        "conv2",
+        "add",
+        "depthwise",
+        "silu",
+        "cat",
+        "mean",
+        "fc",
+    ]
+    assert report["relu2"].name == "conv2" and report["conv2"].has_weight and not report["add"].has_weight
+    ranking = report.ranking()
+    scores = [row.score("alone") for row in ranking]
+    assert scores == sorted(scores)  # type: ignore[type-var]
+    gains = [row.score("without") for row in report.ranking("without")]
+    assert gains == sorted(gains, reverse=True)  # type: ignore[type-var]
+
+
+def kl(y: Tensor, r: Tensor) -> float:
+    p, q = torch.softmax(r, 1), torch.softmax(y, 1)
+    return float((p * (p / q).log()).sum(1).mean())
+
+
+METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "sqnr": sqnr,
+    "kl": kl,
+    "cosine": lambda y, r: float(torch.nn.functional.cosine_similarity(y, r).mean()),
+    "top1": lambda y, r: float((y.argmax(1) == r.argmax(1)).double().mean()),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics(sim: Simulation, name: str) -> None:
+    found = intact.sensitivity(sim, data(), metric=name)
+    reference = logits(sim, set(), set())
+    y = logits(sim, set(sim.points), set(sim.weight_points))
+    assert found.quantized_score == pytest.approx(METRICS[name](y, reference), rel=1e-4)
+    y = logits(sim, {sim.placed.point_of["conv2"]}, {"conv2"})
+    assert found["conv2"].score("alone") == pytest.approx(METRICS[name](y, reference), rel=0.02)
+    assert found.float_score == {"sqnr": 150.0, "kl": 0.0, "cosine": pytest.approx(1.0), "top1": 1.0}[name]
+    assert found.higher_is_better == (name != "kl")
+
+
+def test_a_metric_of_ones_own_gets_outputs_and_batches_with_labels(sim: Simulation) -> None:
+    x = data()
+    labels = net()(x).argmax(1).detach()
+    labels[::5] = 0
+    batches = [(x[i : i + 20], labels[i : i + 20]) for i in range(0, 48, 20)]
+    seen: list[int] = []
+
+    def accuracy(y: Tensor, batch: Any) -> Tensor:
+        seen.append(len(y))
+        return (y.argmax(1) == batch[1]).float()
+
+    found = intact.sensitivity(sim, batches, metric=accuracy, memory=150_000)
+    assert found.metric == "accuracy" and 1 < max(seen) < 20  # batches are cut, and labels with them
+    expected = float((net()(x).argmax(1) == labels).double().mean())
+    assert found.float_score == pytest.approx(expected)
+    y = logits(sim, set(sim.points), set(sim.weight_points))
+    assert found.quantized_score == pytest.approx(float((y.argmax(1) == labels).double().mean()))
+
+
+def test_less_memory_changes_nothing_but_the_chunks(sim: Simulation, report: SensitivityReport) -> None:
+    small = intact.sensitivity(sim, data(), modes=MODES, parts=PARTS, memory=1)
+    for a, b in zip(report, small, strict=True):
+        for first, second in zip(a.scores, b.scores, strict=True):
+            assert first.value == pytest.approx(second.value, abs=0.1)
+
+
+def test_greedy_puts_back_what_gains_most(sim: Simulation) -> None:
+    found = intact.sensitivity(sim, data(), modes=(), greedy=3)
+    reference = logits(sim, set(), set())
+    points, weights = set(sim.points), set(sim.weight_points)
+    left = [row.name for row in found]
+    for step in found.greedy:
+        scores = {}
+        for name in left:
+            p, w = parts_of(sim, name, "both")
+            scores[name] = sqnr(logits(sim, points - p, weights - w), reference)
+        best = max(scores, key=lambda name: scores[name])
+        assert step.layer == best and step.value == pytest.approx(scores[best], abs=0.1)
+        left.remove(best)
+        p, w = parts_of(sim, best, "both")
+        points, weights = points - p, weights - w
+    assert len(found.greedy) == 3
+
+
+def test_only_what_comes_after_the_layer_is_computed_again(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    from intact.diagnose.partial import PartialNetwork
+
+    computed: list[str] = []
+    compute = PartialNetwork._compute
+
+    def spy(self: Any, node: Any, *rest: Any) -> Any:
+        computed.append(node.name)
+        return compute(self, node, *rest)
+
+    network = PartialNetwork(sim)
+    from intact.diagnose.partial import Selection
+
+    base = network.run([data(4)], Selection())
+    monkeypatch.setattr(PartialNetwork, "_compute", spy)
+    point = sim.placed.point_of
+    network.resume(base, Selection(), Selection(frozenset({point["depthwise"]}), frozenset({"depthwise"})))
+    assert computed[0] == "depthwise" and "conv2" not in computed and "add" not in computed
+    computed.clear()
+    network.resume(base, Selection(), Selection(frozenset({point["depthwise"]})))
+    assert computed[0] == "silu"  # what is only rounded is not computed again
+
+
+def test_interrupted_and_continued_is_as_if_never_interrupted(sim: Simulation, tmp_path: Path) -> None:
+    whole = intact.sensitivity(sim, data().split(12), metric="kl", modes=MODES, greedy=1)
+    state = tmp_path / "state.json"
+    told: list[tuple[int, int | None]] = []
+
+    def stop_after(runs: int) -> Callable[[int, int | None], None]:
+        def progress(done: int, total: int | None) -> None:
+            told.append((done, total))
+            if len(told) == runs:
+                raise KeyboardInterrupt
+
+        return progress
+
+    arguments: dict[str, Any] = {"metric": "kl", "modes": MODES, "greedy": 1, "state": state}
+    with pytest.raises(KeyboardInterrupt):
+        intact.sensitivity(sim, data().split(12), progress=stop_after(70), **arguments)
+    kept = json.loads(state.read_text())["passes"]["layers"]
+    assert kept["chunks"] == 2 and kept["samples"] == 24
+    assert not list(tmp_path.glob(".*"))
+    told.clear()
+    again = intact.sensitivity(sim, data().split(12), progress=lambda *a: told.append(a), **arguments)
+    assert again == whole
+    assert told[-1][0] == told[-1][1], "progress ends at its total"
+    told.clear()
+    assert intact.sensitivity(sim, data().split(12), progress=lambda *a: told.append(a), **arguments) == whole
+    with pytest.raises(intact.InputError, match="differs in metric"):
+        intact.sensitivity(sim, data().split(12), **{**arguments, "metric": "cosine"})
+    with pytest.raises(intact.InputError, match="differs in data"):
+        intact.sensitivity(sim, data(seed=9).split(12), **arguments)
+    state.write_text("[]")
+    with pytest.raises(intact.InputError, match="no file of a sensitivity run"):
+        intact.sensitivity(sim, data().split(12), **arguments)
+
+
+@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+def test_a_float_network_is_prepared_and_calibrated(sim: Simulation) -> None:
+    assert intact.sensitivity(net(), data()) == intact.sensitivity(sim, data())
+    with pytest.raises(intact.InputError, match="read only once"):
+        intact.sensitivity(net(), iter(data().split(8)))
+    assert intact.sensitivity(net(), iter(data().split(8)), calibration=data()).samples == 48
+
+
+def test_wrong_calls_are_refused(sim: Simulation) -> None:
+    for arguments, words in [
+        ({"metric": "psnr"}, "no metric 'psnr'"), ({"modes": ("all",)}, "no mode 'all'"),
+        ({"parts": ("bias",)}, "no part 'bias'"), ({"memory": 0}, "memory = 0"), ({"samples": 0}, "samples = 0"),
+        ({"recipe": intact.Recipe()}, "prepared with one"),
+    ]:  # fmt: skip
+        with pytest.raises(intact.InputError, match=words):
+            intact.sensitivity(sim, data(), **arguments)
+    with pytest.raises(intact.InputError, match="more than once"):
+        intact.sensitivity(sim, iter(data().split(8)), greedy=1)
+    with pytest.raises(intact.InputError, match="no batch"):
+        intact.sensitivity(sim, [])
+    with pytest.raises(intact.StateError, match="no scale yet"):
+        intact.sensitivity(intact.prepare(net(), data()[:2]).eval(), data())
+
+
+def test_json_and_back(report: SensitivityReport) -> None:
+    assert SensitivityReport.from_dict(json.loads(report.to_json())) == report
+    assert SensitivityReport.from_dict(report.to_dict()) == report

@@ -1,0 +1,131 @@
+"""Inputs of the openvino engine: quantized inside the model by a division, in any memory, as floats or as bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openvino")
+
+from tests.conformance.networks import Network
+
+from intact.arithmetic.affine import quantize
+from intact.engines.openvino import OpenVinoEngine
+from intact.engines.openvino.build import Plan
+from intact.engines.openvino.division import Grid, boundaries
+from intact.engines.reference import ReferenceEngine
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+
+ENGINE = OpenVinoEngine()
+pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
+CLAMP = {"lo": 0, "hi": 255}
+
+
+def quantizer(scale: float, zero: int, shape: tuple[int | None, ...], lo: int = 0, hi: int = 255) -> Program:
+    tensors = {"x": Tensor("x", "float32", shape), "q": Tensor("q", "uint8", shape, scale, zero)}
+    return Program(tensors, (Op("q", "quantize", ("x",), {"lo": lo, "hi": hi}),), ("x",), ("q",))
+
+
+def float_network() -> tuple[Program, Any]:
+    """An image, quantized, and two convolutions; a float batch of two."""
+    net = Network(np.random.default_rng(5))
+    net.start((2, 16, 9, 9))
+    last = net.conv(net.conv("x", 16, 3), 16, 1)
+    inner = net.program((last,))
+    q = inner.tensors["x"]
+    scale = float(np.float32(0.0173))
+    tensors = {n: t for n, t in inner.tensors.items() if n != "x"}
+    tensors |= {"x": replace(q, dtype="float32", scale=None, zero_point=None), "q": replace(q, name="q", scale=scale)}
+    ops = [Op("q", "quantize", ("x",), CLAMP)]
+    ops += [replace(op, inputs=tuple("q" if n == "x" else n for n in op.inputs)) for op in inner.ops]
+    x = np.random.default_rng(0).standard_normal((2, 16, 9, 9)).astype(np.float32)
+    return Program(tensors, tuple(ops), ("x",), (last,)), x
+
+
+CHECK = """
+import sys
+import numpy as np
+from tests.engines.test_openvino_inputs import ENGINE, quantizer
+from intact.arithmetic.affine import quantize
+from intact.engines.openvino.build import Plan
+from intact.engines.openvino.division import Grid, boundaries
+
+rng = np.random.default_rng(int(sys.argv[1]))
+count = elements = 0
+for i in range(int(sys.argv[2])):
+    scale = float(np.float32(np.exp(rng.uniform(-12, 6)) if i else 2.0**-20))
+    lo, hi = (0, 255) if i % 3 else sorted(int(v) for v in rng.integers(0, 256, 2))
+    grid = Grid(scale, int(rng.integers(0, 256)), lo, hi)
+    x = boundaries(grid)
+    x = np.concatenate([x, (rng.standard_normal(4096) * scale * 90).astype(np.float32)])[None]
+    program = quantizer(grid.scale, grid.zero, (None, x.shape[1]), lo, hi)
+    assert Plan.of(program).divided == {"q"}
+    want = quantize(x, np.float32(grid.scale), grid.zero, lo, hi)
+    got = ENGINE.prepare(program, threads=1)({"x": x})[0]
+    count, elements = count + int((got != want).sum()), elements + x.size
+print(count, elements)
+"""
+
+
+@pytest.mark.parametrize("level", ["", "AVX512_CORE", "AVX2_VNNI", "AVX2", "SSE41"])
+def test_a_division_at_every_level_of_the_cpu(level: str) -> None:
+    """Values around every rounding boundary: a multiplication with 1/s gets about one in two hundred of them wrong."""
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src"), *sys.path])}
+    if level:
+        env["ONEDNN_MAX_CPU_ISA"] = level
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK, "1", "8"], env=env, cwd=root, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == ["0", str(8 * (257 * 9 + 6 + 4096))]
+
+
+def test_a_quantization_that_is_not_proved_is_done_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An OpenVINO that ignores the attribute multiplies with 1/s: it is noticed, and the integers stay right."""
+    grid = Grid(float(np.float32(0.0113)), 140, 0, 255)
+    monkeypatch.setattr("intact.engines.openvino.division.KEEP_DIVISION", "another_attribute")
+    from intact.engines.openvino import division
+
+    division._exact.cache_clear()
+    program = quantizer(grid.scale, grid.zero, (None, 2319))
+    assert Plan.of(program).divided == frozenset()
+    x = boundaries(grid)[None]
+    got = ENGINE.prepare(program)({"x": x})[0]
+    division._exact.cache_clear()
+    assert (got == quantize(x, np.float32(grid.scale), grid.zero, 0, 255)).all()
+
+
+def test_the_first_convolution_behind_it_runs_as_int8() -> None:
+    program, x = float_network()
+    runner = ENGINE.prepare(program)
+    assert runner._plan.divided == {"q"}
+    assert all(kernel.endswith("_I8") for kernel in runner.kernels().values())
+    assert {op.name for op in program.ops if op.kind == "conv"} <= set(runner.kernels())
+    want = ReferenceEngine().prepare(program).tensors({"x": x})
+    found = runner.tensors({"x": x})
+    assert all((found[name] == want[name]).all() for name in want)
+
+
+def test_memory_of_every_kind() -> None:
+    """Channels last, every second sample, read-only, one array changed between calls, bytes in between."""
+    program, x = float_network()
+    runner, reference = ENGINE.prepare(program), ReferenceEngine().prepare(program)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    same = x.copy()
+    q = reference.tensors({"x": x})["q"]
+    for given in (x, frozen, last, np.repeat(x, 2, axis=0)[::2], same, q, same, -x, x[:1], q[:1], q.copy()):
+        assert (runner({"x": given})[0] == reference({"x": given})[0]).all()
+    runner({"x": same})
+    same *= np.float32(-0.5)
+    assert (runner({"x": same})[0] == reference({"x": same})[0]).all()

@@ -1,0 +1,65 @@
+"""What must hold of a damaged file that is accepted all the same."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+
+from intact.engines import get_runner
+from intact.errors import InputError
+from intact.program.check import check
+from intact.program.dimensions import SAMPLE, sized_near
+from intact.program.document import from_document, to_document
+from intact.program.file import arrays_by_name, digest
+from intact.program.golden import Golden, index_bounds, sample
+from intact.program.ops import Array
+from intact.program.program import Program
+from intact.program.recheck import recheck
+from intact.runtime.preflight import memory_needed
+
+LARGEST_RUN = 1 << 28
+"""Bytes; programs that need more are not run here."""
+
+
+def accepted_is_sound(program: Program) -> None:
+    """An accepted program is one the format allows, by three accounts that share no code with each other:
+
+    the published JSON schema validates its document; the checks pass once more on what its own document gives back,
+    which is the same program; and run by the reference, every tensor has the dtype, shape and range declared for it.
+    """
+    document = json.loads(json.dumps(to_document(program)))
+    assert not list(_schema().iter_errors(document))
+    golden = {} if program.golden is None else program.golden.arrays()
+    again = from_document(document, {**arrays_by_name(program), **golden})
+    check(again)
+    recheck(again)
+    assert digest(again) == digest(program)
+    if program.inputs and memory_needed(program) < LARGEST_RUN:
+        _runs_as_declared(program)
+
+
+@cache
+def _schema() -> Any:
+    text = files("intact.program").joinpath("schema.json").read_text(encoding="utf-8")
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
+def _runs_as_declared(program: Program) -> None:
+    try:
+        values = get_runner(program, "reference").tensors(
+            sample(program, Golden((("noise", 1),), index_bounds(program)), 0)
+        )
+    except InputError:  # this sample is one the network has no answer to, and it said so
+        return
+    for name, tensor in sized_near(program, SAMPLE).tensors.items():
+        value: Array = values[name]
+        assert value.dtype.name == tensor.dtype, name
+        assert value.shape == tuple(1 if d is None else d for d in tensor.shape), name
+    for op in program.ops:
+        if "lo" in op.attrs and program.tensors[op.name].quantized:
+            assert values[op.name].size == 0 or op.attrs["lo"] <= values[op.name].min(), op.name
+            assert values[op.name].size == 0 or op.attrs["hi"] >= values[op.name].max(), op.name

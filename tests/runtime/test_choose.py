@@ -1,0 +1,98 @@
+"""engine="auto": measured once, remembered, and never in the way of loading."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.program.build import certified, data
+
+import intact.runtime.choose as choose
+from intact.engines import available_engines, get_runner
+from intact.engines.binding import rebuild
+from intact.errors import InputError
+from intact.program.file import digest
+from intact.runtime import Facts, load
+
+several = pytest.mark.skipif(len(available_engines()) < 3, reason="needs two engines besides the reference")
+
+
+@several
+def test_auto_measures_and_takes_the_fastest(path: Path) -> None:
+    runner = load(path, probe="never")
+    assert set(runner.info.measured) == set(available_engines()) - {"reference"}
+    assert list(runner.info.measured.values()) == sorted(runner.info.measured.values())
+    assert runner.info.engine == next(iter(runner.info.measured)) and runner.info.seconds["measure"] > 0
+    x, bias = data()
+    expected = rebuild(certified().structure, get_runner(certified(), runner.info.engine)({"x": x, "bias": bias}))
+    np.testing.assert_equal(runner(x, bias=bias), expected)
+
+
+@several
+def test_what_was_measured_is_remembered_per_batch_and_threads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = load(path, probe="never").info.measured
+    monkeypatch.setattr(choose, "measure", lambda *_: pytest.fail("measured again"))
+    again = load(path, probe="never")
+    assert again.info.measured == measured and again.info.engine == next(iter(measured))
+    assert "measure" not in again.info.seconds
+    for other in ({"batch": 8}, {"threads": 1}):
+        with pytest.raises(pytest.fail.Exception, match="measured again"):
+            load(path, probe="never", **other)
+
+
+@several
+def test_the_remembered_order_is_obeyed_and_falls_through(path: Path) -> None:
+    program, facts = load(path, engine="reference").program, Facts.here()
+    for slowest in ("onnxruntime", "openvino"):
+        times = {name: 1.0 for name in available_engines() if name != "reference"} | {slowest: 2.0, "absent": 0.5}
+        choose.remember(choose.key(program, digest(program), None, 1, facts), times)
+        info = load(path, probe="never", facts=facts).info
+        assert info.engine not in ("absent", slowest)
+        assert [s.engine for s in info.skipped] == ["absent"]
+
+
+@several
+def test_samples_that_cannot_be_run_leave_the_order_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> dict[str, float]:
+        raise InputError("NaN reached a quantize")
+
+    monkeypatch.setattr(choose, "measure", refuse)
+    info = load(path, probe="never").info
+    assert info.measured == {} and info.engine == "onednn"
+
+
+def test_a_damaged_memory_is_measured_anew(path: Path, cache: Path) -> None:
+    load(path, probe="never")
+    for entry in cache.glob("*.json"):
+        entry.write_text('{"result": {"milliseconds": {"onednn": "fast"}}, "sum": ""}')
+    assert load(path, probe="never").info.engine in available_engines()
+
+
+def test_an_engine_the_machine_cannot_run_is_not_measured(path: Path) -> None:
+    facts = replace(Facts.here(), machine="riscv64")
+    info = load(path, probe="never", facts=facts).info
+    assert "onednn" not in info.measured and "onednn" in [s.engine for s in info.skipped]
+
+
+@several
+def test_processes_that_start_at_once_share_one_measurement(path: Path) -> None:
+    code = (
+        f"import intact.runtime as r, json; i = r.load({str(path)!r}, probe='never').info; "
+        "print(json.dumps([i.engine, i.measured, 'measure' in i.seconds]))"
+    )
+    began = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    children = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) for _ in range(4)
+    ]
+    found = [json.loads(child.communicate(timeout=300)[0]) for child in children]
+    assert all(child.returncode == 0 for child in children)
+    assert sum(f[2] for f in found) == 1, f"{found} after {time.monotonic() - began:.1f} s"
+    assert len({(f[0], json.dumps(f[1])) for f in found}) == 1

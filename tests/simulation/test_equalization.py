@@ -1,0 +1,127 @@
+"""Factors per channel in transformers: exact in float, back where outlier channels took the accuracy, trainable."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+from intact.simulation.module import Simulation
+
+BASE = intact.Recipe(activation=intact.Scheme(observer="minmax"))
+
+
+class Block(nn.Module):
+    """A transformer's feed-forward block; ``post`` normalizes behind the sum, as BERT does."""
+
+    def __init__(self, post: bool, gamma: float, row: float) -> None:
+        super().__init__()
+        self.post, self.norm, self.last = post, nn.LayerNorm(16), nn.LayerNorm(16)
+        self.f1, self.f2, self.head = nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 4)
+        with torch.no_grad():
+            self.norm.weight[[3, 8]] *= gamma
+            self.f1.weight[:, [3, 8]] /= gamma
+            self.f2.weight[5] *= row
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        z = self.f2(torch.nn.functional.gelu(self.f1(y)))
+        logits: Tensor = self.head(self.last((y if self.post else x) + z))
+        return logits
+
+
+def quantized(model: nn.Module, x: Tensor, **changes: object) -> Simulation:
+    sim = intact.prepare(model, x[:2], dataclasses.replace(BASE, **changes)).eval()  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(sim, x)
+    return sim
+
+
+def block(post: bool, gamma: float = 30.0, row: float = 1.0) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return Block(post, gamma, row).eval(), torch.randn(64, 6, 16)
+
+
+def noise(sim: Simulation, model: nn.Module, x: Tensor) -> float:
+    with torch.no_grad():
+        return float((sim(x) - model(x)).norm() / model(x).norm())
+
+
+@pytest.mark.parametrize("post", [False, True], ids=["pre_norm", "post_norm"])
+def test_outlier_channels_behind_a_layer_norm_no_longer_cost_the_others(post: bool) -> None:
+    model, x = block(post)
+    without = noise(quantized(model, x), model, x)
+    sim = quantized(model, x, smooth=0.5)
+    assert noise(sim, model, x) < 0.6 * without
+    report = intact.verify(intact.convert(sim), x[:8], sim=sim)
+    assert report.mismatches == 0 and report.elements > 0
+
+
+def test_outlier_channels_before_a_float_operation_have_a_scale_each() -> None:
+    model, x = block(post=True, gamma=1.0, row=100.0)
+    assert noise(quantized(model, x), model, x) < 0.5 * noise(quantized(model, x, equalize=False), model, x)
+
+
+@pytest.mark.parametrize("post", [False, True], ids=["pre_norm", "post_norm"])
+def test_factors_change_neither_the_float_function_nor_the_parameters(post: bool) -> None:
+    model, x = block(post)
+    sim = quantized(model, x, smooth=0.5)
+    assert any(bool((sim.tensors[place.factor] != 1).any()) for place in sim.equalized if place.readers)
+    for name, value in model.state_dict().items():
+        assert torch.equal(sim.state_dict()[name], value)
+    sim.fake_quantize(False)
+    with torch.no_grad():
+        torch.testing.assert_close(sim(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_norm_that_is_only_quantized_takes_the_factor_itself() -> None:
+    model, x = block(post=False)
+    sim = quantized(model, x, smooth=0.5)
+    assert "div" not in {node.op for node in sim.graph} and "equalize.out" in sim.graph.nodes["norm"].params
+    post, x = block(post=True)
+    divided = [node.inputs[0] for node in quantized(post, x, smooth=0.5).graph if node.op == "div"]
+    assert divided == ["norm"]
+
+
+def test_training_goes_on_with_factors() -> None:
+    model, x = block(post=True)
+    recipe = dataclasses.replace(intact.recipes.qat("learned"), smooth=0.5)
+    sim = intact.prepare(model, x[:2], recipe)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact.calibrate(sim, x)
+    sim.train()
+    optimizer = torch.optim.SGD(sim.parameters(), 1e-2)
+    with torch.no_grad():
+        wanted = model(x) + 1.0
+    losses = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        loss = (sim(x) - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    weight = sim.get_submodule("norm").weight
+    assert isinstance(weight, Tensor) and weight.grad is not None and bool((weight.grad != 0).any())
+    assert losses[-1] < losses[0]
+    sim.eval()
+    assert intact.verify(intact.convert(sim), x[:8], sim=sim).mismatches == 0
+
+
+def test_fixed_inputs_and_per_tensor_weights_have_no_factors() -> None:
+    model, x = block(post=True)
+    fixed = quantized(model, x, smooth=0.5, inputs={"0": intact.Scheme(fixed=(0.05, 128))})
+    assert "x.quantize" not in [place.name for place in fixed.equalized]
+    weight = intact.Scheme(dtype="int8", symmetric=True, granularity="per_tensor", observer="minmax")
+    assert "f2" not in [place.name for place in quantized(model, x, weight=weight).equalized]
+
+
+@pytest.mark.parametrize("smooth", [-0.1, 1.5, "yes", True])
+def test_a_strength_without_meaning_is_refused(smooth: object) -> None:
+    with pytest.raises(intact.errors.RecipeError, match="smooth"):
+        intact.Recipe(smooth=smooth)  # type: ignore[arg-type]
