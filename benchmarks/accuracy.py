@@ -22,9 +22,9 @@ from peers import onnxruntime_static, torch_ao_fx
 
 def exactness(sim: Any, program: intact.Program, task: Task, elements: float) -> Any:
     """Compare simulation, reference and onednn on enough held-out images to reach ``elements`` integers."""
+    compared = program.integer_tensors() or tuple(program.tensors)  # dynamic layers give float32
     per_image = sum(
-        int(torch.tensor([1 if d is None else d for d in program.tensors[n].shape]).prod())
-        for n in program.integer_tensors()
+        int(torch.tensor([d if isinstance(d, int) else 1 for d in program.tensors[n].shape]).prod()) for n in compared
     )
     images = min(len(task.held_out), int(elements / per_image) + 1)
     return intact.verify(program, task.held_out[:images].split(64), engines=("reference", "onednn"), sim=sim)

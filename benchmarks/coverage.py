@@ -1,9 +1,9 @@
 """Which operations of well-known networks run as integers, which stay float and why: one Markdown table.
 
-    python benchmarks/coverage.py [--models resnet18 …] [--size 96] [--batch 2]
+    python benchmarks/coverage.py [--models resnet18 …] [--size 96] [--batch 2] [--engines reference onednn …]
 
-Unmodified torchvision models with random weights are quantized, and simulation, reference and onednn compared on
-every integer tensor.
+Unmodified models of torchvision and transformers (names that begin with hf-) with random weights are quantized, and
+trained ones (kwt1, sst2-transformer) where the assets are; simulation and engines are compared on every integer tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import collections
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,10 @@ import intact
 MODELS = (
     "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "shufflenet_v2_x1_0", "googlenet",
     "densenet121", "squeezenet1_1", "regnet_y_400mf", "convnext_tiny", "lraspp_mobilenet_v3_large",
+    "vit_b_16", "swin_t", "hf-bert", "hf-distilbert", "hf-vit",
 )  # fmt: skip
+TRAINED = ("kwt1", "sst2-transformer")
+TOKENS = 16
 
 
 def torchvision() -> Any:
@@ -38,7 +42,7 @@ def torchvision() -> Any:
     return torchvision
 
 
-def build(name: str, seed: int = 0) -> torch.nn.Module:
+def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
     """A model with random weights and batch norm statistics taken from random images, so that activations are alive."""
     torch.manual_seed(seed)
     models = torchvision().models
@@ -46,27 +50,79 @@ def build(name: str, seed: int = 0) -> torch.nn.Module:
         model = models.segmentation.__dict__[name](weights=None, weights_backbone=None)
     else:
         options: dict[str, Any] = {"init_weights": True} if name == "googlenet" else {}
+        if name.startswith("vit"):
+            options["image_size"] = size
         model = models.__dict__[name](weights=None, **options)
     model.train()
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None
     with torch.no_grad():
-        model(torch.randn(8, 3, 96, 96))
+        if not name.startswith(("vit", "swin")):
+            model(torch.randn(8, 3, 96, 96))
     return model.eval()
 
 
-def row(name: str, size: int, batch: int) -> str:
-    """One line of the table."""
-    model = build(name)
+def transformer(name: str, size: int) -> torch.nn.Module:
+    """A model of transformers with its default configuration."""
+    torchvision()  # transformers imports it
+    import transformers
+
+    torch.manual_seed(0)
+    model: torch.nn.Module
+    if name == "hf-bert":
+        model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=4), add_pooling_layer=False)
+    elif name == "hf-distilbert":
+        model = transformers.DistilBertModel(transformers.DistilBertConfig())
+    else:
+        model = transformers.ViTModel(transformers.ViTConfig(image_size=size), add_pooling_layer=False)
+    return model.eval()
+
+
+def trained(name: str, root: Path) -> tuple[torch.nn.Module, Any, Any]:
+    """A trained transformer with calibration and other data."""
+    if name == "kwt1":
+        import kwt1
+
+        front, model = kwt1.load()
+        x, _ = kwt1.data(front)
+        return model, x[::20], x[1::20]
+    import sst2
+    from safetensors.torch import load_file
+
+    x, _, vocabulary = sst2.read("train")
+    model = sst2.Transformer(len(vocabulary) + 2)
+    model.load_state_dict(load_file(root / "sst2" / "transformer.safetensors"))
+    return model.eval(), x[:64], sst2.read("test", vocabulary)[0]
+
+
+def subject(name: str, size: int, batch: int, assets: str | None) -> tuple[torch.nn.Module, list[Any], Any]:
+    """Model, batches to calibrate on, one to compare on. Sentences are padded to the longest, as tokenizers do."""
+    if name in TRAINED:
+        from assets import folder  # beside this file: only there when it is run as a script
+
+        model, calibration, other = trained(name, folder(assets))
+        return model, list(calibration.split(8)), other[:batch]
+    model = transformer(name, size) if name.startswith("hf-") else build(name, size=size)
     torch.manual_seed(1)
-    data = torch.randn(32, 3, size, size)
+    if name in ("hf-bert", "hf-distilbert"):
+        ids, lengths = torch.randint(1000, 30000, (18, TOKENS)), torch.randint(TOKENS // 2, TOKENS + 1, (18, 1))
+        mask = (torch.arange(TOKENS) < lengths).long()
+        batches = [{"input_ids": i, "attention_mask": m} for i, m in zip(ids.split(2), mask.split(2), strict=True)]
+        return model, batches[:8], batches[8]
+    data = torch.randn(32 + batch, 3, size, size)
+    return model, list(data[batch:].split(8)), data[:batch]
+
+
+def row(name: str, size: int, batch: int, engines: tuple[str, ...], assets: str | None) -> str:
+    """One line of the table."""
+    model, calibration, data = subject(name, size, batch, assets)
     start = time.perf_counter()
-    sim = intact.prepare(model, data[:2])
-    intact.calibrate(sim, data.split(8))
+    sim = intact.prepare(model, calibration[0])
+    intact.calibrate(sim, calibration)
     program = intact.convert(sim)
     seconds = time.perf_counter() - start
-    report = intact.verify(program, [torch.randn(batch, 3, size, size)], engines=("reference", "onednn"), sim=sim)
+    report = intact.verify(program, [data], engines=engines, sim=sim)
     integer = collections.Counter(op.kind for op in program.ops if not op.is_float)
     islands = collections.Counter(op.kind.removeprefix("float.") for op in program.islands())
     bilinear = sum(op.kind == "upsample" and program.tensors[op.name].dtype == "float32" for op in program.ops)
@@ -85,6 +141,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--engines", nargs="*", default=["reference", "onednn"])
+    parser.add_argument("--assets", help="folder of trained networks, for " + ", ".join(TRAINED))
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(2)
@@ -92,7 +150,7 @@ def main() -> None:
         "| model | ops | integer ops | float islands | quantize + dequantize | integers compared | differ | seconds |\n|---|---|---|---|---|---|---|---|"  # noqa: E501
     )
     for name in args.models:
-        print(row(name, args.size, args.batch), flush=True)
+        print(row(name, args.size, args.batch, tuple(args.engines), args.assets), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,17 @@ from torch import Tensor, nn
 Predict = Callable[[Tensor], Any]
 
 
+def without_grad(model: Any) -> Predict:
+    """``model``, called without recording gradients."""
+
+    def call(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            y: Tensor = model(x)
+        return y
+
+    return call
+
+
 def torch_ao_fx(model: nn.Module, calibration: Tensor, batch: int = 32) -> Predict:
     """torch.ao FX static quantization, x86 engine, its default qconfig (histogram activations, per-channel weights)."""
     with warnings.catch_warnings():
@@ -30,12 +41,109 @@ def torch_ao_fx(model: nn.Module, calibration: Tensor, batch: int = 32) -> Predi
                 prepared(x)
         converted = convert_fx(prepared)
 
-    def predict(x: Tensor) -> Tensor:
-        with torch.no_grad():
-            y: Tensor = converted(x)
-        return y
-
+    predict = without_grad(converted)
+    predict.converted = converted  # type: ignore[attr-defined]
     return predict
+
+
+def torch_ao_dynamic(model: nn.Module) -> Predict:
+    """torch.ao dynamic quantization of linear layers and LSTMs, its defaults."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.ao.quantization import quantize_dynamic
+
+        torch.backends.quantized.engine = "x86"
+        return without_grad(quantize_dynamic(copy.deepcopy(model).eval(), {nn.Linear, nn.LSTM}))
+
+
+def torch_ao_frozen(model: nn.Module, calibration: Tensor, example: Tensor) -> Predict:
+    """The same, traced and frozen by torch.jit, for inputs of the shape of ``example``."""
+    predict = torch_ao_fx(model, calibration)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        frozen = torch.jit.freeze(torch.jit.trace(predict.converted, example).eval())  # type: ignore[attr-defined]
+        for _ in range(3):
+            frozen(example)
+
+    return without_grad(frozen)
+
+
+def torchao_pt2e(model: nn.Module, calibration: Tensor, example: Tensor) -> Predict:
+    """torchao's pt2e static quantization with the X86 inductor quantizer, compiled by inductor (needs a C++ compiler).
+
+    Compiled for the shape of ``example`` and torch's number of threads at this moment.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer as x86
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+        torch._dynamo.reset()
+        with torch.no_grad():
+            exported = torch.export.export(copy.deepcopy(model).eval(), (example,), strict=True).module()
+            prepared = prepare_pt2e(exported, quantizer)
+            for x in calibration.split(len(example)):
+                if len(x) == len(example):
+                    prepared(x)
+            converted = convert_pt2e(prepared)
+            with torch._inductor.config.patch(freezing=True):  # type: ignore[attr-defined]
+                compiled = torch.compile(converted)
+                for _ in range(3):
+                    compiled(example)
+
+    return without_grad(compiled)
+
+
+def torch_compiled(model: nn.Module, example: Tensor) -> Predict:
+    """The float32 network compiled by inductor, weights frozen."""
+    torch._dynamo.reset()
+    with torch.no_grad(), torch._inductor.config.patch(freezing=True):  # type: ignore[attr-defined]
+        compiled = torch.compile(copy.deepcopy(model).eval())
+        for _ in range(3):
+            compiled(example)
+
+    return without_grad(compiled)
+
+
+def nncf_openvino(model: nn.Module, calibration: Tensor, transformer: bool = False) -> Any:
+    """NNCF's post-training quantization of the OpenVINO model, its defaults; an ``openvino.Model`` of dynamic batch.
+
+    ``transformer``: with the scheme NNCF has for transformers.
+    """
+    import logging
+
+    import nncf
+    import openvino
+
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        converted = openvino.convert_model(copy.deepcopy(model).eval(), example_input=calibration[:1])
+        dataset = nncf.Dataset([x.numpy() for x in calibration.split(1)])
+        kind = nncf.ModelType.TRANSFORMER if transformer else None
+        return nncf.quantize(converted, dataset, subset_size=len(calibration), model_type=kind)
+
+
+def openvino_predict(model: Any, example: Tensor, threads: int) -> Predict:
+    """An OpenVINO model compiled for the shape of ``example``, with OpenVINO's own advice for low latency."""
+    import openvino
+
+    fixed = model.clone()
+    fixed.reshape(list(example.shape))
+    config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    request = openvino.Core().compile_model(fixed, "CPU", config).create_infer_request()
+    return lambda x: next(iter(request.infer([x.numpy()], share_inputs=True, share_outputs=True).values()))
+
+
+def nncf_predict(model: nn.Module, calibration: Tensor, threads: int = 2) -> Predict:
+    """NNCF for transformers, run by OpenVINO on batches of any size, in float32 where it is not int8."""
+    import openvino
+
+    quantized = nncf_openvino(model, calibration, transformer=True)
+    config = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(quantized, "CPU", config)
+    return lambda x: compiled([x.numpy()])[0]
 
 
 def export_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
@@ -80,6 +188,30 @@ def quantize_onnx(model: nn.Module, calibration: Tensor, folder: Path, batch: in
         activation_type=q.QuantType.QUInt8, weight_type=q.QuantType.QInt8,
     )  # fmt: skip
     return int8
+
+
+def quantize_onnx_dynamic(model: nn.Module, example: Tensor, folder: Path) -> Path:
+    """ONNX Runtime ``quantize_dynamic``: uint8 activations, per-channel int8 weights."""
+    import onnxruntime.quantization as q
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    float_path, prepared, int8 = folder / "plain.onnx", folder / "plain_prepared.onnx", folder / "dynamic.onnx"
+    export_onnx(model, example, float_path)
+    quant_pre_process(str(float_path), str(prepared), skip_symbolic_shape=True)
+    q.quantize_dynamic(str(prepared), str(int8), per_channel=True, weight_type=q.QuantType.QInt8)
+    return int8
+
+
+def onnxruntime_dynamic(model: nn.Module, calibration: Tensor, threads: int = 2) -> Predict:
+    """ONNX Runtime ``quantize_dynamic``, per-channel int8 weights, as a predictor."""
+    import onnxruntime.quantization as q
+
+    with tempfile.TemporaryDirectory() as folder:
+        float_path, int8 = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+        export_onnx(model, calibration[:2], float_path)
+        q.quantize_dynamic(str(float_path), str(int8), per_channel=True, weight_type=q.QuantType.QInt8)
+        session = ort_session(int8, threads)
+    return lambda x: session.run(None, {"x": x.numpy()})[0]
 
 
 def onnxruntime_static(model: nn.Module, calibration: Tensor, threads: int = 2) -> Predict:
