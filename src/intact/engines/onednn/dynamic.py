@@ -1,4 +1,6 @@
-"""dynamic_linear: rows quantized in six passes of torch, one oneDNN product, two passes for scales and bias.
+"""dynamic_linear: rows quantized in one pass, one oneDNN product, one pass for scales and bias.
+
+Without the compiled passes (``intact.engines.onednn.native``), torch takes six and two for the same bits.
 
 Operations that read the same tensor share its quantized rows (``intact.engines.onednn.plan``).
 """
@@ -6,6 +8,7 @@ Operations that read the same tensor share its quantized rows (``intact.engines.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +18,17 @@ from torch import Tensor
 from intact.arithmetic.codes import decode
 from intact.arithmetic.dynamic import ZERO
 from intact.arithmetic.dynamic_torch import scales_of
+from intact.program.ops import Array
 
+from . import native
 from .products import LINEAR, LINEAR_PACK
-from .site import Site, Step
+from .site import Packed, Site, Step
 
 Rows = tuple[Tensor, Tensor]
 """uint8 (…, K), contiguous, and float32 scales (…, 1)."""
+
+PLAIN: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+"""What the product's operator takes after scales and zero points: no bias, float32 results as they are."""
 
 ROUND = 1.5 * 2.0**23 + ZERO
 """Added to |v| ≤ 127, the sum is rounded to an integer, half to even, whose lowest byte is R(v) + 128."""
@@ -31,6 +39,17 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
 
     Where the scale is NaN, integers are of no consequence.
     """
+    compiled = native.load()
+    if compiled is not None and granularity == "per_row":
+        one_pass = compiled.quantize_rows
+
+        def by_row(x: Tensor) -> Rows:
+            x = x.contiguous()
+            q, s = torch.empty(x.shape, dtype=torch.uint8), torch.empty((*x.shape[:-1], 1))
+            one_pass(x.data_ptr(), q.data_ptr(), s.data_ptr(), s.numel(), x.shape[-1])
+            return q, s
+
+        return by_row
     reach = torch.tensor(127.0)
 
     def rows(x: Tensor) -> Rows:
@@ -43,18 +62,48 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
     return rows
 
 
+def scaler(granularity: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """(y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or None."""
+    compiled = native.load()
+    if compiled is not None and granularity == "per_row":
+        one_pass = compiled.scale_rows
+
+        def by_row(y: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
+            one_pass(y.data_ptr(), s.data_ptr(), 0 if bias is None else bias.data_ptr(), s.numel(), y.shape[-1])
+            return y
+
+        return by_row
+    return lambda y, s, bias: y.mul_(s) if bias is None else y.mul_(s).add_(bias)
+
+
+@dataclass(frozen=True)
+class Product:
+    """Rows of integers times a packed weight."""
+
+    pack: Packed
+    scale: Tensor
+    zeros: Tensor
+
+    @staticmethod
+    def of(site: Site, key: tuple[Any, ...], rows: int, weight: Array, scale: Array) -> Product:
+        """``weight`` int8 (O, K), ``scale`` float32 (O,), made for so many ``rows``."""
+        shape = [max(1, rows), weight.shape[1]]
+        pack = site.pack((*key, shape[1]), lambda: LINEAR_PACK(torch.from_numpy(np.array(weight)), shape))
+        return Product(pack, torch.from_numpy(np.array(scale)), torch.zeros(len(scale), dtype=torch.int32))
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """fl(fl(acc)·scale), u (…, K) uint8 of integers + 128."""
+        y: Tensor = LINEAR(u, 1.0, ZERO, self.pack.weight, self.scale, self.zeros, *PLAIN)
+        return y
+
+
 def lower_dynamic_linear(site: Site) -> Callable[[Rows], Tensor]:
     """The product of quantized rows with the weight."""
     p, width = site.op.arrays, site.inputs[0].shape[-1]
-    count = max(1, site.inputs[0].numel() // width)
-    weight = torch.from_numpy(np.array(p["weight"]))
-    pack = site.pack(("dynamic", width), lambda: LINEAR_PACK(weight, [count, width]))
-    scale, zeros = torch.from_numpy(np.array(p["scale"])), torch.zeros(len(p["scale"]), dtype=torch.int32)
-    head: tuple[Any, ...] = (1.0, ZERO, pack.weight, scale, zeros, None, 1.0, 0, torch.float32, "none", [], "")
-    if "bias" not in p:
-        return lambda rows: LINEAR(rows[0], *head).mul_(rows[1])
-    bias = torch.from_numpy(np.array(p["bias"]))
-    return lambda rows: LINEAR(rows[0], *head).mul_(rows[1]).add_(bias)
+    multiply = Product.of(site, ("dynamic",), site.inputs[0].numel() // width, p["weight"], p["scale"])
+    bias = torch.from_numpy(np.array(p["bias"])) if "bias" in p else None
+    finish = scaler(site.op.attrs["granularity"])
+    return lambda rows: finish(multiply(rows[0]), rows[1], bias)
 
 
 def lower_decoded_embedding(site: Site) -> Step:

@@ -1,0 +1,419 @@
+/* Passes over rows of float32 that torch would make one by one: each element is read once and written once.
+
+   Every operation is one IEEE float32 operation (compiled without contraction or reassociation) or exact, so the bits
+   are those of intact.arithmetic.dynamic and intact.arithmetic.recurrent on every CPU. Addresses come as Python
+   integers from intact.engines.onednn.native, which answers for sizes, dtypes and life times. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#else
+#define WIDE
+#endif
+#if defined(_MSC_VER)
+#define INLINE static __forceinline
+#define restrict __restrict
+#else
+#define INLINE static inline __attribute__((always_inline))
+#endif
+
+#define REACH 127.0f            /* largest quantized magnitude, and hidden states' steps */
+#define SMALLEST 0x1p-60f       /* smallest scale of a row */
+#define WHOLE 12582912.0f       /* 1.5 * 2^23: a small number added to it is rounded to an integer, half to even */
+#define INFINITE 0x7f800000     /* bits of infinity; those of NaN are larger */
+#define ENOUGH (1 << 15)        /* elements from which a second thread pays */
+
+INLINE int32_t bits(float v) {
+    int32_t b;
+    memcpy(&b, &v, 4);
+    return b;
+}
+
+INLINE float number(int32_t b) {
+    float v;
+    memcpy(&v, &b, 4);
+    return v;
+}
+
+/* ---- threads: those of torch ------------------------------------------------------------------------------------ */
+
+typedef void (*body)(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+
+static void (*parallel)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
+static int (*thread_number)(void);
+static int (*thread_count)(void);
+static int (*thread_limit)(void);
+
+typedef struct {
+    body run;
+    const void *args;
+    Py_ssize_t count;
+} job;
+
+static void share(void *given) {
+    const job *j = (const job *)given;
+    const Py_ssize_t threads = thread_count(), me = thread_number();
+    j->run(j->args, j->count * me / threads, j->count * (me + 1) / threads);
+}
+
+/* run(args, lo, hi) for 0 <= lo < hi <= count, in as many threads as torch uses now. */
+static void divided(body run, const void *args, Py_ssize_t count, Py_ssize_t elements) {
+    if (!parallel || count < 2 || elements < ENOUGH || thread_limit() < 2) {
+        run(args, 0, count);
+        return;
+    }
+    job j = {run, args, count};
+    parallel(share, &j, 0, 0);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+/* max |x| as bits: magnitudes are ordered like them, and NaN comes after infinity. */
+INLINE int32_t row_reach(const float *restrict x, Py_ssize_t width) {
+    int32_t m = 0;
+    for (Py_ssize_t i = 0; i < width; i++) {
+        const int32_t b = bits(x[i]) & 0x7fffffff;
+        m = b > m ? b : m;
+    }
+    return m;
+}
+
+/* The scale of a row: max(fl(m / 127), 2^-60), NaN where it holds NaN or infinity. */
+INLINE float row_scale(const float *restrict x, Py_ssize_t width) {
+    const int32_t m = row_reach(x, width);
+    if (m >= INFINITE) return number(0x7fc00000);
+    const float s = number(m) / REACH;
+    return s < SMALLEST ? SMALLEST : s;
+}
+
+/* R(fl(x / s)) + zero as bytes. */
+INLINE void row_quantize(const float *restrict x, float s, float zero, uint8_t *restrict q, Py_ssize_t width) {
+    for (Py_ssize_t i = 0; i < width; i++) q[i] = (uint8_t)bits(x[i] / s + (WHOLE + zero));
+}
+
+typedef struct {
+    const float *x;
+    uint8_t *q;
+    float *s;
+    Py_ssize_t width;
+} quantize_args;
+
+WIDE static void quantize_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const quantize_args *a = (const quantize_args *)given;
+    for (Py_ssize_t r = lo; r < hi; r++) {
+        const float *x = a->x + r * a->width;
+        const float s = row_scale(x, a->width);
+        row_quantize(x, s, 128.0f, a->q + r * a->width, a->width);
+        a->s[r] = s;
+    }
+}
+
+typedef struct {
+    float *y;
+    const float *s, *bias;
+    Py_ssize_t width;
+} scale_args;
+
+WIDE static void scale_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const scale_args *a = (const scale_args *)given;
+    const Py_ssize_t width = a->width;
+    for (Py_ssize_t r = lo; r < hi; r++) {
+        float *restrict y = a->y + r * width;
+        const float *restrict bias = a->bias;
+        const float s = a->s[r];
+        if (bias)
+            for (Py_ssize_t i = 0; i < width; i++) y[i] = y[i] * s + bias[i];
+        else
+            for (Py_ssize_t i = 0; i < width; i++) y[i] = y[i] * s;
+    }
+}
+
+/* ---- recurrent layers -------------------------------------------------------------------------------------------- */
+
+enum { LSTM, GRU, RNN, RELU };
+
+typedef struct {
+    Py_ssize_t kind, batch, size;
+    const float *input;          /* (T, B, G*H) input parts */
+    const float *scale;          /* (G*H) of the hidden weight where products come as int32, NULL where it is in them */
+    const float *bias;           /* (H) of GRU's gate n in the hidden product */
+    const float *sigmoid, *tanh; /* the middles of tables for -end ... end; tanh in steps of 1 / HIDDEN */
+    const float *cell_tanh;      /* the same in steps of the cell */
+    float end;
+    float *h, *c;                /* (B, H) states in steps, overwritten */
+    float *y;                    /* where step 0 of this direction goes: y[t * step + b * row + j] */
+    Py_ssize_t step, row;
+    float unit;                  /* of h in y */
+    const uint8_t *inside;       /* (T, B), NULL where every step is */
+    uint8_t *q;                  /* (B, H) quantized h */
+    float *s;                    /* (B) its scales */
+    float zero;                  /* added to q */
+    Py_ssize_t own;              /* whether h has scales of its own (an initial state was given) */
+} layer;
+
+#define BLOCK 128 /* elements of a row at a time, so that the values of all gates stay in registers and L1 */
+
+/* Table entries of v, NaN as -end: within the table whatever v is. */
+INLINE void look_up(const float *restrict middle, const float *restrict v, float end, float *restrict out,
+                    Py_ssize_t count) {
+    for (Py_ssize_t j = 0; j < count; j++) {
+        float w = v[j] > -end ? v[j] : -end;
+        w = w < end ? w : end;
+        out[j] = middle[bits(w + WHOLE) - 0x4b400000];
+    }
+}
+
+/* The hidden product of one row: NULL in the first step without an initial state. */
+typedef struct {
+    const float *scaled; /* fl(fl(acc) * scale), or */
+    const int32_t *sums; /* acc */
+    const float *scale;
+    float s;
+} hidden;
+
+/* out = fl(fl(fl(acc) * scale) * s), elements from .. from + count of a row. */
+INLINE void hidden_part(const hidden *p, Py_ssize_t from, float *restrict out, Py_ssize_t count) {
+    const float s = p->s;
+    if (p->scaled) {
+        const float *restrict y = p->scaled + from;
+        for (Py_ssize_t j = 0; j < count; j++) out[j] = y[j] * s;
+    } else if (p->sums) {
+        const int32_t *restrict acc = p->sums + from;
+        const float *restrict scale = p->scale + from;
+        for (Py_ssize_t j = 0; j < count; j++) out[j] = (float)acc[j] * scale[j] * s;
+    } else
+        for (Py_ssize_t j = 0; j < count; j++) out[j] = 0.0f;
+}
+
+INLINE void plus(float *restrict out, const float *restrict v, Py_ssize_t count) {
+    for (Py_ssize_t j = 0; j < count; j++) out[j] += v[j];
+}
+
+INLINE void state_quantize(const layer *n, Py_ssize_t b) {
+    const float *h = n->h + b * n->size;
+    float s = 1.0f;
+    if (n->kind == RELU)
+        s = row_scale(h, n->size);
+    else if (n->own) {
+        const int32_t m = row_reach(h, n->size), least = bits(REACH);
+        s = number(m > least ? m : least) / REACH;
+    }
+    row_quantize(h, s, n->zero, n->q + b * n->size, n->size);
+    n->s[b] = s;
+}
+
+/* The new states of one row into h and c; v are its gates' input parts. */
+INLINE void row_lstm(const layer *n, const float *restrict v, const hidden *p, float *restrict h, float *restrict c) {
+    const Py_ssize_t size = n->size;
+    float gate[4][BLOCK], now[BLOCK];
+    for (Py_ssize_t from = 0; from < size; from += BLOCK) {
+        const Py_ssize_t count = size - from < BLOCK ? size - from : BLOCK;
+        for (int g = 0; g < 4; g++) {
+            hidden_part(p, g * size + from, now, count);
+            plus(now, v + g * size + from, count);
+            look_up(g == 2 ? n->cell_tanh : n->sigmoid, now, n->end, gate[g], count);
+        }
+        for (Py_ssize_t j = 0; j < count; j++) {
+            now[j] = gate[1][j] * c[from + j] + gate[0][j] * gate[2][j];
+            c[from + j] = now[j];
+        }
+        look_up(n->tanh, now, n->end, gate[0], count);
+        for (Py_ssize_t j = 0; j < count; j++) h[from + j] = gate[3][j] * gate[0][j];
+    }
+}
+
+INLINE void row_gru(const layer *n, const float *restrict v, const hidden *p, float *restrict h) {
+    const Py_ssize_t size = n->size;
+    float gate[2][BLOCK], now[BLOCK];
+    for (Py_ssize_t from = 0; from < size; from += BLOCK) {
+        const Py_ssize_t count = size - from < BLOCK ? size - from : BLOCK;
+        for (int g = 0; g < 2; g++) {
+            hidden_part(p, g * size + from, now, count);
+            plus(now, v + g * size + from, count);
+            look_up(n->sigmoid, now, n->end, gate[g], count);
+        }
+        hidden_part(p, 2 * size + from, now, count);
+        plus(now, n->bias + from, count);
+        for (Py_ssize_t j = 0; j < count; j++) now[j] = v[2 * size + from + j] + now[j] * gate[0][j];
+        look_up(n->tanh, now, n->end, gate[0], count);
+        for (Py_ssize_t j = 0; j < count; j++) {
+            const float w = gate[0][j];
+            h[from + j] = w + (h[from + j] - w) * gate[1][j];
+        }
+    }
+}
+
+INLINE void row_rnn(const layer *n, const float *restrict v, const hidden *p, float *restrict h) {
+    float now[BLOCK];
+    for (Py_ssize_t from = 0; from < n->size; from += BLOCK) {
+        const Py_ssize_t count = n->size - from < BLOCK ? n->size - from : BLOCK;
+        hidden_part(p, from, now, count);
+        plus(now, v + from, count);
+        if (n->kind == RNN)
+            look_up(n->tanh, now, n->end, h + from, count);
+        else
+            for (Py_ssize_t j = 0; j < count; j++) h[from + j] = now[j] < 0.0f ? 0.0f : now[j];
+    }
+}
+
+static const Py_ssize_t GATES[] = {4, 3, 1, 1};
+
+typedef struct {
+    const layer *n;
+    Py_ssize_t t;
+    const void *product;
+} step_args;
+
+WIDE static void step_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const step_args *a = (const step_args *)given;
+    const layer *n = a->n;
+    const Py_ssize_t size = n->size, width = GATES[n->kind] * size;
+    for (Py_ssize_t b = lo; b < hi; b++) {
+        float *h = n->h + b * size, *y = n->y + a->t * n->step + b * n->row;
+        if (n->inside && !n->inside[a->t * n->batch + b]) {
+            memset(y, 0, (size_t)size * sizeof(float));
+            continue; /* its states and their integers stay */
+        }
+        const float *v = n->input + (a->t * n->batch + b) * width;
+        const Py_ssize_t at = b * width;
+        const hidden p = {
+            a->product && !n->scale ? (const float *)a->product + at : NULL,
+            a->product && n->scale ? (const int32_t *)a->product + at : NULL,
+            n->scale,
+            n->s[b],
+        };
+        if (n->kind == LSTM)
+            row_lstm(n, v, &p, h, n->c + b * size);
+        else if (n->kind == GRU)
+            row_gru(n, v, &p, h);
+        else
+            row_rnn(n, v, &p, h);
+        for (Py_ssize_t j = 0; j < size; j++) y[j] = h[j] * n->unit;
+        state_quantize(n, b);
+    }
+}
+
+/* ---- Python ------------------------------------------------------------------------------------------------------ */
+
+static int take(const char *name, PyObject *const *args, Py_ssize_t given, void **out, Py_ssize_t wanted) {
+    if (given != wanted) {
+        PyErr_Format(PyExc_TypeError, "%s takes %zd integers, got %zd", name, wanted, given);
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < wanted; i++) {
+        out[i] = PyLong_AsVoidPtr(args[i]);
+        if (!out[i] && PyErr_Occurred()) return 0;
+    }
+    return 1;
+}
+
+static PyObject *use_threads(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[4];
+    if (!take("use_threads", args, count, a, 4)) return NULL;
+    memcpy(&parallel, &a[0], sizeof(void *));
+    memcpy(&thread_number, &a[1], sizeof(void *));
+    memcpy(&thread_count, &a[2], sizeof(void *));
+    memcpy(&thread_limit, &a[3], sizeof(void *));
+    Py_RETURN_NONE;
+}
+
+static PyObject *quantize_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[5];
+    if (!take("quantize_rows", args, count, a, 5)) return NULL;
+    const Py_ssize_t rows = (Py_ssize_t)a[3], width = (Py_ssize_t)a[4];
+    quantize_args given = {(const float *)a[0], (uint8_t *)a[1], (float *)a[2], width};
+    Py_BEGIN_ALLOW_THREADS
+    divided(quantize_run, &given, rows, rows * width);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *scale_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[5];
+    if (!take("scale_rows", args, count, a, 5)) return NULL;
+    const Py_ssize_t rows = (Py_ssize_t)a[3], width = (Py_ssize_t)a[4];
+    scale_args given = {(float *)a[0], (const float *)a[1], (const float *)a[2], width};
+    Py_BEGIN_ALLOW_THREADS
+    divided(scale_run, &given, rows, rows * width);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+#define LAYER "intact.layer"
+
+static void forget(PyObject *capsule) { PyMem_Free(PyCapsule_GetPointer(capsule, LAYER)); }
+
+static PyObject *layer_of(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[20];
+    if (!take("layer", args, count, a, 20)) return NULL;
+    const Py_ssize_t kind = (Py_ssize_t)a[0];
+    if (kind < LSTM || kind > RELU) {
+        PyErr_Format(PyExc_ValueError, "no kind %zd", kind);
+        return NULL;
+    }
+    layer *n = (layer *)PyMem_Malloc(sizeof(layer));
+    if (!n) return PyErr_NoMemory();
+    n->kind = kind;
+    n->batch = (Py_ssize_t)a[1];
+    n->size = (Py_ssize_t)a[2];
+    n->input = (const float *)a[3];
+    n->scale = (const float *)a[4];
+    n->bias = (const float *)a[5];
+    n->sigmoid = (const float *)a[6];
+    n->tanh = (const float *)a[7];
+    n->cell_tanh = (const float *)a[8];
+    n->end = (float)(Py_ssize_t)a[9];
+    n->h = (float *)a[10];
+    n->c = (float *)a[11];
+    n->y = (float *)a[12];
+    n->step = (Py_ssize_t)a[13];
+    n->row = (Py_ssize_t)a[14];
+    n->inside = (const uint8_t *)a[15];
+    n->q = (uint8_t *)a[16];
+    n->s = (float *)a[17];
+    n->zero = (float)(Py_ssize_t)a[18];
+    n->own = (Py_ssize_t)a[19];
+    n->unit = kind == RELU ? 1.0f : 1.0f / REACH;
+    for (Py_ssize_t b = 0; b < n->batch; b++) state_quantize(n, b);
+    PyObject *capsule = PyCapsule_New(n, LAYER, forget);
+    if (!capsule) PyMem_Free(n);
+    return capsule;
+}
+
+static PyObject *advance(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "advance takes a layer and two integers");
+        return NULL;
+    }
+    const layer *n = (const layer *)PyCapsule_GetPointer(args[0], LAYER);
+    if (!n) return NULL;
+    void *a[2];
+    if (!take("advance", args + 1, 2, a, 2)) return NULL;
+    step_args given = {n, (Py_ssize_t)a[0], a[1]};
+    Py_BEGIN_ALLOW_THREADS
+    divided(step_run, &given, n->batch, n->batch * GATES[n->kind] * n->size);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"use_threads", (PyCFunction)(void (*)(void))use_threads, METH_FASTCALL,
+     "Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads, omp_get_max_threads."},
+    {"quantize_rows", (PyCFunction)(void (*)(void))quantize_rows, METH_FASTCALL, "x, q, scales, rows, width."},
+    {"scale_rows", (PyCFunction)(void (*)(void))scale_rows, METH_FASTCALL, "y, scales, bias or 0, rows, width."},
+    {"layer", (PyCFunction)(void (*)(void))layer_of, METH_FASTCALL,
+     "kind, batch, size, input, scale, bias, sigmoid, tanh, cell_tanh, end, h, c, y, step, row, inside, q, s, zero, own."},
+    {"advance", (PyCFunction)(void (*)(void))advance, METH_FASTCALL, "layer, step, product or 0."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "One-pass rows and recurrent steps.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&definition); }
