@@ -18,7 +18,8 @@ setup(
     ext_modules=[
         Extension(
             "intact.engines.onednn._native",
-            ["src/intact/engines/onednn/_native.c"],
+            [f"native/{name}.c" for name in ("passes", "attention", "tables")],
+            depends=[f"native/{name}.h" for name in ("native", "attention")],
             extra_compile_args=FLAGS,
             py_limited_api=True,
             optional=True,

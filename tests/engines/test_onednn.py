@@ -13,7 +13,7 @@ import torch
 
 from intact.arithmetic import integer
 from intact.engines import cpu
-from intact.engines.onednn import OnednnEngine, elementwise, merge
+from intact.engines.onednn import OnednnEngine, merge
 from intact.engines.onednn.plan import read_as_images
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
@@ -220,10 +220,10 @@ def test_linear_maps_of_one_tensor_are_one_product(batch: int) -> None:
     assert [op.kind for op in merged.ops] == ["linear", "slice", "linear", "slice", "add"]
 
 
+@pytest.mark.parametrize("size", [1, 63, 200, 5000])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_large_tables_are_looked_up_in_pairs(offset: int) -> None:
+def test_tables_are_looked_up(size: int, offset: int) -> None:
     table = np.random.default_rng(0).permutation(256).astype(np.uint8)
-    size = elementwise.PAIRS
     tensors = {n: Tensor(n, "uint8", (None, size), 0.1, 3) for n in ("x", "y")}
     program = Program(tensors, (Op("y", "table", ("x",), {"fn": "any"}, {"table": table}),), ("x",), ("y",))
     whole = torch.randint(0, 256, (size + 1,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

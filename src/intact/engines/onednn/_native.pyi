@@ -1,4 +1,4 @@
-"""Passes over rows, in C (``_native.c``). Addresses, sizes and strides are integers; nothing is checked."""
+"""Passes over rows, in C (``native/passes.c``). Addresses, sizes and strides are integers; nothing is checked."""
 
 from typing import Any
 
@@ -10,6 +10,15 @@ def quantize_rows(x: int, q: int, s: int, rows: int, width: int, /) -> None:
 
 def scale_rows(y: int, s: int, bias: int, rows: int, width: int, /) -> None:
     """y = y·s + bias in place, each rounded; ``bias`` 0 for none."""
+
+def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, /) -> None:
+    """y = clamp(R(x / divisor), low, high) + zero: float32 to uint8; ``divisor`` is the float32's bits."""
+
+def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, zero: int, /) -> None:
+    """y = (x − zero)·scale: uint8 rows ``stride`` apart to float32 rows side by side; ``scale`` as bits."""
+
+def read_table(x: int, y: int, size: int, table: int, /) -> None:
+    """y = table[x] of bytes."""
 
 def layer(
     kind: int,
@@ -34,7 +43,29 @@ def layer(
     own: int,
     /,
 ) -> Any:
-    """One direction of a recurrent layer; see ``struct layer`` in ``_native.c``."""
+    """One direction of a recurrent layer; see ``struct layer`` in ``native/passes.c``."""
 
 def advance(layer: Any, step: int, product: int, /) -> None:
     """One time step; ``product`` is the hidden product, 0 for none."""
+
+def can_attend() -> bool:
+    """Whether this CPU has the vectors that :func:`attend` needs."""
+
+def attend(
+    q: int,
+    k: int,
+    v: int,
+    mask: int,
+    y: int,
+    samples: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    width: int,
+    /,
+    *strides: int,
+) -> None:
+    """softmax(q·kᵀ + mask)·v in float32, all (samples, heads, rows, width) with elements of rows side by side.
+
+    ``mask`` (samples, heads, queries, keys) or 0; ``strides`` are three of each of q, k, v, mask and y, in elements.
+    """

@@ -70,7 +70,7 @@ class Call:
 
 
 class CompiledCell:
-    """Steps by ``_native.c``, one pass each.
+    """Steps by ``native/passes.c``, one pass each.
 
     Attributes:
         q: integers of the hidden states + zero, (B, H): uint8, or int8 for zero = 0.

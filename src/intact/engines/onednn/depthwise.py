@@ -31,15 +31,13 @@ def ones_conv(
     kernel: Sequence[int] = (1, 1),
     stride: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
-    real_scale: float = 1.0,
-    out_scale: float = 1.0,
 ) -> Callable[[Tensor], Tensor]:
-    """y = R(post(Σ_window (x − z_x)·scale·real_scale) / out_scale) + z_y, saturated to uint8; x is channels last."""
+    """y = R(post(Σ_window (x − z_x)·scale)) + z_y, saturated to uint8; x is channels last."""
     channels = int(shape[1])
     pack, scales, zeros = _ones(site, shape, z_x, scale, kernel, stride, padding)
     name, scalars = post
     where = (list(stride), list(padding), [1, 1], channels)
-    fixed = (real_scale, z_x, pack.weight, scales, zeros, None, *where, out_scale, z_y, torch.uint8, name, scalars, "")
+    fixed = (1.0, z_x, pack.weight, scales, zeros, None, *where, 1.0, z_y, torch.uint8, name, scalars, "")
     return lambda x: CONV(x, *fixed)
 
 

@@ -1,7 +1,7 @@
 """quantize, dequantize, add, mul, table.
 
-Each has a float32 form of few passes and, where shapes allow, a form as one depthwise convolution (see ``depthwise``).
-Roundings are written beside each.
+Sums and products of two tensors have a float32 form of few passes and, where shapes allow, a form as one depthwise
+convolution (see ``depthwise``). Roundings are written beside each.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .depthwise import channel_scale, ones_conv, scaled_sum
+from .borders import dequantizer, finisher, reader
+from .depthwise import channel_scale, scaled_sum
 from .products import Post
-from .site import Site, Step, float_finish, is_nhwc, step_size, zero_point
-
-PAIRS = 1 << 20
-"""Elements from which a table is looked up in pairs: with fewer, fetching 65536 entries costs more (measured)."""
+from .site import Site, Step, is_nhwc, step_size, zero_point
 
 PER_SAMPLE = 1 << 15
 """Elements per sample from which one call per sample beats float tensors (measured on two cores)."""
@@ -30,10 +28,8 @@ def lower_quantize(site: Site) -> Step:
     turned = site.spatial and x.dim() > 2 and not is_nhwc(x)
     if x.dtype == torch.uint8:
         return _nhwc if turned else lambda x: x
-    end = float_finish(site.z, site.lo, site.hi)
-    if turned:
-        return lambda x: end(torch.div(_nhwc(x), s))
-    return lambda x: end(torch.div(x, s))
+    end = finisher(site.z, site.lo, site.hi, s)
+    return (lambda x: end(_nhwc(x))) if turned else end
 
 
 def _nhwc(x: Tensor) -> Tensor:
@@ -41,15 +37,8 @@ def _nhwc(x: Tensor) -> Tensor:
 
 
 def lower_dequantize(site: Site) -> Step:
-    """(q − z)·s, one rounding. Heads of an attention become matrices in one piece, which products need anyway."""
-    x, z, s = site.inputs[0], zero_point(site.metas[0]), step_size(site.metas[0])
-    if x.dim() > 2 and not x.is_contiguous() and not is_nhwc(x):
-        dense = torch.contiguous_format
-        if x.stride(-1) == 1:
-            return lambda x: x.to(torch.float32, memory_format=dense).sub_(z).mul_(s)
-        if x.stride(-2) == 1:
-            return lambda x: x.mT.to(torch.float32, memory_format=dense).sub_(z).mul_(s).mT
-    return lambda x: x.to(torch.float32).sub_(z).mul_(s)
+    """(q − z)·s, one rounding."""
+    return dequantizer(site.inputs[0], zero_point(site.metas[0]), step_size(site.metas[0]))
 
 
 def lower_add(site: Site) -> Step:
@@ -85,7 +74,7 @@ def _add_pair(site: Site, ratios: list[float], zeros: list[int], flat: _Flat) ->
 def _add_floats(site: Site, ratios: list[float], zeros: list[int]) -> Step:
     """Each term stores its ratio and multiplies, each sum rounds: 2 + (n − 1), in float64 beyond four terms."""
     kind = torch.float32 if len(ratios) <= 4 else torch.float64
-    end = float_finish(site.z, site.lo, site.hi)
+    end = finisher(site.z, site.lo, site.hi)
 
     def step(*tensors: Tensor) -> Tensor:
         terms = [x.to(kind).sub_(z).mul_(r) for x, z, r in zip(tensors, zeros, ratios, strict=True)]
@@ -127,84 +116,17 @@ def _is_gate(x: Tensor, w: Tensor) -> bool:
 
 def _mul_floats(site: Site, ratio: float) -> Step:
     """The product of two differences is an exact integer below 2¹⁶; the ratio and its product round: two."""
-    (z_x, z_w), end = (zero_point(m) for m in site.metas), float_finish(site.z, site.lo, site.hi)
+    (z_x, z_w), end = (zero_point(m) for m in site.metas), finisher(site.z, site.lo, site.hi)
     return lambda x, w: end((x.to(torch.float32).sub_(z_x) * w.to(torch.float32).sub_(z_w)).mul_(ratio))
 
 
 def lower_table(site: Site) -> Step:
-    """table[x]: as a clamp or one post-op where that gives all 256 entries, else by indexing."""
+    """table[x]: as a clamp where that gives all 256 entries."""
     table = torch.from_numpy(np.array(site.op.arrays["table"], np.uint8))
-    every = torch.arange(256, dtype=torch.uint8)
     lo, hi = int(table.min()), int(table.max())
-    if torch.equal(table, every.clamp(lo, hi)):
+    if torch.equal(table, torch.arange(256, dtype=torch.uint8).clamp(lo, hi)):
         return (lambda x: x.clone()) if (lo, hi) == (0, 255) else (lambda x: x.clamp(lo, hi))
-    x = site.inputs[0]
-    candidate = _activation(site, x)
-    if candidate is not None and _same(candidate, table, x):
-        return candidate
-    return _indexed(table, x)
-
-
-def _indexed(table: Tensor, x: Tensor) -> Step:
-    """By index_select: torch's indexing by int64, and its embedding, take two to three times as long."""
-
-    def select(flat: Tensor) -> Tensor:
-        return table.index_select(0, flat.to(torch.int32))
-
-    if x.is_contiguous() and x.numel() >= PAIRS and x.numel() % 2 == 0:
-        return _in_pairs(table, select)
-    if x.dim() > 2 and is_nhwc(x):
-        return lambda x: select(x.movedim(1, -1).reshape(-1)).view(x.movedim(1, -1).shape).movedim(-1, 1)
-    return lambda x: select(x.reshape(-1)).view(x.shape)
-
-
-def _in_pairs(table: Tensor, select: Callable[[Tensor], Tensor]) -> Step:
-    """Two neighbours at once: their bytes are an index into 65536 pairs of entries (two thirds of the time)."""
-    entries = table.to(torch.int32)
-    both = (entries.view(1, -1) + entries.view(-1, 1) * 256).view(-1)  # the byte at the lower address counts once
-    signed = both.to(torch.int16).roll(1 << 15)  # int16 indices start at −2¹⁵
-
-    def step(x: Tensor) -> Tensor:
-        flat = x.view(-1)
-        if flat.storage_offset() % 2:  # a caller's view
-            return select(flat).view(x.shape)
-        pairs = signed.index_select(0, flat.view(torch.int16).to(torch.int32).add_(1 << 15))
-        return pairs.view(torch.uint8).view(x.shape)
-
-    return step
-
-
-def _activation(site: Site, x: Tensor) -> Step | None:
-    """A depthwise convolution with the activation as its post-op: a third of the time of indexing, if it is exact."""
-    flat = _flattener(x, x)
-    name = {"hardswish": "hardswish", "silu": "swish"}.get(str(site.op.attrs.get("fn", "")))
-    if flat is None or name is None:
-        return None
-    shape, pack, unpack = flat
-    call = ones_conv(
-        site,
-        shape,
-        zero_point(site.metas[0]),
-        1.0,
-        (name, []),
-        site.z,
-        real_scale=step_size(site.metas[0]),
-        out_scale=step_size(site.out),
-    )
-    return lambda x: unpack(call(pack(x)))
-
-
-def _same(candidate: Step, table: Tensor, x: Tensor) -> bool:
-    """Whether ``candidate`` gives the table on this very shape and layout. The 256 integers run through it shifted by
-    one per round, so that every vector lane meets many of them; all 256 occur wherever the tensor is that large."""
-    steps = torch.arange(x.numel())
-    for shift in range(0, 256, 64) if x.numel() >= 256 else range(0, 256, max(1, x.numel() // 2)):
-        probe = torch.empty_like(x)
-        probe.copy_(((steps + steps // 256 + shift) % 256).to(torch.uint8).view(x.shape))
-        expected = table[probe.to(torch.int64)]
-        if not torch.equal(candidate(probe), expected):
-            return False
-    return True
+    return reader(table)
 
 
 _Flat = tuple[list[int], Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]

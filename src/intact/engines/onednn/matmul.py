@@ -12,13 +12,14 @@ from torch import Tensor
 
 from intact.program.certify import FLOAT32
 
-from .site import Site, Step, float_finish, zero_point
+from .borders import finisher
+from .site import Site, Step, zero_point
 
 
 def lower_matmul(site: Site) -> Step:
     """Σ (x − z_x)·(w − z_w)·a/b. Roundings: a/b stored, the product; one more where sums pass 2²⁴."""
     (z_x, z_w), ratio = (zero_point(m) for m in site.metas), int(site.op.attrs["a"]) / int(site.op.attrs["b"])
-    end = float_finish(site.z, site.lo, site.hi)
+    end = finisher(site.z, site.lo, site.hi)
     terms, longest = site.inputs[0].shape[-1], (FLOAT32 - 1) // (max(z_x, 255 - z_x) * max(z_w, 255 - z_w))
     if terms <= longest:
         return lambda x, w: end(torch.matmul(_steps(x, z_x), _steps(w, z_w)).mul_(ratio))

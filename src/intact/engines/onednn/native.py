@@ -1,4 +1,4 @@
-"""Where the passes of ``_native.c`` are, if the package was built with a C compiler.
+"""Where the passes of ``native/passes.c`` are, if the package was built with a C compiler.
 
 Without them torch's own operations compute the same bits, one pass over memory each.
 """

@@ -13,9 +13,10 @@ from torch import Tensor
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_size, pool_windows
 from intact.program.ops import Array
 
+from .borders import finisher
 from .depthwise import ones_conv
 from .products import Post
-from .site import Site, Step, float_finish, is_nhwc, to_nhwc, zero_point
+from .site import Site, Step, is_nhwc, to_nhwc, zero_point
 
 
 def lower_mean(site: Site) -> Step:
@@ -28,7 +29,7 @@ def lower_mean(site: Site) -> Step:
         pool = _window_conv(site, x, a, b, list(x.shape[2:]), [1, 1], [0, 0])
         return pool if keep else lambda x: pool(x).flatten(1)
     offset, ratio = zero_point(site.metas[0]) * prod(x.shape[d] for d in dims), a / b
-    end = float_finish(site.z, site.lo, site.hi)
+    end = finisher(site.z, site.lo, site.hi)
     return lambda x: end(x.sum(dims, keepdim=keep, dtype=torch.int32).sub_(offset).to(torch.float64).mul_(ratio))
 
 
@@ -83,7 +84,7 @@ def _window_sums(site: Site, x: Tensor, edges: Edges, divisors: Array, multiplie
     sizes, where = np.unique(divisors, return_inverse=True)
     ratios = np.array([multipliers[int(n)][0] / multipliers[int(n)][1] for n in sizes])[where.reshape(divisors.shape)]
     scale, z = torch.from_numpy(ratios), zero_point(site.metas[0])
-    finish = float_finish(site.z, site.lo, site.hi)
+    finish = finisher(site.z, site.lo, site.hi)
 
     def step(x: Tensor) -> Tensor:
         v = x.to(torch.float64).sub_(z)

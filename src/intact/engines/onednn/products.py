@@ -18,8 +18,9 @@ from torch import Tensor
 
 from intact.arithmetic.windows import sees_padding_only
 
+from .borders import finisher
 from .depthwise import CONV, CONV_SUM, PACK
-from .site import Site, Step, float32, float_finish, is_nhwc, to_nhwc, zero_point
+from .site import Site, Step, float32, is_nhwc, to_nhwc, zero_point
 
 CONV3D = torch.ops.onednn.qconv3d_pointwise.default
 LINEAR = torch.ops.onednn.qlinear_pointwise.default
@@ -231,7 +232,7 @@ def _conv_call(
         # Volumes have no fused sum. oneDNN 3.12 writes wrong columns for depthwise + dilation + sum on CPUs with
         # AVX-VNNI but not AVX512. Both add outside the call: the same sum of the same two roundings each.
         if not images or (site.isa == "avx2_vnni" and groups > 1 and max(dilation) > 1):
-            end = float_finish(z, site.lo, site.hi)
+            end = finisher(z, site.lo, site.hi)
             return lambda x, residual: end(to_float(x).add_(residual.float().sub_(z_r).mul_(r)))
         post, own = Post.of(site.lo, site.hi, z, relu_only=True), _owned(site, is_nhwc, to_nhwc)
         tail: tuple[Any, ...] = (*where, 1.0, z, out, r, z_r, "sum", 1.0, post.name, [], "")
@@ -247,7 +248,7 @@ def _leaky_finish(site: Site, slopes: Tensor) -> Callable[[Tensor], Tensor]:
     Roundings: five of the product above, the slope stored and its product: seven. The sign needs no care: acc + bias is
     an integer, and where its sign is in doubt, both results round to 0.
     """
-    end = float_finish(site.z, site.lo, site.hi)
+    end = finisher(site.z, site.lo, site.hi)
     return lambda v: end(torch.prelu(v, slopes))
 
 

@@ -92,18 +92,6 @@ def step_size(meta: Meta) -> float:
     return float(np.float32(1.0 if meta.scale is None else meta.scale))
 
 
-def float_finish(z: int, lo: int, hi: int) -> Callable[[Tensor], Tensor]:
-    """Float32 multiples of the output step → uint8: clamp, round half to even, shift. Overwrites its argument.
-
-    Clamping to integers commutes with rounding. Through int16, because torch converts float32 to uint8 at a third of
-    the speed; the shift by z is then exact and costs no float rounding.
-    """
-    low, high = lo - z, hi - z
-    if z == 0:
-        return lambda v: v.clamp_(low, high).round_().to(torch.int16).to(torch.uint8)
-    return lambda v: v.clamp_(low, high).round_().to(torch.int16).add_(z).to(torch.uint8)
-
-
 def is_nhwc(x: Tensor) -> bool:
     """Whether the memory of an (N, C, spatial…) tensor is dense with channels last."""
     return x.movedim(1, -1).is_contiguous()

@@ -4,48 +4,21 @@
    are those of intact.arithmetic.dynamic and intact.arithmetic.recurrent on every CPU. Addresses come as Python
    integers from intact.engines.onednn.native, which answers for sizes, dtypes and life times. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030A0000
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "native.h"
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
 #define WIDE
 #endif
-#if defined(_MSC_VER)
-#define INLINE static __forceinline
-#define restrict __restrict
-#else
-#define INLINE static inline __attribute__((always_inline))
-#endif
-
 #define REACH 127.0f            /* largest quantized magnitude, and hidden states' steps */
 #define SMALLEST 0x1p-60f       /* smallest scale of a row */
-#define WHOLE 12582912.0f       /* 1.5 * 2^23: a small number added to it is rounded to an integer, half to even */
-#define INFINITE 0x7f800000     /* bits of infinity; those of NaN are larger */
 #define ENOUGH (1 << 15)        /* elements from which a second thread pays */
-
-INLINE int32_t bits(float v) {
-    int32_t b;
-    memcpy(&b, &v, 4);
-    return b;
-}
-
-INLINE float number(int32_t b) {
-    float v;
-    memcpy(&v, &b, 4);
-    return v;
-}
 
 /* ---- threads: those of torch ------------------------------------------------------------------------------------ */
 
-typedef void (*body)(const void *args, Py_ssize_t lo, Py_ssize_t hi);
-
 static void (*parallel)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
-static int (*thread_number)(void);
+int (*thread_number)(void);
 static int (*thread_count)(void);
 static int (*thread_limit)(void);
 
@@ -130,6 +103,58 @@ WIDE static void scale_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
             for (Py_ssize_t i = 0; i < width; i++) y[i] = y[i] * s + bias[i];
         else
             for (Py_ssize_t i = 0; i < width; i++) y[i] = y[i] * s;
+    }
+}
+
+/* ---- borders ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *x;
+    uint8_t *y;
+    float divisor, low, high;
+    int32_t zero;
+    int divide;
+} finish_args;
+
+/* clamp(R(x / divisor), low, high) + zero, half to even; NaN as low. */
+WIDE static void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const finish_args *a = (const finish_args *)given;
+    const float *restrict x = a->x;
+    uint8_t *restrict y = a->y;
+    const float low = a->low, high = a->high, divisor = a->divisor;
+    const int32_t zero = a->zero;
+    if (a->divide)
+        for (Py_ssize_t i = lo; i < hi; i++) {
+            float v = x[i] / divisor;
+            v = v > low ? v : low;
+            v = v < high ? v : high;
+            y[i] = (uint8_t)(bits(v + WHOLE) + zero);
+        }
+    else
+        for (Py_ssize_t i = lo; i < hi; i++) {
+            float v = x[i] > low ? x[i] : low;
+            v = v < high ? v : high;
+            y[i] = (uint8_t)(bits(v + WHOLE) + zero);
+        }
+}
+
+typedef struct {
+    const uint8_t *x;
+    float *y;
+    Py_ssize_t width, stride;
+    float scale;
+    int32_t zero;
+} dequantize_args;
+
+/* (x - zero) * scale; rows of x lie stride apart, those of y side by side. */
+WIDE static void dequantize_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const dequantize_args *a = (const dequantize_args *)given;
+    const float scale = a->scale;
+    const int32_t zero = a->zero;
+    for (Py_ssize_t r = lo; r < hi; r++) {
+        const uint8_t *restrict x = a->x + r * a->stride;
+        float *restrict y = a->y + r * a->width;
+        for (Py_ssize_t i = 0; i < a->width; i++) y[i] = (float)((int32_t)x[i] - zero) * scale;
     }
 }
 
@@ -344,6 +369,43 @@ static PyObject *scale_rows(PyObject *self, PyObject *const *args, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
+static float float_of(void *argument) { return number((int32_t)(intptr_t)argument); }
+
+static PyObject *finish(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[7];
+    if (!take("finish", args, count, a, 7)) return NULL;
+    const Py_ssize_t size = (Py_ssize_t)a[2];
+    finish_args given = {(const float *)a[0], (uint8_t *)a[1], float_of(a[3]), (float)(Py_ssize_t)a[4],
+                         (float)(Py_ssize_t)a[5], (int32_t)(Py_ssize_t)a[6], float_of(a[3]) != 1.0f};
+    Py_BEGIN_ALLOW_THREADS
+    divided(finish_run, &given, size, size);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *dequantize(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[7];
+    if (!take("dequantize", args, count, a, 7)) return NULL;
+    const Py_ssize_t rows = (Py_ssize_t)a[2], width = (Py_ssize_t)a[3];
+    dequantize_args given = {(const uint8_t *)a[0], (float *)a[1], width, (Py_ssize_t)a[4],
+                             float_of(a[5]), (int32_t)(Py_ssize_t)a[6]};
+    Py_BEGIN_ALLOW_THREADS
+    divided(dequantize_run, &given, rows, rows * width);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *read_table(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[4];
+    if (!take("read_table", args, count, a, 4)) return NULL;
+    const Py_ssize_t size = (Py_ssize_t)a[2];
+    table_args given = {(const uint8_t *)a[0], (uint8_t *)a[1], (const uint8_t *)a[3]};
+    Py_BEGIN_ALLOW_THREADS
+    divided(prepare_table(), &given, size, size);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 #define LAYER "intact.layer"
 
 static void forget(PyObject *capsule) { PyMem_Free(PyCapsule_GetPointer(capsule, LAYER)); }
@@ -401,14 +463,55 @@ static PyObject *advance(PyObject *self, PyObject *const *args, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
+static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[25];
+    if (!take("attend", args, count, a, 25)) return NULL;
+    attention n = {(const float *)a[0], (const float *)a[1], (const float *)a[2], (const float *)a[3], (float *)a[4],
+                   (Py_ssize_t)a[6], (Py_ssize_t)a[7], (Py_ssize_t)a[8], (Py_ssize_t)a[9]};
+    for (int i = 0; i < 3; i++) {
+        n.q[i] = (Py_ssize_t)a[10 + i];
+        n.k[i] = (Py_ssize_t)a[13 + i];
+        n.v[i] = (Py_ssize_t)a[16 + i];
+        n.mask[i] = (Py_ssize_t)a[19 + i];
+        n.y[i] = (Py_ssize_t)a[22 + i];
+    }
+    const body run = prepare_attention(&n);
+    if (!run) {
+        PyErr_SetString(PyExc_RuntimeError, "this CPU has no vectors for attention");
+        return NULL;
+    }
+    const size_t threads = thread_limit ? (size_t)thread_limit() : 1;
+    n.scratch = (float *)PyMem_Malloc(threads * (size_t)n.needed * sizeof(float));
+    if (!n.scratch) return PyErr_NoMemory();
+    const Py_ssize_t heads = (Py_ssize_t)a[5] * n.heads;
+    Py_BEGIN_ALLOW_THREADS
+    divided(run, &n, heads, heads * n.queries * n.keys);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(n.scratch);
+    Py_RETURN_NONE;
+}
+
+static PyObject *can_attend(PyObject *self, PyObject *ignored) {
+    attention n;
+    memset(&n, 0, sizeof(n));
+    return PyBool_FromLong(prepare_attention(&n) != NULL);
+}
+
 static PyMethodDef methods[] = {
     {"use_threads", (PyCFunction)(void (*)(void))use_threads, METH_FASTCALL,
      "Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads, omp_get_max_threads."},
     {"quantize_rows", (PyCFunction)(void (*)(void))quantize_rows, METH_FASTCALL, "x, q, scales, rows, width."},
     {"scale_rows", (PyCFunction)(void (*)(void))scale_rows, METH_FASTCALL, "y, scales, bias or 0, rows, width."},
+    {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero."},
+    {"dequantize", (PyCFunction)(void (*)(void))dequantize, METH_FASTCALL,
+     "x, y, rows, width, stride, bits of the scale, zero."},
+    {"read_table", (PyCFunction)(void (*)(void))read_table, METH_FASTCALL, "x, y, size, table."},
     {"layer", (PyCFunction)(void (*)(void))layer_of, METH_FASTCALL,
      "kind, batch, size, input, scale, bias, sigmoid, tanh, cell_tanh, end, h, c, y, step, row, inside, q, s, zero, own."},
     {"advance", (PyCFunction)(void (*)(void))advance, METH_FASTCALL, "layer, step, product or 0."},
+    {"attend", (PyCFunction)(void (*)(void))attend, METH_FASTCALL,
+     "q, k, v, mask or 0, y, samples, heads, queries, keys, width, then three strides of q, k, v, mask and y."},
+    {"can_attend", can_attend, METH_NOARGS, "Whether this CPU has the vectors that attend needs."},
     {NULL, NULL, 0, NULL},
 };
 

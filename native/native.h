@@ -1,0 +1,65 @@
+/* What the parts of the extension share. */
+
+#ifndef INTACT_NATIVE_H
+#define INTACT_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_MSC_VER)
+#define INLINE static __forceinline
+#define HIDDEN
+#define restrict __restrict
+#else
+#define INLINE static inline __attribute__((always_inline))
+#define HIDDEN __attribute__((visibility("hidden")))
+#endif
+
+#define WHOLE 12582912.0f   /* 1.5 * 2^23: a small number added to it is rounded to an integer, half to even */
+#define INFINITE 0x7f800000 /* bits of infinity; those of NaN are larger */
+
+INLINE int32_t bits(float v) {
+    int32_t b;
+    memcpy(&b, &v, 4);
+    return b;
+}
+
+INLINE float number(int32_t b) {
+    float v;
+    memcpy(&v, &b, 4);
+    return v;
+}
+
+/* Work on lo <= index < hi of what args describes. */
+typedef void (*body)(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+
+/* omp_get_thread_num, NULL where there is one thread. */
+HIDDEN extern int (*thread_number)(void);
+
+/* softmax(q k^T + mask) v, one head at a time. Strides are in elements: of samples, heads and rows. */
+typedef struct {
+    const float *from_q, *from_k, *from_v, *from_mask;
+    float *to_y;
+    Py_ssize_t heads, queries, keys, width;
+    Py_ssize_t q[3], k[3], v[3], mask[3], y[3];
+    Py_ssize_t padded_keys, padded_width; /* multiples of the vectors' width */
+    Py_ssize_t needed;                    /* scratch of a thread, in floats */
+    float *scratch;
+} attention;
+
+/* What runs it on this CPU, having set padded sizes and need; NULL where there is nothing better than torch. */
+HIDDEN body prepare_attention(attention *a);
+
+/* y = table[x] of bytes. */
+typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    const uint8_t *table;
+} table_args;
+
+HIDDEN body prepare_table(void);
+
+#endif

@@ -1,0 +1,110 @@
+"""Where float32 and uint8 meet, and tables of bytes: one pass each, in the layout of what is read.
+
+Without the compiled passes (``intact.engines.onednn.native``) torch computes the same bits in several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import native
+
+Pass = Callable[[Tensor], Tensor]
+
+
+def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
+    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi. May overwrite its argument.
+
+    Clamping to integers commutes with rounding. A float32 ``divisor`` costs the one rounding of an IEEE division, and
+    everything after it none.
+    """
+    low, high, divides = lo - z, hi - z, divisor != 1.0
+    library, bits = native.load(), _bits(divisor)
+
+    def several(v: Tensor) -> Tensor:
+        v = (torch.div(v, divisor) if divides else v).clamp_(low, high).round_()
+        # Through int16, because torch converts float32 to uint8 at a third of the speed.
+        whole = v.to(torch.int16)
+        return (whole if z == 0 else whole.add_(z)).to(torch.uint8)
+
+    if library is None:
+        return several
+    one_pass = library.finish
+
+    def one(v: Tensor) -> Tensor:
+        if v.dtype != torch.float32:
+            return several(v)
+        y = torch.empty_like(v, dtype=torch.uint8)
+        if y.stride() != v.stride():  # memory with gaps, or read several times
+            v = v.contiguous()
+            y = torch.empty_like(v, dtype=torch.uint8)
+        one_pass(v.data_ptr(), y.data_ptr(), v.numel(), bits, low, high, z)
+        return y
+
+    return one
+
+
+def dequantizer(x: Tensor, z: int, s: float) -> Pass:
+    """(q − z)·s, one rounding, for tensors with the strides of ``x``: dense, in the order of its memory."""
+    library = native.load()
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    rows = _rows(x.permute(order))
+    if library is None or rows is None:
+        return lambda x: x.to(torch.float32).sub_(z).mul_(s)
+    one_pass, bits, (count, width, stride) = library.dequantize, _bits(s), rows
+    sizes, back = [x.shape[d] for d in order], [order.index(d) for d in range(x.dim())]
+    plain = back == sorted(back)
+
+    def one(x: Tensor) -> Tensor:
+        y = torch.empty(sizes)
+        one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z)
+        return y if plain else y.permute(back)
+
+    return one
+
+
+def reader(table: Tensor) -> Pass:
+    """table[x], 256 bytes."""
+    library = native.load()
+
+    def select(x: Tensor) -> Tensor:  # indexing by int64 takes two to three times as long
+        return table.index_select(0, x.reshape(-1).to(torch.int32)).view(x.shape)
+
+    if library is None:
+        return select
+    one_pass = library.read_table
+
+    def one(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        if y.stride() != x.stride():
+            x = x.contiguous()
+            y = torch.empty_like(x)
+        one_pass(x.data_ptr(), y.data_ptr(), x.numel(), table.data_ptr())
+        return y
+
+    return one
+
+
+def _bits(value: float) -> int:
+    return int(np.float32(value).view(np.int32))
+
+
+def _rows(x: Tensor) -> tuple[int, int, int] | None:
+    """Count, width and distance of rows that hold the elements of ``x`` in its order; None where two do not do."""
+    sizes = [(n, s) for n, s in zip(x.shape, x.stride(), strict=True) if n != 1]
+    merged: list[tuple[int, int]] = []
+    for n, s in sizes:
+        if merged and merged[-1][1] == n * s:
+            merged[-1] = merged[-1][0] * n, s
+        else:
+            merged.append((n, s))
+    if not merged:
+        return 1, x.numel(), x.numel()
+    if merged[-1][1] != 1 or len(merged) > 2:
+        return None
+    width = merged[-1][0]
+    return (1, width, width) if len(merged) == 1 else (merged[0][0], width, merged[0][1])
