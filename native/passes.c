@@ -14,6 +14,7 @@
 #define REACH 127.0f            /* largest quantized magnitude, and hidden states' steps */
 #define SMALLEST 0x1p-60f       /* smallest scale of a row */
 #define ENOUGH (1 << 15)        /* elements from which a second thread pays */
+#define BLOCK 128               /* elements of a row at a time, which stay in L1 */
 
 /* ---- threads: those of torch ------------------------------------------------------------------------------------ */
 
@@ -108,6 +109,13 @@ WIDE static void scale_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
 
 /* ---- borders ----------------------------------------------------------------------------------------------------- */
 
+/* clamp(R(v), low, high) + zero, half to even; NaN as low. */
+INLINE uint8_t finished(float v, float low, float high, int32_t zero) {
+    v = v > low ? v : low;
+    v = v < high ? v : high;
+    return (uint8_t)(bits(v + WHOLE) + zero);
+}
+
 typedef struct {
     const float *x;
     uint8_t *y;
@@ -116,7 +124,6 @@ typedef struct {
     int divide;
 } finish_args;
 
-/* clamp(R(x / divisor), low, high) + zero, half to even; NaN as low. */
 WIDE static void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const finish_args *a = (const finish_args *)given;
     const float *restrict x = a->x;
@@ -124,18 +131,9 @@ WIDE static void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const float low = a->low, high = a->high, divisor = a->divisor;
     const int32_t zero = a->zero;
     if (a->divide)
-        for (Py_ssize_t i = lo; i < hi; i++) {
-            float v = x[i] / divisor;
-            v = v > low ? v : low;
-            v = v < high ? v : high;
-            y[i] = (uint8_t)(bits(v + WHOLE) + zero);
-        }
+        for (Py_ssize_t i = lo; i < hi; i++) y[i] = finished(x[i] / divisor, low, high, zero);
     else
-        for (Py_ssize_t i = lo; i < hi; i++) {
-            float v = x[i] > low ? x[i] : low;
-            v = v < high ? v : high;
-            y[i] = (uint8_t)(bits(v + WHOLE) + zero);
-        }
+        for (Py_ssize_t i = lo; i < hi; i++) y[i] = finished(x[i], low, high, zero);
 }
 
 typedef struct {
@@ -155,6 +153,98 @@ WIDE static void dequantize_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
         const uint8_t *restrict x = a->x + r * a->stride;
         float *restrict y = a->y + r * a->width;
         for (Py_ssize_t i = 0; i < a->width; i++) y[i] = (float)((int32_t)x[i] - zero) * scale;
+    }
+}
+
+typedef struct {
+    finish_args f;
+    Py_ssize_t channels, pixels, blocks;
+} interleave_args;
+
+/* The same for images with planes of channels (N, C, pixels), written pixel by pixel (N, pixels, C). */
+WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const interleave_args *a = (const interleave_args *)given;
+    const Py_ssize_t channels = a->channels, pixels = a->pixels;
+    const float low = a->f.low, high = a->f.high, divisor = a->f.divisor;
+    const int32_t zero = a->f.zero;
+    uint8_t row[BLOCK];
+    for (Py_ssize_t at = lo; at < hi; at++) {
+        const Py_ssize_t n = at / a->blocks, from = at % a->blocks * BLOCK;
+        const Py_ssize_t count = pixels - from < BLOCK ? pixels - from : BLOCK;
+        for (Py_ssize_t c = 0; c < channels; c++) {
+            const float *restrict x = a->f.x + (n * channels + c) * pixels + from;
+            uint8_t *restrict y = a->f.y + (n * pixels + from) * channels + c;
+            for (Py_ssize_t i = 0; i < count; i++) row[i] = finished(x[i] / divisor, low, high, zero);
+            for (Py_ssize_t i = 0; i < count; i++) y[i * channels] = row[i];
+        }
+    }
+}
+
+typedef struct {
+    const uint8_t *x, *w;
+    uint8_t *y;
+    Py_ssize_t width, repeat;
+    int32_t zero_x, zero_w, zero;
+    float ratio, low, high;
+} multiply_args;
+
+INLINE void multiply_row(const uint8_t *restrict x, const uint8_t *restrict w, uint8_t *restrict y, Py_ssize_t count,
+                         const multiply_args *a) {
+    const int32_t zero_x = a->zero_x, zero_w = a->zero_w, zero = a->zero;
+    const float ratio = a->ratio, low = a->low, high = a->high;
+    for (Py_ssize_t i = 0; i < count; i++)
+        y[i] = finished((float)((x[i] - zero_x) * (w[i] - zero_w)) * ratio, low, high, zero);
+}
+
+/* Rows of x, each `repeat` of them with the same row of w: the product of differences is exact, then two roundings. */
+WIDE static void multiply_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const multiply_args *a = (const multiply_args *)given;
+    const Py_ssize_t width = a->width, copies = a->repeat > 1 && width < BLOCK ? BLOCK / width : 1;
+    uint8_t tile[BLOCK]; /* a narrow row of w side by side, for as many rows of x at once */
+    for (Py_ssize_t r = lo; r < hi;) {
+        const Py_ssize_t group = r / a->repeat, next = (group + 1) * a->repeat, end = next < hi ? next : hi;
+        const uint8_t *w = a->w + group * width;
+        if (copies > 1) {
+            for (Py_ssize_t i = 0; i < copies; i++) memcpy(tile + i * width, w, (size_t)width);
+            w = tile;
+        }
+        for (; r < end; r += copies) {
+            const Py_ssize_t count = (end - r < copies ? end - r : copies) * width;
+            multiply_row(a->x + r * width, w, a->y + r * width, count, a);
+        }
+        r = end;
+    }
+}
+
+typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    Py_ssize_t pixels, channels;
+    int64_t offset;
+    double ratio, low, high;
+    int32_t zero;
+} mean_args;
+
+/* Means over pixels (N, pixels, C): exact sums, one rounding of a product in float64. */
+WIDE static void mean_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const mean_args *a = (const mean_args *)given;
+    const Py_ssize_t channels = a->channels, blocks = (channels + BLOCK - 1) / BLOCK;
+    uint32_t sum[BLOCK];
+    for (Py_ssize_t at = lo; at < hi; at++) {
+        const Py_ssize_t n = at / blocks, from = at % blocks * BLOCK;
+        const Py_ssize_t count = channels - from < BLOCK ? channels - from : BLOCK;
+        for (Py_ssize_t c = 0; c < count; c++) sum[c] = 0;
+        for (Py_ssize_t p = 0; p < a->pixels; p++) {
+            const uint8_t *restrict x = a->x + (n * a->pixels + p) * channels + from;
+            for (Py_ssize_t c = 0; c < count; c++) sum[c] += x[c];
+        }
+        uint8_t *y = a->y + n * channels + from;
+        for (Py_ssize_t c = 0; c < count; c++) {
+            double v = (double)((int64_t)sum[c] - a->offset) * a->ratio;
+            v = v > a->low ? v : a->low;
+            v = v < a->high ? v : a->high;
+            y[c] = (uint8_t)((int32_t)((v + 6755399441055744.0) - 6755399441055744.0) + a->zero); /* 1.5 * 2^52 */
+        }
     }
 }
 
@@ -180,8 +270,6 @@ typedef struct {
     float zero;                  /* added to q */
     Py_ssize_t own;              /* whether h has scales of its own (an initial state was given) */
 } layer;
-
-#define BLOCK 128 /* elements of a row at a time, so that the values of all gates stay in registers and L1 */
 
 /* Table entries of v, NaN as -end: within the table whatever v is. */
 INLINE void look_up(const float *restrict middle, const float *restrict v, float end, float *restrict out,
@@ -383,6 +471,45 @@ static PyObject *finish(PyObject *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
+static PyObject *interleave(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[9];
+    if (!take("interleave", args, count, a, 9)) return NULL;
+    const Py_ssize_t samples = (Py_ssize_t)a[2], channels = (Py_ssize_t)a[3], pixels = (Py_ssize_t)a[4];
+    interleave_args given = {{(const float *)a[0], (uint8_t *)a[1], float_of(a[5]), (float)(Py_ssize_t)a[6],
+                              (float)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8], 1},
+                             channels, pixels, (pixels + BLOCK - 1) / BLOCK};
+    Py_BEGIN_ALLOW_THREADS
+    divided(interleave_run, &given, samples * given.blocks, samples * channels * pixels);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[12];
+    if (!take("multiply", args, count, a, 12)) return NULL;
+    const Py_ssize_t rows = (Py_ssize_t)a[3], width = (Py_ssize_t)a[4];
+    multiply_args given = {(const uint8_t *)a[0], (const uint8_t *)a[1], (uint8_t *)a[2], width, (Py_ssize_t)a[5],
+                           (int32_t)(Py_ssize_t)a[6], (int32_t)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8],
+                           float_of(a[9]), (float)(Py_ssize_t)a[10], (float)(Py_ssize_t)a[11]};
+    Py_BEGIN_ALLOW_THREADS
+    divided(multiply_run, &given, rows, rows * width);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *mean(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[11];
+    if (!take("mean", args, count, a, 11)) return NULL;
+    const Py_ssize_t samples = (Py_ssize_t)a[2], pixels = (Py_ssize_t)a[3], channels = (Py_ssize_t)a[4];
+    mean_args given = {(const uint8_t *)a[0], (uint8_t *)a[1], pixels, channels, (int64_t)(Py_ssize_t)a[5],
+                       (double)(Py_ssize_t)a[6] / (double)(Py_ssize_t)a[7], (double)(Py_ssize_t)a[8],
+                       (double)(Py_ssize_t)a[9], (int32_t)(Py_ssize_t)a[10]};
+    Py_BEGIN_ALLOW_THREADS
+    divided(mean_run, &given, samples * ((channels + BLOCK - 1) / BLOCK), samples * pixels * channels);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *dequantize(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     void *a[7];
     if (!take("dequantize", args, count, a, 7)) return NULL;
@@ -503,6 +630,12 @@ static PyMethodDef methods[] = {
     {"quantize_rows", (PyCFunction)(void (*)(void))quantize_rows, METH_FASTCALL, "x, q, scales, rows, width."},
     {"scale_rows", (PyCFunction)(void (*)(void))scale_rows, METH_FASTCALL, "y, scales, bias or 0, rows, width."},
     {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero."},
+    {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
+     "x, y, samples, channels, pixels, bits of the divisor, low, high, zero."},
+    {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
+     "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
+    {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,
+     "x, y, samples, pixels, channels, offset, a, b, low, high, zero."},
     {"dequantize", (PyCFunction)(void (*)(void))dequantize, METH_FASTCALL,
      "x, y, rows, width, stride, bits of the scale, zero."},
     {"read_table", (PyCFunction)(void (*)(void))read_table, METH_FASTCALL, "x, y, size, table."},

@@ -14,6 +14,44 @@ def scale_rows(y: int, s: int, bias: int, rows: int, width: int, /) -> None:
 def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, /) -> None:
     """y = clamp(R(x / divisor), low, high) + zero: float32 to uint8; ``divisor`` is the float32's bits."""
 
+def interleave(
+    x: int, y: int, samples: int, channels: int, pixels: int, divisor: int, low: int, high: int, zero: int, /
+) -> None:
+    """:func:`finish` from (samples, channels, pixels) to (samples, pixels, channels)."""
+
+def multiply(
+    x: int,
+    w: int,
+    y: int,
+    rows: int,
+    width: int,
+    repeat: int,
+    zero_x: int,
+    zero_w: int,
+    zero: int,
+    ratio: int,
+    low: int,
+    high: int,
+    /,
+) -> None:
+    """y = clamp(R((x − zero_x)·(w − zero_w)·ratio), low, high) + zero of uint8 rows; w has one for every ``repeat``."""
+
+def mean(
+    x: int,
+    y: int,
+    samples: int,
+    pixels: int,
+    channels: int,
+    offset: int,
+    a: int,
+    b: int,
+    low: int,
+    high: int,
+    zero: int,
+    /,
+) -> None:
+    """y = clamp(R((Σ x − offset)·a/b), low, high) + zero over uint8 pixels (samples, pixels, channels)."""
+
 def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, zero: int, /) -> None:
     """y = (x − zero)·scale: uint8 rows ``stride`` apart to float32 rows side by side; ``scale`` as bits."""
 

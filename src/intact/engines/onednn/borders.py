@@ -6,6 +6,7 @@ Without the compiled passes (``intact.engines.onednn.native``) torch computes th
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
     everything after it none.
     """
     low, high, divides = lo - z, hi - z, divisor != 1.0
-    library, bits = native.load(), _bits(divisor)
+    library, bits = native.load(), float_bits(divisor)
 
     def several(v: Tensor) -> Tensor:
         v = (torch.div(v, divisor) if divides else v).clamp_(low, high).round_()
@@ -48,6 +49,22 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
     return one
 
 
+def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
+    """:func:`finisher` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
+    library, end, bits = native.load(), finisher(z, lo, hi, divisor), float_bits(divisor)
+    if library is None or not x.is_contiguous():
+        return lambda x: end(x.movedim(1, -1).contiguous()).movedim(-1, 1)
+    one_pass, (samples, channels, *size) = library.interleave, x.shape
+    pixels = prod(size)
+
+    def one(x: Tensor) -> Tensor:
+        y = torch.empty(samples, *size, channels, dtype=torch.uint8)
+        one_pass(x.data_ptr(), y.data_ptr(), samples, channels, pixels, bits, lo - z, hi - z, z)
+        return y.movedim(-1, 1)
+
+    return one
+
+
 def dequantizer(x: Tensor, z: int, s: float) -> Pass:
     """(q − z)·s, one rounding, for tensors with the strides of ``x``: dense, in the order of its memory."""
     library = native.load()
@@ -55,7 +72,7 @@ def dequantizer(x: Tensor, z: int, s: float) -> Pass:
     rows = _rows(x.permute(order))
     if library is None or rows is None:
         return lambda x: x.to(torch.float32).sub_(z).mul_(s)
-    one_pass, bits, (count, width, stride) = library.dequantize, _bits(s), rows
+    one_pass, bits, (count, width, stride) = library.dequantize, float_bits(s), rows
     sizes, back = [x.shape[d] for d in order], [order.index(d) for d in range(x.dim())]
     plain = back == sorted(back)
 
@@ -89,7 +106,8 @@ def reader(table: Tensor) -> Pass:
     return one
 
 
-def _bits(value: float) -> int:
+def float_bits(value: float) -> int:
+    """The bits of a float32, as the compiled passes take it."""
     return int(np.float32(value).view(np.int32))
 
 

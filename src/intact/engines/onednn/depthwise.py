@@ -55,16 +55,6 @@ def scaled_sum(
     return lambda x, a: CONV_SUM(x, *head, a, *tail)
 
 
-def channel_scale(site: Site, shape: Sequence[int], z_x: int, z_y: int) -> Callable[[Tensor, Tensor], Tensor]:
-    """y = R((x − z_x)·g_c) + z_y for one sample, with the multipliers g (C,) float32 given at run time."""
-    channels = int(shape[1])
-    pack, _, zeros = _ones(site, shape, z_x, 1.0, (1, 1), (1, 1), (0, 0))
-
-    head = (1.0, z_x, pack.weight)
-    tail: tuple[Any, ...] = (zeros, None, [1, 1], [0, 0], [1, 1], channels, 1.0, z_y, torch.uint8, "none", [], "")
-    return lambda x, g: CONV(x, *head, g, *tail)
-
-
 def _ones(
     site: Site,
     shape: Sequence[int],

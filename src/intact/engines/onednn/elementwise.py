@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .borders import dequantizer, finisher, reader
-from .depthwise import channel_scale, scaled_sum
+from . import native
+from .borders import dequantizer, finisher, float_bits, reader, turner
+from .depthwise import scaled_sum
 from .products import Post
 from .site import Site, Step, is_nhwc, step_size, zero_point
-
-PER_SAMPLE = 1 << 15
-"""Elements per sample from which one call per sample beats float tensors (measured on two cores)."""
 
 
 def lower_quantize(site: Site) -> Step:
@@ -28,8 +27,9 @@ def lower_quantize(site: Site) -> Step:
     turned = site.spatial and x.dim() > 2 and not is_nhwc(x)
     if x.dtype == torch.uint8:
         return _nhwc if turned else lambda x: x
-    end = finisher(site.z, site.lo, site.hi, s)
-    return (lambda x: end(_nhwc(x))) if turned else end
+    if turned:
+        return turner(x, site.z, site.lo, site.hi, s)
+    return finisher(site.z, site.lo, site.hi, s)
 
 
 def _nhwc(x: Tensor) -> Tensor:
@@ -87,37 +87,44 @@ def _add_floats(site: Site, ratios: list[float], zeros: list[int]) -> Step:
 
 
 def lower_mul(site: Site) -> Step:
-    """(x − z_x)·(w − z_w)·a/b. One value per channel is a scale given at run time: two roundings, product, + z."""
+    """(x − z_x)·(w − z_w)·a/b. The product of two differences is an exact integer below 2¹⁶; the ratio is stored and
+    its product rounds: two."""
     x, w = site.inputs
     ratio = float(np.float32(int(site.op.attrs["a"]) / int(site.op.attrs["b"])))
-    gate = 1 if _is_gate(x, w) else 0 if _is_gate(w, x) else None
-    full = site.inputs[1 - gate] if gate is not None else x
-    small = full.shape[0] > 1 and full.numel() // max(1, full.shape[0]) < PER_SAMPLE
-    if gate is None or small or not is_nhwc(full):
-        return _mul_floats(site, ratio)
-    z_full, z_gate = zero_point(site.metas[1 - gate]), zero_point(site.metas[gate])
-    samples, position = int(full.shape[0]), 1 - gate
-    call = channel_scale(site, [1, *full.shape[1:]], z_full, site.z)
+    z_x, z_w = (zero_point(m) for m in site.metas)
+    library = native.load()
+    if library is not None:
+        if _is_gate(x, w):
+            return _multiply_rows(site, library.multiply, ratio, 0)
+        if _is_gate(w, x):
+            return _multiply_rows(site, library.multiply, ratio, 1)
+        if x.shape == w.shape and x.is_contiguous() and w.is_contiguous():
+            return _multiply_rows(site, library.multiply, ratio, 0)
+    end = finisher(site.z, site.lo, site.hi)
+    return lambda x, w: end((x.to(torch.float32).sub_(z_x) * w.to(torch.float32).sub_(z_w)).mul_(ratio))
+
+
+def _multiply_rows(site: Site, one_pass: Callable[..., None], ratio: float, full: int) -> Step:
+    """Operand ``full`` times the other: a value per element, or per channel of an image with channels last."""
+    x, w = site.inputs[full], site.inputs[1 - full]
+    gate = x.shape != w.shape
+    width = x.shape[1] if gate else x.numel()
+    rows, repeat = (x.numel() // width, prod(x.shape[2:])) if gate else (1, 1)
+    zeros = (zero_point(site.metas[full]), zero_point(site.metas[1 - full]), site.z)
+    last = (float_bits(ratio), site.lo - site.z, site.hi - site.z)
 
     def step(*tensors: Tensor) -> Tensor:
-        big = tensors[position]
-        scales = tensors[1 - position].to(torch.float32).sub_(z_gate).mul_(ratio).view(samples, -1)
-        parts = [call(big[i : i + 1], scales[i]) for i in range(samples)]
-        y = parts[0] if samples == 1 else torch.cat(parts)
-        return y if (site.lo, site.hi) == (0, 255) else y.clamp_(site.lo, site.hi)
+        x, w = tensors[full], tensors[1 - full].contiguous()
+        y = torch.empty_like(x)
+        one_pass(x.data_ptr(), w.data_ptr(), y.data_ptr(), rows, width, repeat, *zeros, *last)
+        return y
 
     return step
 
 
 def _is_gate(x: Tensor, w: Tensor) -> bool:
-    """Whether w (N, C, 1, 1) scales the channels of x (N, C, H, W)."""
-    return x.dim() == w.dim() == 4 and w.shape == (*x.shape[:2], 1, 1) and x.shape[2:] != (1, 1)
-
-
-def _mul_floats(site: Site, ratio: float) -> Step:
-    """The product of two differences is an exact integer below 2¹⁶; the ratio and its product round: two."""
-    (z_x, z_w), end = (zero_point(m) for m in site.metas), finisher(site.z, site.lo, site.hi)
-    return lambda x, w: end((x.to(torch.float32).sub_(z_x) * w.to(torch.float32).sub_(z_w)).mul_(ratio))
+    """Whether w (N, C, 1, 1) scales the channels of x (N, C, H, W), channels last."""
+    return x.dim() == w.dim() == 4 and w.shape == (*x.shape[:2], 1, 1) and x.shape[2:] != (1, 1) and is_nhwc(x)
 
 
 def lower_table(site: Site) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -13,24 +13,46 @@ from torch import Tensor
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_size, pool_windows
 from intact.program.ops import Array
 
+from . import native
 from .borders import finisher
 from .depthwise import ones_conv
 from .products import Post
 from .site import Site, Step, is_nhwc, to_nhwc, zero_point
 
+LARGEST_IMAGE = 1 << 24
+"""Pixels whose sum of bytes may pass 32 bits."""
+
 
 def lower_mean(site: Site) -> Step:
-    """Over the image: one depthwise convolution of ones (a/b stored, product, + z: three roundings). Otherwise exact
-    int32 sums times a/b in float64."""
+    """Over an image with channels last: exact sums, one rounding of a/b and one of the product, in one pass or as a
+    depthwise convolution of ones (+ z: three). Otherwise exact int32 sums times a/b in float64."""
     x, dims = site.inputs[0], [int(d) for d in site.op.attrs["dims"]]
     a, b = int(site.op.attrs["a"]), int(site.op.attrs["b"])
-    keep = bool(site.op.attrs["keepdim"])
+    keep, z_x = bool(site.op.attrs["keepdim"]), zero_point(site.metas[0])
+    library = native.load()
     if x.dim() == 4 and sorted(dims) == [2, 3]:
-        pool = _window_conv(site, x, a, b, list(x.shape[2:]), [1, 1], [0, 0])
+        if library is not None and x.shape[2] * x.shape[3] < LARGEST_IMAGE:
+            pool = _one_pass_mean(site, library.mean, x, a, b)
+        else:
+            pool = _window_conv(site, x, a, b, list(x.shape[2:]), [1, 1], [0, 0])
         return pool if keep else lambda x: pool(x).flatten(1)
-    offset, ratio = zero_point(site.metas[0]) * prod(x.shape[d] for d in dims), a / b
+    offset, ratio = z_x * prod(x.shape[d] for d in dims), a / b
     end = finisher(site.z, site.lo, site.hi)
     return lambda x: end(x.sum(dims, keepdim=keep, dtype=torch.int32).sub_(offset).to(torch.float64).mul_(ratio))
+
+
+def _one_pass_mean(site: Site, one_pass: Callable[..., None], x: Tensor, a: int, b: int) -> Step:
+    samples, channels, height, width = x.shape
+    offset = zero_point(site.metas[0]) * height * width
+    tail = (samples, height * width, channels, offset, a, b, site.lo - site.z, site.hi - site.z, site.z)
+
+    def step(x: Tensor) -> Tensor:
+        x = to_nhwc(x)
+        y = torch.empty(samples, 1, 1, channels, dtype=torch.uint8)
+        one_pass(x.data_ptr(), y.data_ptr(), *tail)
+        return y.movedim(-1, 1)
+
+    return step
 
 
 def lower_avg_pool(site: Site) -> Step:
