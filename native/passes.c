@@ -6,6 +6,8 @@
 
 #include "native.h"
 
+#include <math.h>
+
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
@@ -167,10 +169,23 @@ WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
     const Py_ssize_t channels = a->channels, pixels = a->pixels;
     const float low = a->f.low, high = a->f.high, divisor = a->f.divisor;
     const int32_t zero = a->f.zero;
-    uint8_t row[BLOCK];
+    uint8_t rows[3][BLOCK], *row = rows[0];
     for (Py_ssize_t at = lo; at < hi; at++) {
         const Py_ssize_t n = at / a->blocks, from = at % a->blocks * BLOCK;
         const Py_ssize_t count = pixels - from < BLOCK ? pixels - from : BLOCK;
+        if (channels == 3) { /* stored as whole vectors */
+            for (Py_ssize_t c = 0; c < 3; c++) {
+                const float *restrict x = a->f.x + (n * 3 + c) * pixels + from;
+                for (Py_ssize_t i = 0; i < count; i++) rows[c][i] = finished(x[i] / divisor, low, high, zero);
+            }
+            uint8_t *restrict y = a->f.y + (n * pixels + from) * 3;
+            for (Py_ssize_t i = 0; i < count; i++) {
+                y[3 * i] = rows[0][i];
+                y[3 * i + 1] = rows[1][i];
+                y[3 * i + 2] = rows[2][i];
+            }
+            continue;
+        }
         for (Py_ssize_t c = 0; c < channels; c++) {
             const float *restrict x = a->f.x + (n * channels + c) * pixels + from;
             uint8_t *restrict y = a->f.y + (n * pixels + from) * channels + c;
@@ -245,6 +260,45 @@ WIDE static void mean_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
             v = v < a->high ? v : a->high;
             y[c] = (uint8_t)((int32_t)((v + 6755399441055744.0) - 6755399441055744.0) + a->zero); /* 1.5 * 2^52 */
         }
+    }
+}
+
+/* ---- layer norm of a float island -------------------------------------------------------------------------------- */
+
+#define LANES 16 /* partial sums, added in a fixed order */
+
+INLINE float total(const float *sum) {
+    float part[LANES / 2];
+    for (int i = 0; i < LANES / 2; i++) part[i] = sum[i] + sum[i + LANES / 2];
+    return ((part[0] + part[4]) + (part[2] + part[6])) + ((part[1] + part[5]) + (part[3] + part[7]));
+}
+
+typedef struct {
+    const float *x, *weight, *bias;
+    float *y;
+    Py_ssize_t width;
+    float epsilon;
+} norm_args;
+
+/* (x - mean) / sqrt(variance + epsilon) * weight + bias of rows, in two passes for the statistics. */
+WIDE static void norm_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const norm_args *a = (const norm_args *)given;
+    const Py_ssize_t width = a->width, whole = width / LANES * LANES;
+    const float *restrict weight = a->weight, *restrict bias = a->bias;
+    for (Py_ssize_t r = lo; r < hi; r++) {
+        const float *restrict x = a->x + r * width;
+        float *restrict y = a->y + r * width;
+        float sum[LANES] = {0};
+        for (Py_ssize_t i = 0; i < whole; i += LANES)
+            for (int j = 0; j < LANES; j++) sum[j] += x[i + j];
+        for (Py_ssize_t i = whole; i < width; i++) sum[i - whole] += x[i];
+        const float mean = total(sum) / (float)width;
+        for (int j = 0; j < LANES; j++) sum[j] = 0.0f;
+        for (Py_ssize_t i = 0; i < whole; i += LANES)
+            for (int j = 0; j < LANES; j++) sum[j] += (x[i + j] - mean) * (x[i + j] - mean);
+        for (Py_ssize_t i = whole; i < width; i++) sum[i - whole] += (x[i] - mean) * (x[i] - mean);
+        const float slope = 1.0f / sqrtf(total(sum) / (float)width + a->epsilon);
+        for (Py_ssize_t i = 0; i < width; i++) y[i] = (x[i] - mean) * slope * weight[i] + bias[i];
     }
 }
 
@@ -533,6 +587,17 @@ static PyObject *read_table(PyObject *self, PyObject *const *args, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
+static PyObject *layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[7];
+    if (!take("layer_norm", args, count, a, 7)) return NULL;
+    const Py_ssize_t rows = (Py_ssize_t)a[4], width = (Py_ssize_t)a[5];
+    norm_args given = {(const float *)a[0], (const float *)a[1], (const float *)a[2], (float *)a[3], width, float_of(a[6])};
+    Py_BEGIN_ALLOW_THREADS
+    divided(norm_run, &given, rows, rows * width);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 #define LAYER "intact.layer"
 
 static void forget(PyObject *capsule) { PyMem_Free(PyCapsule_GetPointer(capsule, LAYER)); }
@@ -639,6 +704,8 @@ static PyMethodDef methods[] = {
     {"dequantize", (PyCFunction)(void (*)(void))dequantize, METH_FASTCALL,
      "x, y, rows, width, stride, bits of the scale, zero."},
     {"read_table", (PyCFunction)(void (*)(void))read_table, METH_FASTCALL, "x, y, size, table."},
+    {"layer_norm", (PyCFunction)(void (*)(void))layer_norm, METH_FASTCALL,
+     "x, weight, bias, y, rows, width, bits of epsilon."},
     {"layer", (PyCFunction)(void (*)(void))layer_of, METH_FASTCALL,
      "kind, batch, size, input, scale, bias, sigmoid, tanh, cell_tanh, end, h, c, y, step, row, inside, q, s, zero, own."},
     {"advance", (PyCFunction)(void (*)(void))advance, METH_FASTCALL, "layer, step, product or 0."},

@@ -75,6 +75,15 @@ def test_a_torch_that_dies_on_import_is_reported(monkeypatch: pytest.MonkeyPatch
     assert not next(a for a in found.abilities if a.what == "quantize and train").possible
 
 
+@pytest.mark.parametrize("built", [True, False])
+def test_whether_passes_are_compiled(monkeypatch: pytest.MonkeyPatch, built: bool) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(environments.importlib.util, "find_spec", lambda name: object() if built else None)
+    found = environments._compiled()
+    assert found.possible is built
+    assert built or "C compiler" in found.why
+
+
 def test_json_and_tables_hold_the_same(here: Environment) -> None:
     document = json.loads(json.dumps(here.to_json()))
     console = Console(width=200)

@@ -5,6 +5,7 @@ Everything that may crash (importing torch, running an engine) happens in child 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -200,9 +201,21 @@ def _abilities(facts: Facts, trial: CheckReport, level: str, torch: Mapping[str,
             else (f"{level} adds pairs of products in int16; programs are proved not to saturate unless portable=False")
         )
         found.append(Ability("int8 without saturation, in any library that uses oneDNN", safe, why))
+    if "onednn" in usable:
+        found.append(_compiled())
     why = str(torch.get("error", f"torch {torch.get('version')}"))
     found.append(Ability("quantize and train", "error" not in torch, why))
     return tuple(found)
+
+
+def _compiled() -> Ability:
+    built = importlib.util.find_spec("intact.engines.onednn._native") is not None
+    why = (
+        "the package was built with a C compiler"
+        if built
+        else "slower, the same bits: install a wheel of this platform, or a C compiler and intact again"
+    )
+    return Ability("compiled passes in onednn", built, why)
 
 
 def _vnni(engine: str, facts: Facts) -> Ability:

@@ -58,6 +58,9 @@ def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, z
 def read_table(x: int, y: int, size: int, table: int, /) -> None:
     """y = table[x] of bytes."""
 
+def layer_norm(x: int, weight: int, bias: int, y: int, rows: int, width: int, epsilon: int, /) -> None:
+    """Layer norm of float32 rows; ``epsilon`` as bits."""
+
 def layer(
     kind: int,
     batch: int,
