@@ -66,6 +66,8 @@ def chains(program: Program) -> dict[str, Chain]:
         if step is None or not alone or step[1].kind != "float.matmul" or step[1].inputs[0] != inner[-1]:
             continue
         end, last = step
+        if program.tensors[last.inputs[1]].shape[:2] != program.tensors[op.inputs[0]].shape[:2]:
+            continue  # heads that share their values
         reads = (*op.inputs, last.inputs[1], *mask)
         out[op.name] = Chain(Op(last.name, "float.attention", reads, module=last.module), frozenset(inner), end)
     return out
@@ -85,8 +87,8 @@ def _compiled() -> ModuleType | None:
 
 def lower_attention(site: Site) -> Step:
     """softmax(q·kᵀ + mask)·v of (N, heads, rows, width) tensors."""
-    library, values = _compiled(), site.inputs[2]
-    if library is None or values.shape[:2] != site.inputs[0].shape[:2] or values.shape[-1] != site.inputs[0].shape[-1]:
+    library = _compiled()
+    if library is None or site.inputs[2].shape[-1] != site.inputs[0].shape[-1]:
         return _attend
     one_pass = library.attend
 

@@ -58,6 +58,7 @@ def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
     pixels = prod(size)
 
     def one(x: Tensor) -> Tensor:
+        x = x.contiguous()
         y = torch.empty(samples, *size, channels, dtype=torch.uint8)
         one_pass(x.data_ptr(), y.data_ptr(), samples, channels, pixels, bits, lo - z, hi - z, z)
         return y.movedim(-1, 1)
@@ -76,7 +77,11 @@ def dequantizer(x: Tensor, z: int, s: float) -> Pass:
     sizes, back = [x.shape[d] for d in order], [order.index(d) for d in range(x.dim())]
     plain = back == sorted(back)
 
+    strides = x.stride()
+
     def one(x: Tensor) -> Tensor:
+        if x.stride() != strides:  # an expanded tensor that was replaced by one of full size
+            return dequantizer(x, z, s)(x)
         y = torch.empty(sizes)
         one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z)
         return y if plain else y.permute(back)

@@ -78,6 +78,7 @@ def _layer_norm(site: Site) -> Step | None:
     free = _free(site, 0)
 
     def norm(x: Tensor) -> Tensor:
+        x = x.contiguous()
         y = x if free else torch.empty_like(x)
         rows = x.numel() // width
         one_pass(x.data_ptr(), weight.data_ptr(), bias.data_ptr(), y.data_ptr(), rows, width, eps)
