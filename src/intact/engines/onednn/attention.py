@@ -60,6 +60,8 @@ def chains(program: Program) -> dict[str, Chain]:
             mask, step = step[1].inputs[1:], reader(step[1].name)
         if step is None or step[1].kind != "float.softmax" or step[1].attrs["axis"] not in (-1, 3):
             continue
+        if program.tensors[inner[-1]].shape != program.tensors[op.name].shape:
+            continue  # a mask with more heads or samples than the scores
         inner.append(step[1].name)
         alone = len(step[1].inputs) == 1 and all(program.tensors[m].dtype == "float32" for m in mask)
         step = reader(step[1].name)

@@ -1,7 +1,7 @@
 """Float islands: torch's operations, in the memory of an operand where nobody reads that later.
 
-In place or not, torch computes the same bits; fresh memory costs page faults and cache. The last bits of compiled passes
-may differ, as those of any float island.
+In place or not, torch computes the same bits; fresh memory costs page faults and cache. The last bits of compiled
+passes may differ, as those of any float island.
 """
 
 from __future__ import annotations
