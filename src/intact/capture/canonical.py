@@ -20,6 +20,7 @@ from intact.arithmetic.dimensions import Dim
 
 from .call import Call, Handler, Shape, Value
 from .decompose import decompose, tensor_nodes
+from .execute import Derived, Made, derive, leaves
 from .graph import Graph, Node
 from .names import module_of
 from .prefix import Prefix, at_largest, materialize
@@ -42,12 +43,13 @@ class Builder:
     labels: dict[str, str] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
     constants: dict[str, Tensor] = field(default_factory=dict)
+    derived: dict[str, Derived] = field(default_factory=dict)
     batch_input: Value | None = None
     notes: list[str] = field(default_factory=list)
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)
     prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
-    _made: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
-    _derived: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
+    _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
+    _made: dict[int, Made] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
     _storages: int = 0
 
@@ -78,14 +80,14 @@ class Builder:
 
     def constant(self, tensor: Tensor, fx: torch.fx.Node) -> Value:
         """The constant node for ``tensor``, one per tensor."""
-        if id(tensor) in self._made:
-            return self._made[id(tensor)][1]
+        if id(tensor) in self._nodes_of:
+            return self._nodes_of[id(tensor)][1]
         name = self.tensor_name(tensor, fx, "constant")
         path = module_of(fx)[0]
         label = ".".join(filter(None, (path, "constant"))) if name in self.constants else name
         dtype = str(tensor.dtype).removeprefix("torch.")
         value = self.add_node("constant", [], {}, {"value": name}, tuple(tensor.shape), dtype, fx, label)
-        self._made[id(tensor)] = (tensor, value)
+        self._nodes_of[id(tensor)] = (tensor, value)
         return value
 
     def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
@@ -103,11 +105,43 @@ class Builder:
         stored = tensor.detach().clone()
         self.constants[name] = stored
         self.named[id(tensor)] = name
-        origin = self._derived.get(id(tensor), (tensor, frozenset[str]()))[1]
-        self._derived[id(tensor)] = (tensor, origin)  # keeps the tensor alive, so that its id stays its own
-        if origin:
-            self.notes.append(f"{name} is computed from {', '.join(sorted(origin))} once, at capture: not trained")
+        made = self._made.setdefault(id(tensor), Made(tensor, frozenset()))
+        derived = self.derivation(tensor, fx) if role == "constant" else None
+        if derived is not None:
+            self.derived[name] = derived
+            stored.requires_grad_()  # so that fusion takes it for the parameter it is
+        elif made.parameters:
+            origin = ", ".join(sorted(made.parameters))
+            self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
         return name
+
+    def derivation(self, tensor: Tensor, fx: torch.fx.Node) -> Derived | None:
+        """``tensor`` as a function of parameters; None where it is none, or its memory was written to."""
+        made = self._made.get(id(tensor))
+        if made is None or not made.parameters or not tensor.is_floating_point():
+            return None
+        derived = derive(tensor, self._made, lambda t: self.tensor_name(t, fx, "source"))
+        if derived is None:
+            return None
+        with torch.no_grad():
+            return derived if torch.equal(derived.compute(self.tensors()), tensor) else None
+
+    def pattern(self, tensor: Tensor, fx: torch.fx.Node) -> Tensor:
+        """A constant for telling what is equal in it: as it would be for random parameters, if it is made of some."""
+        derived = self.derivation(tensor, fx)
+        if derived is None:
+            return tensor
+        random, found = torch.Generator().manual_seed(0), self.tensors()
+        for name in derived.sources:
+            if isinstance(found[name], nn.Parameter):
+                found[name] = torch.rand(found[name].shape, generator=random).to(found[name])
+        with torch.no_grad():
+            return derived.compute(found)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, buffers and constants by name."""
+        buffers = self.root.named_buffers(remove_duplicate=False)
+        return {**dict(buffers), **dict(self.root.named_parameters(remove_duplicate=False)), **self.constants}
 
     # --- metadata --------------------------------------------------------------------------------------------
     @property
@@ -190,7 +224,7 @@ class Builder:
         kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self.higher_order(target, args, node)
-        flat = _leaves([*args, *kwargs.values()])
+        flat = leaves([*args, *kwargs.values()])
         if target is operator.getitem:
             return args[0][args[1]]
         meta = node.meta.get("val")
@@ -237,7 +271,7 @@ class Builder:
 
     def fold(self, call: Call, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Compute an operation on constants, guarding the model's own tensors against in-place writes."""
-        flat = [a for a in _leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
+        flat = [a for a in leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
         if flat and _writes(target):
             owner = self.protected.get(flat[0].untyped_storage().data_ptr())
             if owner is not None:
@@ -248,20 +282,35 @@ class Builder:
                 )
             # What was stored before the write keeps its value; later uses are stored anew.
             kept = {k for k, n in self.named.items() if n not in self.constants}
-            self._made = {k: v for k, v in self._made.items() if k in kept}
+            self._nodes_of = {k: v for k, v in self._nodes_of.items() if k in kept}
             self.named = {k: n for k, n in self.named.items() if k in kept}
         with torch.no_grad():
             result = target(*args, **kwargs)
-        origin = frozenset[str]()
+        self.record(flat, target, args, kwargs, leaves([result]))
+        return result
+
+    def record(
+        self, flat: list[Tensor], target: Any, args: list[Any], kwargs: dict[str, Any], found: list[Any]
+    ) -> None:
+        """Remember how constants came about, of ``flat`` among the arguments."""
+        parameters = frozenset[str]()
         for tensor in flat:
             owner = self.named.get(id(tensor))
             if owner is not None and owner not in self.constants and isinstance(tensor, nn.Parameter):
-                origin |= {owner}
-            origin |= self._derived.get(id(tensor), (tensor, frozenset[str]()))[1]
-        for tensor in _leaves([result]):
-            if isinstance(tensor, Tensor) and id(tensor) not in self.named:
-                self._derived[id(tensor)] = (tensor, origin)
-        return result
+                parameters |= {owner}
+            parameters |= self._made[id(tensor)].parameters if id(tensor) in self._made else frozenset()
+        writes = bool(flat) and _writes(target)
+        if writes:  # how anything in this memory was computed is not what it is any more
+            memory = flat[0].untyped_storage().data_ptr()
+            here = [key for key, made in self._made.items() if made.tensor.untyped_storage().data_ptr() == memory]
+            self._made |= {key: Made(self._made[key].tensor, self._made[key].parameters) for key in here}
+        for leaf, tensor in enumerate(found):
+            if not isinstance(tensor, Tensor):
+                continue
+            if writes:
+                self._made[id(tensor)] = Made(tensor, parameters)
+            elif id(tensor) not in self.named and not any(tensor is a for a in flat):
+                self._made[id(tensor)] = Made(tensor, parameters, target, args, kwargs, leaf)
 
     def activation(self, call: Call, target: Any) -> Any:
         """Record an operation on activations, and follow what in-place operations and views do to memory."""
@@ -273,7 +322,7 @@ class Builder:
         if writes:
             return self.write(call, result)
         views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or _views(target)
-        source = next((a for a in _leaves(list(call.args.values())) if isinstance(a, Value)), None)
+        source = next((a for a in leaves(list(call.args.values())) if isinstance(a, Value)), None)
         parts = isinstance(result, list)
         split = self.new_storage()
         out = []
@@ -323,18 +372,6 @@ class Builder:
             raise call.error(f"the operator {target} is not supported", why="intact has no canonical form for it")
         result = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
         return list(result) if isinstance(result, (list, tuple)) else result
-
-
-def _leaves(args: Sequence[Any]) -> list[Any]:
-    out: list[Any] = []
-    for a in args:
-        if isinstance(a, dict):
-            out += _leaves(list(a.values()))
-        elif isinstance(a, (list, tuple)) and not isinstance(a, torch.Size):
-            out += _leaves(a)
-        else:
-            out.append(a)
-    return out
 
 
 def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from . import ops_layers, ops_pointwise, ops_recurrent, ops_reduce, ops_shape
 from .call import Value
 from .canonical import Builder, live
 from .dynamic import UNLIMITED, Dynamic
+from .execute import Derived
 from .graph import Graph
 from .names import rename
 from .structure import InputLayout, Slot, call_of, describe
@@ -42,6 +43,7 @@ class Captured:
         parameters: the model's own parameters (not copies) by state-dict name; tied ones under their first name.
         buffers: the model's own persistent buffers by state-dict name.
         constants: everything else the graph names, prefixed ``constants.``.
+        derived: constants that follow parameters → how they are computed from them.
         aliases: further state-dict name of a tied tensor → first name.
         layout: how calls flatten into the graph's inputs.
         out_spec: torch pytree spec of the outputs.
@@ -58,6 +60,7 @@ class Captured:
     out_spec: pytree.TreeSpec
     out_leaves: tuple[Any, ...]
     notes: tuple[str, ...] = ()
+    derived: Mapping[str, Derived] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that nodes may name."""
@@ -192,10 +195,11 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     )
     graph = rename(graph, builder.labels, builder.calls, leaves_of_tree)
     used = {name for n in graph for name in n.params.values()}
+    derived = {name: how for name, how in builder.derived.items() if name in used}
+    used |= {name for how in derived.values() for name in how.sources}
     constants = {name: t for name, t in builder.constants.items() if name in used}
-    return Captured(
-        graph, parameters, buffers, constants, aliases, layout, out_spec, tuple(leaves), tuple(builder.notes)
-    )
+    notes = tuple(builder.notes)
+    return Captured(graph, parameters, buffers, constants, aliases, layout, out_spec, tuple(leaves), notes, derived)
 
 
 def _state(

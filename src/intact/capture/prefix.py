@@ -99,11 +99,12 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
     c, full = Call(builder, fx, str(fx.target).removeprefix("aten."), {}), prefix.full
     cuts: list[tuple[int, str]] = []
     changing = [axis for axis, d in enumerate(prefix.dims) if not isinstance(d, int)]
+    pattern = builder.pattern(full, fx)  # a table that is all zeros yet may be trained
     for axis in changing:
-        first = full.narrow(axis, 0, 1)
+        first = pattern.narrow(axis, 0, 1)
         name = builder.symbols[prefix.dims[axis]]
-        if torch.equal(first.expand_as(full), full):
-            full = first
+        if torch.equal(first.expand_as(pattern), pattern):
+            pattern, full = first, builder.fold(c, torch.ops.aten.narrow.default, [full, axis, 0, 1], {})
         elif name is None:
             raise c.error(
                 "a constant as long as the batch",
@@ -118,7 +119,7 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
             )
         else:
             cuts.append((axis, name))
-    value = builder.constant(full if full is prefix.full else full.contiguous(), fx)
+    value = builder.constant(builder.fold(c, torch.ops.aten.contiguous.default, [full], {}), fx)
     for axis, name in cuts:
         shape = list(c.shape(value))
         shape[axis] = name

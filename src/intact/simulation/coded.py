@@ -19,7 +19,9 @@ from intact.errors import StateError
 from .affine import Affine, LiveBatchNorms
 from .grid import Grid, Limits, on_grid, times
 from .layers import Layer
+from .learned import LearnedScale, lsq_factor
 from .points import WeightPoint
+from .recurrent import learner_of
 from .values import Value, real
 from .versions import Snapshot
 from .weights import folded
@@ -116,9 +118,22 @@ class DecodedLinear(Affine):
         grid, scale, _ = self._real_grid(tensors)
         return grid.q, scale
 
+    def learner(self, tensors: Mapping[str, Tensor], plain: bool) -> LearnedScale:
+        """Its scales as a parameter, (O, groups), or (1,) where all are one; ``plain``: without LSQ's factor."""
+        wp, weight = self.weight_point, tensors[self.node.params["weight"]]
+        assert wp is not None
+        if wp.scheme.granularity == "per_tensor":
+            return LearnedScale((1,), 1.0 if plain else lsq_factor(weight.numel(), wp.hi))
+        rows, columns = weight.shape
+        shape = (rows, group_count(columns, self.group) if self.group else 1)
+        return LearnedScale(shape, 1.0 if plain else lsq_factor(min(self.group or columns, columns), wp.hi))
+
 
 class DecodedEmbedding:
     """Rows of an embedding as integers: y = fl(q·s).
+
+    Its scales are never learned, they follow each row: a row that no sample holds gives its scale no gradient, while
+    weight decay and momentum move the row all the same.
 
     Args:
         node: embedding.
@@ -174,6 +189,18 @@ def layer_for(node: Node, mode: str, weight_point: WeightPoint, rows: str, group
     return DecodedLinear(node, weight_point, group)
 
 
+def attach_row_learners(sim: Simulation) -> None:
+    """Give the weights of recurrent and of decoded linear layers, whose rows share scales in their own ways, theirs."""
+    if sim.recipe.scales == "pact":  # learns the ranges of activations only
+        return
+    plain = sim.recipe.scale_gradient == "plain"
+    for name, point in sim.recurrent_points.items():
+        point.learner = learner_of(sim.graph.nodes[name], sim.tensors, point, plain)
+    for layer in sim.coded.values():
+        if isinstance(layer, DecodedLinear) and layer.weight_point is not None:
+            layer.weight_point.learner = layer.learner(sim.tensors, plain)
+
+
 def spread(scale: Tensor, columns: int, group: int) -> Tensor:
     """Scales (rows, groups) as (rows, 1) or (rows, columns)."""
     return scale.repeat_interleave(group, 1)[:, :columns] if group else scale
@@ -207,7 +234,7 @@ def grouped(rows: Tensor, group: int) -> Tensor:
 
 
 def solve(layer: Coded, sim: Simulation, fresh: bool) -> None:
-    """Compute the scales of a layer's weight from the weight, unless they are held.
+    """Compute the scales of a layer's weight from the weight, unless they are learned or held.
 
     Args:
         layer: of ``sim``.
@@ -222,10 +249,13 @@ def solve(layer: Coded, sim: Simulation, fresh: bool) -> None:
         return
     weight = sim.tensors[node.params["weight"]] if node.op == "embedding" else folded(node, sim.tensors)[0]
     rows = grouped(weight.detach(), layer.group)
+    if wp.source == "learned" and not fresh:
+        wp.scale = wp.scales_of(rows, wp.learner).reshape(len(weight), -1)
+        return
     scale = torch.from_numpy(weight_scales(rows.cpu().numpy(), wp.lo, wp.hi, wp.scheme.observer, False))
     if wp.scheme.granularity == "per_tensor":
         scale = torch.full_like(scale, float(scale.max()))
     wp.scale = scale.reshape(len(weight), -1).to(weight.device)
 
 
-__all__ = ["DecodedEmbedding", "DecodedLinear", "DynamicLinear", "layer_for", "solve"]
+__all__ = ["DecodedEmbedding", "DecodedLinear", "DynamicLinear", "attach_row_learners", "layer_for", "solve"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -79,6 +80,43 @@ class LearnedScale(nn.Module):
             return torch.maximum(self.value, self.smallest).detach()
         scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
         return scale
+
+
+class LearnedScales(nn.Module):
+    """Learned scales of several matrices of equally many rows, joined: those of a recurrent layer.
+
+    Args:
+        parts: one for every matrix, in order, each of one scale per row or of one.
+        rows: of every matrix.
+
+    Example:
+        >>> scales = LearnedScales([LearnedScale((2,)), LearnedScale((1,))], 2)
+        >>> scales.start(torch.tensor([0.5, 1.0, 2.0, 2.0]))
+        >>> scales().tolist(), scales.value.tolist()
+        ([0.5, 1.0, 2.0, 2.0], [0.5, 1.0, 2.0])
+    """
+
+    def __init__(self, parts: Iterable[LearnedScale], rows: int) -> None:
+        super().__init__()
+        self.parts, self.rows = nn.ModuleList(parts), rows
+
+    def __iter__(self) -> Iterator[LearnedScale]:
+        """The scales of each matrix."""
+        return iter(self.parts)  # type: ignore[arg-type]
+
+    @property
+    def value(self) -> Tensor:
+        """The parameters, joined."""
+        return torch.cat([part.value for part in self])
+
+    def start(self, scale: Tensor) -> None:
+        """Begin at ``scale``, one per row of every matrix."""
+        for part, own in zip(self, torch.split(scale, self.rows), strict=True):
+            part.start(own if part.value.numel() == self.rows else own.max().reshape(1))
+
+    def forward(self) -> Tensor:
+        """The scales, one per row of every matrix."""
+        return torch.cat([part().expand(self.rows) for part in self])
 
 
 def lsq_factor(elements: int, steps: int) -> float:

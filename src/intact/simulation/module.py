@@ -20,7 +20,7 @@ from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
 from .affine import Affine, LiveBatchNorms
-from .coded import Coded, DecodedEmbedding, DynamicLinear, layer_for
+from .coded import Coded, DecodedEmbedding, DynamicLinear, attach_row_learners, layer_for
 from .equalization import attach
 from .motion import (
     CALIBRATED,
@@ -61,8 +61,8 @@ class Simulation(Switches):
     Attributes:
         points: quantization points of activations by the name of the module or op they belong to.
         weight_points: per-channel scales of weights by node name.
-        coded_points: the same for linear layers and embeddings of the modes dynamic and weight_only.
-        recurrent_points: the same for layers of LSTM, GRU and RNN: scales of all rows of all their weights.
+        coded_points: the same for linear layers and embeddings of the modes dynamic and weight_only, and for:
+        recurrent_points: layers of LSTM, GRU and RNN: scales of all rows of all their weights.
         placed: the graph with integer and float parts decided.
         recipe: what was asked for.
         constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
@@ -84,8 +84,9 @@ class Simulation(Switches):
         constants = Namespace()
         owners: dict[str, tuple[nn.Module, str]] = {}
         for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
-            constants.register_buffer(f"c{i}", tensor.detach().clone(), persistent=False)
-            owners[name] = (constants, f"c{i}")
+            if name not in captured.derived:
+                constants.register_buffer(f"c{i}", tensor.detach().clone(), persistent=False)
+                owners[name] = (constants, f"c{i}")
         self._modules["constants"] = constants
         quantizers = Namespace()
         self._modules["quantizers"] = quantizers
@@ -102,7 +103,8 @@ class Simulation(Switches):
             of_layer = self.coded_points if name in placed.coded else self.weight_points
             of_layer = self.recurrent_points if placed.graph.nodes[name].op in RECURRENT else of_layer
             decoded = placed.coded.get(name) == "weight_only" or placed.graph.nodes[name].op == "embedding"
-            of_layer[name] = WeightPoint(name, scheme, recipe.portable and not decoded, free=name in placed.coded)
+            free = of_layer is not self.weight_points
+            of_layer[name] = WeightPoint(name, scheme, recipe.portable and not decoded, free)
             _attach(quantizers, name, "weight_point", of_layer[name])
         for node in placed.graph:
             if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | PRODUCTS:
@@ -111,11 +113,8 @@ class Simulation(Switches):
         self.equalized = attach(self)
         if recipe.bias_correction:
             for node in placed.graph:
-                if (
-                    node.name in self.weight_points
-                    and node.op in ("conv", "linear")
-                    and not node.attrs.get("transposed")
-                ):
+                ordinary = node.op in ("conv", "linear") and not node.attrs.get("transposed")
+                if ordinary and node.name in self.weight_points:
                     shape = placed.graph.nodes[node.inputs[0]].shape
                     name = self.channel_values(node.name, "mean_input", shape[channel_axis(node)], 0.0)
                     node.params["correct.mean"] = name
@@ -136,10 +135,12 @@ class Simulation(Switches):
         self._solved_weights: Snapshot | None = None
         self.calibration: dict[str, Any] = {}
         self.constant_channels: dict[str, tuple[int, int]] = {}
-        self.tensors = Tensors(self, owners)
+        self.tensors = Tensors(self, owners, captured.derived)
         if recipe.learns:
             attach_learners(self)
-            self.tensors = Tensors(self, owners)
+            attach_row_learners(self)
+            self.tensors = Tensors(self, owners, captured.derived)
+        self.coded_points |= self.recurrent_points  # their scales go through the same phases
         enter(self, INITIAL[recipe.scales])
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
 
@@ -174,7 +175,7 @@ class Simulation(Switches):
         return (t for p in self.points.values() for t in (p.scale, p.zero_point))
 
     def _weights(self) -> Iterator[Tensor]:
-        return itertools.chain(self.tensors.values(), (p.scale for p in self.all_weight_points.values()))
+        return itertools.chain(self.tensors.stored(), (p.scale for p in self.all_weight_points.values()))
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy's tensors are others. Solving again for the copy changes no integer.
@@ -233,7 +234,7 @@ class Simulation(Switches):
         resolve(self, from_observers=from_observers, freezing=freezing)
         with torch.inference_mode(False), torch.no_grad():
             for name, point in self.recurrent_points.items():
-                point.scale = weight_scales(self.graph.nodes[name], self.tensors, point)
+                point.scale = weight_scales(self.graph.nodes[name], self.tensors, point, from_observers)
         self._solved_scales = Snapshot(self._scales(), values=True)
         self._solved_weights = Snapshot(self._weights())
 

@@ -16,7 +16,7 @@ from intact.errors import RecipeError
 from intact.recipe.recipe import Scheme
 
 from .gradient import forward_as, round_clamp, round_within
-from .learned import LearnedScale
+from .learned import LearnedScale, LearnedScales
 from .learned_range import LearnedRange
 from .live_scales import live_weight_scales
 from .packing import pack, unpack
@@ -185,9 +185,9 @@ class WeightPoint(ResizableBuffers):
         portable: whether scales keep room for the pair sums of CPUs without VNNI.
         source: what the scales are in training: ``solved`` (these; every evaluation solves them anew), ``weights``
             (from the weights, every step), ``learned`` or ``held`` (these, for good).
-        free: whether no multiplier is bound to the scales (modes dynamic and weight_only): training then computes
-            them from the weights in place of "solved".
-        learner: the parameter, where the recipe wants scales learned.
+        free: whether no multiplier is bound to the scales (modes dynamic and weight_only, recurrent layers): training
+            then computes them from the weights in place of "solved".
+        learner: the parameter, where the recipe wants scales learned; a recurrent layer's parameters.
     """
 
     scale: Tensor
@@ -196,7 +196,7 @@ class WeightPoint(ResizableBuffers):
         super().__init__()
         self.name, self.scheme, self.portable, self.free = name, scheme, portable, free
         self.source = "solved"
-        self.learner: LearnedScale | None = None
+        self.learner: LearnedScale | LearnedScales | None = None
         self.lo, self.hi = scheme.qmin_effective, scheme.qmax_effective
         self.quantizing = True
         self.register_buffer("scale", torch.empty(0, dtype=torch.float32))
@@ -225,18 +225,24 @@ class WeightPoint(ResizableBuffers):
     def live_scale(self, rows: Tensor) -> Tensor:
         """The scales forward uses now, float32 (O,).
 
+        Args:
+            rows: the folded weight, (O, …).
+        """
+        return self.scales_of(rows, self.learner if self.source == "learned" else None) if self.moving else self.scale
+
+    def scales_of(self, rows: Tensor, learner: nn.Module | None) -> Tensor:
+        """Scales that move, float32 (O,): what ``learner`` gives, or what the weights ask for.
+
         Learned ones stay large enough for the pair sums of CPUs without VNNI, where the recipe wants that; the
         gradient passes that bound.
 
         Args:
-            rows: the folded weight, (O, …).
+            rows: the folded weight, or one of a recurrent layer's, (O, …).
+            learner: of O scales, or of one.
         """
-        if not self.moving:
-            return self.scale
         flat = rows.detach().reshape(len(rows), -1)
-        if self.source == "learned":
-            assert self.learner is not None
-            scale: Tensor = self.learner().expand(len(flat))
+        if learner is not None:
+            scale: Tensor = learner().reshape(-1).expand(len(flat))
             if not pairs_can_saturate(self.lo, self.hi, self.portable):
                 return scale
             least = live_weight_scales(flat, self.lo, self.hi, "minmax", True)

@@ -20,9 +20,11 @@ from intact.arithmetic.recurrent import GATES, HIDDEN, REACH, STEPS, state_count
 from intact.capture.graph import Node
 from intact.errors import InputError
 
-from .gradient import forward_as, round_ste
-from .live_scales import live_weight_scales
+from .gradient import round_ste
+from .grid import Limits, on_grid
+from .learned import LearnedScale, LearnedScales, lsq_factor
 from .points import WeightPoint
+from .weights import held_limits
 
 RECURRENT = frozenset(GATES)
 """Operations this file simulates."""
@@ -41,13 +43,47 @@ def names(node: Node) -> list[str]:
     return [node.params[role + d] for d in SUFFIXES[: 1 + node.attrs["bidirectional"]] for role in WEIGHTS]
 
 
-def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> Tensor:
-    """Scales of all rows of all weights, float32, joined in the order of :func:`names`."""
-    found = []
-    for name in names(node):
-        scale = live_weight_scales(tensors[name].detach(), point.lo, point.hi, point.scheme.observer, point.portable)
-        found.append(scale.max().expand(len(scale)) if point.scheme.granularity == "per_tensor" else scale)
-    return torch.cat(found)
+def learner_of(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, plain: bool) -> LearnedScales:
+    """Learned scales of a layer's weights: one per row or, where the recipe says so, one per weight.
+
+    Args:
+        node: the layer.
+        tensors: parameters by name.
+        point: of its weights.
+        plain: leave out LSQ's gradient factor.
+    """
+    weights = [tensors[name] for name in names(node)]
+    rows = len(weights[0])
+    count = rows if point.scheme.granularity == "per_channel" else 1
+    parts = (LearnedScale((count,), 1.0 if plain else lsq_factor(w.numel() // count, point.hi)) for w in weights)
+    return LearnedScales(parts, rows)
+
+
+def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, fresh: bool = False) -> Tensor:
+    """Scales of all rows of all weights, float32, joined in the order of :func:`names`.
+
+    Learned ones are what their parameters say, then what they were frozen at; all others follow the weights.
+
+    Args:
+        node: the layer.
+        tensors: parameters by name.
+        point: of its weights.
+        fresh: compute learned ones from the weights, too, as calibration does.
+    """
+    learner = None if fresh else point.learner
+    if learner is not None and point.source == "held":
+        return point.scale
+    weights = [tensors[name] for name in names(node)]
+    parts = list(learner) if isinstance(learner, LearnedScales) and point.source == "learned" else [None] * len(weights)
+    return torch.cat([point.scales_of(weight, part) for weight, part in zip(weights, parts, strict=True)])
+
+
+def on_rows(node: Node, weight: Tensor, scale: Tensor, point: WeightPoint) -> Tensor:
+    """A weight (rows, K) as float32 integers, with gradients for it and for its scales (rows,)."""
+    limits = None if point.holds_all else Limits(point.lo, point.hi)
+    if point.clips_pairs:
+        limits = held_limits(node, weight, scale, point.lo, point.hi)
+    return on_grid(weight, None, scale[:, None], limits).tensor()
 
 
 class Direction:
@@ -60,8 +96,7 @@ class Direction:
         size = node.attrs["hidden"]
         steps = torch.from_numpy(recurrent.gate_steps(node.op, size, is_relu(node))).to(scales.device)
         self.weight_ih, self.weight_hh = (
-            forward_as(torch.round(v.detach()).clamp(point.lo, point.hi), v)
-            for v in (self.weight_ih / s_ih[:, None], self.weight_hh / s_hh[:, None])
+            on_rows(node, weight, s, point) for weight, s in ((self.weight_ih, s_ih), (self.weight_hh, s_hh))
         )
         self.scale_ih = s_ih * steps
         self.scale_hh = s_hh * steps if is_relu(node) else s_hh * steps / scales.new_tensor(HIDDEN)
@@ -82,7 +117,7 @@ class Direction:
 
 
 def directions(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> list[Direction]:
-    """The numbers of a layer, with the scales of its weight point where that holds some, else from its weights."""
+    """The numbers of a layer: in training with the scales of now, else with those of its weight point."""
     live = point.training or point.scale.numel() == 0
     scales = weight_scales(node, tensors, point) if live else point.scale
     return [Direction(node, tensors, point, scales, d) for d in range(1 + node.attrs["bidirectional"])]
@@ -225,4 +260,4 @@ def sigmoid(v: Tensor) -> Tensor:
     return tanh(v) * 0.5 + 0.5
 
 
-__all__ = ["RECURRENT", "layer_arrays", "run_layer", "weight_scales"]
+__all__ = ["RECURRENT", "layer_arrays", "learner_of", "run_layer", "weight_scales"]

@@ -1,8 +1,8 @@
-"""Float attention as one call, so that scores are never in memory as a whole.
+"""Float attention as one compiled pass, so that scores are never in memory as a whole.
 
 softmax(q·kᵀ + mask)·v is several operations of the program. Float results differ in their last bits from those of the
-separate calls, as float islands may. The compiled pass takes half the time of torch's (measured for 12 heads of 32 and
-64, 128 to 2048 positions); without it, torch's one call pays from LARGE scores on.
+separate calls, as float islands may. The pass takes half the time of torch's one call, which besides gives zeros where
+every key is masked (measured for 12 heads of 32 and 64, 128 to 2048 positions); without it, calls stay separate.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from intact.program.program import Program
 
 from . import native
 from .site import Site, Step
-
-LARGE = 1 << 20
-"""Scores from which one call of torch pays."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,9 @@ class Chain:
 
 
 def chains(program: Program) -> dict[str, Chain]:
-    """Attentions of a program by the name of their first product."""
+    """Attentions of a program by the name of their first product; none where they are not compiled."""
+    if _compiled() is None:
+        return {}
     users: dict[str, list[tuple[int, Op]]] = {}
     for i, op in enumerate(program.ops):
         for name in op.inputs:
@@ -54,8 +53,10 @@ def chains(program: Program) -> dict[str, Chain]:
     for op in program.ops:
         if op.kind != "float.matmul" or len(program.tensors[op.name].shape) != 4:
             continue
+        if program.tensors[op.inputs[0]].shape[:2] != program.tensors[op.inputs[1]].shape[:2]:
+            continue
         inner, mask, step = [op.name], tuple[str, ...](), reader(op.name)
-        if step is not None and step[1].kind == "float.add" and step[1].inputs[0] == inner[-1]:
+        if step is not None and step[1].kind == "float.add" and step[1].inputs[:-1] == (inner[-1],):
             inner.append(step[1].name)
             mask, step = step[1].inputs[1:], reader(step[1].name)
         if step is None or step[1].kind != "float.softmax" or step[1].attrs["axis"] not in (-1, 3):
@@ -68,18 +69,12 @@ def chains(program: Program) -> dict[str, Chain]:
         if step is None or not alone or step[1].kind != "float.matmul" or step[1].inputs[0] != inner[-1]:
             continue
         end, last = step
-        if program.tensors[last.inputs[1]].shape[:2] != program.tensors[op.inputs[0]].shape[:2]:
-            continue  # heads that share their values
+        q, v = (program.tensors[n].shape for n in (op.inputs[0], last.inputs[1]))
+        if (*q[:2], q[3]) != (*v[:2], v[3]):
+            continue  # heads that share their values, or are of another width
         reads = (*op.inputs, last.inputs[1], *mask)
         out[op.name] = Chain(Op(last.name, "float.attention", reads, module=last.module), frozenset(inner), end)
     return out
-
-
-def worthwhile(q: Tensor, k: Tensor) -> bool:
-    """Whether one call pays for these queries and (transposed) keys: every head has its own."""
-    if q.shape[:2] != k.shape[:2]:
-        return False
-    return _compiled() is not None or q.numel() // q.shape[-1] * k.shape[-1] >= LARGE
 
 
 def _compiled() -> ModuleType | None:
@@ -90,8 +85,7 @@ def _compiled() -> ModuleType | None:
 def lower_attention(site: Site) -> Step:
     """softmax(q·kᵀ + mask)·v of (N, heads, rows, width) tensors."""
     library = _compiled()
-    if library is None or site.inputs[2].shape[-1] != site.inputs[0].shape[-1]:
-        return _attend
+    assert library is not None  # or there were no chains
     one_pass = library.attend
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -117,8 +111,3 @@ def lower_attention(site: Site) -> Step:
 def _rows(x: Tensor) -> Tensor:
     """The same tensor with the elements of each row side by side."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    y: Tensor = torch.nn.functional.scaled_dot_product_attention(q, k.transpose(-1, -2), v, attn_mask=mask, scale=1.0)
-    return y

@@ -81,7 +81,7 @@ class _Line:
 class Plan:
     """A program for inputs of fixed shapes, dtypes and strides. Calls are independent of each other (thread-safe).
 
-    With ``every``, every tensor of the program is made; otherwise large float attentions are one call.
+    With ``every``, every tensor of the program is made; otherwise float attentions are one call.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Plan:
         chains: dict[str, attention.Chain] = {}
         for i, op in enumerate(program.ops):
             chain = whole_chains.get(op.name)
-            if chain is not None and attention.worthwhile(*(values[n] for n in op.inputs)):
+            if chain is not None:
                 chains |= dict.fromkeys((*chain.inner, chain.op.name), chain)
                 last |= {n: max(last[n], chain.end) for n in chain.op.inputs}
             if op.name in chains:
