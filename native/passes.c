@@ -286,8 +286,8 @@ WIDE static void norm_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const Py_ssize_t width = a->width, whole = width / LANES * LANES;
     const float *restrict weight = a->weight, *restrict bias = a->bias;
     for (Py_ssize_t r = lo; r < hi; r++) {
-        const float *restrict x = a->x + r * width;
-        float *restrict y = a->y + r * width;
+        const float *x = a->x + r * width;
+        float *y = a->y + r * width; /* may be the memory of x */
         float sum[LANES] = {0};
         for (Py_ssize_t i = 0; i < whole; i += LANES)
             for (int j = 0; j < LANES; j++) sum[j] += x[i + j];

@@ -93,7 +93,7 @@ def lower_attention(site: Site) -> Step:
         samples, heads, queries, width = q.shape
         keys = k.shape[2]
         # Rows of all heads of a position side by side: what follows joins the heads.
-        y = torch.empty(samples, queries, heads, width).transpose(1, 2)
+        y = torch.empty(samples, queries, heads, width, dtype=torch.float32).transpose(1, 2)
         added, strides = 0, tuple[int, ...]((0, 0, 0))
         if mask is not None:
             mask = _rows(mask.expand(samples, heads, queries, keys))

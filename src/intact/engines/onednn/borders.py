@@ -18,7 +18,7 @@ Pass = Callable[[Tensor], Tensor]
 
 
 def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
-    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi. May overwrite its argument.
+    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi.
 
     Clamping to integers commutes with rounding. A float32 ``divisor`` costs the one rounding of an IEEE division, and
     everything after it none.
@@ -27,7 +27,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
     library, bits = native.load(), float_bits(divisor)
 
     def several(v: Tensor) -> Tensor:
-        v = (torch.div(v, divisor) if divides else v).clamp_(low, high).round_()
+        v = (torch.div(v, divisor).clamp_(low, high) if divides else v.clamp(low, high)).round_()
         # Through int16, because torch converts float32 to uint8 at a third of the speed.
         whole = v.to(torch.int16)
         return (whole if z == 0 else whole.add_(z)).to(torch.uint8)
@@ -82,7 +82,7 @@ def dequantizer(x: Tensor, z: int, s: float) -> Pass:
     def one(x: Tensor) -> Tensor:
         if x.stride() != strides:  # an expanded tensor that was replaced by one of full size
             return dequantizer(x, z, s)(x)
-        y = torch.empty(sizes)
+        y = torch.empty(sizes, dtype=torch.float32)
         one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z)
         return y if plain else y.permute(back)
 

@@ -80,7 +80,7 @@ class CompiledCell:
         batch, size = call.h.shape
         t = call.tables
         self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
-        self._scales = torch.empty(batch)
+        self._scales = torch.empty(batch, dtype=torch.float32)
         self._call, self._advance = call, library.advance  # memory stays while the call is there
         middles = (0, 0, 0) if t is None else tuple(x[END:].data_ptr() for x in (t.sigmoid, t.tanh, t.cell))
         self._layer = library.layer(
@@ -121,7 +121,7 @@ class TorchCell:
         if n.tables is None:
             s = row_scales(h)
         else:
-            s = h.abs().amax(-1, keepdim=True).clamp_min(HIDDEN).div(HIDDEN) if n.own_scales else torch.ones(1)
+            s = h.abs().amax(-1, keepdim=True).clamp_min(HIDDEN).div(HIDDEN) if n.own_scales else h.new_ones(1)
         self._scales = s
         self.q = (h / s).round().add(n.zero).to(torch.uint8)
 

@@ -45,12 +45,12 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
 
         def by_row(x: Tensor) -> Rows:
             x = x.contiguous()
-            q, s = torch.empty(x.shape, dtype=torch.uint8), torch.empty((*x.shape[:-1], 1))
+            q, s = torch.empty(x.shape, dtype=torch.uint8), torch.empty((*x.shape[:-1], 1), dtype=torch.float32)
             one_pass(x.data_ptr(), q.data_ptr(), s.data_ptr(), s.numel(), x.shape[-1])
             return q, s
 
         return by_row
-    reach = torch.tensor(127.0)
+    reach = torch.tensor(127.0, dtype=torch.float32)
 
     def rows(x: Tensor) -> Rows:
         v = x.abs()

@@ -108,8 +108,8 @@ def _multiply_rows(site: Site, one_pass: Callable[..., None], ratio: float, full
     """Operand ``full`` times the other: a value per element, or per channel of an image with channels last."""
     x, w = site.inputs[full], site.inputs[1 - full]
     gate = x.shape != w.shape
-    width = x.shape[1] if gate else x.numel()
-    rows, repeat = (x.numel() // width, prod(x.shape[2:])) if gate else (1, 1)
+    width, repeat = (x.shape[1], prod(x.shape[2:])) if gate else (x.shape[-1] if x.dim() else 1, 1)
+    rows = x.numel() // width
     zeros = (zero_point(site.metas[full]), zero_point(site.metas[1 - full]), site.z)
     last = (float_bits(ratio), site.lo - site.z, site.hi - site.z)
 

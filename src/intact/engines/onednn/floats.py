@@ -73,8 +73,8 @@ def _layer_norm(site: Site) -> Step | None:
         return None
     one_pass, eps = library.layer_norm, float_bits(site.op.attrs["eps"])
     arrays = site.op.arrays
-    weight = site.array("weight") if "weight" in arrays else torch.ones(width)
-    bias = site.array("bias") if "bias" in arrays else torch.zeros(width)
+    weight = site.array("weight") if "weight" in arrays else torch.ones(width, dtype=torch.float32)
+    bias = site.array("bias") if "bias" in arrays else torch.zeros(width, dtype=torch.float32)
     free = _free(site, 0)
 
     def norm(x: Tensor) -> Tensor:

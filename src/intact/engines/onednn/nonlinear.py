@@ -15,7 +15,10 @@ from .site import Site, Step, zero_point
 def lower_softmax(site: Site) -> Step:
     """See ``intact.arithmetic.softmax``."""
     table = torch.from_numpy(site.op.arrays["table"].astype(np.float32))
-    axis, levels = axis_of(site.op, site.metas[0].shape), torch.tensor(float(site.op.attrs["levels"]))
+    axis, levels = (
+        axis_of(site.op, site.metas[0].shape),
+        torch.tensor(float(site.op.attrs["levels"]), dtype=torch.float32),
+    )
     z, lo, hi = site.z, site.lo, site.hi
     return lambda x, *masked: torch_nonlinear.softmax(x, table, axis, levels, z, lo, hi, *masked)
 

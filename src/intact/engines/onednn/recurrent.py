@@ -74,14 +74,14 @@ def lower_recurrent(site: Site) -> Step:
         given = [s, *(v for v in (h0, c0) if v is not None)]
         if not all(bool(torch.isfinite(v).all()) for v in given):
             raise InputError("NaN or infinity reached a recurrent layer", where=name, remedy="repair the data")
-        out = torch.empty(states + time, batch, width)
+        out = torch.empty(states + time, batch, width, dtype=torch.float32)
         for d, n in enumerate(directions):
             own = out[:, :, d * size : (d + 1) * size]
             call = Call(
                 kind,
                 scale_rows(n.inputs(u), s, n.bias).view(time, batch, GATES[kind] * size),
-                torch.zeros(batch, size) if h0 is None else (h0[d] * steps).contiguous(),
-                torch.zeros(batch, size) if c0 is None else (c0[d] * STEPS).contiguous(),
+                torch.zeros(batch, size, dtype=torch.float32) if h0 is None else (h0[d] * steps).contiguous(),
+                torch.zeros(batch, size, dtype=torch.float32) if c0 is None else (c0[d] * STEPS).contiguous(),
                 own[states:],
                 inside,
                 n.bias_hh,
