@@ -81,15 +81,13 @@ class Simulation(Switches):
         self.captured = captured.without_tensors()
         self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
         plant(self, model)
-        constants = Namespace()
+        constants, quantizers = Namespace(), Namespace()
         owners: dict[str, tuple[nn.Module, str]] = {}
         for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
             if name not in captured.derived:
                 constants.register_buffer(f"c{i}", tensor.detach().clone(), persistent=False)
                 owners[name] = (constants, f"c{i}")
-        self._modules["constants"] = constants
-        quantizers = Namespace()
-        self._modules["quantizers"] = quantizers
+        self._modules["constants"], self._modules["quantizers"] = constants, quantizers
         quantizers._modules["motion"] = Motion(INITIAL[recipe.scales])
         self.points: dict[str, QuantPoint] = {}
         self.weight_points: dict[str, WeightPoint] = {}
