@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,12 @@ httpx = pytest.importorskip("httpx")
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serving"
 NPY = {"content-type": "application/x-npy"}
+
+
+def in_a_loop(scene: Coroutine[Any, Any, Any]) -> Any:
+    """Run to the end in a thread of its own: this one may hold the loop of a browser that other tests use."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, scene).result()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +163,7 @@ def test_a_full_queue_is_said_and_an_engine_that_fails_fails_its_batch_only(modu
         worker.cancel()
         return found
 
-    zero, one, failed, refused = asyncio.run(scene())
+    zero, one, failed, refused = in_a_loop(scene())
     assert zero[0] == 0 and one[0] == 2
     assert isinstance(failed, RuntimeError) and isinstance(refused, Busy)
 
@@ -177,7 +183,7 @@ def test_a_file_that_does_not_fit_is_not_taken_over(modules: Any, files: list[Pa
         await service.reload()
         assert service.loaded is not first
 
-    asyncio.run(scene())
+    in_a_loop(scene())
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="POSIX signals")
