@@ -4,7 +4,8 @@
 
 Post-training quantization of three trained networks and of two of torchvision with random weights, the same calibration
 images for everybody. Writes a Markdown page and a JSON file; interrupted, it goes on where it was. Peers need
-pip install nncf torchao, and a C++ compiler. What a peer refuses is told in its words.
+pip install nncf torchao, and a C++ compiler. What a peer refuses is told in its words. Two networks at a time,
+everybody with one thread.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from __future__ import annotations
 import argparse
 import copy
 import datetime
+import functools
 import inspect
+import multiprocessing
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +42,7 @@ from store import Store
 Array = np.ndarray[Any, Any]
 NETWORKS = ("fashion-cnn", "fashion-dw", "mobilenetv1_025", "resnet18", "mobilenet_v2")
 ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
-BATCH = 16
+BATCH, THREADS = 16, 1
 
 
 class Subject(NamedTuple):
@@ -156,9 +160,10 @@ def _ours(subject: Subject, recipe: intact.Recipe) -> Flow:
         return Seen(integers, dequantize(integers[-1], np.float32(last.scale), int(last.zero_point or 0)))
 
     def execution(engine: str) -> Execution:
-        runner = get_runner(program, engine)
-        plain = None if engine == "reference" else lambda x: program.run(x, engine=engine)
-        return Execution(lambda x: seen(runner.tensors({program.inputs[0]: x.numpy()})), plain)
+        alone = engine == "reference"  # numpy: no threads to choose, and nothing to fuse
+        runner, name = get_runner(program, engine, None if alone else THREADS), program.inputs[0]
+        plain = None if alone else lambda x: runner({name: x.numpy()})[0]
+        return Execution(lambda x: seen(runner.tensors({name: x.numpy()})), plain)
 
     certified = [op.certificate for op in program.ops if op.certificate is not None]
     facts = {"certified": len(certified), "uncertified": len(uncertified(program)), "islands": len(program.islands())}
@@ -303,7 +308,7 @@ def onnxruntime(subject: Subject) -> Flow:
 
     def session(model: Any, level: Any) -> Any:
         options = ort.SessionOptions()
-        options.graph_optimization_level = level
+        options.graph_optimization_level, options.intra_op_num_threads = level, THREADS
         return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     with tempfile.TemporaryDirectory() as name:
@@ -373,7 +378,7 @@ def _openvino(model: Any, shape: Sequence[int], config: dict[str, Any]) -> Calla
 
     fixed = model.clone()
     fixed.reshape([BATCH, *shape])
-    compiled = openvino.Core().compile_model(fixed, "CPU", config)
+    compiled = openvino.Core().compile_model(fixed, "CPU", {"INFERENCE_NUM_THREADS": THREADS, **config})
     return lambda x: [np.array(y) for y in compiled([x.numpy()]).values()]
 
 
@@ -399,7 +404,7 @@ def _openvino_flow(model: Any, points: Points, shape: Sequence[int], simulate: S
 
 def nncf_model(subject: Subject) -> Flow:
     """``nncf.quantize`` of the OpenVINO model: its FakeQuantize operations in float32, OpenVINO's int8 kernels off,
-    against the same model compiled by default.
+    against the same model compiled by default, and with a float32 hint (a row of its own where that differs).
     """
     model = peers.nncf_openvino(subject.model, subject.calibration)
     return _openvino_flow(model, Points(model), subject.images.shape[1:], None)
@@ -419,7 +424,7 @@ class Wrapped(nn.Module):
 
 def nncf_torch(subject: Subject) -> Flow:
     """``nncf.quantize`` of the torch module, the one it would train, run by torch, against ``openvino.convert_model``
-    of it compiled by default.
+    of it compiled as above.
     """
     import nncf
     import openvino
@@ -520,7 +525,9 @@ def own(results: dict[str, Any]) -> list[str]:
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for key, r in results.items():
         network, flow = key.split("/")
-        if flow.startswith("intact") and "executions" in r:
+        if flow.startswith("intact") and "refused" in r:
+            lines.append(f"| {network} | {flow.split(', ')[1]} | refused |" + " |" * (len(head) - 3))
+        elif flow.startswith("intact"):
             tallies = [r["executions"][engine] for engine in ENGINES]
             output, top1 = (sum(t[what] for t in tallies) for what in ("output_differ", "top1_differ"))
             proofs = f"{r['certified'] - r['uncertified']}, {r['uncertified']}"
@@ -550,8 +557,8 @@ def markdown(about: dict[str, Any], results: dict[str, Any]) -> str:
         "Post-training quantization, the same calibration images for everybody. Compared on other images: "
         + ", ".join(f"{n} on {name}" for name, n in images.items()) + ". The first three networks are trained and see "
         "real images; those of torchvision have random weights, batch norm statistics taken from data, and random "
-        "images of 96 px. Every network runs from its input to its output, so that an integer which differs because an "
-        "earlier one does is counted, too.", "",
+        "images of 96 px: their logits are close to each other, and top-1 changes easily. Every network runs from its "
+        "input to its output, so that an integer which differs because an earlier one does is counted, too.", "",
         "## intact", "",
         "Integers of each engine that are not those of the simulation; output integers, and images whose top-1 "
         "differs, on any engine.", "", *own(results), "",
@@ -577,33 +584,38 @@ def markdown(about: dict[str, Any], results: dict[str, Any]) -> str:
     ]).rstrip() + "\n"  # fmt: skip
 
 
+def work(network: str, args: argparse.Namespace, about: dict[str, Any]) -> None:
+    """Every flow of one network that there is no result of."""
+    warnings.simplefilter("ignore")
+    given = subject(network, folder(args.assets))
+    torch.set_num_threads(THREADS)  # the loaders choose a number
+    failed: dict[str, str] = {}
+
+    def run(flow: str) -> dict[str, Any]:
+        result = attempt(failed, flow, lambda: measure(FLOWS[flow](given), given.images))
+        return {"refused": failed[flow]} if result is None else result
+
+    for flow in args.flows:
+        Store(args.out.with_suffix(".json"), about).once(f"{network}/{flow}", functools.partial(run, flow))
+
+
 def main() -> None:
     """Run what is missing, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--assets")
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--flows", nargs="*", choices=list(FLOWS), default=list(FLOWS))
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=2, help="networks at a time")
     today = datetime.date.today().isoformat()
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / f"{today}-mismatches")
     args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    root = folder(args.assets)
     known = versions(("torch", "torchao", "onnxruntime", "openvino", "nncf"))
     machine = f"{cpu_name()}; " + ", ".join(f"{name} {version}" for name, version in known.items())
-    store = Store(args.out.with_suffix(".json"), {"machine": machine, "command": "python benchmarks/mismatches.py"})
-    failed: dict[str, str] = {}
-
-    def tried(flow: str, about: Subject) -> dict[str, Any]:
-        result = attempt(failed, flow, lambda: measure(FLOWS[flow](about), about.images))
-        return {"refused": failed[flow]} if result is None else result
-
-    for name in args.networks:
-        about = subject(name, root)
-        torch.set_num_threads(args.threads)  # the loaders choose one
-        for flow in args.flows:
-            store.once(f"{name}/{flow}", lambda flow=flow, about=about: tried(flow, about))  # type: ignore[misc]
-    text = markdown(store.about, store.results)
+    about = {"machine": machine, "command": "python benchmarks/mismatches.py"}
+    with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
+        # The last ones take longest.
+        list(pool.map(functools.partial(work, args=args, about=about), reversed(args.networks)))
+    text = markdown(about, Store(args.out.with_suffix(".json"), about).results)
     print(text)
     args.out.with_suffix(".md").write_text(text, encoding="utf-8")
 
