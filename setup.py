@@ -1,6 +1,6 @@
 """The one compiled module. Everything else is in pyproject.toml.
 
-It is optional: where there is no C compiler, intact.engines.onednn computes the same bits by more calls of torch.
+It is optional: where there is no C compiler, intact.engines computes the same bits by more calls of torch.
 """
 
 import sys
@@ -17,7 +17,7 @@ FLAGS = (
 setup(
     ext_modules=[
         Extension(
-            "intact.engines.onednn._native",
+            "intact.engines._native",
             [f"native/{name}.c" for name in ("passes", "attention", "tables")],
             depends=[f"native/{name}.h" for name in ("native", "attention")],
             extra_compile_args=FLAGS,

@@ -49,13 +49,15 @@ static void divided(body run, const void *args, Py_ssize_t count, Py_ssize_t ele
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* max |x| as bits: magnitudes are ordered like them, and NaN comes after infinity. */
+/* max(m, |v|) as bits: magnitudes are ordered like them, and NaN comes after infinity. */
+INLINE int32_t farther(int32_t m, float v) {
+    const int32_t b = bits(v) & 0x7fffffff;
+    return b > m ? b : m;
+}
+
 INLINE int32_t row_reach(const float *restrict x, Py_ssize_t width) {
     int32_t m = 0;
-    for (Py_ssize_t i = 0; i < width; i++) {
-        const int32_t b = bits(x[i]) & 0x7fffffff;
-        m = b > m ? b : m;
-    }
+    for (Py_ssize_t i = 0; i < width; i++) m = farther(m, x[i]);
     return m;
 }
 
@@ -124,6 +126,7 @@ typedef struct {
     float divisor, low, high;
     int32_t zero;
     int divide;
+    volatile int *nan; /* set to 1 where x holds one */
 } finish_args;
 
 WIDE static void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
@@ -132,10 +135,18 @@ WIDE static void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     uint8_t *restrict y = a->y;
     const float low = a->low, high = a->high, divisor = a->divisor;
     const int32_t zero = a->zero;
+    int32_t reach = 0;
     if (a->divide)
-        for (Py_ssize_t i = lo; i < hi; i++) y[i] = finished(x[i] / divisor, low, high, zero);
+        for (Py_ssize_t i = lo; i < hi; i++) {
+            reach = farther(reach, x[i]);
+            y[i] = finished(x[i] / divisor, low, high, zero);
+        }
     else
-        for (Py_ssize_t i = lo; i < hi; i++) y[i] = finished(x[i], low, high, zero);
+        for (Py_ssize_t i = lo; i < hi; i++) {
+            reach = farther(reach, x[i]);
+            y[i] = finished(x[i], low, high, zero);
+        }
+    if (reach > INFINITE) *a->nan = 1;
 }
 
 typedef struct {
@@ -170,13 +181,17 @@ WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
     const float low = a->f.low, high = a->f.high, divisor = a->f.divisor;
     const int32_t zero = a->f.zero;
     uint8_t rows[3][BLOCK], *row = rows[0];
+    int32_t reach = 0;
     for (Py_ssize_t at = lo; at < hi; at++) {
         const Py_ssize_t n = at / a->blocks, from = at % a->blocks * BLOCK;
         const Py_ssize_t count = pixels - from < BLOCK ? pixels - from : BLOCK;
         if (channels == 3) { /* stored as whole vectors */
             for (Py_ssize_t c = 0; c < 3; c++) {
                 const float *restrict x = a->f.x + (n * 3 + c) * pixels + from;
-                for (Py_ssize_t i = 0; i < count; i++) rows[c][i] = finished(x[i] / divisor, low, high, zero);
+                for (Py_ssize_t i = 0; i < count; i++) {
+                    reach = farther(reach, x[i]);
+                    rows[c][i] = finished(x[i] / divisor, low, high, zero);
+                }
             }
             uint8_t *restrict y = a->f.y + (n * pixels + from) * 3;
             for (Py_ssize_t i = 0; i < count; i++) {
@@ -189,10 +204,14 @@ WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
         for (Py_ssize_t c = 0; c < channels; c++) {
             const float *restrict x = a->f.x + (n * channels + c) * pixels + from;
             uint8_t *restrict y = a->f.y + (n * pixels + from) * channels + c;
-            for (Py_ssize_t i = 0; i < count; i++) row[i] = finished(x[i] / divisor, low, high, zero);
+            for (Py_ssize_t i = 0; i < count; i++) {
+                reach = farther(reach, x[i]);
+                row[i] = finished(x[i] / divisor, low, high, zero);
+            }
             for (Py_ssize_t i = 0; i < count; i++) y[i * channels] = row[i];
         }
     }
+    if (reach > INFINITE) *a->f.nan = 1;
 }
 
 typedef struct {
@@ -513,29 +532,32 @@ static PyObject *scale_rows(PyObject *self, PyObject *const *args, Py_ssize_t co
 
 static float float_of(void *argument) { return number((int32_t)(intptr_t)argument); }
 
+/* With `alone` in this thread only. Both say whether x holds NaN. */
 static PyObject *finish(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[7];
-    if (!take("finish", args, count, a, 7)) return NULL;
+    void *a[8];
+    if (!take("finish", args, count, a, 8)) return NULL;
     const Py_ssize_t size = (Py_ssize_t)a[2];
+    volatile int nan = 0;
     finish_args given = {(const float *)a[0], (uint8_t *)a[1], float_of(a[3]), (float)(Py_ssize_t)a[4],
-                         (float)(Py_ssize_t)a[5], (int32_t)(Py_ssize_t)a[6], float_of(a[3]) != 1.0f};
+                         (float)(Py_ssize_t)a[5], (int32_t)(Py_ssize_t)a[6], float_of(a[3]) != 1.0f, &nan};
     Py_BEGIN_ALLOW_THREADS
-    divided(finish_run, &given, size, size);
+    divided(finish_run, &given, size, a[7] ? 0 : size);
     Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return PyBool_FromLong(nan);
 }
 
 static PyObject *interleave(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[9];
-    if (!take("interleave", args, count, a, 9)) return NULL;
+    void *a[10];
+    if (!take("interleave", args, count, a, 10)) return NULL;
     const Py_ssize_t samples = (Py_ssize_t)a[2], channels = (Py_ssize_t)a[3], pixels = (Py_ssize_t)a[4];
+    volatile int nan = 0;
     interleave_args given = {{(const float *)a[0], (uint8_t *)a[1], float_of(a[5]), (float)(Py_ssize_t)a[6],
-                              (float)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8], 1},
+                              (float)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8], 1, &nan},
                              channels, pixels, (pixels + BLOCK - 1) / BLOCK};
     Py_BEGIN_ALLOW_THREADS
-    divided(interleave_run, &given, samples * given.blocks, samples * channels * pixels);
+    divided(interleave_run, &given, samples * given.blocks, a[9] ? 0 : samples * channels * pixels);
     Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return PyBool_FromLong(nan);
 }
 
 static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -694,9 +716,9 @@ static PyMethodDef methods[] = {
      "Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads, omp_get_max_threads."},
     {"quantize_rows", (PyCFunction)(void (*)(void))quantize_rows, METH_FASTCALL, "x, q, scales, rows, width."},
     {"scale_rows", (PyCFunction)(void (*)(void))scale_rows, METH_FASTCALL, "y, scales, bias or 0, rows, width."},
-    {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero."},
+    {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero, alone."},
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
-     "x, y, samples, channels, pixels, bits of the divisor, low, high, zero."},
+     "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,

@@ -1,4 +1,4 @@
-"""Inputs of the openvino engine: quantized inside the model by a division, in any memory, as floats or as bytes."""
+"""Inputs of the openvino engine: quantized by a compiled pass, the model or numpy; any memory; floats and bytes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,31 @@ pytest.importorskip("openvino")
 from tests.conformance.networks import Network
 
 from intact.arithmetic.affine import quantize
+from intact.engines import native
 from intact.engines.openvino import OpenVinoEngine
 from intact.engines.openvino.build import Plan
 from intact.engines.openvino.division import Grid, boundaries
+from intact.engines.openvino.engine import FEW
 from intact.engines.reference import ReferenceEngine
+from intact.errors import InputError
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
 CLAMP = {"lo": 0, "hi": 255}
+MANY = FEW + 1
+"""Threads with which the model quantizes floats itself."""
+
+
+@pytest.fixture(params=["compiled", "inside", "numpy"])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Who quantizes floats, and the number of threads that makes it so."""
+    if request.param == "compiled" and native.load() is None:
+        pytest.skip("the compiled passes were not built")
+    if request.param == "numpy":
+        monkeypatch.setattr("intact.engines.openvino.requests.load", lambda: None)
+    return MANY if request.param == "inside" else 1
 
 
 def quantizer(scale: float, zero: int, shape: tuple[int | None, ...], lo: int = 0, hi: int = 255) -> Program:
@@ -53,7 +68,7 @@ def float_network() -> tuple[Program, Any]:
 CHECK = """
 import sys
 import numpy as np
-from tests.engines.test_openvino_inputs import ENGINE, quantizer
+from tests.engines.test_openvino_inputs import ENGINE, MANY, quantizer
 from intact.arithmetic.affine import quantize
 from intact.engines.openvino.build import Plan
 from intact.engines.openvino.division import Grid, boundaries
@@ -69,7 +84,7 @@ for i in range(int(sys.argv[2])):
     program = quantizer(grid.scale, grid.zero, (None, x.shape[1]), lo, hi)
     assert Plan.of(program).divided == {"q"}
     want = quantize(x, np.float32(grid.scale), grid.zero, lo, hi)
-    got = ENGINE.prepare(program, threads=1)({"x": x})[0]
+    got = ENGINE.prepare(program, threads=MANY)({"x": x})[0]
     count, elements = count + int((got != want).sum()), elements + x.size
 print(count, elements)
 """
@@ -99,15 +114,41 @@ def test_a_quantization_that_is_not_proved_is_done_by_numpy(monkeypatch: pytest.
     program = quantizer(grid.scale, grid.zero, (None, 2319))
     assert Plan.of(program).divided == frozenset()
     x = boundaries(grid)[None]
-    got = ENGINE.prepare(program)({"x": x})[0]
+    got = ENGINE.prepare(program, threads=MANY)({"x": x})[0]
     division._exact.cache_clear()
     assert (got == quantize(x, np.float32(grid.scale), grid.zero, 0, 255)).all()
 
 
-def test_the_first_convolution_behind_it_runs_as_int8() -> None:
+def test_every_value_next_to_a_rounding_boundary(threads: int) -> None:
+    rng = np.random.default_rng(3)
+    for shape in ((None, 257 * 9 + 6), (None, 3, 257, 9 + 6)):
+        for lo, hi in ((0, 255), (3, 250), (128, 255)):
+            grid = Grid(float(np.float32(np.exp(rng.uniform(-12, 6)))), int(rng.integers(0, 256)), lo, hi)
+            x = np.resize(boundaries(grid), (2, *shape[1:]))
+            runner = ENGINE.prepare(quantizer(grid.scale, grid.zero, shape, lo, hi), threads=threads)
+            want = quantize(x, np.float32(grid.scale), grid.zero, lo, hi)
+            last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+            for given in (x, np.moveaxis(last, -1, 1), np.repeat(x, 2, axis=0)[::2]):
+                assert (runner({"x": given})[0] == want).all()
+
+
+def test_nan_is_refused(threads: int) -> None:
     program, x = float_network()
-    runner = ENGINE.prepare(program)
-    assert runner._plan.divided == {"q"}
+    runner = ENGINE.prepare(program, threads=threads)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    for given in (x, last, x[:1]):
+        for at in ((0, 0, 0, 0), (-1, -1, -1, -1), (0, 7, 4, 5)):
+            broken = given.copy(order="K")
+            broken[at] = np.nan
+            with pytest.raises(InputError, match="NaN"):
+                runner({"x": broken})
+        runner({"x": given})
+
+
+def test_the_first_convolution_behind_it_runs_as_int8(threads: int) -> None:
+    program, x = float_network()
+    runner = ENGINE.prepare(program, threads=threads)
+    assert runner._plan.divided == ({"q"} if threads == MANY else frozenset())
     assert all(kernel.endswith("_I8") for kernel in runner.kernels().values())
     assert {op.name for op in program.ops if op.kind == "conv"} <= set(runner.kernels())
     want = ReferenceEngine().prepare(program).tensors({"x": x})
@@ -115,16 +156,18 @@ def test_the_first_convolution_behind_it_runs_as_int8() -> None:
     assert all((found[name] == want[name]).all() for name in want)
 
 
-def test_memory_of_every_kind() -> None:
+def test_memory_of_every_kind(threads: int) -> None:
     """Channels last, every second sample, read-only, one array changed between calls, bytes in between."""
     program, x = float_network()
-    runner, reference = ENGINE.prepare(program), ReferenceEngine().prepare(program)
+    runner, reference = ENGINE.prepare(program, threads=threads), ReferenceEngine().prepare(program)
     frozen = x.copy()
     frozen.flags.writeable = False
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     same = x.copy()
     q = reference.tensors({"x": x})["q"]
-    for given in (x, frozen, last, np.repeat(x, 2, axis=0)[::2], same, q, same, -x, x[:1], q[:1], q.copy()):
+    turned = np.ascontiguousarray(q.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    floats = x, frozen, last, np.repeat(x, 2, axis=0)[::2], same
+    for given in (*floats, q, same, turned, -x, x[:1], turned[:1], q[:1], q.copy(), turned, q):
         assert (runner({"x": given})[0] == reference({"x": given})[0]).all()
     runner({"x": same})
     same *= np.float32(-0.5)

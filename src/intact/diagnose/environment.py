@@ -209,13 +209,13 @@ def _abilities(facts: Facts, trial: CheckReport, level: str, torch: Mapping[str,
 
 
 def _compiled() -> Ability:
-    built = importlib.util.find_spec("intact.engines.onednn._native") is not None
+    built = importlib.util.find_spec("intact.engines._native") is not None
     why = (
         "the package was built with a C compiler"
         if built
         else "slower, the same bits: install a wheel of this platform, or a C compiler and intact again"
     )
-    return Ability("compiled passes in onednn", built, why)
+    return Ability("compiled passes", built, why)
 
 
 def _vnni(engine: str, facts: Facts) -> Ability:

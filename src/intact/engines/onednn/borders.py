@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ..native import float_bits
 from . import native
 
 Pass = Callable[[Tensor], Tensor]
@@ -43,7 +43,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
         if y.stride() != v.stride():  # memory with gaps, or read several times
             v = v.contiguous()
             y = torch.empty_like(v, dtype=torch.uint8)
-        one_pass(v.data_ptr(), y.data_ptr(), v.numel(), bits, low, high, z)
+        one_pass(v.data_ptr(), y.data_ptr(), v.numel(), bits, low, high, z, 0)
         return y
 
     return one
@@ -60,7 +60,7 @@ def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
     def one(x: Tensor) -> Tensor:
         x = x.contiguous()
         y = torch.empty(samples, *size, channels, dtype=torch.uint8)
-        one_pass(x.data_ptr(), y.data_ptr(), samples, channels, pixels, bits, lo - z, hi - z, z)
+        one_pass(x.data_ptr(), y.data_ptr(), samples, channels, pixels, bits, lo - z, hi - z, z, 0)
         return y.movedim(-1, 1)
 
     return one
@@ -109,11 +109,6 @@ def reader(table: Tensor) -> Pass:
         return y
 
     return one
-
-
-def float_bits(value: float) -> int:
-    """The bits of a float32, as the compiled passes take it."""
-    return int(np.float32(value).view(np.int32))
 
 
 def _rows(x: Tensor) -> tuple[int, int, int] | None:

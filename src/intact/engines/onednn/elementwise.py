@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..native import float_bits
 from . import native
-from .borders import dequantizer, finisher, float_bits, reader, turner
+from .borders import dequantizer, finisher, reader, turner
 from .depthwise import scaled_sum
 from .products import Post
 from .site import Site, Step, is_nhwc, step_size, zero_point

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from intact.arithmetic.torch_ops import FLOAT_OPS
 
+from ..native import float_bits
 from . import native
-from .borders import float_bits
 from .site import Site, Step
 
 

@@ -15,7 +15,7 @@ from intact.program.dimensions import fixed
 from intact.program.ops import Op
 from intact.program.program import Program
 
-from . import division, elementwise, moves, pools, products, units
+from . import division, elementwise, kernels, moves, pools, products, units
 from .floats import island
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
@@ -53,11 +53,13 @@ class Built:
         model: static shapes, one parameter per entry of ``feeds``.
         feeds: names of program tensors: inputs, fed tensors, and ``quantize`` ops that numpy evaluates.
         taps: one per result.
+        last: those of ``feeds`` with channels last.
     """
 
     model: Any
     feeds: tuple[str, ...]
     taps: tuple[Tap, ...]
+    last: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Plan:
         rounded: see ``units.rounded``.
         plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
         divided: names of ``quantize`` ops of program inputs that the model itself evaluates (see ``division``).
+        kernels: see ``kernels.preferred``.
     """
 
     program: Program
@@ -78,10 +81,16 @@ class Plan:
     functions: dict[str, Function]
     plain: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
+    kernels: bool = True
 
     @staticmethod
-    def of(program: Program) -> Plan:
-        """The plan of a program."""
+    def of(program: Program, *, inside: bool = True) -> Plan:
+        """The plan of a program.
+
+        Args:
+            program: what is to run.
+            inside: let the model quantize float inputs, where it does so exactly.
+        """
         for op in program.ops:
             supported = op.kind in INTEGERS or op.kind in units.MOVES or op.is_float or op.kind == "table"
             if not supported:
@@ -95,7 +104,7 @@ class Plan:
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
         return Plan(
             program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
-            division.proved(program),
+            division.proved(program) if inside else frozenset(), kernels.selectable(),
         )  # fmt: skip
 
     def at(self, sizes: Mapping[str, int]) -> Plan:
@@ -114,11 +123,13 @@ class Given:
     Attributes:
         fed: names of float tensors that are parameters instead of being computed.
         integers: names of float inputs given as the uint8 integers they would be quantized to.
+        last: names of inputs whose integers are handed over with channels last, as int8 kernels read them.
         sizes: name and size of every named dimension.
     """
 
     fed: frozenset[str] = frozenset()
     integers: frozenset[str] = frozenset()
+    last: frozenset[str] = frozenset()
     sizes: tuple[tuple[str, int], ...] = ()
 
 
@@ -159,7 +170,9 @@ class _Builder:
         self._plan, self._batch, self._fed = plan, batch, given.fed
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
-        self._outside = {op.name for op in numpy_quantized(plan, given)}
+        outside = numpy_quantized(plan, given)
+        self._outside = {op.name for op in outside}
+        self._last = frozenset(op.name for op in outside if op.inputs[0] in given.last)
 
     def build(self, wanted: list[str]) -> Built:
         program = self._plan.program
@@ -176,7 +189,7 @@ class _Builder:
             results.append(ov.result(value.port))
             taps.append(Tap(name, value.unit, value.zero))
         model = openvino.Model(results, list(self._parameters.values()), "intact")
-        return Built(model, tuple(self._parameters), tuple(taps))
+        return Built(model, tuple(self._parameters), tuple(taps), self._last)
 
     def _value(self, op: Op) -> Value:
         if op.name in self._fed or op.name in self._outside:
@@ -190,7 +203,7 @@ class _Builder:
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         site = Site(
             op, tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
-            op.name in plan.rounded, op.name in plan.plain, self._batch,
+            op.name in plan.rounded, op.name in plan.plain, self._batch, plan.kernels,
         )  # fmt: skip
         try:
             if op.kind == "table":
@@ -207,11 +220,15 @@ class _Builder:
     def _parameter(self, name: str) -> Value:
         t = self._plan.program.tensors[name]
         shape = [self._batch if d is None else d for d in t.shape]
-        parameter = ov.parameter(shape, np.dtype(t.dtype).type)
+        last = name in self._last
+        parameter = ov.parameter([shape[0], *shape[2:], shape[1]] if last else shape, np.dtype(t.dtype).type)
         parameter.set_friendly_name(name)
         self._parameters[name] = parameter
         q = port(parameter)
         value = dequantized(q, int(t.zero_point or 0), self._plan.units[name]) if t.quantized else Value(q)
+        if last:  # moves nothing: OpenVINO's own order in memory is this one
+            turned = ov.transpose(value.port, np.array([0, len(shape) - 1, *range(1, len(shape) - 1)]))
+            value = replace(value, port=port(turned))
         self._values[name] = value
         return value
 

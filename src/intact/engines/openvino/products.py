@@ -17,6 +17,7 @@ from intact.program.certify import by_output
 from intact.program.ops import Array, Op, Tensor
 
 from .elementwise import scaled
+from .kernels import convolution, preferred
 from .moves import cut
 from .values import Port, Site, Value, constant, port, ratios, requantized, unscaled
 
@@ -213,9 +214,12 @@ def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Por
         # it. The stride does not matter, once nothing lies behind the only window.
         x, after[-1] = _one_window(x, (kernel[-1] - 1) * dilations[-1] + 1 - pads[-1])
         strides[-1] = 1
-    return _named(
-        site, (ov.convolution if groups == 1 else ov.group_convolution)(x, w, strides, pads, after, dilations)
-    )
+    if groups > 1:
+        return _named(site, ov.group_convolution(x, w, strides, pads, after, dilations))
+    kernel_name = preferred(site) if site.kernels and not site.plain_integers else ""
+    if kernel_name:
+        return _named(site, convolution(x, w, strides, pads, after, dilations, kernel_name))
+    return _named(site, ov.convolution(x, w, strides, pads, after, dilations))
 
 
 def _surrounded(x: Port, pads: list[int]) -> Port:

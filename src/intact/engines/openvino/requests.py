@@ -13,6 +13,7 @@ from intact.errors import EngineError, InputError
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
+from ..native import float_bits, load
 from ..reference import evaluate
 from .build import Built, Tap
 
@@ -56,7 +57,7 @@ class Compiled:
     """A compiled model and its idle requests. Safe to call from several threads."""
 
     def __init__(self, program: Program, built: Built, threads: int | None) -> None:
-        self._program = program
+        self._program, self._threads = program, threads
         self._model = compile_model(built.model, threads)
         self._built = replace(built, model=None)  # what was compiled is not needed any more
         self._idle: list[_Request] = []
@@ -74,7 +75,7 @@ class Compiled:
         try:
             request = self._idle.pop()
         except IndexError:
-            request = _Request(self._program, self._built, self._model)
+            request = _Request(self._program, self._built, self._model, self._threads)
         try:
             return request.run(given)
         finally:
@@ -92,10 +93,14 @@ class Compiled:
 
 
 class _Request:
-    """One inference request with its input and output arrays."""
+    """One inference request with its input and output arrays.
 
-    def __init__(self, program: Program, built: Built, model: Any) -> None:
-        self._taps = built.taps
+    With one thread it runs in the caller's, without a change of threads (0.15 ms of MobileNetV2's 1.8 ms); with more,
+    the caller's would be one too many.
+    """
+
+    def __init__(self, program: Program, built: Built, model: Any, threads: int | None) -> None:
+        self._taps, self._alone = built.taps, threads == 1
         self._request = model.create_infer_request()
         ops = {op.name: op for op in program.ops}
         rounded = {op.inputs[0] for op in program.ops if op.kind == "quantize"}
@@ -103,7 +108,10 @@ class _Request:
         for i, name in enumerate(built.feeds):
             own = np.empty(tuple(model.input(i).shape), program.tensors[name].dtype)
             op = ops.get(name)
-            quantizer = _Quantizer(op, ops, program, own) if op is not None and op.kind == "quantize" else None
+            quantizer = None
+            if op is not None and op.kind == "quantize":
+                images = np.moveaxis(own, -1, 1) if name in built.last else own
+                quantizer = _Quantizer(op, ops, program, images)
             self._inputs.append(_Input(i, name, own, quantizer, name in rounded, own))
             self._request.set_input_tensor(i, openvino.Tensor(own, shared_memory=True))
         self._outputs = []
@@ -119,12 +127,15 @@ class _Request:
                 x.quantizer(given)
             else:
                 self._hand_over(x, given[x.name])
-        # What infer() does besides is to wrap the outputs, which are known here.
-        self._request.start_async()
-        try:
-            self._look_for_nan()  # reads the inputs once more, while OpenVINO works
-        finally:
-            self._request.wait()
+        if self._alone:
+            self._look_for_nan()
+            self._request.infer(share_outputs=True)
+        else:
+            self._request.start_async()
+            try:
+                self._look_for_nan()  # reads the inputs once more, while OpenVINO works
+            finally:
+                self._request.wait()
         found: dict[str, Array] = {}
         for tap, own in zip(self._taps, self._outputs, strict=True):
             found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
@@ -170,14 +181,25 @@ class _Input:
 
 
 class _Quantizer:
-    """clamp(R(x / s) + z, lo, hi) of an input into the array behind a parameter, in place and in few passes."""
+    """clamp(R(x / s) + z, lo, hi) of an input into the array behind a parameter, in the order of its memory.
+
+    Args:
+        op: the ``quantize`` op.
+        ops: all ops by name.
+        program: theirs.
+        own: (N, C, …) uint8, contiguous or with channels last in memory.
+    """
 
     def __init__(self, op: Op, ops: Mapping[str, Op], program: Program, own: Array) -> None:
         t = program.tensors[op.name]
         self._source, self._ops, self._program, self._own = op.inputs[0], ops, program, own
         self._scale, self._zero = np.float32(t.scale or 1.0), int(t.zero_point or 0)
         self._lo, self._hi = int(op.attrs["lo"]), int(op.attrs["hi"])
-        self._steps = np.empty((1, *own.shape[1:]), np.float32)
+        self._library, self._last = load(), not own.flags.c_contiguous
+        pixels = own.size // max(own.shape[0] * own.shape[1], 1) if self._last else 1
+        end = float_bits(float(self._scale)), self._lo - self._zero, self._hi - self._zero, self._zero, 1
+        self._alike = (own.ctypes.data, own.size, *end)
+        self._turned = (own.ctypes.data, *own.shape[:2], pixels, *end)
 
     def __call__(self, given: Mapping[str, Array]) -> None:
         """Fill the array.
@@ -185,25 +207,35 @@ class _Quantizer:
         Raises:
             InputError: x holds NaN.
         """
-        x = self._moved(self._source, given)
+        x = given[self._source] if self._source in given else self._moved(self._source, given)
         if x.dtype == np.uint8:
             np.clip(x, self._lo, self._hi, out=self._own)
-            return
-        # One sample at a time: its steps stay in the cache from the first pass over them to the last. A second thread
-        # gains nothing, for OpenVINO's own are still spinning from the inference before.
-        for i in range(len(x)):
-            self._quantize(x[i : i + 1], self._own[i : i + 1])
-
-    def _quantize(self, x: Array, own: Array) -> None:
-        steps, zero = self._steps, self._zero
-        with np.errstate(over="ignore"):
-            np.divide(x, self._scale, out=steps)
-        np.rint(steps, out=steps)
-        # Clamped before z is added, so that nothing large loses digits.
-        np.clip(steps, np.float32(self._lo - zero), np.float32(self._hi - zero), out=steps)
-        if np.isnan(steps.min()):
+        elif self._quantize(x) if self._library is None else self._compiled(self._library, x):
             raise InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
-        np.add(steps, np.float32(zero), out=own, casting="unsafe")
+
+    def _compiled(self, library: Any, x: Array) -> bool:
+        """In one pass, in this thread; whether x holds NaN."""
+        if self._last and channels_last(x):
+            return bool(library.finish(_address(x), *self._alike))
+        if not x.flags.c_contiguous:
+            x = np.ascontiguousarray(x)
+        if self._last:
+            return bool(library.interleave(_address(x), *self._turned))
+        return bool(library.finish(_address(x), *self._alike))
+
+    def _quantize(self, x: Array) -> bool:
+        """By numpy, one sample at a time: its steps stay in the cache from the first pass over them to the last."""
+        zero, nan = self._zero, False
+        for i in range(len(x)):
+            with np.errstate(over="ignore"):
+                steps = np.divide(x[i : i + 1], self._scale)
+            np.rint(steps, out=steps)
+            # Clamped before z is added, so that nothing large loses digits.
+            np.clip(steps, np.float32(self._lo - zero), np.float32(self._hi - zero), out=steps)
+            nan |= bool(np.isnan(steps.min()))
+            with np.errstate(invalid="ignore"):
+                np.add(steps, np.float32(zero), out=self._own[i : i + 1], casting="unsafe")
+        return nan
 
     def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
         """The value of ``name``, behind any movement ops."""
@@ -212,6 +244,15 @@ class _Quantizer:
         op, tensors = self._ops[name], self._program.tensors
         args = [self._moved(n, given) for n in op.inputs]
         return evaluate(op, args, [tensors[n] for n in op.inputs], tensors[name], self._own.shape[0])
+
+
+def channels_last(x: Array) -> bool:
+    """Whether images (N, C, …) lie in memory pixel by pixel and not plane by plane."""
+    return not x.flags.c_contiguous and bool(np.moveaxis(x, 1, -1).flags.c_contiguous)
+
+
+def _address(x: Array) -> int:
+    return int(x.__array_interface__["data"][0])
 
 
 def _integers(tap: Tap, value: Array) -> Array:

@@ -64,6 +64,7 @@ class Site:
         rounded: a Round of its own stands before the FakeQuantize (see ``units``).
         batch: what stands for None in shapes.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
+        kernels: see ``kernels.preferred``.
     """
 
     op: Op
@@ -73,6 +74,7 @@ class Site:
     rounded: bool = False
     plain_integers: bool = False
     batch: int = 1
+    kernels: bool = False
 
     @property
     def z(self) -> int:

@@ -11,12 +11,25 @@ def quantize_rows(x: int, q: int, s: int, rows: int, width: int, /) -> None:
 def scale_rows(y: int, s: int, bias: int, rows: int, width: int, /) -> None:
     """y = y·s + bias in place, each rounded; ``bias`` 0 for none."""
 
-def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, /) -> None:
-    """y = clamp(R(x / divisor), low, high) + zero: float32 to uint8; ``divisor`` is the float32's bits."""
+def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, alone: int, /) -> bool:
+    """y = clamp(R(x / divisor), low, high) + zero: float32 to uint8; ``divisor`` is the float32's bits.
+
+    With ``alone`` in this thread only. True where x holds NaN.
+    """
 
 def interleave(
-    x: int, y: int, samples: int, channels: int, pixels: int, divisor: int, low: int, high: int, zero: int, /
-) -> None:
+    x: int,
+    y: int,
+    samples: int,
+    channels: int,
+    pixels: int,
+    divisor: int,
+    low: int,
+    high: int,
+    zero: int,
+    alone: int,
+    /,
+) -> bool:
     """:func:`finish` from (samples, channels, pixels) to (samples, pixels, channels)."""
 
 def multiply(

@@ -1,0 +1,24 @@
+"""The passes of ``native/``, if the package was built with a C compiler. Needs no torch.
+
+Without them numpy's, torch's or OpenVINO's own operations compute the same bits, one pass over memory each.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+
+def load() -> ModuleType | None:
+    """The compiled passes; None where they were not built."""
+    try:
+        from . import _native
+    except ImportError:
+        return None
+    return _native
+
+
+def float_bits(value: float) -> int:
+    """The bits of a float32, as the compiled passes take it."""
+    return int(np.float32(value).view(np.int32))
