@@ -18,10 +18,10 @@ from tests.conformance.networks import Network
 
 from intact.arithmetic.affine import quantize
 from intact.engines import native
+from intact.engines.inputs import FEW
 from intact.engines.openvino import OpenVinoEngine
 from intact.engines.openvino.build import Plan
 from intact.engines.openvino.division import Grid, boundaries
-from intact.engines.openvino.engine import FEW
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.program.ops import Op, Tensor
@@ -40,7 +40,8 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "compiled" and native.load() is None:
         pytest.skip("the compiled passes were not built")
     if request.param == "numpy":
-        monkeypatch.setattr("intact.engines.openvino.requests.load", lambda: None)
+        monkeypatch.setattr("intact.engines.inputs.load", lambda: None)
+        monkeypatch.setattr("intact.engines.openvino.engine.pays", lambda threads: True)
     return MANY if request.param == "inside" else 1
 
 

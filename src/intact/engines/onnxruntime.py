@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,17 @@ from intact.program.dimensions import sizes_of
 from intact.program.ops import Array, Tensor
 from intact.program.program import Program
 
-from .binding import sole_quantizers
+from .binding import images, sole_quantizers
+from .inputs import Quantizer, channels_last, pays
 from .kept import Kept
+
+if TYPE_CHECKING:
+    from intact.export.onnx_tables import Choice
 
 X86 = frozenset({"x86_64", "amd64"})
 VNNI = frozenset({"avx512_vnni", "avx_vnni"})
-SESSIONS = 4
-"""Sessions a runner keeps: for float inputs, for uint8 ones, and for each where every tensor was asked for."""
+SESSIONS = 5
+"""Sessions a runner keeps: for float inputs, for uint8 ones of both layouts, and where every tensor was asked for."""
 
 
 class OnnxRuntimeEngine:
@@ -69,23 +73,31 @@ class OnnxRuntimeRunner:
 
     Attributes:
         program: what it runs.
-        forms: tables that are computed and not looked up, by name in ``intact.export.onnx_tables.FORMS``.
+        forms: tables that are computed and not looked up; see ``intact.export.onnx_tables.choose``.
     """
 
     def __init__(self, program: Program, threads: int | None) -> None:
         self.program = program
         self._threads = threads
-        self._quantized_at_once = frozenset(sole_quantizers(program))
+        quantizers = sole_quantizers(program)
+        self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
+        self._quantizers = (
+            {n: Quantizer(quantizers[n], program.tensors[quantizers[n].name]) for n in self._images}
+            if pays(threads) else {}
+        )  # fmt: skip
+        self._idle: list[tuple[str, Array]] = []
         self._sessions: Kept[Any] = Kept(SESSIONS)
         self.forms = self._proved_forms()
-        self._session(frozenset(), frozenset(), False)  # what cannot run is said now and not at the first call
+        quantized = frozenset(self._quantizers)
+        self._session(quantized, quantized)  # what cannot run is said now and not at the first call
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
-        given = self._check(inputs)
-        session = self._session(self._integers(given), frozenset(), False)
+        given, last = self._as_read(self._check(inputs))
+        session = self._session(self._integers(given), last)
         names = list(dict.fromkeys(self.program.outputs))
         found = dict(zip(names, self._run(session, names, given), strict=True))
+        self._idle.extend((name, given[name]) for name in self._quantizers.keys() & last)
         outputs = self.program.outputs
         return [found[n] if outputs.index(n) == i else found[n].copy() for i, n in enumerate(outputs)]
 
@@ -94,7 +106,7 @@ class OnnxRuntimeRunner:
         given = self._check(inputs)
         floats = {op.name for op in self.program.islands()}
         fed = {name: np.ascontiguousarray(value) for name, value in (feed or {}).items() if name in floats}
-        session = self._session(self._integers(given), frozenset(fed), True)
+        session = self._session(self._integers(given), frozenset(), frozenset(fed), True)
         names = [out.name for out in session.get_outputs()]
         needed = {i.name for i in session.get_inputs()}
         values = self._run(session, names, {k: v for k, v in (given | fed).items() if k in needed})
@@ -103,7 +115,7 @@ class OnnxRuntimeRunner:
 
     def _run(self, session: Any, names: list[str], given: dict[str, Array]) -> list[Array]:
         try:
-            return list(session.run(names, given))
+            return list(session.run(names, {name: np.ascontiguousarray(x) for name, x in given.items()}))
         except _failures() as error:
             raise InputError(
                 "ONNX Runtime cannot run this input", where=self._culprit(str(error)), why=str(error),
@@ -114,10 +126,43 @@ class OnnxRuntimeRunner:
         """Inputs given as the uint8 integers themselves."""
         return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
 
-    def _session(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
-        return self._sessions.get((integers, fed, everything), lambda: self._open(integers, fed, everything))
+    def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+        """The inputs with images as integers where that pays, and the names of those that have channels last now."""
+        found, last = dict(given), set()
+        for name in self._images:
+            x, quantize = given[name], self._quantizers.get(name)
+            if x.dtype != np.uint8 and quantize is not None:
+                found[name] = self._memory(name, (x.shape[0], *x.shape[2:], x.shape[1]))
+                quantize(x, found[name].transpose(0, 3, 1, 2))
+                last.add(name)
+            elif x.dtype == np.uint8 and channels_last(x):
+                found[name] = x.transpose(0, 2, 3, 1)
+                last.add(name)
+            else:
+                found[name] = np.ascontiguousarray(x)
+        return found, frozenset(last)
 
-    def _proved_forms(self) -> dict[str, str]:
+    def _memory(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Memory for integers, of an earlier call where there is some: new pages cost as much as filling them."""
+        try:
+            owner, own = self._idle.pop()  # atomic: no memory is used twice at once
+        except IndexError:
+            owner, own = "", np.empty(0, np.uint8)
+        return own if (owner, own.shape) == (name, shape) else np.empty(shape, np.uint8)
+
+    def _session(
+        self,
+        integers: frozenset[str],
+        last: frozenset[str],
+        fed: frozenset[str] = frozenset(),
+        everything: bool = False,
+    ) -> Any:
+        """Inputs in ``integers`` are uint8, those in ``last`` have channels last."""
+        return self._sessions.get(
+            (integers, last, fed, everything), lambda: self._open(integers, last, fed, everything)
+        )  # fmt: skip
+
+    def _proved_forms(self) -> dict[str, Choice]:
         """Tables this machine computes faster than it looks them up, all 256 entries compared."""
         from intact.export.onnx import IR_VERSION, OPSET
         from intact.export.onnx_tables import ENTRIES, candidates, choose
@@ -129,11 +174,11 @@ class OnnxRuntimeRunner:
         names = [out.name for out in session.get_outputs()]
         return choose(self.program, dict(zip(names, session.run(names, {"entries": ENTRIES}), strict=True)))
 
-    def _open(self, integers: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
+    def _open(self, integers: frozenset[str], last: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact.export.onnx import build
 
         model = build(
-            self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms,
+            self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms, nhwc=last,
             byte_extremes=_version() >= (1, 24),
         )  # fmt: skip
         data = model.SerializeToString()
@@ -182,7 +227,7 @@ class OnnxRuntimeRunner:
             raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=meta.name, remedy=remedy)
         if not fits(meta.shape, x.shape):
             raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=meta.name)
-        return np.ascontiguousarray(x).reshape(x.shape)
+        return x
 
 
 def _version() -> tuple[int, int]:

@@ -89,7 +89,7 @@ def build(
     integers: Collection[str] = (),
     fed: Collection[str] = (),
     everything: bool = False,
-    forms: Mapping[str, str] | None = None,
+    forms: Mapping[str, tuple[str, bool]] | None = None,
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
 ) -> Any:

@@ -43,7 +43,7 @@ class Builder:
         tensors: the program's tensors.
         contrib: whether operators of ONNX Runtime's own domain may be used.
         places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
-        forms: op name → name in ``onnx_tables.FORMS``, for tables that need no lookup.
+        forms: op name → how a table is computed that needs no lookup, see ``onnx_tables.choose``.
         byte_extremes: whether Max and Min take uint8.
     """
 
@@ -53,7 +53,7 @@ class Builder:
         *,
         contrib: bool,
         places: Mapping[str | None, tuple[str, int]],
-        forms: Mapping[str, str] | None = None,
+        forms: Mapping[str, tuple[str, bool]] | None = None,
         byte_extremes: bool = False,
     ) -> None:
         self.tensors, self.contrib, self._places = tensors, contrib, places

@@ -50,11 +50,15 @@ FORMS: dict[str, Form] = {
 """Name → nodes, cheapest first. ``same`` is for clamps alone."""
 
 
-def build_form(b: Builder, op: Op, x: str, form: str) -> str:
-    """The nodes of ``form``, clamped to what the table reaches."""
-    entries = op.arrays["table"]
+Choice = tuple[str, bool]
+"""Name of a form, and whether its result has to be clamped to what the table reaches."""
+
+
+def build_form(b: Builder, op: Op, x: str, choice: Choice) -> str:
+    """The nodes of a form."""
+    entries, (form, clamped) = op.arrays["table"], choice
     value = _nodes(b, op, x, form)
-    if form == "same" or (entries.min(), entries.max()) != (0, 255):
+    if clamped or form == "same":
         value = b.node("Clip", [value, b.byte(int(entries.min()), "lo"), b.byte(int(entries.max()), "hi")])
     return value
 
@@ -87,15 +91,16 @@ def candidates(program: Program, opset: int, ir_version: int) -> Any | None:
     return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
 
 
-def choose(program: Program, results: dict[str, Array]) -> dict[str, str]:
+def choose(program: Program, results: dict[str, Array]) -> dict[str, Choice]:
     """Op name → the cheapest form that gives its table, from the outputs of :func:`candidates` for ``ENTRIES``."""
-    chosen: dict[str, str] = {}
+    chosen: dict[str, Choice] = {}
     for op in program.ops:
         if op.kind == "table":
             table = op.arrays["table"]
             for form in FORMS:
                 got = ENTRIES if form == "same" else results[f"{form}:{op.name}"]
-                if np.array_equal(np.clip(got, table.min(), table.max()), table[ENTRIES]):
-                    chosen[op.name] = form
+                exact = np.array_equal(got, table[ENTRIES])
+                if exact or np.array_equal(np.clip(got, table.min(), table.max()), table[ENTRIES]):
+                    chosen[op.name] = form, not exact
                     break
     return chosen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,8 +16,9 @@ from intact.program.dimensions import sizes_near, sizes_of
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
-from .. import cpu, native
+from .. import cpu
 from ..binding import sole_quantizers
+from ..inputs import channels_last, pays
 from ..kept import Kept
 from ..samples import by_sample
 
@@ -37,10 +37,6 @@ asked for. (Bytes with channels first and last are models of their own.)"""
 
 MORE_MODELS = 24
 """The same for programs whose sequences, say, may have any length: every length has models of its own."""
-
-FEW = 3
-"""Threads up to which floats are quantized before they are handed over: 28 µs per image of 224 × 224 in one thread,
-against 90 µs that the model's threads share."""
 
 LENGTH = 32
 """Size of named dimensions in the model that is compiled at once, to say then and not later what cannot run."""
@@ -102,8 +98,7 @@ class OpenVinoRunner:
 
         self.program = program
         self._threads = threads
-        few = (threads or os.cpu_count() or 1) <= FEW
-        self._plan: Plan = Plan.of(program, inside=not few or native.load() is None)
+        self._plan: Plan = Plan.of(program, inside=not pays(threads))
         self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Compiled] | None = None
         self._in_parts = by_sample(program)
@@ -198,7 +193,6 @@ class OpenVinoRunner:
     def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Given:
         """What the caller gives in which form."""
         from .build import Given
-        from .requests import channels_last
 
         integers = frozenset(n for n in self._takes_integers if n in given and given[n].dtype == np.uint8)
         # The pass that quantizes floats writes any order; bytes stay in the one they come in.

@@ -13,7 +13,7 @@ from intact.errors import EngineError, InputError
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
-from ..native import float_bits, load
+from ..inputs import Quantizer
 from ..reference import evaluate
 from .build import Built, Tap
 
@@ -111,7 +111,7 @@ class _Request:
             quantizer = None
             if op is not None and op.kind == "quantize":
                 images = np.moveaxis(own, -1, 1) if name in built.last else own
-                quantizer = _Quantizer(op, ops, program, images)
+                quantizer = _Source(op, ops, program, images)
             self._inputs.append(_Input(i, name, own, quantizer, name in rounded, own))
             self._request.set_input_tensor(i, openvino.Tensor(own, shared_memory=True))
         self._outputs = []
@@ -175,13 +175,13 @@ class _Input:
     index: int
     name: str
     own: Array
-    quantizer: _Quantizer | None
+    quantizer: _Source | None
     rounded: bool
     bound: Array
 
 
-class _Quantizer:
-    """clamp(R(x / s) + z, lo, hi) of an input into the array behind a parameter, in the order of its memory.
+class _Source:
+    """An input quantized into the array behind a parameter.
 
     Args:
         op: the ``quantize`` op.
@@ -191,51 +191,12 @@ class _Quantizer:
     """
 
     def __init__(self, op: Op, ops: Mapping[str, Op], program: Program, own: Array) -> None:
-        t = program.tensors[op.name]
-        self._source, self._ops, self._program, self._own = op.inputs[0], ops, program, own
-        self._scale, self._zero = np.float32(t.scale or 1.0), int(t.zero_point or 0)
-        self._lo, self._hi = int(op.attrs["lo"]), int(op.attrs["hi"])
-        self._library, self._last = load(), not own.flags.c_contiguous
-        pixels = own.size // max(own.shape[0] * own.shape[1], 1) if self._last else 1
-        end = float_bits(float(self._scale)), self._lo - self._zero, self._hi - self._zero, self._zero, 1
-        self._alike = (own.ctypes.data, own.size, *end)
-        self._turned = (own.ctypes.data, *own.shape[:2], pixels, *end)
+        self._name, self._ops, self._program, self._own = op.inputs[0], ops, program, own
+        self._quantize = Quantizer(op, program.tensors[op.name])
 
     def __call__(self, given: Mapping[str, Array]) -> None:
-        """Fill the array.
-
-        Raises:
-            InputError: x holds NaN.
-        """
-        x = given[self._source] if self._source in given else self._moved(self._source, given)
-        if x.dtype == np.uint8:
-            np.clip(x, self._lo, self._hi, out=self._own)
-        elif self._quantize(x) if self._library is None else self._compiled(self._library, x):
-            raise InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
-
-    def _compiled(self, library: Any, x: Array) -> bool:
-        """In one pass, in this thread; whether x holds NaN."""
-        if self._last and channels_last(x):
-            return bool(library.finish(_address(x), *self._alike))
-        if not x.flags.c_contiguous:
-            x = np.ascontiguousarray(x)
-        if self._last:
-            return bool(library.interleave(_address(x), *self._turned))
-        return bool(library.finish(_address(x), *self._alike))
-
-    def _quantize(self, x: Array) -> bool:
-        """By numpy, one sample at a time: its steps stay in the cache from the first pass over them to the last."""
-        zero, nan = self._zero, False
-        for i in range(len(x)):
-            with np.errstate(over="ignore"):
-                steps = np.divide(x[i : i + 1], self._scale)
-            np.rint(steps, out=steps)
-            # Clamped before z is added, so that nothing large loses digits.
-            np.clip(steps, np.float32(self._lo - zero), np.float32(self._hi - zero), out=steps)
-            nan |= bool(np.isnan(steps.min()))
-            with np.errstate(invalid="ignore"):
-                np.add(steps, np.float32(zero), out=self._own[i : i + 1], casting="unsafe")
-        return nan
+        """Fill the array. Raises InputError where x holds NaN."""
+        self._quantize(self._moved(self._name, given), self._own)
 
     def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
         """The value of ``name``, behind any movement ops."""
@@ -244,15 +205,6 @@ class _Quantizer:
         op, tensors = self._ops[name], self._program.tensors
         args = [self._moved(n, given) for n in op.inputs]
         return evaluate(op, args, [tensors[n] for n in op.inputs], tensors[name], self._own.shape[0])
-
-
-def channels_last(x: Array) -> bool:
-    """Whether images (N, C, …) lie in memory pixel by pixel and not plane by plane."""
-    return not x.flags.c_contiguous and bool(np.moveaxis(x, 1, -1).flags.c_contiguous)
-
-
-def _address(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
 
 
 def _integers(tap: Tap, value: Array) -> Array:
