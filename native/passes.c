@@ -215,6 +215,54 @@ WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
 }
 
 typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    Py_ssize_t height, width, channels;   /* of images (N, height, width, C) */
+    Py_ssize_t tall, wide;                /* of the window */
+    Py_ssize_t step_down, step_right, above, left;
+    Py_ssize_t rows, columns;             /* of windows */
+    int zero;                             /* what padding holds */
+    uint8_t *scratch;                     /* `needed` bytes per thread: the rows under a row of windows, padded */
+    Py_ssize_t needed;
+} unfold_args;
+
+/* Windows of one row side by side, each run of `run` bytes stored as `chunk` of them: what lies beyond is overwritten
+   by the next run, and chunk < 2 * run. */
+#define COPY_WINDOWS(chunk)                                                                                            \
+    for (Py_ssize_t at = 0; at < last; at++) {                                                                         \
+        const uint8_t *from = rows + at * hop;                                                                         \
+        for (Py_ssize_t k = 0; k < a->tall; k++, from += line, y += run) memcpy(y, from, chunk);                       \
+    }
+
+WIDE static void unfold_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const unfold_args *a = (const unfold_args *)given;
+    const Py_ssize_t run = a->wide * a->channels, hop = a->step_right * a->channels, size = a->tall * run;
+    const Py_ssize_t line = a->needed / a->tall, start = a->left * a->channels, bytes = a->width * a->channels;
+    uint8_t *rows = a->scratch + (thread_number ? thread_number() : 0) * a->needed;
+    memset(rows, a->zero, (size_t)a->needed);
+    for (Py_ssize_t r = lo; r < hi; r++) {
+        const Py_ssize_t n = r / a->rows, top = r % a->rows * a->step_down - a->above;
+        for (Py_ssize_t k = 0; k < a->tall; k++) {
+            uint8_t *row = rows + k * line + start;
+            if (top + k < 0 || top + k >= a->height)
+                memset(row, a->zero, (size_t)bytes);
+            else
+                memcpy(row, a->x + (n * a->height + top + k) * bytes, (size_t)bytes);
+        }
+        uint8_t *y = a->y + r * a->columns * size;
+        const Py_ssize_t last = a->columns - 1; /* exactly, for another thread may write what follows */
+        if (run == 1) COPY_WINDOWS(1)
+        else if (run == 2) COPY_WINDOWS(2)
+        else if (run <= 4) COPY_WINDOWS(4)
+        else if (run <= 8) COPY_WINDOWS(8)
+        else if (run <= 16) COPY_WINDOWS(16)
+        else if (run <= 32) COPY_WINDOWS(32)
+        else COPY_WINDOWS(64)
+        for (Py_ssize_t k = 0; k < a->tall; k++, y += run) memcpy(y, rows + k * line + last * hop, (size_t)run);
+    }
+}
+
+typedef struct {
     const uint8_t *x, *w;
     uint8_t *y;
     Py_ssize_t width, repeat;
@@ -586,6 +634,43 @@ static PyObject *mean(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
+#define SLACK 64 /* read behind the last run of a row */
+
+static PyObject *unfold(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[16];
+    if (!take("unfold", args, count, a, 16)) return NULL;
+    unfold_args given = {(const uint8_t *)a[0], (uint8_t *)a[1]};
+    const Py_ssize_t samples = (Py_ssize_t)a[2];
+    given.height = (Py_ssize_t)a[3];
+    given.width = (Py_ssize_t)a[4];
+    given.channels = (Py_ssize_t)a[5];
+    given.tall = (Py_ssize_t)a[6];
+    given.wide = (Py_ssize_t)a[7];
+    given.step_down = (Py_ssize_t)a[8];
+    given.step_right = (Py_ssize_t)a[9];
+    given.above = (Py_ssize_t)a[10];
+    given.left = (Py_ssize_t)a[11];
+    given.rows = (Py_ssize_t)a[12];
+    given.columns = (Py_ssize_t)a[13];
+    given.zero = (int)(Py_ssize_t)a[14];
+    const Py_ssize_t run = given.wide * given.channels;
+    if (run < 1 || run > SLACK) {
+        PyErr_Format(PyExc_ValueError, "rows of windows of %zd bytes", run);
+        return NULL;
+    }
+    const Py_ssize_t reach = (given.columns - 1) * given.step_right + given.wide, own = given.left + given.width;
+    given.needed = given.tall * ((reach > own ? reach : own) * given.channels + SLACK);
+    const size_t threads = !a[15] && thread_limit ? (size_t)thread_limit() : 1;
+    given.scratch = (uint8_t *)PyMem_Malloc(threads * (size_t)given.needed);
+    if (!given.scratch) return PyErr_NoMemory();
+    const Py_ssize_t rows = samples * given.rows;
+    Py_BEGIN_ALLOW_THREADS
+    divided(unfold_run, &given, rows, a[15] ? 0 : rows * given.columns * given.tall * run);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(given.scratch);
+    Py_RETURN_NONE;
+}
+
 static PyObject *dequantize(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     void *a[7];
     if (!take("dequantize", args, count, a, 7)) return NULL;
@@ -719,6 +804,8 @@ static PyMethodDef methods[] = {
     {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero, alone."},
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
      "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
+    {"unfold", (PyCFunction)(void (*)(void))unfold, METH_FASTCALL,
+     "x, y, samples, height, width, channels, window, strides, padding above and left, rows, columns, zero, alone."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,

@@ -19,6 +19,7 @@ from intact.program.program import Program
 from .binding import images, sole_quantizers
 from .inputs import Quantizer, channels_last, pays
 from .kept import Kept
+from .unfold import unfolded
 
 if TYPE_CHECKING:
     from intact.export.onnx_tables import Choice
@@ -85,7 +86,8 @@ class OnnxRuntimeRunner:
             {n: Quantizer(quantizers[n], program.tensors[quantizers[n].name]) for n in self._images}
             if pays(threads) else {}
         )  # fmt: skip
-        self._idle: list[tuple[str, Array]] = []
+        self._deployed, self._windows = unfolded(program) if self._quantizers else (program, {})
+        self._idle: dict[str, list[Array]] = {}
         self._sessions: Kept[Any] = Kept(SESSIONS)
         self.forms = self._proved_forms()
         quantized = frozenset(self._quantizers)
@@ -97,7 +99,8 @@ class OnnxRuntimeRunner:
         session = self._session(self._integers(given), last)
         names = list(dict.fromkeys(self.program.outputs))
         found = dict(zip(names, self._run(session, names, given), strict=True))
-        self._idle.extend((name, given[name]) for name in self._quantizers.keys() & last)
+        for name in self._quantizers:
+            self._idle.setdefault(f"{name}, windows" if name in self._windows else name, []).append(given[name])
         outputs = self.program.outputs
         return [found[n] if outputs.index(n) == i else found[n].copy() for i, n in enumerate(outputs)]
 
@@ -127,13 +130,20 @@ class OnnxRuntimeRunner:
         return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
 
     def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
-        """The inputs with images as integers where that pays, and the names of those that have channels last now."""
+        """The inputs as the deployed model takes them, and the names of those whose memory has channels last.
+
+        Where it pays, images become integers here, and where windows are taken of them, windows.
+        """
         found, last = dict(given), set()
         for name in self._images:
             x, quantize = given[name], self._quantizers.get(name)
-            if x.dtype != np.uint8 and quantize is not None:
+            if quantize is not None:
                 found[name] = self._memory(name, (x.shape[0], *x.shape[2:], x.shape[1]))
                 quantize(x, found[name].transpose(0, 3, 1, 2))
+                if name in self._windows:
+                    windows, whole = self._windows[name], found[name]
+                    found[name] = windows(whole, self._memory(f"{name}, windows", windows.shape(whole)))
+                    self._idle.setdefault(name, []).append(whole)
                 last.add(name)
             elif x.dtype == np.uint8 and channels_last(x):
                 found[name] = x.transpose(0, 2, 3, 1)
@@ -142,13 +152,13 @@ class OnnxRuntimeRunner:
                 found[name] = np.ascontiguousarray(x)
         return found, frozenset(last)
 
-    def _memory(self, name: str, shape: tuple[int, ...]) -> Array:
+    def _memory(self, use: str, shape: tuple[int, ...]) -> Array:
         """Memory for integers, of an earlier call where there is some: new pages cost as much as filling them."""
         try:
-            owner, own = self._idle.pop()  # atomic: no memory is used twice at once
-        except IndexError:
-            owner, own = "", np.empty(0, np.uint8)
-        return own if (owner, own.shape) == (name, shape) else np.empty(shape, np.uint8)
+            own = self._idle[use].pop()  # atomic: no memory is used twice at once
+        except (KeyError, IndexError):
+            own = np.empty(shape, np.uint8)
+        return own if own.shape == shape else np.empty(shape, np.uint8)
 
     def _session(
         self,
@@ -178,8 +188,8 @@ class OnnxRuntimeRunner:
         from intact.export.onnx import build
 
         model = build(
-            self.program, contrib=True, integers=integers, fed=fed, everything=everything, forms=self.forms, nhwc=last,
-            byte_extremes=_version() >= (1, 24),
+            self.program if everything else self._deployed, contrib=True, integers=integers, fed=fed,
+            everything=everything, forms=self.forms, nhwc=last, byte_extremes=_version() >= (1, 24),
         )  # fmt: skip
         data = model.SerializeToString()
         del model  # as large as the program; not needed while the session makes its own copy
