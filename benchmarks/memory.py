@@ -4,9 +4,10 @@
 
 Every measurement is a process of its own. *float32*: torch, eager, channels-last, its weights read from a state dict.
 *intact*: ``intact.runtime.load`` with a remembered probe. Memory is the resident set above that of the same process
-after its imports (intact, the engine's library, and for float32 torch and torchvision): when it is loaded, after the
-first result of one sample, after the first of eight, and at its highest. *Prepare* is ``get_engine(name).prepare`` on a
-loaded program: seconds of CPU, all threads together, and of the clock. Medians; lowest and highest in brackets.
+after its imports (intact, the engine's library, and for float32 torch and torchvision) and one small product by that
+library, which loads the code of it: when the network is loaded, after the first result of one sample, after the first
+of eight, and at its highest. *Prepare* is ``get_engine(name).prepare`` on a loaded program: seconds of CPU, all threads
+together, and of the clock. Medians; lowest and highest in brackets.
 Bounds: prepared within 1.5 s, and after eight samples at most 0.5 times what float32 adds. Exit status 1 beyond them.
 """
 
@@ -41,6 +42,32 @@ def stage(name):
     found[name] = resident() - base
 """
 
+PRODUCT = {
+    "onednn": """
+torch = importlib.import_module("torch")
+torch.ones(64, 64) @ torch.ones(64, 64)
+""",
+    "onnxruntime": """
+import onnxruntime
+from onnx import TensorProto, helper
+ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 64]) for n in "xy"]
+graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "product", ends[:1], ends[1:])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+session.run(None, {"x": np.ones((64, 64), np.float32)})
+del session, model, graph, ends
+""",
+    "openvino": """
+import openvino
+from openvino import opset14 as ov
+x = ov.parameter([64, 64], np.float32)
+model = openvino.Model([ov.result(ov.matmul(x, x, False, False))], [x])
+compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads})
+compiled([np.ones((64, 64), np.float32)])
+del compiled, model, x
+""",
+}
+
 FLOAT = """
 import torch
 from coverage import torchvision
@@ -64,6 +91,7 @@ INTACT = """
 import intact.runtime, intact.engines
 for name in {libraries}:
     importlib.import_module(name)
+{product}
 base = resident()
 runner = intact.runtime.load(path, engine=way, threads=threads)
 stage("loaded")
@@ -105,6 +133,11 @@ def libraries(engine: str) -> list[str]:
     return ["onnxruntime", "onnx"] if engine == "onnxruntime" else [LIBRARY[engine]]
 
 
+def intact(engine: str) -> str:
+    """The script of an engine."""
+    return INTACT.format(libraries=libraries(engine), product=PRODUCT[engine])
+
+
 def measure(given: argparse.Namespace, program: Path, state: Path | None, shape: str) -> dict[str, dict[str, Any]]:
     """Contender → stage → values of the rounds, the contenders taking turns."""
     found: dict[str, dict[str, list[float]]] = {}
@@ -115,13 +148,13 @@ def measure(given: argparse.Namespace, program: Path, state: Path | None, shape:
 
     with tempfile.TemporaryDirectory() as cache:
         for engine in given.engines:  # remembers the probes, and warms the page cache
-            child(INTACT.format(libraries=libraries(engine)), program, engine, given.threads, shape, cache)
+            child(intact(engine), program, engine, given.threads, shape, cache)
         for _ in range(given.rounds):
             if state is not None:
                 note("float32", child(FLOAT, state, given.model, given.threads, shape, cache))
             for engine in given.engines:
                 names = libraries(engine)
-                note(engine, child(INTACT.format(libraries=names), program, engine, given.threads, shape, cache))
+                note(engine, child(intact(engine), program, engine, given.threads, shape, cache))
                 prepared = child(PREPARE.format(libraries=names), program, engine, given.threads, shape, cache)
                 note(engine, prepared, "prepare ")
     return found

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
+from intact.program.resting import drop
+
 V = TypeVar("V")
 
 
@@ -64,8 +66,9 @@ class Kept(Generic[V]):
 
 
 def give_back() -> None:
-    """Give freed memory back to the system. Making a value leaves twice the program's size of it behind, and glibc
-    would keep it for allocations that never come."""
+    """Give memory back to the system: of weights nobody reads now, and freed memory. Making a value leaves twice the
+    program's size of that behind, and glibc would keep it for allocations that never come."""
+    drop()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

@@ -21,6 +21,7 @@ from intact.errors import EngineError, InputError
 from intact.golden import reproduce
 from intact.program.file import digest, parse, read
 from intact.program.program import Program
+from intact.program.resting import rest
 
 from . import cache, choose
 from .facts import Facts
@@ -228,7 +229,7 @@ def open_program(path: str | Path, public_key: str | Path | None = None) -> Open
         if public_key is not None:
             verify(data, path, public_key)
         program = parse(data, path)
-        return replace(opened, program=program, digest=digest(program))
+        return replace(opened, program=rest(program), digest=digest(program))
 
 
 def start(

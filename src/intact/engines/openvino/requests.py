@@ -14,6 +14,7 @@ from intact.program.ops import Array, Op
 from intact.program.program import Program
 
 from ..inputs import Quantizer
+from ..kept import give_back
 from ..reference import evaluate
 from .build import Built, Tap
 
@@ -73,13 +74,15 @@ class Compiled:
         """
         # list.pop and list.append are atomic: no request is used twice at once.
         try:
-            request = self._idle.pop()
+            request, new = self._idle.pop(), False
         except IndexError:
-            request = _Request(self._program, self._built, self._model, self._threads)
+            request, new = _Request(self._program, self._built, self._model, self._threads), True
         try:
             return request.run(given)
         finally:
             self._idle.append(request)
+            if new:  # what the first inference allocates and frees
+                give_back()
 
     def kernels(self) -> dict[str, str]:
         """Friendly name given to a convolution or product → the kernel it runs in, precision included."""
