@@ -75,6 +75,27 @@ def test_a_fused_residual_and_a_leaky_convolution_run_as_int8() -> None:
     assert (runner({"x": net.exact["x"]})[0] == net.exact[last]).all()
 
 
+def test_a_leaky_convolution_openvino_cannot_compile() -> None:
+    """Several outputs per input channel and few windows: "bad combination", or SIGSEGV (2026.4)."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "weight": rng.integers(-60, 60, (6, 1, 1, 2)).astype(np.int8), "bias": rng.integers(-9000, 9000, 6),
+        "a": np.array([14, 9, 8, 14, 11, 8]), "b": np.array([3231, 1397, 1271, 3149, 1511, 2855]),
+        "a_neg": np.ones(6, np.int64), "b_neg": np.array([3605, 2779, 2845, 3611, 2459, 3611]),
+    }  # fmt: skip
+    attrs = {
+        "stride": [1, 3], "padding": [0, 0], "dilation": [1, 1], "groups": 3, "transposed": False,
+        "output_padding": [0, 0], "residual_a": 0, "lo": 0, "hi": 255,
+    }  # fmt: skip
+    tensors = {
+        "x": Tensor("x", "uint8", (None, 3, 1, 9), 1.0, 100), "y": Tensor("y", "uint8", (None, 6, 1, 3), 1.0, 90)
+    }  # fmt: skip
+    program = Program(tensors, (Op("y", "conv", ("x",), attrs, arrays),), ("x",), ("y",))
+    x = rng.integers(0, 256, (2, 3, 1, 9)).astype(np.uint8)
+    want = ReferenceEngine().prepare(program)({"x": x})[0]
+    np.testing.assert_array_equal(ENGINE.prepare(program, threads=1)({"x": x})[0], want)
+
+
 def test_every_tensor_can_be_read() -> None:
     net, last = residual_network(3)
     found = ENGINE.prepare(net.program((last,))).tensors({"x": net.exact["x"]})
@@ -400,4 +421,4 @@ def test_requests_are_pooled() -> None:
     for _ in range(3):
         runner({"x": net.exact["x"]})
     compiled = runner._model(2)
-    assert isinstance(compiled, Compiled) and len(compiled._idle) == 1
+    assert isinstance(compiled, Compiled) and len(compiled._idle[2]) == 1

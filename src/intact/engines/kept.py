@@ -52,6 +52,11 @@ class Kept(Generic[V]):
         give_back()
         return value
 
+    def forget(self, key: Hashable) -> None:
+        """Do not keep the value of ``key``."""
+        with self._lock:
+            self._values.pop(key, None)
+
     def __iter__(self) -> Iterator[Any]:
         """Keys of what is kept, the one used last at the end."""
         with self._lock:

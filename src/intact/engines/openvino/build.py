@@ -72,7 +72,8 @@ class Plan:
         rounded: see ``units.rounded``.
         plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
         divided: names of ``quantize`` ops of program inputs that the model itself evaluates (see ``division``).
-        kernels: see ``kernels.preferred``.
+        kernels: whether to choose kernels (see ``kernels.preferred``).
+        joined: models of several batch sizes share their weights, which different kernels pack differently.
     """
 
     program: Program
@@ -82,6 +83,7 @@ class Plan:
     plain: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
     kernels: bool = True
+    joined: bool = False
 
     @staticmethod
     def of(program: Program, *, inside: bool = True) -> Plan:
@@ -203,7 +205,8 @@ class _Builder:
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         site = Site(
             op, tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
-            op.name in plan.rounded, op.name in plan.plain, self._batch, plan.kernels,
+            op.name in plan.rounded, op.name in plan.plain, self._batch,
+            0 if not plan.kernels else 1 if plan.joined else self._batch,
         )  # fmt: skip
         try:
             if op.kind == "table":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from intact.program.program import Program
 from .. import cpu
 from ..binding import sole_quantizers
 from ..inputs import channels_last, pays
-from ..kept import Kept
+from ..kept import Kept, give_back
 from ..samples import by_sample
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ asked for. (Bytes with channels first and last are models of their own.)"""
 
 MORE_MODELS = 24
 """The same for programs whose sequences, say, may have any length: every length has models of its own."""
+
+LARGE = 1 << 23
+"""Bytes of a program from which the batch sizes share one compiled model (see ``joint``). Making it takes longer, and
+smaller ones feel its conditions."""
 
 LENGTH = 32
 """Size of named dimensions in the model that is compiled at once, to say then and not later what cannot run."""
@@ -98,10 +103,13 @@ class OpenVinoRunner:
 
         self.program = program
         self._threads = threads
-        self._plan: Plan = Plan.of(program, inside=not pays(threads))
-        self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
-        self._last: tuple[object, Compiled] | None = None
         self._in_parts = by_sample(program)
+        weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
+        self._large = self._in_parts and not program.dimensions and weights >= LARGE
+        self._plan: Plan = replace(Plan.of(program, inside=not pays(threads)), joined=self._large)
+        self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
+        self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
+        self._joined: dict[Given, tuple[int, ...]] = {}
         self._ops = {op.name: op for op in program.ops}
         self._products = {op.name for op in program.ops if not op.is_float}
         self._takes_integers = frozenset(sole_quantizers(program))
@@ -111,7 +119,7 @@ class OpenVinoRunner:
         }  # fmt: skip
         sources = [self._ops[n].inputs[0] if n in self._decoded else n for n in program.outputs]
         self._wanted = tuple(n for n in dict.fromkeys(sources) if n not in program.inputs)
-        self._model(1)
+        self._deployed(1, self._form({}))
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
@@ -121,10 +129,11 @@ class OpenVinoRunner:
         if last is not None and last[0] == like and len(like) == len(inputs):
             found = last[1](inputs)
         else:
+            last = None  # lets go of a model that may be replaced now
             given, batch = self._checked(inputs)
             found = self._run(given, batch)
             if len(like) == len(inputs) and (batch in SIZES or not self._in_parts):
-                self._last = like, self._model(batch, self._form(given))
+                self._last = like, self._deployed(batch, self._form(given))
         return [self._output(name, found, given) for name in self.program.outputs]
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
@@ -145,7 +154,7 @@ class OpenVinoRunner:
         wanted = [op.name for op in self.program.ops if op.name not in skipped and op.kind != "dequantize"]
         found = given | fed
         if wanted:
-            found |= self._model(batch, form, tuple(wanted))(given | fed)
+            found |= self._model(batch, form, tuple(wanted)).run(batch, given | fed)
         if not fed:
             found |= self._run(given, batch)
         for op in self.program.ops:
@@ -174,14 +183,14 @@ class OpenVinoRunner:
         """What the deployed models give, by name."""
         form = self._form(given)
         if not self._in_parts or batch in SIZES:
-            return self._model(batch, form)(given)
+            return self._deployed(batch, form)(given)
         batched = {name for name in given if None in self.program.tensors[name].shape}
         parts: list[dict[str, Array]] = []
         start = 0
         while start < batch:
             size = next(n for n in SIZES if n <= batch - start)
             part = {name: x[start : start + size] if name in batched else x for name, x in given.items()}
-            parts.append(self._model(size, form)(part))
+            parts.append(self._deployed(size, form)(part))
             start += size
         return {name: np.concatenate([part[name] for part in parts]) for name in self._wanted}
 
@@ -207,7 +216,31 @@ class OpenVinoRunner:
         """The compiled model for a batch size; by default the deployed one, of floats."""
         form = self._form({}) if form is None else form
         wanted = self._wanted if wanted is None else wanted
-        return self._models.get((batch, form, wanted), lambda: self._compile(batch, form, wanted))
+        return self._models.get(((batch,), form, wanted), lambda: self._compile(batch, form, wanted))
+
+    def _deployed(self, batch: int, form: Given) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        """The deployed model for a batch size. That of a large program is one for all sizes used so far."""
+        known = self._joined.get(form, ())
+        if not self._large or not known or known == (batch,):
+            self._joined[form] = (batch,)
+            return self._model(batch, form).at(batch)
+        sizes = tuple(sorted({*known, batch}))
+        if sizes != known:
+            self._model(batch, form)  # alone, where it can be asked for its kernels
+        made = self._models.get((sizes, form, self._wanted), lambda: self._join(sizes, form))
+        if sizes != known:
+            self._joined[form], self._last = sizes, None
+            for old in (known, (batch,)):
+                self._models.forget((old, form, self._wanted))
+            give_back()
+        return made.at(batch)
+
+    def _join(self, sizes: Sequence[int], form: Given) -> Compiled:
+        from .build import build
+        from .requests import Compiled
+
+        plan = self._plan.at(dict(form.sizes))
+        return Compiled(plan.program, {n: build(plan, n, self._wanted, form) for n in sizes}, self._threads)
 
     def _compile(self, batch: int, form: Given, wanted: Sequence[str]) -> Compiled:
         """Build and compile; products without an int8 kernel are built again from float32 integers."""
@@ -216,7 +249,7 @@ class OpenVinoRunner:
 
         while True:
             plan = self._plan.at(dict(form.sizes))
-            compiled = Compiled(plan.program, build(plan, batch, wanted, form), self._threads)
+            compiled = Compiled(plan.program, {batch: build(plan, batch, wanted, form)}, self._threads)
             kernels = compiled.kernels()
             missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
             if not missing:

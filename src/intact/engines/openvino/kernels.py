@@ -54,7 +54,7 @@ def preferred(site: Site) -> str:
         return ""
     if weight.shape[2:] != (1, 1):
         return PREFERRED if pixels >= MANY else ""
-    pixels *= site.batch
+    pixels *= site.kernels
     return PREFERRED if pixels >= MANY or (pixels >= SOME and weight.shape[1] <= SHORT) else ""
 
 

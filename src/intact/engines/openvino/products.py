@@ -67,12 +67,16 @@ def _in_parts(x: Value, w: Value, longest: int) -> Port:
 
 
 def misread(op: Op, x: Tensor) -> bool:
-    """Whether OpenVINO's int8 kernels are known to give wrong integers for this convolution (2026.4, AVX512).
+    """Whether OpenVINO's int8 kernels are known to fail for this convolution (2026.4, AVX512).
 
-    They do where some windows see nothing but padding, and in three dimensions where the input is smaller than the
-    window.
+    They give wrong integers where some windows see nothing but padding, and in three dimensions where the input is
+    smaller than the window. Leaky ones of several outputs per input channel cannot be compiled if there are few windows
+    ("bad combination"), or end the process.
     """
     t, kernel = op.attrs, op.arrays["weight"].shape[2:]
+    outputs, inputs = op.arrays["weight"].shape[:2]
+    if "a_neg" in op.arrays and inputs == 1 and outputs > t["groups"] > 1 and not t["transposed"]:
+        return True
     if t["transposed"]:
         return any(extra > p for extra, p in zip(t["output_padding"], t["padding"], strict=True))
     sizes = zip(known(x.shape[2:]), kernel, t["stride"], t["padding"], t["dilation"], strict=True)

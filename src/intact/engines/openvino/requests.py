@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..inputs import Quantizer
 from ..kept import give_back
 from ..reference import evaluate
 from .build import Built, Tap
+from .joint import join
 
 OFF_GRID = 1e-2
 """How far from an integer, in steps, a value may lie that OpenVINO should have rounded."""
@@ -54,33 +56,70 @@ def trusted(kernel: str) -> bool:
     return kernel.endswith("_I8") and "gemm" not in kernel.removeprefix("brgemm")
 
 
+@dataclass(frozen=True)
+class _Form:
+    """What a model takes and gives for one batch size.
+
+    Attributes:
+        built: without its model: what was compiled is not needed any more.
+        inputs: shapes.
+        outputs: shapes and dtypes.
+        size: which of several models in one is to run; None where there is one.
+    """
+
+    built: Built
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    size: int | None
+
+    @staticmethod
+    def of(built: Built, size: int | None) -> _Form:
+        model = built.model
+        outputs = ((tuple(port.shape), port.element_type.to_dtype()) for port in model.outputs)
+        return _Form(replace(built, model=None), tuple(tuple(x.shape) for x in model.inputs), tuple(outputs), size)
+
+
 class Compiled:
-    """A compiled model and its idle requests. Safe to call from several threads."""
+    """A compiled model for one batch size or several, and its idle requests. Safe to call from several threads.
 
-    def __init__(self, program: Program, built: Built, threads: int | None) -> None:
+    Args:
+        program: what it computes.
+        built: batch size → its model.
+        threads: of each inference; None leaves the choice to OpenVINO.
+    """
+
+    def __init__(self, program: Program, built: Mapping[int, Built], threads: int | None) -> None:
         self._program, self._threads = program, threads
-        self._model = compile_model(built.model, threads)
-        self._built = replace(built, model=None)  # what was compiled is not needed any more
-        self._idle: list[_Request] = []
+        alone = len(built) == 1
+        self._forms = {n: _Form.of(b, None if alone else n) for n, b in built.items()}
+        models = {n: b.model for n, b in built.items()}
+        self._model = compile_model(next(iter(models.values())) if alone else join(models), threads)
+        self._idle: dict[int, list[_Request]] = {n: [] for n in built}
 
-    def __call__(self, given: Mapping[str, Array]) -> dict[str, Array]:
+    def at(self, size: int) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        """:meth:`run` for a batch size."""
+        return partial(self.run, size)
+
+    def run(self, size: int, given: Mapping[str, Array]) -> dict[str, Array]:
         """Run.
 
         Args:
+            size: of the batch.
             given: program inputs and fed tensors by name.
 
         Returns:
             The tensors the model was built to give, in memory of their own, quantized ones as uint8.
         """
+        idle = self._idle[size]
         # list.pop and list.append are atomic: no request is used twice at once.
         try:
-            request, new = self._idle.pop(), False
+            request, new = idle.pop(), False
         except IndexError:
-            request, new = _Request(self._program, self._built, self._model, self._threads), True
+            request, new = _Request(self._program, self._forms[size], self._model, self._threads), True
         try:
             return request.run(given)
         finally:
-            self._idle.append(request)
+            idle.append(request)
             if new:  # what the first inference allocates and frees
                 give_back()
 
@@ -102,27 +141,30 @@ class _Request:
     the caller's would be one too many.
     """
 
-    def __init__(self, program: Program, built: Built, model: Any, threads: int | None) -> None:
-        self._taps, self._alone = built.taps, threads == 1
+    def __init__(self, program: Program, form: _Form, model: Any, threads: int | None) -> None:
+        built = form.built
+        self._taps, self._alone, self._flat = built.taps, threads == 1, form.size is not None
         self._request = model.create_infer_request()
         ops = {op.name: op for op in program.ops}
         rounded = {op.inputs[0] for op in program.ops if op.kind == "quantize"}
         self._inputs: list[_Input] = []
         for i, name in enumerate(built.feeds):
-            own = np.empty(tuple(model.input(i).shape), program.tensors[name].dtype)
+            own = np.empty(form.inputs[i], program.tensors[name].dtype)
             op = ops.get(name)
             quantizer = None
             if op is not None and op.kind == "quantize":
                 images = np.moveaxis(own, -1, 1) if name in built.last else own
                 quantizer = _Source(op, ops, program, images)
             self._inputs.append(_Input(i, name, own, quantizer, name in rounded, own))
-            self._request.set_input_tensor(i, openvino.Tensor(own, shared_memory=True))
+            self._request.set_input_tensor(i, self._tensor(own))
         self._outputs = []
-        for i in range(len(built.taps)):
-            port = model.output(i)
-            own = np.empty(tuple(port.shape), port.element_type.to_dtype())
-            self._request.set_output_tensor(i, openvino.Tensor(own, shared_memory=True))
+        for i, (shape, dtype) in enumerate(form.outputs):
+            own = np.empty(shape, dtype)
+            self._request.set_output_tensor(i, self._tensor(own))
             self._outputs.append(own)
+        self._size = np.array(form.size or 0, np.int32)
+        if self._flat:
+            self._request.set_input_tensor(len(built.feeds), openvino.Tensor(self._size, shared_memory=True))
 
     def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
         for x in self._inputs:
@@ -144,6 +186,9 @@ class _Request:
             found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
         return found
 
+    def _tensor(self, x: Array) -> Any:
+        return openvino.Tensor(x.reshape(-1) if self._flat else x, shared_memory=True)
+
     def _look_for_nan(self) -> None:
         # Methods, and a comparison of what is unequal to itself: where other work used the caches, every function of
         # Python that need not be entered saves 10 to 20 µs.
@@ -158,7 +203,7 @@ class _Request:
             np.copyto(to.own, x)
             x = to.own
         if x is not to.bound:
-            self._request.set_input_tensor(to.index, openvino.Tensor(x, shared_memory=True))
+            self._request.set_input_tensor(to.index, self._tensor(x))
             to.bound = x
 
 

@@ -64,7 +64,7 @@ class Site:
         rounded: a Round of its own stands before the FakeQuantize (see ``units``).
         batch: what stands for None in shapes.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
-        kernels: see ``kernels.preferred``.
+        kernels: the batch size that kernels are chosen for (see ``kernels.preferred``); 0 leaves it to OpenVINO.
     """
 
     op: Op
@@ -74,7 +74,7 @@ class Site:
     rounded: bool = False
     plain_integers: bool = False
     batch: int = 1
-    kernels: bool = False
+    kernels: int = 0
 
     @property
     def z(self) -> int:
