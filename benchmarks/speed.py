@@ -38,7 +38,8 @@ FIELD = Field(
     (FLOAT, COMPILED, *INT8), INTACT, INT8,
     ((OURS, AO), (OURS, ORT), (OURS, FROZEN), (OURS_OV, NNCF), (OURS_ORT, ORT)), "Speed",
     "Milliseconds per call, median (speed-up over float32 eager channels-last, share of the int8 peak of the\n"
-    "same run). Contenders take turns; with two threads each settles 20 ms before a timed call. Random weights.",
+    "same run). Contenders take turns, each with an untimed call (with two threads 20 ms of them) before a timed\n"
+    "one. Random weights.",
 )  # fmt: skip
 CALIBRATION = 32
 

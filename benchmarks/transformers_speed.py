@@ -39,7 +39,8 @@ FIELD = Field(
     ((DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E), (OURS_ORT, ORT), (OURS_OV, NNCF)),
     "Speed of transformers and LSTMs",
     "Milliseconds per call, median (speed-up over float32 eager, share of the int8 peak of the same run, counting the\n"
-    "products with weights). Contenders take turns; with two threads each settles 20 ms before a timed call. Random\n"
+    "products with weights). Contenders take turns, each with an untimed call (with two threads 20 ms of them) before\n"
+    "a timed one. Random\n"
     "weights; the encoder reads 128 tokens, the LSTM 64 vectors.",
     libraries=("torch", "torchao", "transformers", "onnxruntime", "openvino", "nncf"),
 )  # fmt: skip
