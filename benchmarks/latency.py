@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import itertools
 import json
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -200,24 +201,29 @@ def run(field: Field, args: argparse.Namespace, name: str, subjects: Callable[[s
     known = versions(field.libraries)
     machine = {"cpu": cpu_name(), "versions": known, "int8_peak_gmacs_per_s": peaks}
     results: list[dict[str, Any]] = []
-    if file.exists() and not args.again:
+    if file.exists():
         stored = json.loads(file.read_text())
         results = stored["results"] if stored.get("contenders") == args.contenders else []
+    if args.again:
+        chosen = set(itertools.product(args.models, args.batches, args.threads))
+        results = [r for r in results if (r["model"], r["batch"], r["threads"]) not in chosen]
+    if results:
+        machine = stored["machine"]  # as it was when most of them were measured
     done = {(r["model"], r["batch"], r["threads"]) for r in results}
     facts = f"{machine['cpu']}; " + ", ".join(f"{n} {v}" for n, v in known.items()) + "; int8 peak "
-    facts += ", ".join(f"{p:.0f} GMAC/s with {t} thread(s)" for t, p in peaks.items())
+    facts += ", ".join(f"{p:.0f} GMAC/s with {t} thread(s)" for t, p in machine["int8_peak_gmacs_per_s"].items())
     for model in args.models:
         settings = [(t, b) for t in args.threads for b in args.batches if (model, b, t) not in done]
         for subject in subjects(model) if settings else ():
             for threads, batch in settings:
                 results.append(measure(field, subject, batch, threads, args.seconds, peaks[threads]))
                 print(table(field, results[-1:], args.contenders), flush=True)
+                models = list(dict.fromkeys([*(r["model"] for r in results), *args.models]))
+                results.sort(key=lambda r: (models.index(r["model"]), r["threads"], r["batch"]))
                 stored = {"machine": machine, "contenders": args.contenders, "results": results}
                 file.write_text(json.dumps(stored, indent=1) + "\n")
-                text = table(field, results, args.contenders)
-                file.with_suffix(".md").write_text(
-                    f"# {field.title}, {date}\n\n{facts}\n\n{field.explanation}\n\n{text}"
-                )
+    text = table(field, results, args.contenders)
+    file.with_suffix(".md").write_text(f"# {field.title}, {date}\n\n{facts}\n\n{field.explanation}\n\n{text}")
 
 
 def cpu_name() -> str:

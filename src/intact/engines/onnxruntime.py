@@ -84,7 +84,7 @@ class OnnxRuntimeRunner:
         self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
         self._quantizers = (
             {n: Quantizer(quantizers[n], program.tensors[quantizers[n].name]) for n in self._images}
-            if pays(threads) else {}
+            if pays(threads, 1) else {}
         )  # fmt: skip
         self._deployed, self._windows = unfolded(program) if self._quantizers else (program, {})
         self._idle: dict[str, list[Array]] = {}
