@@ -222,35 +222,32 @@ typedef struct {
     Py_ssize_t step_down, step_right, above, left;
     Py_ssize_t rows, columns;             /* of windows */
     int zero;                             /* what padding holds */
-    uint8_t *scratch;                     /* `needed` bytes per thread: the rows under a row of windows, padded */
-    Py_ssize_t needed;
+    uint8_t *padded;                      /* the rows under a row of windows, `line` bytes each */
+    Py_ssize_t line;
 } unfold_args;
 
 /* Windows of one row side by side, each run of `run` bytes stored as `chunk` of them: what lies beyond is overwritten
    by the next run, and chunk < 2 * run. */
 #define COPY_WINDOWS(chunk)                                                                                            \
     for (Py_ssize_t at = 0; at < last; at++) {                                                                         \
-        const uint8_t *from = rows + at * hop;                                                                         \
-        for (Py_ssize_t k = 0; k < a->tall; k++, from += line, y += run) memcpy(y, from, chunk);                       \
+        const uint8_t *from = a->padded + at * hop;                                                                    \
+        for (Py_ssize_t k = 0; k < a->tall; k++, from += a->line, y += run) memcpy(y, from, chunk);                    \
     }
 
-WIDE static void unfold_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
-    const unfold_args *a = (const unfold_args *)given;
-    const Py_ssize_t run = a->wide * a->channels, hop = a->step_right * a->channels, size = a->tall * run;
-    const Py_ssize_t line = a->needed / a->tall, start = a->left * a->channels, bytes = a->width * a->channels;
-    uint8_t *rows = a->scratch + (thread_number ? thread_number() : 0) * a->needed;
-    memset(rows, a->zero, (size_t)a->needed);
-    for (Py_ssize_t r = lo; r < hi; r++) {
+WIDE static void unfold_rows(const unfold_args *a, Py_ssize_t rows) {
+    const Py_ssize_t run = a->wide * a->channels, hop = a->step_right * a->channels, last = a->columns - 1;
+    const Py_ssize_t start = a->left * a->channels, bytes = a->width * a->channels;
+    uint8_t *y = a->y;
+    memset(a->padded, a->zero, (size_t)(a->tall * a->line));
+    for (Py_ssize_t r = 0; r < rows; r++) {
         const Py_ssize_t n = r / a->rows, top = r % a->rows * a->step_down - a->above;
         for (Py_ssize_t k = 0; k < a->tall; k++) {
-            uint8_t *row = rows + k * line + start;
+            uint8_t *row = a->padded + k * a->line + start;
             if (top + k < 0 || top + k >= a->height)
                 memset(row, a->zero, (size_t)bytes);
             else
                 memcpy(row, a->x + (n * a->height + top + k) * bytes, (size_t)bytes);
         }
-        uint8_t *y = a->y + r * a->columns * size;
-        const Py_ssize_t last = a->columns - 1; /* exactly, for another thread may write what follows */
         if (run == 1) COPY_WINDOWS(1)
         else if (run == 2) COPY_WINDOWS(2)
         else if (run <= 4) COPY_WINDOWS(4)
@@ -258,7 +255,8 @@ WIDE static void unfold_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
         else if (run <= 16) COPY_WINDOWS(16)
         else if (run <= 32) COPY_WINDOWS(32)
         else COPY_WINDOWS(64)
-        for (Py_ssize_t k = 0; k < a->tall; k++, y += run) memcpy(y, rows + k * line + last * hop, (size_t)run);
+        /* The last window exactly: nothing may follow it. */
+        for (Py_ssize_t k = 0; k < a->tall; k++, y += run) memcpy(y, a->padded + k * a->line + last * hop, (size_t)run);
     }
 }
 
@@ -637,10 +635,9 @@ static PyObject *mean(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 #define SLACK 64 /* read behind the last run of a row */
 
 static PyObject *unfold(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[16];
-    if (!take("unfold", args, count, a, 16)) return NULL;
+    void *a[15];
+    if (!take("unfold", args, count, a, 15)) return NULL;
     unfold_args given = {(const uint8_t *)a[0], (uint8_t *)a[1]};
-    const Py_ssize_t samples = (Py_ssize_t)a[2];
     given.height = (Py_ssize_t)a[3];
     given.width = (Py_ssize_t)a[4];
     given.channels = (Py_ssize_t)a[5];
@@ -659,15 +656,13 @@ static PyObject *unfold(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     const Py_ssize_t reach = (given.columns - 1) * given.step_right + given.wide, own = given.left + given.width;
-    given.needed = given.tall * ((reach > own ? reach : own) * given.channels + SLACK);
-    const size_t threads = !a[15] && thread_limit ? (size_t)thread_limit() : 1;
-    given.scratch = (uint8_t *)PyMem_Malloc(threads * (size_t)given.needed);
-    if (!given.scratch) return PyErr_NoMemory();
-    const Py_ssize_t rows = samples * given.rows;
+    given.line = (reach > own ? reach : own) * given.channels + SLACK;
+    given.padded = (uint8_t *)PyMem_Malloc((size_t)(given.tall * given.line));
+    if (!given.padded) return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
-    divided(unfold_run, &given, rows, a[15] ? 0 : rows * given.columns * given.tall * run);
+    unfold_rows(&given, (Py_ssize_t)a[2] * given.rows);
     Py_END_ALLOW_THREADS
-    PyMem_Free(given.scratch);
+    PyMem_Free(given.padded);
     Py_RETURN_NONE;
 }
 
@@ -805,7 +800,7 @@ static PyMethodDef methods[] = {
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
      "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
     {"unfold", (PyCFunction)(void (*)(void))unfold, METH_FASTCALL,
-     "x, y, samples, height, width, channels, window, strides, padding above and left, rows, columns, zero, alone."},
+     "x, y, samples, height, width, channels, window, strides, padding above and left, rows, columns, zero."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,

@@ -5,7 +5,7 @@ What an engine's compiler fuses, drops or reorders shows only where ops stand be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -242,3 +242,13 @@ STEPS: dict[str, Any] = {
     "cut": lambda n, x, o, c: n.conv(n.cut(x), c, 3) if c > 1 else n.conv(x, c, 3),
 }
 """What a network is made of: network, last tensor, another of its shape, channels → new last tensor."""
+
+
+def of_floats(program: Program, scale: float, *, lo: int, hi: int) -> Program:
+    """``program``, of one input x, behind a quantization q of floats."""
+    given = program.tensors["x"]
+    tensors = {"x": replace(given, dtype="float32", scale=None, zero_point=None)}
+    tensors |= {"q": replace(given, name="q", scale=scale)} | {n: t for n, t in program.tensors.items() if n != "x"}
+    ops = [Op("q", "quantize", ("x",), {"lo": lo, "hi": hi})]
+    ops += [replace(op, inputs=tuple("q" if n == "x" else n for n in op.inputs)) for op in program.ops]
+    return replace(program, tensors=tensors, ops=tuple(ops))

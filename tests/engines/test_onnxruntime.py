@@ -54,6 +54,20 @@ def test_tables_are_computed_only_where_every_entry_agrees(form: str) -> None:
         np.testing.assert_array_equal(runner({"x": x})[0][0], changed)
 
 
+def test_numbers_keep_their_shape() -> None:
+    """A scalar as an input, an output and fed."""
+    tensors = {
+        "x": Tensor("x", "float32", ()), "q": Tensor("q", "uint8", (), 0.5, 3), "y": Tensor("y", "float32", ()),
+    }  # fmt: skip
+    ops = (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}), Op("y", "dequantize", ("q",)))
+    program = Program(tensors, ops, ("x",), ("y", "q"), {"list": [0, 1]})
+    runner, given = ENGINE.prepare(program), {"x": np.array(7.3, np.float32)}
+    want = ReferenceEngine().prepare(program)(given)
+    for got, ideal in zip(runner(given), want, strict=True):
+        assert got.shape == () and got == ideal
+    assert all(t.shape == () for t in runner.tensors(given).values())
+
+
 def test_feeding_a_float_island_makes_what_follows_comparable() -> None:
     want = ReferenceEngine().prepare(PROGRAM).tensors({"x": X, "bias": BIAS})
     feed = {op.name: want[op.name] + np.float32(0.01) for op in PROGRAM.islands()}

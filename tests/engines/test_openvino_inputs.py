@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 pytest.importorskip("openvino")
 
-from tests.conformance.networks import Network
+from tests.conformance.networks import Network, of_floats
 
 from intact.arithmetic.affine import quantize
 from intact.engines import native
@@ -55,15 +54,8 @@ def float_network() -> tuple[Program, Any]:
     net = Network(np.random.default_rng(5))
     net.start((2, 16, 9, 9))
     last = net.conv(net.conv("x", 16, 3), 16, 1)
-    inner = net.program((last,))
-    q = inner.tensors["x"]
-    scale = float(np.float32(0.0173))
-    tensors = {n: t for n, t in inner.tensors.items() if n != "x"}
-    tensors |= {"x": replace(q, dtype="float32", scale=None, zero_point=None), "q": replace(q, name="q", scale=scale)}
-    ops = [Op("q", "quantize", ("x",), CLAMP)]
-    ops += [replace(op, inputs=tuple("q" if n == "x" else n for n in op.inputs)) for op in inner.ops]
     x = np.random.default_rng(0).standard_normal((2, 16, 9, 9)).astype(np.float32)
-    return Program(tensors, tuple(ops), ("x",), (last,)), x
+    return of_floats(net.program((last,)), float(np.float32(0.0173)), **CLAMP), x
 
 
 CHECK = """

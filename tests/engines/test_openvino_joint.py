@@ -13,7 +13,7 @@ pytest.importorskip("openvino")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance import networks
-from tests.conformance.networks import Network
+from tests.engines.test_openvino import residual_network
 from tests.test_import import run_python
 
 from intact.engines.openvino import OpenVinoEngine, engine
@@ -32,12 +32,8 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def residual_program(seed: int = 0) -> Program:
-    net = Network(np.random.default_rng(seed))
-    net.start((2, 16, 9, 9))
-    x = net.conv("x", 16, 3)
-    inner = net.conv(net.conv(x, 16, 3, groups=16), 16, 3)
-    last = net.conv(net.add(inner, x), 16, 1)
-    return net.program((last, inner))
+    net, last = residual_network(seed)
+    return net.program((last, net.ops[2].name))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conformance.networks import Network
+from tests.conformance.networks import Network, of_floats
 
 from intact.engines import engine_status, get_engine, native
 from intact.engines.binding import sole_quantizers
 from intact.engines.reference import ReferenceEngine
 from intact.engines.unfold import LONGEST, Windows, unfolded
-from intact.program.ops import Op
 from intact.program.program import Program
 
 pytestmark = pytest.mark.skipif(native.load() is None, reason="the compiled passes were not built")
@@ -56,14 +55,8 @@ def image_network(seed: int, kernel: int, stride: int, channels: int = 3) -> tup
     net = Network(np.random.default_rng(seed))
     net.start((2, channels, 11, 13))
     last = net.conv(net.conv("x", 8, kernel, stride=stride), 8, 1)
-    inner = net.program((last,))
-    q = inner.tensors["x"]
-    tensors = {n: t for n, t in inner.tensors.items() if n != "x"}
-    tensors |= {"x": replace(q, dtype="float32", scale=None, zero_point=None), "q": replace(q, name="q", scale=0.25)}
-    ops = [Op("q", "quantize", ("x",), {"lo": 3, "hi": 250})]
-    ops += [replace(op, inputs=tuple("q" if n == "x" else n for n in op.inputs)) for op in inner.ops]
     x = np.random.default_rng(seed).standard_normal((2, channels, 11, 13)).astype(np.float32) * 30
-    return Program(tensors, tuple(ops), ("x",), (last,)), x
+    return of_floats(net.program((last,)), 0.25, lo=3, hi=250), x
 
 
 @pytest.mark.parametrize(("kernel", "stride", "channels"), [(3, 2, 3), (7, 2, 3), (3, 1, 1), (5, 3, 4)])

@@ -48,12 +48,11 @@ def unfold(
     rows: int,
     columns: int,
     zero: int,
-    alone: int,
     /,
 ) -> None:
     """Windows of ``tall`` × ``wide`` pixels: from (samples, height, width, C) to (samples, rows, columns, tall·wide·C).
 
-    Padding holds ``zero``. ``wide``·C is at most 64; with ``alone`` in this thread only.
+    Padding holds ``zero``. ``wide``·C is at most 64. In this thread.
     """
 
 def multiply(

@@ -10,7 +10,7 @@ import numpy as np
 from intact.errors import InputError
 from intact.program.ops import Array, Op, Tensor
 
-from .native import float_bits, load
+from .native import address, float_bits, load
 
 FEW = 3
 """Threads of OpenVINO up to which its inputs are quantized here, by one thread: 28 µs per image of 224 × 224, against
@@ -74,8 +74,8 @@ class Quantizer:
         if turned:
             samples, channels = x.shape[:2]
             pixels = x.size // max(samples * channels, 1)
-            return bool(library.interleave(_address(x), _address(own), samples, channels, pixels, *self._end))
-        return bool(library.finish(_address(x), _address(own), x.size, *self._end))
+            return bool(library.interleave(address(x), address(own), samples, channels, pixels, *self._end))
+        return bool(library.finish(address(x), address(own), x.size, *self._end))
 
     def _by_numpy(self, x: Array, own: Array) -> bool:
         """One sample at a time: its steps stay in the cache from the first pass over them to the last."""
@@ -90,10 +90,6 @@ class Quantizer:
             with np.errstate(invalid="ignore"):
                 np.add(steps, np.float32(zero), out=own[i : i + 1], casting="unsafe")
         return nan
-
-
-def _address(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
 
 
 __all__ = ["FEW", "Quantizer", "channels_last", "pays"]

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import numpy as np
 
+from intact.program.ops import Array
+
 
 def load() -> ModuleType | None:
     """The compiled passes; None where they were not built."""
@@ -22,3 +24,8 @@ def load() -> ModuleType | None:
 def float_bits(value: float) -> int:
     """The bits of a float32, as the compiled passes take it."""
     return int(np.float32(value).view(np.int32))
+
+
+def address(x: Array) -> int:
+    """Where the first element of ``x`` lies; several times faster than ``x.ctypes``."""
+    return int(x.__array_interface__["data"][0])

@@ -22,7 +22,7 @@ from .kept import Kept
 from .unfold import unfolded
 
 if TYPE_CHECKING:
-    from intact.export.onnx_tables import Choice
+    from intact.export.onnx_build import Choice
 
 X86 = frozenset({"x86_64", "amd64"})
 VNNI = frozenset({"avx512_vnni", "avx_vnni"})
@@ -87,7 +87,7 @@ class OnnxRuntimeRunner:
             if pays(threads, 1) else {}
         )  # fmt: skip
         self._deployed, self._windows = unfolded(program) if self._quantizers else (program, {})
-        self._idle: dict[str, list[Array]] = {}
+        self._idle: list[dict[str, Array]] = []
         self._sessions: Kept[Any] = Kept(SESSIONS)
         self.forms = self._proved_forms()
         quantized = frozenset(self._quantizers)
@@ -95,12 +95,16 @@ class OnnxRuntimeRunner:
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
-        given, last = self._as_read(self._check(inputs))
+        checked = self._check(inputs)
+        try:
+            own = self._idle.pop()  # atomic: no memory is used twice at once
+        except IndexError:
+            own = {}
+        given, last = self._as_read(checked, own)
         session = self._session(self._integers(given), last)
         names = list(dict.fromkeys(self.program.outputs))
         found = dict(zip(names, self._run(session, names, given), strict=True))
-        for name in self._quantizers:
-            self._idle.setdefault(f"{name}, windows" if name in self._windows else name, []).append(given[name])
+        self._idle.append(own)
         outputs = self.program.outputs
         return [found[n] if outputs.index(n) == i else found[n].copy() for i, n in enumerate(outputs)]
 
@@ -108,7 +112,7 @@ class OnnxRuntimeRunner:
         """Every tensor by name. See ``intact.engines.base.Runner``."""
         given = self._check(inputs)
         floats = {op.name for op in self.program.islands()}
-        fed = {name: np.ascontiguousarray(value) for name, value in (feed or {}).items() if name in floats}
+        fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
         session = self._session(self._integers(given), frozenset(), frozenset(fed), True)
         names = [out.name for out in session.get_outputs()]
         needed = {i.name for i in session.get_inputs()}
@@ -118,7 +122,8 @@ class OnnxRuntimeRunner:
 
     def _run(self, session: Any, names: list[str], given: dict[str, Array]) -> list[Array]:
         try:
-            return list(session.run(names, {name: np.ascontiguousarray(x) for name, x in given.items()}))
+            # Not ascontiguousarray, which gives numbers a dimension.
+            return list(session.run(names, {name: np.asarray(x, order="C") for name, x in given.items()}))
         except _failures() as error:
             raise InputError(
                 "ONNX Runtime cannot run this input", where=self._culprit(str(error)), why=str(error),
@@ -129,36 +134,29 @@ class OnnxRuntimeRunner:
         """Inputs given as the uint8 integers themselves."""
         return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
 
-    def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+    def _as_read(
+        self, given: dict[str, Array], own: dict[str, Array]
+    ) -> tuple[dict[str, Array], frozenset[str]]:  # fmt: skip
         """The inputs as the deployed model takes them, and the names of those whose memory has channels last.
 
-        Where it pays, images become integers here, and where windows are taken of them, windows.
+        Where it pays, images become integers here, and where windows are taken of them, windows: in ``own``, the memory
+        of an earlier call where there is some, for new pages cost as much as filling them.
         """
         found, last = dict(given), set()
         for name in self._images:
             x, quantize = given[name], self._quantizers.get(name)
             if quantize is not None:
-                found[name] = self._memory(name, (x.shape[0], *x.shape[2:], x.shape[1]))
-                quantize(x, found[name].transpose(0, 3, 1, 2))
-                if name in self._windows:
-                    windows, whole = self._windows[name], found[name]
-                    found[name] = windows(whole, self._memory(f"{name}, windows", windows.shape(whole)))
-                    self._idle.setdefault(name, []).append(whole)
+                image = _memory(own, name, (x.shape[0], *x.shape[2:], x.shape[1]))
+                quantize(x, image.transpose(0, 3, 1, 2))
+                windows = self._windows.get(name)
+                found[name] = (
+                    windows(image, _memory(own, f"{name}, windows", windows.shape(image))) if windows else image
+                )
                 last.add(name)
             elif x.dtype == np.uint8 and channels_last(x):
                 found[name] = x.transpose(0, 2, 3, 1)
                 last.add(name)
-            else:
-                found[name] = np.ascontiguousarray(x)
         return found, frozenset(last)
-
-    def _memory(self, use: str, shape: tuple[int, ...]) -> Array:
-        """Memory for integers, of an earlier call where there is some: new pages cost as much as filling them."""
-        try:
-            own = self._idle[use].pop()  # atomic: no memory is used twice at once
-        except (KeyError, IndexError):
-            own = np.empty(shape, np.uint8)
-        return own if own.shape == shape else np.empty(shape, np.uint8)
 
     def _session(
         self,
@@ -238,6 +236,12 @@ class OnnxRuntimeRunner:
         if not fits(meta.shape, x.shape):
             raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=meta.name)
         return x
+
+
+def _memory(own: dict[str, Array], use: str, shape: tuple[int, ...]) -> Array:
+    if use not in own or own[use].shape != shape:
+        own[use] = np.empty(shape, np.uint8)
+    return own[use]
 
 
 def _version() -> tuple[int, int]:

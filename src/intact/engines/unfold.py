@@ -18,7 +18,7 @@ from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 
 from .binding import images, sole_quantizers
-from .native import load
+from .native import address, load
 
 LONGEST = 64
 """Bytes of a row of a window that the compiled pass takes."""
@@ -64,7 +64,7 @@ class Windows:
         """
         library: Any = load()
         library.unfold(
-            x.ctypes.data, own.ctypes.data, *x.shape, *self.size, *self.stride, *self.padding, *self.count, self.zero, 1
+            address(x), address(own), *x.shape, *self.size, *self.stride, *self.padding, *self.count, self.zero
         )
         return own
 
@@ -77,20 +77,17 @@ def unfolded(program: Program) -> tuple[Program, dict[str, Windows]]:
     """
     if load() is None:
         return program, {}
-    users: dict[str, list[Op]] = {}
-    for op in program.ops:
-        for name in op.inputs:
-            users.setdefault(name, []).append(op)
     tensors, changed, windows = dict(program.tensors), {op.name: op for op in program.ops}, {}
     quantizers = sole_quantizers(program)
     for name in images(program):
         quantizer = quantizers.get(name)
-        if quantizer is None or quantizer.name in program.outputs or len(users[quantizer.name]) != 1:
+        if quantizer is None or quantizer.name in program.outputs:
             continue
-        conv = users[quantizer.name][0]
-        found = _windows(conv, tensors[quantizer.name])
-        if found is None or conv.inputs.count(quantizer.name) != 1:
+        readers = [op for op in program.ops for source in op.inputs if source == quantizer.name]
+        found = _windows(readers[0], tensors[quantizer.name]) if len(readers) == 1 else None
+        if found is None:
             continue
+        conv = readers[0]
         windows[name] = found
         weight = conv.arrays["weight"]
         rows = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(weight.shape[0], -1, 1, 1)

@@ -21,7 +21,7 @@ from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 if TYPE_CHECKING:
-    from .onnx_build import Builder
+    from .onnx_build import Builder, Choice
     from .onnx_floats import Rule
 
 OPSET, IR_VERSION = 17, 8
@@ -89,7 +89,7 @@ def build(
     integers: Collection[str] = (),
     fed: Collection[str] = (),
     everything: bool = False,
-    forms: Mapping[str, tuple[str, bool]] | None = None,
+    forms: Mapping[str, Choice] | None = None,
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
 ) -> Any:

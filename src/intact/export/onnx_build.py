@@ -33,6 +33,10 @@ SHARED = 64
 """Constants of up to this many bytes are stored once and shared between nodes."""
 
 
+Choice = tuple[str, bool]
+"""How a table is computed: the name of a form, and whether its result has to be clamped to what the table reaches."""
+
+
 class Builder:
     """Collects the nodes and initializers of a graph.
 
@@ -53,7 +57,7 @@ class Builder:
         *,
         contrib: bool,
         places: Mapping[str | None, tuple[str, int]],
-        forms: Mapping[str, tuple[str, bool]] | None = None,
+        forms: Mapping[str, Choice] | None = None,
         byte_extremes: bool = False,
     ) -> None:
         self.tensors, self.contrib, self._places = tensors, contrib, places

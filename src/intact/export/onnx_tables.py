@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
-from .onnx_build import CONTRIB, Builder, zero
+from .onnx_build import CONTRIB, Builder, Choice, zero
 
 Form = Callable[[Builder, str, float, int, float, int], str]
 """(builder, input, its scale, its zero point, output scale, output zero point) → output."""
@@ -48,10 +48,6 @@ FORMS: dict[str, Form] = {
     "gelu": _float_form(lambda b, x: b.node("Gelu", [x], domain=CONTRIB)),
 }
 """Name → nodes, cheapest first. ``same`` is for clamps alone."""
-
-
-Choice = tuple[str, bool]
-"""Name of a form, and whether its result has to be clamped to what the table reaches."""
 
 
 def build_form(b: Builder, op: Op, x: str, choice: Choice) -> str:

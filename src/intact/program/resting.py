@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from .ops import Array
 from .program import Program
 
 LEAST = 1 << 22
@@ -39,7 +38,6 @@ def rest(program: Program) -> Program:
     large = {id(a): a for op in program.ops for a in op.arrays.values() if a.nbytes >= LARGE}
     if sum(a.nbytes for a in large.values()) < LEAST or not hasattr(mmap, "MADV_DONTNEED"):
         return program
-    moved: dict[int, Array] = {}
     try:
         with tempfile.TemporaryFile(prefix="intact-") as file:
             starts = {}
@@ -52,8 +50,7 @@ def rest(program: Program) -> Program:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except OSError:  # no room, or no folder for temporary files: it stays in memory
         return program
-    for key, array in large.items():
-        moved[key] = np.frombuffer(memory, array.dtype, array.size, starts[key]).reshape(array.shape)
+    moved = {k: np.frombuffer(memory, a.dtype, a.size, starts[k]).reshape(a.shape) for k, a in large.items()}
     _mapped.add(memory)
     ops = (replace(op, arrays={role: moved.get(id(a), a) for role, a in op.arrays.items()}) for op in program.ops)
     return replace(program, ops=tuple(ops))

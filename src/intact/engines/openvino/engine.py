@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intact.arithmetic.affine import dequantize, quantize
+from intact.arithmetic.affine import dequantize
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.program.dimensions import sizes_near, sizes_of
@@ -19,7 +19,7 @@ from intact.program.program import Program
 
 from .. import cpu
 from ..binding import sole_quantizers
-from ..inputs import channels_last, pays
+from ..inputs import Quantizer, channels_last, pays
 from ..kept import Kept, give_back
 from ..samples import by_sample
 
@@ -159,7 +159,8 @@ class OpenVinoRunner:
             found |= self._run(given, batch)
         for op in self.program.ops:
             if op.name in outside:
-                found[op.name] = _quantized(op, found, self.program)
+                x = found[op.inputs[0]]
+                found[op.name] = Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))
             elif op.kind == "dequantize" and op.name not in found:
                 found[op.name] = self._decoder(op)[found[op.inputs[0]]]
         return {name: np.ascontiguousarray(found[name]) for name in self.program.tensors}
@@ -220,18 +221,18 @@ class OpenVinoRunner:
 
     def _deployed(self, batch: int, form: Given) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         """The deployed model for a batch size. That of a large program is one for all sizes used so far."""
-        known = self._joined.get(form, ())
-        if not self._large or not known or known == (batch,):
-            self._joined[form] = (batch,)
+        if not self._large:
             return self._model(batch, form).at(batch)
+        known = self._joined.get(form, ())
         sizes = tuple(sorted({*known, batch}))
         if sizes != known:
             self._model(batch, form)  # alone, where it can be asked for its kernels
         made = self._models.get((sizes, form, self._wanted), lambda: self._join(sizes, form))
         if sizes != known:
             self._joined[form], self._last = sizes, None
-            for old in (known, (batch,)):
-                self._models.forget((old, form, self._wanted))
+            for key in self._models:
+                if key[0] != sizes and key[1:] == (form, self._wanted):
+                    self._models.forget(key)
             give_back()
         return made.at(batch)
 
@@ -277,17 +278,6 @@ class OpenVinoRunner:
         if batch == 0:
             raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")
         return given, batch or 1
-
-
-def _quantized(op: Op, found: Mapping[str, Array], program: Program) -> Array:
-    x, t = found[op.inputs[0]], program.tensors[op.name]
-    lo, hi = int(op.attrs["lo"]), int(op.attrs["hi"])
-    if x.dtype == np.uint8:
-        return np.clip(x, lo, hi)
-    try:
-        return quantize(x, np.float32(t.scale or 1.0), int(t.zero_point or 0), lo, hi).astype(np.uint8)
-    except ValueError as error:
-        raise InputError(str(error), where=op.inputs[0], remedy="repair the data") from error
 
 
 __all__ = ["OpenVinoEngine", "OpenVinoRunner"]

@@ -7,7 +7,7 @@ branches as vectors: tensors of more dimensions would be reordered element by el
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,13 @@ def join(models: Mapping[int, Any]) -> Any:
     """A model of all of ``models`` and one input more, an int32: the size whose model is to run.
 
     Args:
-        models: size → model of static shapes; all have the same inputs and results but for their sizes.
+        models: size → model of static shapes, two or more; all have the same inputs and results but for their sizes.
     """
-    sizes = sorted(models)
-    first = models[sizes[0]]
-    inputs = [_vector(p.get_element_type()) for p in first.get_parameters()]
-    size = ov.parameter([], np.int32)
-    outputs = _choice({n: _flat(models[n]) for n in sizes}, sizes, [port(p) for p in inputs], port(size))
-    return openvino.Model([ov.result(y) for y in outputs], [*inputs, size], "intact")
-
-
-def _vector(dtype: Any) -> Any:
-    return ov.parameter(openvino.PartialShape([-1]), dtype)
+    *others, last = sorted(models)
+    joined = _flat(models[last])
+    for size in reversed(others):
+        joined = _either(size, _flat(models[size]), joined)
+    return joined
 
 
 def _flat(model: Any) -> Any:
@@ -50,22 +45,17 @@ def _flat(model: Any) -> Any:
     return openvino.Model(results, parameters)
 
 
-def _choice(models: Mapping[int, Any], sizes: Sequence[int], inputs: Sequence[Any], size: Any) -> list[Any]:
-    """Results of the model for ``size``; the last one's where it is none of the others."""
-    model = models[sizes[0]]
-    if len(sizes) == 2:
-        other, passed = models[sizes[1]], False
-    else:
-        inner = [_vector(x.get_element_type()) for x in inputs]
-        inner_size = ov.parameter([], np.int32)
-        outputs = _choice(models, sizes[1:], [port(p) for p in inner], port(inner_size))
-        other, passed = openvino.Model([ov.result(y) for y in outputs], [*inner, inner_size]), True
-    node = ov.if_op(port(ov.equal(size, ov.constant(np.int32(sizes[0])))))
-    node.set_then_body(model)
-    node.set_else_body(other)
-    for x, here, there in zip(inputs, model.get_parameters(), other.get_parameters(), strict=False):
-        node.set_input(x, here, there)
-    if passed:
-        node.set_input(size, None, other.get_parameters()[-1])
-    pairs = zip(model.get_results(), other.get_results(), strict=True)
-    return [node.set_output(here, there) for here, there in pairs]
+def _either(size: int, here: Any, there: Any) -> Any:
+    """``here`` for ``size`` and ``there`` for all others, which may itself take the size as its last input."""
+    vectors = [ov.parameter(openvino.PartialShape([-1]), p.get_element_type()) for p in here.get_parameters()]
+    given = ov.parameter([], np.int32)
+    node = ov.if_op(port(ov.equal(given, ov.constant(np.int32(size)))))
+    node.set_then_body(here)
+    node.set_else_body(there)
+    below = there.get_parameters()
+    for x, a, b in zip(vectors, here.get_parameters(), below, strict=False):
+        node.set_input(port(x), a, b)
+    if len(below) > len(vectors):
+        node.set_input(port(given), None, below[-1])
+    pairs = zip(here.get_results(), there.get_results(), strict=True)
+    return openvino.Model([ov.result(node.set_output(a, b)) for a, b in pairs], [*vectors, given], "intact")

@@ -10,13 +10,13 @@ file's text.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-import openvino
+from openvino import opset14 as ov
 
 from .. import cpu
+from .core import core
 from .values import Port, Site
 
 PREFERRED = "cpu:jit_avx512_1x1,cpu:jit_avx512"
@@ -49,6 +49,8 @@ def preferred(site: Site) -> str:
 
     See ``benchmarks/kernels.py``.
     """
+    if not site.kernels or site.plain_integers:
+        return ""
     weight, pixels = site.op.arrays["weight"], prod(int(d) for d in site.out.shape[2:] if d is not None)
     if weight.ndim != 4:
         return ""
@@ -59,20 +61,18 @@ def preferred(site: Site) -> str:
 
 
 def convolution(
-    x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int], kernels: str
+    site: Site, x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int]
 ) -> Any:
-    """``openvino.opset14.convolution`` that tries ``kernels`` first."""
+    """``openvino.opset14.convolution`` that tries the preferred kernels first."""
+    kernels = preferred(site)
+    if not kernels:
+        return ov.convolution(x, w, strides, before, after, dilations)
     lists = {
         "x": x.get_shape(), "w": w.get_shape(),
         "strides": strides, "before": before, "after": after, "dilations": dilations,
     }  # fmt: skip
     text = _TEMPLATE.format(kernels=kernels, **{name: ",".join(map(str, v)) for name, v in lists.items()})
-    model = _core().read_model(text.encode(), b"")
+    model = core().read_model(text.encode(), b"")
     node = next(op for op in model.get_ops() if op.get_type_name() == "Convolution")
     node.set_arguments([x, w])
     return node
-
-
-@lru_cache(maxsize=1)
-def _core() -> Any:
-    return openvino.Core()

@@ -17,7 +17,7 @@ from intact.program.certify import by_output
 from intact.program.ops import Array, Op, Tensor
 
 from .elementwise import scaled
-from .kernels import convolution, preferred
+from .kernels import convolution
 from .moves import cut
 from .values import Port, Site, Value, constant, port, ratios, requantized, unscaled
 
@@ -220,10 +220,7 @@ def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Por
         strides[-1] = 1
     if groups > 1:
         return _named(site, ov.group_convolution(x, w, strides, pads, after, dilations))
-    kernel_name = preferred(site) if site.kernels and not site.plain_integers else ""
-    if kernel_name:
-        return _named(site, convolution(x, w, strides, pads, after, dilations, kernel_name))
-    return _named(site, ov.convolution(x, w, strides, pads, after, dilations))
+    return _named(site, convolution(site, x, w, strides, pads, after, dilations))
 
 
 def _surrounded(x: Port, pads: list[int]) -> Port:

@@ -18,6 +18,7 @@ from ..inputs import Quantizer
 from ..kept import give_back
 from ..reference import evaluate
 from .build import Built, Tap
+from .core import core
 from .joint import join
 
 OFF_GRID = 1e-2
@@ -25,8 +26,6 @@ OFF_GRID = 1e-2
 
 PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
 """Kinds of OpenVINO's nodes that multiply activations with weights."""
-
-_core: list[Any] = []
 
 
 def compile_model(model: Any, threads: int | None) -> Any:
@@ -36,8 +35,6 @@ def compile_model(model: Any, threads: int | None) -> Any:
         model: an ``openvino.Model``.
         threads: threads of each inference; None leaves the choice to OpenVINO.
     """
-    if not _core:
-        _core.append(openvino.Core())
     config: dict[str, Any] = {
         # bf16 is the default on CPUs that have it, and none of the proofs holds there.
         "INFERENCE_PRECISION_HINT": "f32",
@@ -48,7 +45,7 @@ def compile_model(model: Any, threads: int | None) -> Any:
     }
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads
-    return _core[0].compile_model(model, "CPU", config)
+    return core().compile_model(model, "CPU", config)
 
 
 def trusted(kernel: str) -> bool:
