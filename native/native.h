@@ -18,6 +18,12 @@
 #define HIDDEN __attribute__((visibility("hidden")))
 #endif
 
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#else
+#define WIDE
+#endif
+#define BLOCK 128           /* elements at a time, which stay in L1 */
 #define WHOLE 12582912.0f   /* 1.5 * 2^23: a small number added to it is rounded to an integer, half to even */
 #define INFINITE 0x7f800000 /* bits of infinity; those of NaN are larger */
 
@@ -61,5 +67,53 @@ typedef struct {
 } table_args;
 
 HIDDEN body prepare_table(void);
+
+/* y = clamp(R(x / divisor), low, high) + zero as bytes, half to even; without `divide` of x itself. */
+typedef struct {
+    const float *x;
+    uint8_t *y;
+    float divisor, low, high;
+    int32_t zero;
+    int divide;
+    volatile int *nan; /* set to 1 where x holds one */
+} finish_args;
+
+HIDDEN void finish_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+
+/* The same of images with planes of channels (N, C, pixels), written pixel by pixel (N, pixels, C), BLOCK of them at a
+   time: a multiple of `blocks`, which cover an image. */
+typedef struct {
+    finish_args f;
+    Py_ssize_t channels, pixels, blocks;
+} interleave_args;
+
+HIDDEN void interleave_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+
+/* Windows of images (N, height, width, C) side by side, (N, rows, columns, tall * wide * C): one index is one row of
+   windows. */
+#define LONGEST 64 /* wide * C at most */
+typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    Py_ssize_t height, width, channels;
+    Py_ssize_t tall, wide; /* of the window */
+    Py_ssize_t step_down, step_right, above, left;
+    Py_ssize_t rows, columns; /* of windows */
+    int zero;                 /* what padding holds */
+    volatile int *no_memory;  /* set to 1 where there was none to work in */
+} unfold_args;
+
+HIDDEN void unfold_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+
+/* y = clamp(R((x - zero_x) (w - zero_w) ratio), low, high) + zero of rows of bytes, `repeat` of x with the same of w. */
+typedef struct {
+    const uint8_t *x, *w;
+    uint8_t *y;
+    Py_ssize_t width, repeat;
+    int32_t zero_x, zero_w, zero;
+    float ratio, low, high;
+} multiply_args;
+
+HIDDEN void multiply_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
 
 #endif

@@ -8,15 +8,9 @@
 
 #include <math.h>
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define WIDE
-#endif
 #define REACH 127.0f            /* largest quantized magnitude, and hidden states' steps */
 #define SMALLEST 0x1p-60f       /* smallest scale of a row */
 #define ENOUGH (1 << 15)        /* elements from which a second thread pays */
-#define BLOCK 128               /* elements of a row at a time, which stay in L1 */
 
 /* ---- threads: those of torch ------------------------------------------------------------------------------------ */
 
@@ -120,16 +114,7 @@ INLINE uint8_t finished(float v, float low, float high, int32_t zero) {
     return (uint8_t)(bits(v + WHOLE) + zero);
 }
 
-typedef struct {
-    const float *x;
-    uint8_t *y;
-    float divisor, low, high;
-    int32_t zero;
-    int divide;
-    volatile int *nan; /* set to 1 where x holds one */
-} finish_args;
-
-WIDE static void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+WIDE void finish_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const finish_args *a = (const finish_args *)given;
     const float *restrict x = a->x;
     uint8_t *restrict y = a->y;
@@ -169,13 +154,7 @@ WIDE static void dequantize_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
     }
 }
 
-typedef struct {
-    finish_args f;
-    Py_ssize_t channels, pixels, blocks;
-} interleave_args;
-
-/* The same for images with planes of channels (N, C, pixels), written pixel by pixel (N, pixels, C). */
-WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+WIDE void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const interleave_args *a = (const interleave_args *)given;
     const Py_ssize_t channels = a->channels, pixels = a->pixels;
     const float low = a->f.low, high = a->f.high, divisor = a->f.divisor;
@@ -214,60 +193,6 @@ WIDE static void interleave_run(const void *given, Py_ssize_t lo, Py_ssize_t hi)
     if (reach > INFINITE) *a->f.nan = 1;
 }
 
-typedef struct {
-    const uint8_t *x;
-    uint8_t *y;
-    Py_ssize_t height, width, channels;   /* of images (N, height, width, C) */
-    Py_ssize_t tall, wide;                /* of the window */
-    Py_ssize_t step_down, step_right, above, left;
-    Py_ssize_t rows, columns;             /* of windows */
-    int zero;                             /* what padding holds */
-    uint8_t *padded;                      /* the rows under a row of windows, `line` bytes each */
-    Py_ssize_t line;
-} unfold_args;
-
-/* Windows of one row side by side, each run of `run` bytes stored as `chunk` of them: what lies beyond is overwritten
-   by the next run, and chunk < 2 * run. */
-#define COPY_WINDOWS(chunk)                                                                                            \
-    for (Py_ssize_t at = 0; at < last; at++) {                                                                         \
-        const uint8_t *from = a->padded + at * hop;                                                                    \
-        for (Py_ssize_t k = 0; k < a->tall; k++, from += a->line, y += run) memcpy(y, from, chunk);                    \
-    }
-
-WIDE static void unfold_rows(const unfold_args *a, Py_ssize_t rows) {
-    const Py_ssize_t run = a->wide * a->channels, hop = a->step_right * a->channels, last = a->columns - 1;
-    const Py_ssize_t start = a->left * a->channels, bytes = a->width * a->channels;
-    uint8_t *y = a->y;
-    memset(a->padded, a->zero, (size_t)(a->tall * a->line));
-    for (Py_ssize_t r = 0; r < rows; r++) {
-        const Py_ssize_t n = r / a->rows, top = r % a->rows * a->step_down - a->above;
-        for (Py_ssize_t k = 0; k < a->tall; k++) {
-            uint8_t *row = a->padded + k * a->line + start;
-            if (top + k < 0 || top + k >= a->height)
-                memset(row, a->zero, (size_t)bytes);
-            else
-                memcpy(row, a->x + (n * a->height + top + k) * bytes, (size_t)bytes);
-        }
-        if (run == 1) COPY_WINDOWS(1)
-        else if (run == 2) COPY_WINDOWS(2)
-        else if (run <= 4) COPY_WINDOWS(4)
-        else if (run <= 8) COPY_WINDOWS(8)
-        else if (run <= 16) COPY_WINDOWS(16)
-        else if (run <= 32) COPY_WINDOWS(32)
-        else COPY_WINDOWS(64)
-        /* The last window exactly: nothing may follow it. */
-        for (Py_ssize_t k = 0; k < a->tall; k++, y += run) memcpy(y, a->padded + k * a->line + last * hop, (size_t)run);
-    }
-}
-
-typedef struct {
-    const uint8_t *x, *w;
-    uint8_t *y;
-    Py_ssize_t width, repeat;
-    int32_t zero_x, zero_w, zero;
-    float ratio, low, high;
-} multiply_args;
-
 INLINE void multiply_row(const uint8_t *restrict x, const uint8_t *restrict w, uint8_t *restrict y, Py_ssize_t count,
                          const multiply_args *a) {
     const int32_t zero_x = a->zero_x, zero_w = a->zero_w, zero = a->zero;
@@ -276,8 +201,8 @@ INLINE void multiply_row(const uint8_t *restrict x, const uint8_t *restrict w, u
         y[i] = finished((float)((x[i] - zero_x) * (w[i] - zero_w)) * ratio, low, high, zero);
 }
 
-/* Rows of x, each `repeat` of them with the same row of w: the product of differences is exact, then two roundings. */
-WIDE static void multiply_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+/* The product of differences is exact, then two roundings. */
+WIDE void multiply_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const multiply_args *a = (const multiply_args *)given;
     const Py_ssize_t width = a->width, copies = a->repeat > 1 && width < BLOCK ? BLOCK / width : 1;
     uint8_t tile[BLOCK]; /* a narrow row of w side by side, for as many rows of x at once */
@@ -632,40 +557,6 @@ static PyObject *mean(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
-#define SLACK 64 /* read behind the last run of a row */
-
-static PyObject *unfold(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[15];
-    if (!take("unfold", args, count, a, 15)) return NULL;
-    unfold_args given = {(const uint8_t *)a[0], (uint8_t *)a[1]};
-    given.height = (Py_ssize_t)a[3];
-    given.width = (Py_ssize_t)a[4];
-    given.channels = (Py_ssize_t)a[5];
-    given.tall = (Py_ssize_t)a[6];
-    given.wide = (Py_ssize_t)a[7];
-    given.step_down = (Py_ssize_t)a[8];
-    given.step_right = (Py_ssize_t)a[9];
-    given.above = (Py_ssize_t)a[10];
-    given.left = (Py_ssize_t)a[11];
-    given.rows = (Py_ssize_t)a[12];
-    given.columns = (Py_ssize_t)a[13];
-    given.zero = (int)(Py_ssize_t)a[14];
-    const Py_ssize_t run = given.wide * given.channels;
-    if (run < 1 || run > SLACK) {
-        PyErr_Format(PyExc_ValueError, "rows of windows of %zd bytes", run);
-        return NULL;
-    }
-    const Py_ssize_t reach = (given.columns - 1) * given.step_right + given.wide, own = given.left + given.width;
-    given.line = (reach > own ? reach : own) * given.channels + SLACK;
-    given.padded = (uint8_t *)PyMem_Malloc((size_t)(given.tall * given.line));
-    if (!given.padded) return PyErr_NoMemory();
-    Py_BEGIN_ALLOW_THREADS
-    unfold_rows(&given, (Py_ssize_t)a[2] * given.rows);
-    Py_END_ALLOW_THREADS
-    PyMem_Free(given.padded);
-    Py_RETURN_NONE;
-}
-
 static PyObject *dequantize(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     void *a[7];
     if (!take("dequantize", args, count, a, 7)) return NULL;
@@ -799,8 +690,6 @@ static PyMethodDef methods[] = {
     {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero, alone."},
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
      "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
-    {"unfold", (PyCFunction)(void (*)(void))unfold, METH_FASTCALL,
-     "x, y, samples, height, width, channels, window, strides, padding above and left, rows, columns, zero."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,

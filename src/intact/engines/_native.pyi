@@ -32,29 +32,6 @@ def interleave(
 ) -> bool:
     """:func:`finish` from (samples, channels, pixels) to (samples, pixels, channels)."""
 
-def unfold(
-    x: int,
-    y: int,
-    samples: int,
-    height: int,
-    width: int,
-    channels: int,
-    tall: int,
-    wide: int,
-    step_down: int,
-    step_right: int,
-    above: int,
-    left: int,
-    rows: int,
-    columns: int,
-    zero: int,
-    /,
-) -> None:
-    """Windows of ``tall`` × ``wide`` pixels: from (samples, height, width, C) to (samples, rows, columns, tall·wide·C).
-
-    Padding holds ``zero``. ``wide``·C is at most 64. In this thread.
-    """
-
 def multiply(
     x: int,
     w: int,

@@ -14,13 +14,12 @@ from .native import address, float_bits, load
 
 FEW = 3
 """Threads of OpenVINO up to which its inputs are quantized here, by one thread: 28 µs per image of 224 × 224, against
-90 µs that OpenVINO's threads share. (ONNX Runtime is faster with one thread only: MobileNetV2, eight images, two
-threads, takes 9.0 ms with its inputs quantized here and 8.5 by itself.)"""
+90 µs that OpenVINO's threads share."""
 
 
-def pays(threads: int | None, few: int = FEW) -> bool:
-    """Whether quantizing here is faster than leaving it to an engine of so many threads (None: one per core)."""
-    return load() is not None and (threads or os.cpu_count() or 1) <= few
+def pays(threads: int | None) -> bool:
+    """Whether quantizing here is faster than leaving it to OpenVINO with so many threads (None: one per core)."""
+    return load() is not None and (threads or os.cpu_count() or 1) <= FEW
 
 
 def channels_last(x: Array) -> bool:

@@ -16,18 +16,21 @@ from intact.program.dimensions import sizes_of
 from intact.program.ops import Array, Tensor
 from intact.program.program import Program
 
+from . import native
 from .binding import images, sole_quantizers
-from .inputs import Quantizer, channels_last, pays
+from .inputs import channels_last
 from .kept import Kept
-from .unfold import unfolded
 
 if TYPE_CHECKING:
     from intact.export.onnx_build import Choice
 
 X86 = frozenset({"x86_64", "amd64"})
 VNNI = frozenset({"avx512_vnni", "avx_vnni"})
+NAN = "x holds NaN, for which no integer exists"
+"""What the compiled passes say (``native/ort.c``)."""
+
 SESSIONS = 5
-"""Sessions a runner keeps: for float inputs, for uint8 ones of both layouts, and where every tensor was asked for."""
+"""Sessions a runner keeps: for float and uint8 inputs of both layouts, and where every tensor was asked for."""
 
 
 class OnnxRuntimeEngine:
@@ -82,29 +85,16 @@ class OnnxRuntimeRunner:
         self._threads = threads
         quantizers = sole_quantizers(program)
         self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
-        self._quantizers = (
-            {n: Quantizer(quantizers[n], program.tensors[quantizers[n].name]) for n in self._images}
-            if pays(threads, 1) else {}
-        )  # fmt: skip
-        self._deployed, self._windows = unfolded(program) if self._quantizers else (program, {})
-        self._idle: list[dict[str, Array]] = []
         self._sessions: Kept[Any] = Kept(SESSIONS)
         self.forms = self._proved_forms()
-        quantized = frozenset(self._quantizers)
-        self._session(quantized, quantized)  # what cannot run is said now and not at the first call
+        self._session(frozenset(), frozenset())  # what cannot run is said now and not at the first call
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
-        checked = self._check(inputs)
-        try:
-            own = self._idle.pop()  # atomic: no memory is used twice at once
-        except IndexError:
-            own = {}
-        given, last = self._as_read(checked, own)
+        given, last = self._as_read(self._check(inputs))
         session = self._session(self._integers(given), last)
         names = list(dict.fromkeys(self.program.outputs))
         found = dict(zip(names, self._run(session, names, given), strict=True))
-        self._idle.append(own)
         outputs = self.program.outputs
         return [found[n] if outputs.index(n) == i else found[n].copy() for i, n in enumerate(outputs)]
 
@@ -125,8 +115,12 @@ class OnnxRuntimeRunner:
             # Not ascontiguousarray, which gives numbers a dimension.
             return list(session.run(names, {name: np.asarray(x, order="C") for name, x in given.items()}))
         except _failures() as error:
+            culprit = self._culprit(str(error))
+            if NAN in str(error):
+                source = next((op.inputs[0] for op in self.program.ops if op.name == culprit), culprit)
+                raise InputError(NAN, where=source, remedy="repair the data") from error
             raise InputError(
-                "ONNX Runtime cannot run this input", where=self._culprit(str(error)), why=str(error),
+                "ONNX Runtime cannot run this input", where=culprit, why=str(error),
                 remedy="change the batch size, or compare with engine='reference'",
             ) from error  # fmt: skip
 
@@ -134,29 +128,10 @@ class OnnxRuntimeRunner:
         """Inputs given as the uint8 integers themselves."""
         return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
 
-    def _as_read(
-        self, given: dict[str, Array], own: dict[str, Array]
-    ) -> tuple[dict[str, Array], frozenset[str]]:  # fmt: skip
-        """The inputs as the deployed model takes them, and the names of those whose memory has channels last.
-
-        Where it pays, images become integers here, and where windows are taken of them, windows: in ``own``, the memory
-        of an earlier call where there is some, for new pages cost as much as filling them.
-        """
-        found, last = dict(given), set()
-        for name in self._images:
-            x, quantize = given[name], self._quantizers.get(name)
-            if quantize is not None:
-                image = _memory(own, name, (x.shape[0], *x.shape[2:], x.shape[1]))
-                quantize(x, image.transpose(0, 3, 1, 2))
-                windows = self._windows.get(name)
-                found[name] = (
-                    windows(image, _memory(own, f"{name}, windows", windows.shape(image))) if windows else image
-                )
-                last.add(name)
-            elif x.dtype == np.uint8 and channels_last(x):
-                found[name] = x.transpose(0, 2, 3, 1)
-                last.add(name)
-        return found, frozenset(last)
+    def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+        """The inputs as the deployed model takes them, and the names of those whose memory has channels last."""
+        last = frozenset(name for name in self._images if channels_last(given[name]))
+        return {n: x.transpose(0, 2, 3, 1) if n in last else x for n, x in given.items()}, last
 
     def _session(
         self,
@@ -175,6 +150,8 @@ class OnnxRuntimeRunner:
         from intact.export.onnx import IR_VERSION, OPSET
         from intact.export.onnx_tables import ENTRIES, candidates, choose
 
+        if native.load() is not None:
+            return choose(self.program, {})
         model = candidates(self.program, OPSET, IR_VERSION)
         if model is None:
             return {}
@@ -186,8 +163,9 @@ class OnnxRuntimeRunner:
         from intact.export.onnx import build
 
         model = build(
-            self.program if everything else self._deployed, contrib=True, integers=integers, fed=fed,
-            everything=everything, forms=self.forms, nhwc=last, byte_extremes=_version() >= (1, 24),
+            self.program, contrib=True, integers=integers, fed=fed,
+            everything=everything, forms=self.forms, own=native.load() is not None, nhwc=last,
+            byte_extremes=_version() >= (1, 24),
         )  # fmt: skip
         data = model.SerializeToString()
         del model  # as large as the program; not needed while the session makes its own copy
@@ -202,6 +180,9 @@ class OnnxRuntimeRunner:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         options.log_severity_level = 3
         options.inter_op_num_threads = 1
+        library = native.load()
+        if library is not None:
+            options.register_custom_ops_library(library.__file__)
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
         try:
@@ -236,12 +217,6 @@ class OnnxRuntimeRunner:
         if not fits(meta.shape, x.shape):
             raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=meta.name)
         return x
-
-
-def _memory(own: dict[str, Array], use: str, shape: tuple[int, ...]) -> Array:
-    if use not in own or own[use].shape != shape:
-        own[use] = np.empty(shape, np.uint8)
-    return own[use]
 
 
 def _version() -> tuple[int, int]:

@@ -90,6 +90,7 @@ def build(
     fed: Collection[str] = (),
     everything: bool = False,
     forms: Mapping[str, Choice] | None = None,
+    own: bool = False,
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
 ) -> Any:
@@ -101,7 +102,8 @@ def build(
         integers: inputs to take as uint8.
         fed: float ops whose outputs are inputs of the model instead.
         everything: every tensor is an output, not only the program's.
-        forms: tables to write as float functions, see ``intact.export.onnx_tables``.
+        forms: tables that an engine computes otherwise than a file does, see ``intact.export.onnx_tables``.
+        own: whether operators of the compiled passes may be used, see ``intact.export.onnx_own``.
         nhwc: inputs to take with channels last.
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
     """
@@ -109,10 +111,14 @@ def build(
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact[onnx]'")
     from onnx import helper
 
-    from .onnx_build import CONTRIB, Builder
+    from .onnx_build import Builder
+    from .onnx_own import images
 
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
-    b = Builder(tensors, contrib=contrib, places=_places(program), forms=forms, byte_extremes=byte_extremes)
+    b = Builder(
+        tensors, contrib=contrib, places=_places(program), forms=forms, own={*images(program), *nhwc} if own else None,
+        byte_extremes=byte_extremes,
+    )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:
             _add(b, op)
@@ -132,11 +138,13 @@ def build(
         [dims.value_info(tensors[name]) for name in inputs],
         [dims.value_info(tensors[name]) for name in outputs],
         b.initializers,
-        value_info=[dims.value_info(tensors[name]) for name in made if name not in known and name not in outputs],
+        value_info=[
+            *(dims.value_info(tensors[name]) for name in made if name not in known and name not in outputs),
+            *(dims.value_info(Tensor(name, "uint8", shape), op) for name, (op, shape) in b.shapes.items()),
+        ],
     )
-    opsets = [helper.make_opsetid("", OPSET)]
-    if any(node.domain for node in b.nodes):
-        opsets.append(helper.make_opsetid(CONTRIB, 1))
+    domains = sorted({node.domain for node in b.nodes} - {""})
+    opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="intact")
     helper.set_model_props(model, {"intact.digest": digest(program), "intact.needs": ",".join(program.needs)})
     return model
@@ -220,12 +228,13 @@ class _Dims:
                 factor *= Fraction(_known(shapes[0]), _known(shapes[-1]))
             self._factor[op.name] = factor
 
-    def value_info(self, t: Tensor) -> Any:
+    def value_info(self, t: Tensor, of: str = "") -> Any:
+        """Of a tensor, or of one whose batch is that of another."""
         from onnx import helper
 
         from .onnx_build import ONNX_TYPES
 
-        factor = self._factor[t.name]
+        factor = self._factor[of or t.name]
         symbol = self._symbol(factor)
         text = f"scale={t.scale!r} zero_point={t.zero_point}" if t.quantized else ""
         shape = [symbol if d is None else d for d in t.shape]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,6 +15,8 @@ from intact.errors import EngineError
 from intact.program.ops import Op, Tensor
 
 CONTRIB = "com.microsoft"
+OWN = "intact"
+"""Domain of the operators that the compiled passes bring, see ``onnx_own``."""
 
 Made = TypeVar("Made")
 
@@ -43,11 +45,17 @@ class Builder:
     Rules add nodes under names of their own; the value an op ends in then gets the op's name, so that every tensor of
     the program keeps its name in the file.
 
+    Attributes:
+        shapes: uint8 value that is no tensor of the program → the op it belongs to, and its shape: where ONNX Runtime
+            needs to be told.
+        scope: the op that nodes belong to now.
+
     Args:
         tensors: the program's tensors.
         contrib: whether operators of ONNX Runtime's own domain may be used.
         places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
         forms: op name → how a table is computed that needs no lookup, see ``onnx_tables.choose``.
+        own: tensors with channels last where operators of the compiled passes may be used, None where they may not.
         byte_extremes: whether Max and Min take uint8.
     """
 
@@ -58,21 +66,23 @@ class Builder:
         contrib: bool,
         places: Mapping[str | None, tuple[str, int]],
         forms: Mapping[str, Choice] | None = None,
+        own: Collection[str] | None = None,
         byte_extremes: bool = False,
     ) -> None:
-        self.tensors, self.contrib, self._places = tensors, contrib, places
+        self.tensors, self.contrib, self.own, self._places = tensors, contrib, own, places
         self._sizes: dict[str | None, str] = {}
         self.forms, self.byte_extremes = forms or {}, byte_extremes
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
+        self.shapes: dict[str, tuple[str, tuple[Dim, ...]]] = {}
         self._used = set(tensors)
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._made: dict[Hashable, Any] = {}
-        self._scope, self._first = "", 0
+        self.scope, self._first = "", 0
 
     def begin(self, op: Op) -> None:
         """Nodes that follow belong to ``op``."""
-        self._scope, self._first = op.name, len(self.nodes)
+        self.scope, self._first = op.name, len(self.nodes)
 
     def finish(self, op: Op, value: str) -> None:
         """Give ``value``, made since :meth:`begin`, the op's name; a value from outside is passed through Identity."""
@@ -184,7 +194,7 @@ class Builder:
         """``value`` in a shape with at most one dimension that is a multiple of the batch."""
         if sum(d is None for d in shape) > 1:
             raise EngineError(
-                f"the shape {tuple(shape)} has several unknown dimensions", where=self._scope,
+                f"the shape {tuple(shape)} has several unknown dimensions", where=self.scope,
                 why="ONNX's Reshape finds out one", remedy="fix all sizes but the batch",
             )  # fmt: skip
         return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
@@ -205,7 +215,7 @@ class Builder:
         if dim not in self._sizes:
             if dim not in self._places:
                 raise EngineError(
-                    "cannot find the batch size", where=self._scope, why="no input has a dynamic batch dimension",
+                    "cannot find the batch size", where=self.scope, why="no input has a dynamic batch dimension",
                     remedy="convert the model again",
                 )  # fmt: skip
             name, axis = self._places[dim]
@@ -214,7 +224,7 @@ class Builder:
         return self._sizes[dim]
 
     def _fresh(self, role: str) -> str:
-        return self._fresh_of(self._scope, role)
+        return self._fresh_of(self.scope, role)
 
     def _fresh_of(self, scope: str, role: str) -> str:
         name, count = f"{scope}/{role}", 1

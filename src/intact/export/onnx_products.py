@@ -24,6 +24,7 @@ from intact.arithmetic.integer import flip_transposed
 from intact.program.certify import FLOAT32
 from intact.program.ops import Array, Op, Tensor
 
+from . import onnx_own as own
 from .onnx_build import CONTRIB, Builder, reach, zero
 
 
@@ -38,6 +39,10 @@ def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
         value = _spread(b, value, z, inputs[0], op)
         weight = flip_transposed(weight, t["groups"])
         attrs |= {"strides": [1] * rank, "pads": [0] * (2 * rank)}
+    found = own.windows(b, op, value, z) if len(x) == 1 else None
+    if found is not None:
+        value, weight = found
+        attrs |= {"strides": [1, 1], "pads": [0] * 4}
     attrs["kernel_shape"] = list(weight.shape[2:])
     if len(x) == 2:
         acc = _float_sums(b, value, inputs[0], weight, op.arrays["bias"], attrs)

@@ -1,7 +1,8 @@
 """Tables as float functions, where a run of all 256 entries on this machine gives exactly the table.
 
 A lookup costs ONNX Runtime 0.7 ns per element and keeps it from choosing layouts; these forms cost 0.2 to 0.5 ns. They
-are for an engine, which can compare before it uses one, and never for a file, which does not know where it will run.
+are for an engine, which can compare before it uses one, and never for a file, which does not know where it will run;
+where the compiled passes are, only clamps are (see ``intact.export.onnx_own``).
 """
 
 from __future__ import annotations
@@ -88,13 +89,18 @@ def candidates(program: Program, opset: int, ir_version: int) -> Any | None:
 
 
 def choose(program: Program, results: dict[str, Array]) -> dict[str, Choice]:
-    """Op name → the cheapest form that gives its table, from the outputs of :func:`candidates` for ``ENTRIES``."""
+    """Op name → the cheapest form that gives its table, from the outputs of :func:`candidates` for ``ENTRIES``.
+
+    Without outputs those that clamp are found.
+    """
     chosen: dict[str, Choice] = {}
     for op in program.ops:
         if op.kind == "table":
             table = op.arrays["table"]
             for form in FORMS:
-                got = ENTRIES if form == "same" else results[f"{form}:{op.name}"]
+                got = ENTRIES if form == "same" else results.get(f"{form}:{op.name}")
+                if got is None:
+                    break
                 exact = np.array_equal(got, table[ENTRIES])
                 if exact or np.array_equal(np.clip(got, table.min(), table.max()), table[ENTRIES]):
                     chosen[op.name] = form, not exact

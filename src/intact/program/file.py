@@ -57,7 +57,7 @@ def save(program: Program, path: str | Path) -> Path:
 def arrays_by_name(program: Program) -> dict[str, Array]:
     """Every array of the program under ``op/role``, contiguous and little-endian."""
     return {
-        f"{op.name}/{role}": np.array(array, array.dtype.newbyteorder("<"), order="C", copy=None)
+        f"{op.name}/{role}": np.asarray(array, array.dtype.newbyteorder("<"), order="C")
         for op in program.ops
         for role, array in op.arrays.items()
     }

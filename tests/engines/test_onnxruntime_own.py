@@ -1,0 +1,283 @@
+"""Operators the compiled passes bring to ONNX Runtime: every shape, nothing beyond it, and refusals that are errors.
+
+That whole programs give the same integers with them is what tests/conformance compares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+import onnxruntime as ort
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from tests.conformance import networks
+from tests.conformance.networks import Network, of_floats
+
+from intact.arithmetic import integer
+from intact.arithmetic.affine import quantize
+from intact.engines import native
+from intact.engines.onnxruntime import OnnxRuntimeEngine
+from intact.engines.reference import ReferenceEngine
+from intact.errors import InputError
+from intact.export.onnx import build
+from intact.export.onnx_own import LONGEST, images
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+
+ENGINE = OnnxRuntimeEngine()
+pytestmark = pytest.mark.skipif(native.load() is None, reason="the compiled passes were not built")
+GUARD = 64
+TYPES = {"uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT, "int32": onnx.TensorProto.INT32}
+
+
+def run(kind: str, *inputs: Any, threads: int = 1) -> Any:
+    """One node; the last input is a constant."""
+    names = [f"x{i}" for i in range(len(inputs))]
+    described = [
+        helper.make_tensor_value_info(n, TYPES[x.dtype.name], x.shape) for n, x in zip(names, inputs, strict=True)
+    ]
+    y = helper.make_tensor_value_info("y", TYPES["uint8"], None)
+    node = helper.make_node(kind, names, ["y"], domain="intact")
+    graph = helper.make_graph([node], "one", described[:-1], [y], [numpy_helper.from_array(inputs[-1], names[-1])])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("intact", 1)]
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    options.register_custom_ops_library(native.load().__file__)  # type: ignore[union-attr]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    found = session.run(None, dict(zip(names[:-1], inputs[:-1], strict=True)))[0]
+    around = np.full(found.size + 2 * GUARD, 77, np.uint8)
+    binding = session.io_binding()
+    for name, x in zip(names[:-1], inputs[:-1], strict=True):
+        binding.bind_cpu_input(name, x)
+    binding.bind_output("y", "cpu", 0, np.uint8, found.shape, around.ctypes.data + GUARD)
+    session.run_with_iobinding(binding)
+    assert (around[:GUARD] == 77).all()
+    assert (around[-GUARD:] == 77).all()
+    np.testing.assert_array_equal(around[GUARD:-GUARD].reshape(found.shape), found)
+    return found
+
+
+def bits(value: float) -> int:
+    return int(np.float32(value).view(np.int32))
+
+
+SHAPES = [(), (1,), (63,), (64,), (65,), (0, 3), (2, 3, 5, 7), (32769,), (3, 5, 40000), (1,) * 16]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_tables_of_every_shape(shape: tuple[int, ...], threads: int) -> None:
+    rng = np.random.default_rng(len(shape))
+    x, table = rng.integers(0, 256, shape).astype(np.uint8), rng.permutation(256).astype(np.uint8)
+    got = run("Table", x, table, threads=threads)
+    assert got.shape == shape
+    np.testing.assert_array_equal(got, table[x])
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(st.integers(0, 2**63))
+def test_products_of_every_shape(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 9, rng.integers(2, 5)))
+    shape = (*shape[:-1], int(rng.choice([1, 3, 17, 64, 130, 1000])))
+    gate = (shape[0], *(1,) * (len(shape) - 2), shape[-1])
+    x, w = (rng.integers(0, 256, s).astype(np.uint8) for s in (shape, shape if rng.random() < 0.3 else gate))
+    zx, zw, z = (int(n) for n in rng.integers(0, 256, 3))
+    lo = int(rng.integers(0, 128))
+    hi = int(rng.integers(lo, 256))
+    ratio = float(np.float32(1.0 / 1023))
+    numbers = np.array([zx, zw, z, bits(ratio), lo - z, hi - z], np.int32)
+    steps = np.rint((np.subtract(x, zx, dtype=np.float32) * np.subtract(w, zw, dtype=np.float32)) * np.float32(ratio))
+    want = np.clip(steps.astype(np.int64) + z, lo, hi)
+    for threads in (1, 3):
+        np.testing.assert_array_equal(run("Multiply", x, w, numbers, threads=threads), want)
+
+
+@settings(max_examples=40, deadline=None, database=None)
+@given(st.integers(0, 2**63))
+def test_floats_of_every_shape(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in (*rng.integers(1, 6, 2), *rng.integers(1, 200, 2)))
+    scale, z = float(np.float32(rng.uniform(0.01, 0.1))), int(rng.integers(0, 256))
+    x = rng.standard_normal(shape).astype(np.float32) * 4
+    numbers, want = np.array([bits(scale), -z, 200 - z, z], np.int32), quantize(x, scale, z, 0, 200)
+    np.testing.assert_array_equal(run("Quantize", x, numbers, threads=2), want)
+    np.testing.assert_array_equal(run("Interleave", x, numbers, threads=2), want.transpose(0, 2, 3, 1))
+
+
+def expected(x: Any, size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], zero: int) -> Any:
+    """Element by element, as a convolution is defined."""
+    n, height, width, channels = x.shape
+    rows, columns = (
+        (e + 2 * p - k) // s + 1 for e, k, s, p in zip((height, width), size, stride, padding, strict=True)
+    )
+    y = np.full((n, rows, columns, *size, channels), zero, np.uint8)
+    for (row, column, i, j), _ in np.ndenumerate(y[0, ..., 0]):
+        at = row * stride[0] - padding[0] + i, column * stride[1] - padding[1] + j
+        if 0 <= at[0] < height and 0 <= at[1] < width:
+            y[:, row, column, i, j] = x[:, at[0], at[1]]
+    return y.reshape(n, rows, columns, -1)
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(st.integers(0, 2**63))
+def test_windows_are_what_a_convolution_sees(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    channels = int(rng.integers(1, 5))
+    size = int(rng.integers(1, 9)), int(rng.integers(1, min(9, LONGEST // channels) + 1))
+    stride = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    padding = int(rng.integers(0, size[0] + 2)), int(rng.integers(0, size[1] + 2))
+    spatial = [max(k - 2 * p, 1) + int(rng.integers(0, 12)) for k, p in zip(size, padding, strict=True)]
+    x = rng.integers(0, 256, (int(rng.integers(1, 3)), *spatial, channels)).astype(np.uint8)
+    zero = int(rng.integers(0, 256))
+    got = run("Unfold", x, np.array([*size, *stride, *padding, zero], np.int32))
+    np.testing.assert_array_equal(got, expected(x, size, stride, padding, zero))
+
+
+def test_windows_of_many_rows_by_several_threads() -> None:
+    x = np.random.default_rng(0).integers(0, 256, (3, 150, 170, 3)).astype(np.uint8)
+    got = run("Unfold", x, np.array([7, 7, 2, 2, 3, 3, 99], np.int32), threads=3)
+    np.testing.assert_array_equal(got, expected(x, (7, 7), (2, 2), (3, 3), 99))
+
+
+BYTES, FLOATS = np.zeros((1, 4, 4, 3), np.uint8), np.zeros((1, 3, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    {
+        "table of 255": ("Table", (BYTES, np.zeros(255, np.uint8))),
+        "17 dimensions": ("Table", (np.zeros((1,) * 17, np.uint8), np.zeros(256, np.uint8))),
+        "another shape": ("Multiply", (BYTES, BYTES[:, :2], np.zeros(6, np.int32))),
+        "another rank": ("Multiply", (BYTES, BYTES[0], np.zeros(6, np.int32))),
+        "too few numbers": ("Multiply", (BYTES, BYTES, np.zeros(5, np.int32))),
+        "no divisor": ("Quantize", (FLOATS, np.zeros(3, np.int32))),
+        "no image": ("Interleave", (FLOATS[0], np.array([bits(1), 0, 9, 0], np.int32))),
+        "no stride": ("Unfold", (BYTES, np.array([3, 3, 0, 1, 1, 1, 0], np.int32))),
+        "no window": ("Unfold", (BYTES, np.array([0, 3, 1, 1, 1, 1, 0], np.int32))),
+        "too large": ("Unfold", (BYTES, np.array([5, 3, 1, 1, 0, 0, 0], np.int32))),
+        "too long": ("Unfold", (np.zeros((1, 9, 99, 3), np.uint8), np.array([1, 22, 1, 1, 0, 0, 0], np.int32))),
+        "negative padding": ("Unfold", (BYTES, np.array([1, 1, 1, 1, -1, 0, 0], np.int32))),
+    }.values(),
+)
+def test_what_does_not_fit_is_an_error(kind: str, inputs: tuple[Any, ...]) -> None:
+    with pytest.raises(Exception, match=kind):
+        run(kind, *inputs)
+
+
+def image_network(seed: int, kernel: int, stride: int, channels: int = 3) -> tuple[Program, Any]:
+    """A float image, quantized for a convolution, a table behind it, a gate and another convolution."""
+    net = Network(np.random.default_rng(seed))
+    net.start((2, channels, 11, 13))
+    x = net.table(net.conv("x", 8, kernel, stride=stride))
+    last = net.conv(net.mul(x, net.table(net.conv(net.mean(x), 8, 1), "sigmoid")), 8, 1)
+    x = np.random.default_rng(seed).standard_normal((2, channels, 11, 13)).astype(np.float32) * 30
+    return of_floats(net.program((last,)), 0.25, lo=3, hi=250), x
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "channels"), [(3, 2, 3), (7, 2, 3), (3, 1, 1), (5, 3, 4), (3, 1, 8), (1, 1, 3)]
+)
+def test_images_of_every_kind(kernel: int, stride: int, channels: int, threads: int) -> None:
+    """Floats and bytes, both layouts, every second sample, other batches."""
+    program, x = image_network(kernel, kernel, stride, channels)
+    runner, reference = ENGINE.prepare(program, threads=threads), ReferenceEngine().prepare(program)
+    q = reference.tensors({"x": x})["q"]
+    last, bytes_last = (np.ascontiguousarray(v.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for v in (x, q))
+    for image in (x, last, np.repeat(x, 2, axis=0)[::2], q, bytes_last, x[:1], q[:1], np.concatenate([x, -x]), x):
+        before = image.copy()
+        np.testing.assert_array_equal(runner({"x": image})[0], reference({"x": image})[0])
+        np.testing.assert_array_equal(image, before)
+    found, want = runner.tensors({"x": x}), reference.tensors({"x": x})
+    assert all((found[name] == want[name]).all() for name in want)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_nan_is_refused_by_the_inputs_name(last: bool) -> None:
+    program, x = image_network(1, 3, 1)
+    x[1, 2, 3, 4] = np.nan
+    x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) if last else x
+    runner = ENGINE.prepare(program)
+    with pytest.raises(InputError, match=r"x: x holds NaN"):
+        runner({"x": x})
+    assert np.isfinite(runner({"x": np.nan_to_num(x)})[0]).all()
+
+
+def test_no_channels_are_moved_between_convolutions(tmp_path: Path) -> None:
+    """What is left of the moves are those of the results."""
+    program, _ = image_network(2, 3, 1)
+    options = ort.SessionOptions()
+    options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "optimized.onnx"), 4
+    options.register_custom_ops_library(native.load().__file__)  # type: ignore[union-attr]
+    model = build(program, contrib=True, own=True)
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
+    assert kinds["Transpose"] == 1, kinds
+    assert {"Interleave": 1, "Unfold": 1, "Multiply": 1, "Table": 2}.items() <= kinds.items()
+
+
+def test_which_tensors_have_channels_last() -> None:
+    program, _ = image_network(2, 3, 1)
+    assert images(program) == {op.name for op in program.ops}
+    tokens = {n: Tensor(n, "uint8", (None, 7, 5, 16), 0.5, 3) for n in ("x", "y")}
+    op = Op("y", "table", ("x",), {"fn": ""}, {"table": np.arange(256, dtype=np.uint8)[::-1].copy()})
+    assert images(Program(tokens, (op,), ("x",), ("y",))) == frozenset()
+
+
+def test_files_have_standard_operators_only() -> None:
+    program, _ = image_network(2, 3, 1)
+    for contrib in (False, True):
+        assert {node.domain for node in build(program, contrib=contrib).graph.node} <= {"", "com.microsoft"}
+
+
+def test_without_the_compiled_passes_the_integers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [networks.draw(seed) for seed in range(25)]
+    with_passes = [ENGINE.prepare(program)({"x": x}) for program, x, _ in made]
+    monkeypatch.setattr(native, "load", lambda: None)
+    for (program, x, expected_values), found in zip(made, with_passes, strict=True):
+        for got, other, want in zip(ENGINE.prepare(program)({"x": x}), found, expected_values, strict=True):
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(other, want)
+    program, x = image_network(1, 3, 2)
+    np.testing.assert_array_equal(ENGINE.prepare(program)({"x": x})[0], ReferenceEngine().prepare(program)({"x": x})[0])
+
+
+def test_many_sessions_and_callers_at_once() -> None:
+    program, x = image_network(4, 3, 2)
+    want = ReferenceEngine().prepare(program)({"x": x})[0]
+
+    def fresh(_: int) -> bool:
+        runner = ENGINE.prepare(replace(program), threads=2)
+        return all((runner({"x": x})[0] == want).all() for _ in range(5))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(fresh, range(24)))
+
+
+def test_products_follow_the_contract() -> None:
+    """The same formula as intact.arithmetic.integer, with a multiplier that never ties."""
+    net = Network(np.random.default_rng(5))
+    net.start((2, 8, 5, 6))
+    x = net.conv("x", 16, 1)
+    last = net.mul(x, net.conv(net.mean(x), 16, 1))
+    program = net.program((last,))
+    op = program.ops[-1]
+    (zx, zw), z = (program.tensors[n].zero_point or 0 for n in op.inputs), program.tensors[last].zero_point or 0
+    a = op.attrs
+    operands = [net.exact[n] for n in op.inputs]
+    want = integer.mul(operands[0], zx, operands[1], zw, a["a"], a["b"], z, a["lo"], a["hi"])
+    np.testing.assert_array_equal(ENGINE.prepare(program)({"x": net.exact["x"]})[0], want)
