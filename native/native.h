@@ -89,22 +89,6 @@ typedef struct {
 
 HIDDEN void interleave_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
 
-/* Windows of images (N, height, width, C) side by side, (N, rows, columns, tall * wide * C): one index is one row of
-   windows. */
-#define LONGEST 64 /* wide * C at most */
-typedef struct {
-    const uint8_t *x;
-    uint8_t *y;
-    Py_ssize_t height, width, channels;
-    Py_ssize_t tall, wide; /* of the window */
-    Py_ssize_t step_down, step_right, above, left;
-    Py_ssize_t rows, columns; /* of windows */
-    int zero;                 /* what padding holds */
-    volatile int *no_memory;  /* set to 1 where there was none to work in */
-} unfold_args;
-
-HIDDEN void unfold_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
-
 /* y = clamp(R((x - zero_x) (w - zero_w) ratio), low, high) + zero of rows of bytes, `repeat` of x with the same of w. */
 typedef struct {
     const uint8_t *x, *w;
@@ -115,5 +99,24 @@ typedef struct {
 } multiply_args;
 
 HIDDEN void multiply_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+
+/* Convolutions of images (N, height, width, C): clamp(R(sum ratio) + zero, low, high). One index is one row of results.
+   Weights, sums to begin with and ratios stand in an order of their own, see intact/export/onnx_own.py. */
+typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    const int8_t *weight;
+    const int32_t *bias;
+    const float *ratio;
+    Py_ssize_t height, width, channels, results; /* channels of y */
+    Py_ssize_t tall, wide, step_down, step_right, above, left;
+    Py_ssize_t rows, columns; /* of y */
+    int zero_x, zero, low, high;
+    Py_ssize_t pixels;       /* depthwise: of few channels, that make one block */
+    volatile int *no_memory; /* set to 1 where there was none to work in */
+} convolution_args;
+
+HIDDEN body prepare_depthwise(void); /* NULL where this CPU has no use for it */
+HIDDEN body prepare_stem(void);
 
 #endif

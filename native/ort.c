@@ -4,7 +4,8 @@
        Multiply    products of bytes, one row of w for many of x
        Quantize    bytes of float32
        Interleave  the same, and channels become last: (N, C, H, W) to (N, H, W, C)
-       Unfold      windows of images (N, H, W, C)
+       Depthwise   depthwise convolutions of images (N, H, W, C)
+       Stem        convolutions of images of few channels
 
    Their bodies are those of native.h; intact/export/onnx_own.py writes the nodes. The runtime's C interface is a table
    of functions whose places never change ("OrtApi" of onnxruntime_c_api.h, here as of its version 18); the few that are
@@ -22,9 +23,11 @@
 #define VERSION 18
 #define FLOAT 1 /* ONNX_TENSOR_ELEMENT_DATA_TYPE_ */
 #define UINT8 2
+#define INT8 3
 #define INT32 6
 #define INVALID 2     /* ORT_INVALID_ARGUMENT */
 #define SHARE 32768   /* elements a thread takes at a time */
+#define ROWS 16       /* rows of convolutions, each thread's first of which costs more */
 #define MOST_DIMS 16
 
 typedef void (*function)(void);
@@ -32,7 +35,7 @@ typedef const function *api;
 typedef void *status; /* NULL where all went well */
 
 static api ort;
-static body read_table;
+static body read_table, convolve_depthwise, convolve_few;
 
 #define CREATE_STATUS ((status(*)(int, const char *))ort[0])
 #define CREATE_DOMAIN ((status(*)(const char *, void **))ort[26])
@@ -103,9 +106,10 @@ static void part(void *given, size_t i) {
     w->run(w->args, (Py_ssize_t)lo, (Py_ssize_t)hi);
 }
 
-/* run(args, lo, hi) for 0 <= lo < hi <= count rows of `width` elements. */
-static status divided(const void *context, body run, const void *args, int64_t count, int64_t width) {
-    work w = {run, args, (size_t)count, (size_t)(width < SHARE ? SHARE / (width ? width : 1) : 1)};
+/* run(args, lo, hi) for 0 <= lo < hi <= count rows of `width` elements, `least` or more rows at a time. */
+static status divided(const void *context, body run, const void *args, int64_t count, int64_t width, int64_t least) {
+    const int64_t share = SHARE / (width ? width : 1);
+    work w = {run, args, (size_t)count, (size_t)(share < least ? least : share)};
     if (w.count > w.share) return PARALLEL_FOR(context, part, (w.count + w.share - 1) / w.share, 0, &w);
     run(args, 0, (Py_ssize_t)count);
     return NULL;
@@ -122,7 +126,7 @@ static status look_up(void *kernel, void *context) {
     if (table.count != 256) return CREATE_STATUS(INVALID, "a table has 256 entries");
     TRY(give(context, x.dims, x.rank, &args.y));
     args.x = (const uint8_t *)x.data, args.table = (const uint8_t *)table.data;
-    return divided(context, read_table, &args, x.count, 1);
+    return divided(context, read_table, &args, x.count, 1, 1);
 }
 
 /* w has the shape of x, or is one row of the last dimension for each index of the first. Numbers: zero points of x, w
@@ -145,7 +149,7 @@ static status multiply(void *kernel, void *context) {
                           number(n[3]), (float)n[4], (float)n[5]};
     if (!same) args.repeat = (Py_ssize_t)(count && x.dims[0] ? count / x.dims[0] : 1);
     TRY(give(context, x.dims, x.rank, &args.y));
-    return divided(context, multiply_run, &args, count, width);
+    return divided(context, multiply_run, &args, count, width, 1);
 }
 
 /* Numbers: bits of the divisor, limits, zero point. */
@@ -169,7 +173,7 @@ static status quantize(void *kernel, void *context) {
     finish_args args;
     TRY(begin_quantizing(context, &x, &args, &nan));
     TRY(give(context, x.dims, x.rank, &args.y));
-    TRY(divided(context, finish_run, &args, x.count, 1));
+    TRY(divided(context, finish_run, &args, x.count, 1, 1));
     return not_a_number(&nan);
 }
 
@@ -184,31 +188,70 @@ static status interleave(void *kernel, void *context) {
     args.channels = (Py_ssize_t)x.dims[1], args.pixels = (Py_ssize_t)(x.dims[2] * x.dims[3]);
     args.blocks = (args.pixels + BLOCK - 1) / BLOCK;
     TRY(give(context, dims, 4, &args.f.y));
-    TRY(divided(context, interleave_run, &args, x.dims[0] * args.blocks, args.channels * BLOCK));
+    TRY(divided(context, interleave_run, &args, x.dims[0] * args.blocks, args.channels * BLOCK, 1));
     return not_a_number(&nan);
 }
 
-/* Numbers: height and width of the window, strides, padding above and left (and as much below and right), what it
-   holds. */
-static status unfold(void *kernel, void *context) {
+/* After x: weights, sums to begin with, ratios. Numbers: height and width of the window, strides, padding above and left
+   (and as much below and right), zero points of x and y, limits, and the channels of y or pixels of a block. */
+static status begin_convolving(void *context, body run, tensor *x, convolution_args *args, int64_t sizes[3]) {
+    tensor weight, bias, ratio;
+    const int32_t *n;
+    if (!run) return CREATE_STATUS(INVALID, "not for this CPU");
+    TRY(take(context, 0, x));
+    TRY(take(context, 1, &weight));
+    TRY(take(context, 2, &bias));
+    TRY(take(context, 3, &ratio));
+    TRY(take_numbers(context, 4, 11, &n));
+    if (x->rank != 4 || n[0] < 1 || n[1] < 1 || n[2] < 1 || n[3] < 1 || n[4] < 0 || n[5] < 0 || n[10] < 1)
+        return CREATE_STATUS(INVALID, "no windows of an image");
+    const int64_t height = x->dims[1] + 2 * (int64_t)n[4] - n[0], width = x->dims[2] + 2 * (int64_t)n[5] - n[1];
+    if (height < 0 || width < 0) return CREATE_STATUS(INVALID, "windows that do not fit");
+    const convolution_args made = {
+        (const uint8_t *)x->data, NULL, (const int8_t *)weight.data, (const int32_t *)bias.data,
+        (const float *)ratio.data, (Py_ssize_t)x->dims[1], (Py_ssize_t)x->dims[2], (Py_ssize_t)x->dims[3], n[10], n[0],
+        n[1], n[2], n[3], n[4], n[5], (Py_ssize_t)(height / n[2] + 1), (Py_ssize_t)(width / n[3] + 1), n[6], n[7], n[8],
+        n[9], n[10], NULL};
+    *args = made;
+    sizes[0] = weight.count, sizes[1] = bias.count, sizes[2] = ratio.count;
+    return NULL;
+}
+
+static status convolve(void *context, body run, const tensor *x, convolution_args *args) {
+    volatile int no_memory = 0;
+    const int64_t dims[4] = {x->dims[0], args->rows, args->columns, args->results};
+    args->no_memory = &no_memory;
+    TRY(give(context, dims, 4, &args->y));
+    TRY(divided(context, run, args, dims[0] * dims[1], dims[2] * dims[3], ROWS));
+    return no_memory ? CREATE_STATUS(INVALID, "no memory for rows of an image") : NULL;
+}
+
+static status depthwise(void *kernel, void *context) {
     (void)kernel;
     tensor x;
-    const int32_t *n;
-    volatile int no_memory = 0;
-    TRY(take(context, 0, &x));
-    TRY(take_numbers(context, 1, 7, &n));
-    if (x.rank != 4 || n[0] < 1 || n[1] < 1 || n[2] < 1 || n[3] < 1 || n[4] < 0 || n[5] < 0)
-        return CREATE_STATUS(INVALID, "no windows of an image");
-    const int64_t height = x.dims[1] + 2 * (int64_t)n[4] - n[0], width = x.dims[2] + 2 * (int64_t)n[5] - n[1];
-    const int64_t channels = x.dims[3];
-    if (height < 0 || width < 0 || channels < 1 || channels * n[1] > LONGEST)
-        return CREATE_STATUS(INVALID, "windows that do not fit");
-    const int64_t dims[4] = {x.dims[0], height / n[2] + 1, width / n[3] + 1, channels * n[0] * n[1]};
-    unfold_args args = {(const uint8_t *)x.data, NULL, (Py_ssize_t)x.dims[1], (Py_ssize_t)x.dims[2], (Py_ssize_t)channels,
-                        n[0], n[1], n[2], n[3], n[4], n[5], (Py_ssize_t)dims[1], (Py_ssize_t)dims[2], n[6], &no_memory};
-    TRY(give(context, dims, 4, &args.y));
-    TRY(divided(context, unfold_run, &args, dims[0] * dims[1], dims[2] * dims[3]));
-    return no_memory ? CREATE_STATUS(INVALID, "no memory for windows") : NULL;
+    convolution_args args;
+    int64_t sizes[3];
+    TRY(begin_convolving(context, convolve_depthwise, &x, &args, sizes));
+    args.results = args.channels;
+    const int64_t channels = (args.channels * args.pixels + 63) / 64 * 64;
+    if ((args.pixels > 1 && (channels != 64 || args.step_right != 1)) || sizes[1] != channels || sizes[2] != channels ||
+        sizes[0] != channels * args.wide * ((args.tall + 3) / 4) * 4)
+        return CREATE_STATUS(INVALID, "weights that do not fit");
+    return convolve(context, convolve_depthwise, &x, &args);
+}
+
+static status stem(void *kernel, void *context) {
+    (void)kernel;
+    tensor x;
+    convolution_args args;
+    int64_t sizes[3];
+    TRY(begin_convolving(context, convolve_few, &x, &args, sizes));
+    const int64_t block = args.results == 16 || args.results == 32 ? args.results : 64;
+    const int64_t results = (args.results + block - 1) / block * block;
+    if (sizes[1] != results || sizes[2] != results ||
+        sizes[0] != results * args.tall * ((args.wide * args.channels + 3) / 4) * 4)
+        return CREATE_STATUS(INVALID, "weights that do not fit");
+    return convolve(context, convolve_few, &x, &args);
 }
 
 /* "OrtCustomOp" of version 18. */
@@ -237,7 +280,7 @@ typedef struct operator {
     void *alias[2];
     /* ours */
     const char *own_name;
-    const char *own_inputs; /* a letter each: bytes, floats, integers */
+    const char *own_inputs; /* a letter each: bytes, signed bytes, floats, integers */
 } operator;
 
 static int first[1] = {0}; /* output 0 may be written where input 0 was; and what stands for a kernel */
@@ -247,7 +290,7 @@ static const char *provider(const operator *op) { return (void)op, "CPUExecution
 static size_t inputs(const operator *op) { return strlen(op->own_inputs); }
 static int input_type(const operator *op, size_t i) {
     const char letter = op->own_inputs[i];
-    return letter == 'b' ? UINT8 : letter == 'f' ? FLOAT : INT32;
+    return letter == 'b' ? UINT8 : letter == 's' ? INT8 : letter == 'f' ? FLOAT : INT32;
 }
 static size_t outputs(const operator *op) { return (void)op, (size_t)1; }
 static int output_type(const operator *op, size_t i) { return (void)op, (void)i, UINT8; }
@@ -273,7 +316,8 @@ static const operator operators[] = {
     OPERATOR("Multiply", "bbi", multiply, in_place, release),
     OPERATOR("Quantize", "fi", quantize, NULL, NULL),
     OPERATOR("Interleave", "fi", interleave, NULL, NULL),
-    OPERATOR("Unfold", "bi", unfold, NULL, NULL),
+    OPERATOR("Depthwise", "bsifi", depthwise, NULL, NULL),
+    OPERATOR("Stem", "bsifi", stem, NULL, NULL),
 };
 
 /* Called by ONNX Runtime when a session registers this library. A version older than 18 gets no operators. */
@@ -283,6 +327,7 @@ EXPORTED status RegisterCustomOps(void *options, const void *base) {
         ort = ((api(*const *)(uint32_t))base)[0](VERSION);
         if (!ort) return NULL;
         read_table = prepare_table();
+        convolve_depthwise = prepare_depthwise(), convolve_few = prepare_stem();
         void *made = NULL;
         TRY(CREATE_DOMAIN("intact", &made));
         for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) TRY(DOMAIN_ADD(made, &operators[i]));

@@ -712,4 +712,8 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_native", "One-pass rows and recurrent steps.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddIntConstant(module, "CONVOLUTIONS", prepare_stem() != NULL) < 0) Py_CLEAR(module);
+    return module;
+}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import onnx
 import onnxruntime as ort
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import helper
 from tests.conformance import networks
 from tests.conformance.networks import Network, of_floats
 
@@ -32,35 +33,38 @@ from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import build
-from intact.export.onnx_own import LONGEST, images
+from intact.export.onnx_own import by_words, images, interleaved
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()
 pytestmark = pytest.mark.skipif(native.load() is None, reason="the compiled passes were not built")
 GUARD = 64
-TYPES = {"uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT, "int32": onnx.TensorProto.INT32}
+TYPES = {
+    "uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8, "int32": onnx.TensorProto.INT32,
+    "float32": onnx.TensorProto.FLOAT,
+}  # fmt: skip
 
 
 def run(kind: str, *inputs: Any, threads: int = 1) -> Any:
-    """One node; the last input is a constant."""
+    """One node, of which nothing is a constant."""
     names = [f"x{i}" for i in range(len(inputs))]
     described = [
         helper.make_tensor_value_info(n, TYPES[x.dtype.name], x.shape) for n, x in zip(names, inputs, strict=True)
     ]
     y = helper.make_tensor_value_info("y", TYPES["uint8"], None)
     node = helper.make_node(kind, names, ["y"], domain="intact")
-    graph = helper.make_graph([node], "one", described[:-1], [y], [numpy_helper.from_array(inputs[-1], names[-1])])
+    graph = helper.make_graph([node], "one", described, [y])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("intact", 1)]
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 4
     options.register_custom_ops_library(native.load().__file__)  # type: ignore[union-attr]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    found = session.run(None, dict(zip(names[:-1], inputs[:-1], strict=True)))[0]
+    found = session.run(None, dict(zip(names, inputs, strict=True)))[0]
     around = np.full(found.size + 2 * GUARD, 77, np.uint8)
     binding = session.io_binding()
-    for name, x in zip(names[:-1], inputs[:-1], strict=True):
+    for name, x in zip(names, inputs, strict=True):
         binding.bind_cpu_input(name, x)
     binding.bind_output("y", "cpu", 0, np.uint8, found.shape, around.ctypes.data + GUARD)
     session.run_with_iobinding(binding)
@@ -118,42 +122,62 @@ def test_floats_of_every_shape(seed: int) -> None:
     np.testing.assert_array_equal(run("Interleave", x, numbers, threads=2), want.transpose(0, 2, 3, 1))
 
 
-def expected(x: Any, size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], zero: int) -> Any:
-    """Element by element, as a convolution is defined."""
-    n, height, width, channels = x.shape
-    rows, columns = (
-        (e + 2 * p - k) // s + 1 for e, k, s, p in zip((height, width), size, stride, padding, strict=True)
-    )
-    y = np.full((n, rows, columns, *size, channels), zero, np.uint8)
-    for (row, column, i, j), _ in np.ndenumerate(y[0, ..., 0]):
-        at = row * stride[0] - padding[0] + i, column * stride[1] - padding[1] + j
-        if 0 <= at[0] < height and 0 <= at[1] < width:
-            y[:, row, column, i, j] = x[:, at[0], at[1]]
-    return y.reshape(n, rows, columns, -1)
+def convolution(rng: np.random.Generator, kind: str, sizes: list[int] | None = None) -> tuple[tuple[Any, ...], Any]:
+    """Inputs of a node, and its results by the definition."""
+    depthwise, counts = kind == "Depthwise", [1, 3, 8, 16, 24, 31, 32, 33, 64, 72, 130]
+    count = int(rng.choice(counts))
+    channels = count if depthwise else int(rng.integers(1, 5))
+    tall, wide, down, right = (int(n) for n in (*rng.integers(1, 8, 2), *rng.integers(1, 4, 2)))
+    above, left = int(rng.integers(0, tall + 2)), int(rng.integers(0, wide + 2))
+    height, width = sizes or (
+        max(k - 2 * p, 1) + int(rng.integers(0, 25)) for k, p in ((tall, above), (wide, left))
+    )  # fmt: skip
+    x = rng.integers(0, 256, (int(rng.integers(1, 3)), height, width, channels)).astype(np.uint8)
+    weight = rng.integers(-128, 128, (count, 1 if depthwise else channels, tall, wide)).astype(np.int8)
+    bias, zx, z = rng.integers(-9999, 9999, count), int(rng.integers(0, 256)), int(rng.integers(0, 256))
+    lo = int(rng.integers(0, 128))
+    hi = int(rng.integers(lo, 256))
+    ratio = (rng.uniform(0.2, 2, count) / 99 / np.sqrt(weight[0].size)).astype(np.float32)
+    groups = count if depthwise else 1
+    acc = integer.conv_accumulate(
+        x.transpose(0, 3, 1, 2), zx, weight, bias, [down, right], [above, left], [1, 1], groups
+    )  # fmt: skip
+    steps = np.rint(acc.astype(np.float32) * ratio.reshape(-1, 1, 1)).astype(np.int64)
+    pixels = max(64 // count, 1) if right == 1 else 1
+    order = partial(interleaved, pixels=pixels) if depthwise else by_words
+    first = (bias - zx * weight.astype(np.int64).sum((1, 2, 3))).astype(np.int32)
+    numbers = [tall, wide, down, right, above, left, zx, z, lo, hi, pixels if depthwise else count]
+    want = np.clip(steps + z, lo, hi).transpose(0, 2, 3, 1)
+    return (x, order(weight), order(first), order(ratio), np.array(numbers, np.int32)), want
 
 
-@settings(max_examples=150, deadline=None, database=None)
-@given(st.integers(0, 2**63))
-def test_windows_are_what_a_convolution_sees(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    channels = int(rng.integers(1, 5))
-    size = int(rng.integers(1, 9)), int(rng.integers(1, min(9, LONGEST // channels) + 1))
-    stride = int(rng.integers(1, 4)), int(rng.integers(1, 4))
-    padding = int(rng.integers(0, size[0] + 2)), int(rng.integers(0, size[1] + 2))
-    spatial = [max(k - 2 * p, 1) + int(rng.integers(0, 12)) for k, p in zip(size, padding, strict=True)]
-    x = rng.integers(0, 256, (int(rng.integers(1, 3)), *spatial, channels)).astype(np.uint8)
-    zero = int(rng.integers(0, 256))
-    got = run("Unfold", x, np.array([*size, *stride, *padding, zero], np.int32))
-    np.testing.assert_array_equal(got, expected(x, size, stride, padding, zero))
+VNNI = pytest.mark.skipif("Stem" not in native.operators(), reason="this CPU has no AVX512-VNNI")
 
 
-def test_windows_of_many_rows_by_several_threads() -> None:
-    x = np.random.default_rng(0).integers(0, 256, (3, 150, 170, 3)).astype(np.uint8)
-    got = run("Unfold", x, np.array([7, 7, 2, 2, 3, 3, 99], np.int32), threads=3)
-    np.testing.assert_array_equal(got, expected(x, (7, 7), (2, 2), (3, 3), 99))
+@VNNI
+@pytest.mark.parametrize("kind", ["Depthwise", "Stem"])
+@settings(max_examples=200, deadline=None, database=None)
+@given(seed=st.integers(0, 2**63))
+def test_convolutions_of_every_shape(kind: str, seed: int) -> None:
+    inputs, want = convolution(np.random.default_rng(seed), kind)
+    np.testing.assert_array_equal(run(kind, *inputs), want)
+
+
+@VNNI
+@pytest.mark.parametrize("kind", ["Depthwise", "Stem"])
+@pytest.mark.parametrize("seed", range(12))
+def test_convolutions_by_several_threads(kind: str, seed: int) -> None:
+    inputs, want = convolution(np.random.default_rng(seed), kind, [75, 90])
+    np.testing.assert_array_equal(run(kind, *inputs, threads=3), want)
 
 
 BYTES, FLOATS = np.zeros((1, 4, 4, 3), np.uint8), np.zeros((1, 3, 4, 4), np.float32)
+
+
+def stem_with(at: int, value: int) -> tuple[Any, ...]:
+    numbers = np.array([3, 3, 1, 1, 1, 1, 0, 0, 0, 255, 64], np.int32)
+    numbers[at] = value
+    return BYTES, np.zeros(64 * 3 * 3 * 4, np.int8), np.zeros(64, np.int32), np.zeros(64, np.float32), numbers
 
 
 @pytest.mark.parametrize(
@@ -166,11 +190,14 @@ BYTES, FLOATS = np.zeros((1, 4, 4, 3), np.uint8), np.zeros((1, 3, 4, 4), np.floa
         "too few numbers": ("Multiply", (BYTES, BYTES, np.zeros(5, np.int32))),
         "no divisor": ("Quantize", (FLOATS, np.zeros(3, np.int32))),
         "no image": ("Interleave", (FLOATS[0], np.array([bits(1), 0, 9, 0], np.int32))),
-        "no stride": ("Unfold", (BYTES, np.array([3, 3, 0, 1, 1, 1, 0], np.int32))),
-        "no window": ("Unfold", (BYTES, np.array([0, 3, 1, 1, 1, 1, 0], np.int32))),
-        "too large": ("Unfold", (BYTES, np.array([5, 3, 1, 1, 0, 0, 0], np.int32))),
-        "too long": ("Unfold", (np.zeros((1, 9, 99, 3), np.uint8), np.array([1, 22, 1, 1, 0, 0, 0], np.int32))),
-        "negative padding": ("Unfold", (BYTES, np.array([1, 1, 1, 1, -1, 0, 0], np.int32))),
+        "no stride": ("Stem", stem_with(2, 0)),
+        "no window": ("Stem", stem_with(0, 0)),
+        "too large": ("Stem", stem_with(0, 9)),
+        "negative padding": ("Stem", stem_with(4, -1)),
+        "no results": ("Stem", stem_with(10, 0)),
+        "more results": ("Stem", stem_with(10, 65)),
+        "other channels": ("Depthwise", stem_with(10, 1)),
+        "several pixels of many channels": ("Depthwise", stem_with(10, 30)),
     }.values(),
 )
 def test_what_does_not_fit_is_an_error(kind: str, inputs: tuple[Any, ...]) -> None:
@@ -223,11 +250,12 @@ def test_no_channels_are_moved_between_convolutions(tmp_path: Path) -> None:
     options = ort.SessionOptions()
     options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "optimized.onnx"), 4
     options.register_custom_ops_library(native.load().__file__)  # type: ignore[union-attr]
-    model = build(program, contrib=True, own=True)
+    model = build(program, contrib=True, own=native.operators())
     ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
     assert kinds["Transpose"] == 1, kinds
-    assert {"Interleave": 1, "Unfold": 1, "Multiply": 1, "Table": 2}.items() <= kinds.items()
+    assert {"Interleave": 1, "Multiply": 1, "Table": 2}.items() <= kinds.items()
+    assert kinds["Stem"] == ("Stem" in native.operators())
 
 
 def test_which_tensors_have_channels_last() -> None:

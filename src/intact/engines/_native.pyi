@@ -2,6 +2,9 @@
 
 from typing import Any
 
+CONVOLUTIONS: int
+"""Whether this CPU has a use for the operators Depthwise and Stem."""
+
 def use_threads(parallel: int, thread_number: int, thread_count: int, thread_limit: int, /) -> None:
     """Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads."""
 

@@ -21,6 +21,15 @@ def load() -> ModuleType | None:
     return _native
 
 
+def operators() -> frozenset[str]:
+    """Operators that the compiled passes bring to ONNX Runtime on this machine, see ``intact.export.onnx_own``."""
+    library = load()
+    if library is None:
+        return frozenset()
+    convolutions = ("Depthwise", "Stem") if library.CONVOLUTIONS else ()
+    return frozenset({"Table", "Multiply", "Quantize", "Interleave", *convolutions})
+
+
 def float_bits(value: float) -> int:
     """The bits of a float32, as the compiled passes take it."""
     return int(np.float32(value).view(np.int32))

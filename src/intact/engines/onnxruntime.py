@@ -164,7 +164,7 @@ class OnnxRuntimeRunner:
 
         model = build(
             self.program, contrib=True, integers=integers, fed=fed,
-            everything=everything, forms=self.forms, own=native.load() is not None, nhwc=last,
+            everything=everything, forms=self.forms, own=native.operators(), nhwc=last,
             byte_extremes=_version() >= (1, 24),
         )  # fmt: skip
         data = model.SerializeToString()

@@ -90,7 +90,7 @@ def build(
     fed: Collection[str] = (),
     everything: bool = False,
     forms: Mapping[str, Choice] | None = None,
-    own: bool = False,
+    own: Collection[str] = (),
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
 ) -> Any:
@@ -103,7 +103,7 @@ def build(
         fed: float ops whose outputs are inputs of the model instead.
         everything: every tensor is an output, not only the program's.
         forms: tables that an engine computes otherwise than a file does, see ``intact.export.onnx_tables``.
-        own: whether operators of the compiled passes may be used, see ``intact.export.onnx_own``.
+        own: operators of the compiled passes that may be used, see ``intact.export.onnx_own``.
         nhwc: inputs to take with channels last.
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
     """
@@ -116,7 +116,8 @@ def build(
 
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
-        tensors, contrib=contrib, places=_places(program), forms=forms, own={*images(program), *nhwc} if own else None,
+        tensors, contrib=contrib, places=_places(program), forms=forms, own=own,
+        images={*images(program), *nhwc},
         byte_extremes=byte_extremes,
     )  # fmt: skip
     for op in program.ops:

@@ -55,7 +55,8 @@ class Builder:
         contrib: whether operators of ONNX Runtime's own domain may be used.
         places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
         forms: op name → how a table is computed that needs no lookup, see ``onnx_tables.choose``.
-        own: tensors with channels last where operators of the compiled passes may be used, None where they may not.
+        own: operators of the compiled passes that may be used.
+        images: tensors whose channels are last in memory where those are used.
         byte_extremes: whether Max and Min take uint8.
     """
 
@@ -66,10 +67,12 @@ class Builder:
         contrib: bool,
         places: Mapping[str | None, tuple[str, int]],
         forms: Mapping[str, Choice] | None = None,
-        own: Collection[str] | None = None,
+        own: Collection[str] = (),
+        images: Collection[str] = (),
         byte_extremes: bool = False,
     ) -> None:
-        self.tensors, self.contrib, self.own, self._places = tensors, contrib, own, places
+        self.tensors, self.contrib, self._places = tensors, contrib, places
+        self.own, self.images = own, images
         self._sizes: dict[str | None, str] = {}
         self.forms, self.byte_extremes = forms or {}, byte_extremes
         self.nodes: list[Any] = []

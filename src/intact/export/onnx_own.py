@@ -5,9 +5,8 @@ Table        0.025 ns per element, where ONNX's own operators look up at 0.7 ns
 Multiply     a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
 Quantize,    floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
 Interleave   224 × 224 instead of 75
-Unfold       windows of an image side by side. ONNX Runtime (1.31) is slow at convolutions of three channels: the first
-             one takes 2.4 of MobileNetV2's 16 ms (eight images, one thread), and as a product 1.4 ms with 0.2 ms to
-             write the windows; 6.6 ms of ResNet18's 40, and 4.6 with 0.5
+Stem         TODO
+Depthwise    with AVX512-VNNI. TODO
 ============ =====================================================================================================
 
 They stand between two moves of the channels where they are last for the convolutions around: ONNX Runtime turns a
@@ -17,6 +16,7 @@ convolution to channels last by the same moves, and drops those that undo each o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from intact.program.program import Program
 
 from .onnx_build import OWN, Builder, zero
 
-LONGEST = 64
-"""Bytes of a row of a window that Unfold takes."""
+BLOCK = 64
+"""Results that convolutions compute at a time."""
 
 MANY = 4
-"""Channels of an image up to which its convolution is faster as a product."""
+"""Channels of an image up to which its convolution is a Stem."""
 
 _KEPT = frozenset({"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample"})
 """Kinds of operations that ONNX Runtime lets run on channels last as well."""
@@ -53,18 +53,18 @@ def images(program: Program) -> frozenset[str]:
 
 def quantize(b: Builder, op: Op, x: str, y: Tensor) -> str | None:
     """``quantize`` of an image; None for other tensors."""
-    if b.own is None or op.name not in b.own:
+    if "Interleave" not in b.own or op.name not in b.images:
         return None
     z = zero(y)
     numbers = _numbers(b, [_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
-    if op.inputs[0] in b.own:
-        return _between_moves(b, "Quantize", [x], numbers, _last(y.shape))
+    if op.inputs[0] in b.images:
+        return _between_moves(b, "Quantize", [x], [numbers], _last(y.shape))
     return _moved_back(b, b.node("Interleave", [x, numbers], domain=OWN), _last(y.shape))
 
 
 def table(b: Builder, op: Op, x: str) -> str | None:
     """entries[x]; None without the operator."""
-    if b.own is None:
+    if "Table" not in b.own:
         return None
     return _own(b, op, "Table", [x], b.constant(op.arrays["table"], "table"))
 
@@ -72,9 +72,9 @@ def table(b: Builder, op: Op, x: str) -> str | None:
 def mul(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tensor) -> str | None:
     """(x − z_x)·(w − z_w)·a/b of equal shapes, or with one factor per channel of an image; None for others."""
     (first, second), attrs = (t.shape for t in inputs), op.attrs
-    if b.own is None:
+    if "Multiply" not in b.own:
         return None
-    if first != second and not (op.name in b.own and (_is_gate(first, second) or _is_gate(second, first))):
+    if first != second and not (op.name in b.images and (_is_gate(first, second) or _is_gate(second, first))):
         return None
     order = [1, 0] if _is_gate(second, first) else [0, 1]
     z, ratio = zero(y), _bits(attrs["a"] / attrs["b"])
@@ -82,21 +82,65 @@ def mul(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tenso
     return _own(b, op, "Multiply", [x[i] for i in order], numbers)
 
 
-def windows(b: Builder, op: Op, x: str, z: int) -> tuple[str, Array] | None:
-    """Windows of a convolution as channels, and the weight of the pointwise convolution of them.
-
-    None where it is no ordinary convolution of few channels.
-    """
+def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tensor) -> str | None:
+    """A depthwise ``conv`` or one of few channels, with its clamp; None for others, and where sums are too large."""
     t, weight = op.attrs, op.arrays["weight"]
-    if b.own is None or weight.ndim != 4 or t["transposed"] or t["groups"] != 1 or any(d != 1 for d in t["dilation"]):
+    if len(x) != 1 or weight.ndim != 4 or t["transposed"] or "a_neg" in op.arrays or any(d != 1 for d in t["dilation"]):
         return None
     count, channels, tall, wide = weight.shape
-    if channels > MANY or tall * wide == 1 or wide * channels > LONGEST:
+    if "Depthwise" in b.own and channels == 1 and t["groups"] == count:
+        pixels = max(BLOCK // count, 1) if t["stride"][1] == 1 else 1
+        kind, last, order = "Depthwise", pixels, partial(interleaved, pixels=pixels)
+    elif "Stem" in b.own and t["groups"] == 1 and channels <= MANY and tall * wide > 1:
+        kind, last, order = "Stem", count, partial(by_words)
+    else:
         return None
-    rows = np.ascontiguousarray(weight.transpose(0, 2, 3, 1)).reshape(count, -1, 1, 1)
-    shape = (*_last(b.tensors[op.name].shape)[:3], rows.shape[1])
-    numbers = _numbers(b, [tall, wide, *t["stride"], *t["padding"], z])
-    return _between_moves(b, "Unfold", [x], numbers, shape), rows
+    (zx, z), wider = (zero(inputs[0]), zero(y)), weight.astype(np.int64)
+    bias = op.arrays["bias"].astype(np.int64) - zx * wider.sum((1, 2, 3))
+    ratio = np.asarray(op.arrays["a"].astype(np.float64) / op.arrays["b"].astype(np.float64), np.float32)
+    reach = np.abs(bias) + 255 * np.abs(wider).sum((1, 2, 3))
+    if (reach * np.maximum(np.abs(ratio), 1)).max(initial=0) >= 1 << 30:
+        return None
+    numbers = [tall, wide, *t["stride"], *t["padding"], zx, z, t["lo"], t["hi"], last]
+    constants = [
+        b.constant(order(weight), "weight"), b.constant(order(bias.astype(np.int32)), "bias"),
+        b.constant(order(ratio), "multiplier"), _numbers(b, numbers),
+    ]  # fmt: skip
+    return _own(b, op, kind, x, *constants)
+
+
+def by_words(values: Array) -> Array:
+    """Weights (O, C, rows, columns) or numbers (O) for Stem: rows, words of four bytes along them, results, bytes.
+
+    Results are a multiple of BLOCK, but 16 or 32 where there are no more.
+    """
+    block = len(values) if len(values) in (16, 32) else BLOCK
+    blocks = -(-len(values) // block)
+    if values.ndim == 1:
+        return np.pad(values, (0, blocks * block - len(values)))
+    count, channels, tall, wide = values.shape
+    words = -(-wide * channels // 4)
+    padded = np.zeros((blocks * block, tall, 4 * words), values.dtype)
+    padded[:count, :, : wide * channels] = values.transpose(0, 2, 3, 1).reshape(count, tall, -1)
+    return np.ascontiguousarray(padded.reshape(blocks, block, tall, words, 4).transpose(0, 2, 3, 1, 4)).reshape(-1)
+
+
+def interleaved(values: Array, pixels: int) -> Array:
+    """Weights (C, 1, rows, columns) or numbers (C) for Depthwise, for ``pixels`` side by side.
+
+    A multiple of BLOCK channels, of which c = 16·l + 4·q + i comes at (q, l, i); four rows of a column side by side.
+    """
+    values = np.concatenate([values] * pixels)
+    blocks = -(-len(values) // BLOCK)
+    if values.ndim == 1:
+        padded = np.pad(values, (0, blocks * BLOCK - len(values)))
+        return np.ascontiguousarray(padded.reshape(blocks, 4, 4, 4).transpose(0, 2, 1, 3)).reshape(-1)
+    count, _, tall, wide = values.shape
+    groups = -(-tall // 4)
+    padded = np.zeros((blocks * BLOCK, 4 * groups, wide), values.dtype)
+    padded[:count, :tall] = values[:, 0]
+    split = padded.reshape(blocks, 4, 4, 4, groups, 4, wide)
+    return np.ascontiguousarray(split.transpose(0, 6, 4, 2, 1, 3, 5)).reshape(-1)
 
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:
@@ -111,15 +155,15 @@ def _numbers(b: Builder, values: Sequence[int]) -> str:
     return b.constant(np.array(values, np.int32), "numbers")
 
 
-def _own(b: Builder, op: Op, kind: str, x: Sequence[str], constant: str) -> str:
-    if b.own is not None and op.name in b.own:
-        return _between_moves(b, kind, x, constant, _last(b.tensors[op.name].shape))
-    return b.node(kind, [*x, constant], domain=OWN)
+def _own(b: Builder, op: Op, kind: str, x: Sequence[str], *constants: str) -> str:
+    if op.name in b.images:
+        return _between_moves(b, kind, x, constants, _last(b.tensors[op.name].shape))
+    return b.node(kind, [*x, *constants], domain=OWN)
 
 
-def _between_moves(b: Builder, kind: str, x: Sequence[str], constant: str, shape: Sequence[Dim]) -> str:
+def _between_moves(b: Builder, kind: str, x: Sequence[str], constants: Sequence[str], shape: Sequence[Dim]) -> str:
     moved = [b.node("Transpose", [name], perm=[0, 2, 3, 1]) for name in x]
-    return _moved_back(b, b.node(kind, [*moved, constant], domain=OWN), shape)
+    return _moved_back(b, b.node(kind, [*moved, *constants], domain=OWN), shape)
 
 
 def _moved_back(b: Builder, x: str, shape: Sequence[Dim]) -> str:

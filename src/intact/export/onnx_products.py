@@ -30,6 +30,9 @@ from .onnx_build import CONTRIB, Builder, reach, zero
 
 def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """``conv`` of any rank."""
+    found = own.conv(b, op, x, inputs, y)
+    if found is not None:
+        return found
     t, z, weight, value = op.attrs, zero(inputs[0]), op.arrays["weight"], x[0]
     rank = weight.ndim - 2
     attrs: dict[str, Any] = {
@@ -39,10 +42,6 @@ def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
         value = _spread(b, value, z, inputs[0], op)
         weight = flip_transposed(weight, t["groups"])
         attrs |= {"strides": [1] * rank, "pads": [0] * (2 * rank)}
-    found = own.windows(b, op, value, z) if len(x) == 1 else None
-    if found is not None:
-        value, weight = found
-        attrs |= {"strides": [1, 1], "pads": [0] * 4}
     attrs["kernel_shape"] = list(weight.shape[2:])
     if len(x) == 2:
         acc = _float_sums(b, value, inputs[0], weight, op.arrays["bias"], attrs)
