@@ -254,7 +254,7 @@ TARGET static void stem_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     free(r.memory);
 }
 
-static int has_vnni(void) { return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw"); }
+static int has_vnni(void) { return !plain && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw"); }
 body prepare_depthwise(void) { return has_vnni() ? depthwise_run : NULL; }
 body prepare_stem(void) { return has_vnni() ? stem_run : NULL; }
 #else

@@ -42,6 +42,9 @@ INLINE float number(int32_t b) {
 /* Work on lo <= index < hi of what args describes. */
 typedef void (*body)(const void *args, Py_ssize_t lo, Py_ssize_t hi);
 
+/* Whether everything is left to the compiler, as on a CPU without the vectors that some passes are written for. */
+HIDDEN extern int plain;
+
 /* omp_get_thread_num, NULL where there is one thread. */
 HIDDEN extern int (*thread_number)(void);
 
@@ -99,6 +102,7 @@ typedef struct {
 } multiply_args;
 
 HIDDEN void multiply_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
+HIDDEN body prepare_multiply(const multiply_args *args); /* what does that here */
 
 /* Convolutions of images (N, height, width, C): clamp(R(sum ratio) + zero, low, high). One index is one row of results.
    Weights, sums to begin with and ratios stand in an order of their own, see intact/export/onnx_own.py. */

@@ -35,7 +35,6 @@ typedef const function *api;
 typedef void *status; /* NULL where all went well */
 
 static api ort;
-static body read_table, convolve_depthwise, convolve_few;
 
 #define CREATE_STATUS ((status(*)(int, const char *))ort[0])
 #define CREATE_DOMAIN ((status(*)(const char *, void **))ort[26])
@@ -126,7 +125,7 @@ static status look_up(void *kernel, void *context) {
     if (table.count != 256) return CREATE_STATUS(INVALID, "a table has 256 entries");
     TRY(give(context, x.dims, x.rank, &args.y));
     args.x = (const uint8_t *)x.data, args.table = (const uint8_t *)table.data;
-    return divided(context, read_table, &args, x.count, 1, 1);
+    return divided(context, prepare_table(), &args, x.count, 1, 1);
 }
 
 /* w has the shape of x, or is one row of the last dimension for each index of the first. Numbers: zero points of x, w
@@ -149,7 +148,7 @@ static status multiply(void *kernel, void *context) {
                           number(n[3]), (float)n[4], (float)n[5]};
     if (!same) args.repeat = (Py_ssize_t)(count && x.dims[0] ? count / x.dims[0] : 1);
     TRY(give(context, x.dims, x.rank, &args.y));
-    return divided(context, multiply_run, &args, count, width, 1);
+    return divided(context, prepare_multiply(&args), &args, count, width, 1);
 }
 
 /* Numbers: bits of the divisor, limits, zero point. */
@@ -231,13 +230,13 @@ static status depthwise(void *kernel, void *context) {
     tensor x;
     convolution_args args;
     int64_t sizes[3];
-    TRY(begin_convolving(context, convolve_depthwise, &x, &args, sizes));
+    TRY(begin_convolving(context, prepare_depthwise(), &x, &args, sizes));
     args.results = args.channels;
     const int64_t channels = (args.channels * args.pixels + 63) / 64 * 64;
     if ((args.pixels > 1 && (channels != 64 || args.step_right != 1)) || sizes[1] != channels || sizes[2] != channels ||
         sizes[0] != channels * args.wide * ((args.tall + 3) / 4) * 4)
         return CREATE_STATUS(INVALID, "weights that do not fit");
-    return convolve(context, convolve_depthwise, &x, &args);
+    return convolve(context, prepare_depthwise(), &x, &args);
 }
 
 static status stem(void *kernel, void *context) {
@@ -245,13 +244,13 @@ static status stem(void *kernel, void *context) {
     tensor x;
     convolution_args args;
     int64_t sizes[3];
-    TRY(begin_convolving(context, convolve_few, &x, &args, sizes));
+    TRY(begin_convolving(context, prepare_stem(), &x, &args, sizes));
     const int64_t block = args.results == 16 || args.results == 32 ? args.results : 64;
     const int64_t results = (args.results + block - 1) / block * block;
     if (sizes[1] != results || sizes[2] != results ||
         sizes[0] != results * args.tall * ((args.wide * args.channels + 3) / 4) * 4)
         return CREATE_STATUS(INVALID, "weights that do not fit");
-    return convolve(context, convolve_few, &x, &args);
+    return convolve(context, prepare_stem(), &x, &args);
 }
 
 /* "OrtCustomOp" of version 18. */
@@ -326,8 +325,6 @@ EXPORTED status RegisterCustomOps(void *options, const void *base) {
     if (!domain) {
         ort = ((api(*const *)(uint32_t))base)[0](VERSION);
         if (!ort) return NULL;
-        read_table = prepare_table();
-        convolve_depthwise = prepare_depthwise(), convolve_few = prepare_stem();
         void *made = NULL;
         TRY(CREATE_DOMAIN("intact", &made));
         for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) TRY(DOMAIN_ADD(made, &operators[i]));

@@ -539,7 +539,7 @@ static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t coun
                            (int32_t)(Py_ssize_t)a[6], (int32_t)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8],
                            float_of(a[9]), (float)(Py_ssize_t)a[10], (float)(Py_ssize_t)a[11]};
     Py_BEGIN_ALLOW_THREADS
-    divided(multiply_run, &given, rows, rows * width);
+    divided(prepare_multiply(&given), &given, rows, rows * width);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -682,6 +682,17 @@ static PyObject *can_attend(PyObject *self, PyObject *ignored) {
     return PyBool_FromLong(prepare_attention(&n) != NULL);
 }
 
+int plain;
+
+static PyObject *leave_to_compiler(PyObject *self, PyObject *given) {
+    const int wanted = PyObject_IsTrue(given);
+    if (wanted < 0) return NULL;
+    plain = wanted;
+    Py_RETURN_NONE;
+}
+
+static PyObject *can_convolve(PyObject *self, PyObject *ignored) { return PyBool_FromLong(prepare_stem() != NULL); }
+
 static PyMethodDef methods[] = {
     {"use_threads", (PyCFunction)(void (*)(void))use_threads, METH_FASTCALL,
      "Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads, omp_get_max_threads."},
@@ -705,6 +716,8 @@ static PyMethodDef methods[] = {
     {"attend", (PyCFunction)(void (*)(void))attend, METH_FASTCALL,
      "q, k, v, mask or 0, y, samples, heads, queries, keys, width, then three strides of q, k, v, mask and y."},
     {"can_attend", can_attend, METH_NOARGS, "Whether this CPU has the vectors that attend needs."},
+    {"leave_to_compiler", leave_to_compiler, METH_O, "Whether passes do without vectors of their own, for tests."},
+    {"can_convolve", can_convolve, METH_NOARGS, "Whether Depthwise and Stem run here."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -712,8 +725,4 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_native", "One-pass rows and recurrent steps.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__native(void) {
-    PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddIntConstant(module, "CONVOLUTIONS", prepare_stem() != NULL) < 0) Py_CLEAR(module);
-    return module;
-}
+PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&definition); }

@@ -28,7 +28,7 @@ __attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void read_run_vbmi
 }
 
 body prepare_table(void) {
-    return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") ? read_run_vbmi : read_run;
+    return !plain && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") ? read_run_vbmi : read_run;
 }
 #else
 body prepare_table(void) { return read_run; }

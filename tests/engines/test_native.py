@@ -163,9 +163,34 @@ def test_gates(seed, groups, width, repeat):
     (zero_x, zero_w, zero), (lo, hi) = rng.integers(0, 256, 3).tolist(), sorted(rng.integers(0, 256, 2).tolist())
     ends, count = (lo - zero, hi - zero), groups * repeat
     addresses = (x.ctypes.data, w.ctypes.data, y.ctypes.data)
-    library.multiply(*addresses, count, width, repeat, zero_x, zero_w, zero, borders.float_bits(ratio), *ends)
     product = (x.astype(np.int32) - zero_x) * (w.astype(np.int32) - zero_w)
-    np.testing.assert_array_equal(y, finished_as_written(product.astype(np.float32) * ratio, zero, lo, hi))
+    for _ in with_and_without_vectors(library):
+        y.fill(99)
+        library.multiply(*addresses, count, width, repeat, zero_x, zero_w, zero, borders.float_bits(ratio), *ends)
+        np.testing.assert_array_equal(y, finished_as_written(product.astype(np.float32) * ratio, zero, lo, hi))
+
+
+def with_and_without_vectors(library):
+    """As on this CPU, and as on an older one."""
+    try:
+        for plain in (False, True):
+            library.leave_to_compiler(plain)
+            yield plain
+    finally:
+        library.leave_to_compiler(False)
+
+
+@EXAMPLES
+@given(st.integers(0, 2**63), st.integers(0, 400))
+def test_tables(seed, size):
+    library, rng = native.load(), np.random.default_rng(seed)
+    if library is None:
+        pytest.skip("the compiled passes were not built")
+    x, table, y = rng.integers(0, 256, size, np.uint8), rng.permutation(256).astype(np.uint8), np.empty(size, np.uint8)
+    for _ in with_and_without_vectors(library):
+        y.fill(99)
+        library.read_table(x.ctypes.data, y.ctypes.data, size, table.ctypes.data)
+        np.testing.assert_array_equal(y, table[x])
 
 
 @EXAMPLES
@@ -423,7 +448,7 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
 
 
 def test_wrong_arguments_are_refused(library):
-    for name in set(vars(library)) - {"can_attend"}:
+    for name in set(vars(library)) - {"can_attend", "can_convolve", "leave_to_compiler"}:
         if not name.startswith("_"):
             with pytest.raises(TypeError, match=name):
                 getattr(library, name)(0)

@@ -284,6 +284,21 @@ def test_without_the_compiled_passes_the_integers_are_the_same(monkeypatch: pyte
     np.testing.assert_array_equal(ENGINE.prepare(program)({"x": x})[0], ReferenceEngine().prepare(program)({"x": x})[0])
 
 
+def test_an_older_cpu_gives_the_same_integers() -> None:
+    library = native.load()
+    assert library is not None
+    program, x = image_network(1, 3, 2)
+    want = ReferenceEngine().prepare(program)({"x": x})[0]
+    try:
+        library.leave_to_compiler(True)
+        assert native.operators() == {"Table", "Multiply", "Quantize", "Interleave"}
+        np.testing.assert_array_equal(ENGINE.prepare(program)({"x": x})[0], want)
+        with pytest.raises(Exception, match="not for this CPU"):
+            run("Stem", *stem_with(10, 64))
+    finally:
+        library.leave_to_compiler(False)
+
+
 def test_many_sessions_and_callers_at_once() -> None:
     program, x = image_network(4, 3, 2)
     want = ReferenceEngine().prepare(program)({"x": x})[0]

@@ -201,7 +201,7 @@ def _abilities(facts: Facts, trial: CheckReport, level: str, torch: Mapping[str,
             else (f"{level} adds pairs of products in int16; programs are proved not to saturate unless portable=False")
         )
         found.append(Ability("int8 without saturation, in any library that uses oneDNN", safe, why))
-    if "onednn" in usable:
+    if usable:
         found.append(_compiled())
     why = str(torch.get("error", f"torch {torch.get('version')}"))
     found.append(Ability("quantize and train", "error" not in torch, why))

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-CONVOLUTIONS: int
-"""Whether this CPU has a use for the operators Depthwise and Stem."""
-
 def use_threads(parallel: int, thread_number: int, thread_count: int, thread_limit: int, /) -> None:
     """Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads."""
 
@@ -104,6 +101,12 @@ def layer(
 
 def advance(layer: Any, step: int, product: int, /) -> None:
     """One time step; ``product`` is the hidden product, 0 for none."""
+
+def leave_to_compiler(wanted: object, /) -> None:
+    """Whether passes do without the vectors some have been written for, as on an older CPU: for tests."""
+
+def can_convolve() -> bool:
+    """Whether this CPU has the vectors that the operators Depthwise and Stem need."""
 
 def can_attend() -> bool:
     """Whether this CPU has the vectors that :func:`attend` needs."""

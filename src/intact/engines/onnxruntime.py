@@ -180,12 +180,12 @@ class OnnxRuntimeRunner:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         options.log_severity_level = 3
         options.inter_op_num_threads = 1
-        library = native.load()
-        if library is not None:
-            options.register_custom_ops_library(library.__file__)
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
+        library = native.load()
         try:
+            if library is not None:
+                options.register_custom_ops_library(library.__file__)
             session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except _failures() as error:
             raise EngineError(

@@ -5,8 +5,8 @@ Table        0.025 ns per element, where ONNX's own operators look up at 0.7 ns
 Multiply     a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
 Quantize,    floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
 Interleave   224 × 224 instead of 75
-Stem         TODO
-Depthwise    with AVX512-VNNI. TODO
+Depthwise    with AVX512-VNNI 35 to 75 GMAC/s, against 13 to 42
+Stem         a convolution of up to four channels: 140 to 290 GMAC/s with AVX512-VNNI, against 36 to 143
 ============ =====================================================================================================
 
 They stand between two moves of the channels where they are last for the convolutions around: ONNX Runtime turns a
