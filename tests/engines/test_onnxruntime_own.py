@@ -33,7 +33,7 @@ from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import build
-from intact.export.onnx_own import by_words, images, interleaved
+from intact.export.onnx_own import for_depthwise, for_stem, images
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -144,7 +144,7 @@ def convolution(rng: np.random.Generator, kind: str, sizes: list[int] | None = N
     )  # fmt: skip
     steps = np.rint(acc.astype(np.float32) * ratio.reshape(-1, 1, 1)).astype(np.int64)
     pixels = max(64 // count, 1) if right == 1 else 1
-    order = partial(interleaved, pixels=pixels) if depthwise else by_words
+    order = partial(for_depthwise, pixels=pixels) if depthwise else for_stem
     first = (bias - zx * weight.astype(np.int64).sum((1, 2, 3))).astype(np.int32)
     numbers = [tall, wide, down, right, above, left, zx, z, lo, hi, pixels if depthwise else count]
     want = np.clip(steps + z, lo, hi).transpose(0, 2, 3, 1)

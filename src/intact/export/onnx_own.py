@@ -90,9 +90,9 @@ def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tens
     count, channels, tall, wide = weight.shape
     if "Depthwise" in b.own and channels == 1 and t["groups"] == count:
         pixels = max(BLOCK // count, 1) if t["stride"][1] == 1 else 1
-        kind, last, order = "Depthwise", pixels, partial(interleaved, pixels=pixels)
+        kind, last, order = "Depthwise", pixels, partial(for_depthwise, pixels=pixels)
     elif "Stem" in b.own and t["groups"] == 1 and channels <= MANY and tall * wide > 1:
-        kind, last, order = "Stem", count, partial(by_words)
+        kind, last, order = "Stem", count, partial(for_stem)
     else:
         return None
     (zx, z), wider = (zero(inputs[0]), zero(y)), weight.astype(np.int64)
@@ -109,7 +109,7 @@ def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tens
     return _own(b, op, kind, x, *constants)
 
 
-def by_words(values: Array) -> Array:
+def for_stem(values: Array) -> Array:
     """Weights (O, C, rows, columns) or numbers (O) for Stem: rows, words of four bytes along them, results, bytes.
 
     Results are a multiple of BLOCK, but 16 or 32 where there are no more.
@@ -125,7 +125,7 @@ def by_words(values: Array) -> Array:
     return np.ascontiguousarray(padded.reshape(blocks, block, tall, words, 4).transpose(0, 2, 3, 1, 4)).reshape(-1)
 
 
-def interleaved(values: Array, pixels: int) -> Array:
+def for_depthwise(values: Array, pixels: int) -> Array:
     """Weights (C, 1, rows, columns) or numbers (C) for Depthwise, for ``pixels`` side by side.
 
     A multiple of BLOCK channels, of which c = 16·l + 4·q + i comes at (q, l, i); four rows of a column side by side.
