@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #include <stdlib.h>
 
-#define FEATURES "avx512f,avx512bw,avx512vl,avx512vnni"
+#define FEATURES "avx512f,avx512bw,avx512vl,avx512vnni,prfchw"
 #define TARGET __attribute__((target(FEATURES)))
 #define INSIDE static inline __attribute__((always_inline, target(FEATURES)))
 #define WIDTH 64 /* bytes of a vector */
@@ -61,6 +61,15 @@ INSIDE void move_rows(image_rows *r, const convolution_args *a, Py_ssize_t at) {
     }
 }
 
+/* The same where they lie; those outside are one row of zero points. */
+INSIDE void point_rows(image_rows *r, const convolution_args *a, Py_ssize_t at) {
+    const Py_ssize_t n = at / a->rows, top = at % a->rows * a->step_down - a->above;
+    for (Py_ssize_t k = 0; k < a->tall; k++) {
+        const int inside = top + k >= 0 && top + k < a->height;
+        r->rows[k] = inside ? a->x + (n * a->height + top + k) * a->width * a->channels : r->ring;
+    }
+}
+
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -92,7 +101,8 @@ INSIDE __mmask64 first(Py_ssize_t bytes) {
    several pixels at a time where the stride allows it. The order that interleaving leaves channels in is undone by the
    packing of the results; weights, ratios and first sums are kept in that order (intact/export/onnx_own.py). */
 
-#define TILE 16 /* results of a row at a time: their interleaved columns stay in L1 */
+#define MOST_GROUPS 16 /* of four rows of a window */
+#define TILE 16        /* results of a row at a time: their interleaved columns stay in L1 */
 
 typedef struct {
     const __m512i *weight, *bias; /* four vectors for each group of four rows of a column; four */
@@ -117,29 +127,45 @@ INSIDE void depthwise_results(const depthwise_block *t, const __m512i *columns, 
     for (int i = 0; i < count; i++) y[i] = finished(sum[i], t->ratio, &t->end);
 }
 
-INSIDE void interleave_columns(const uint8_t *const *rows, Py_ssize_t from, Py_ssize_t pixel, Py_ssize_t count,
-                               const Py_ssize_t groups, __m512i *v) {
-    for (Py_ssize_t j = 0; j < count; j++)
+/* Columns from `from` on, as far as they are in the image; others hold the zero point. */
+INSIDE void interleave_columns(const uint8_t *const *rows, Py_ssize_t from, Py_ssize_t width, Py_ssize_t pixel,
+                               Py_ssize_t count, const Py_ssize_t groups, __mmask64 bytes, __m512i blank, __m512i *v) {
+    for (Py_ssize_t j = from; j < from + count; j++) {
+        if (j < 0 || j >= width) {
+            for (Py_ssize_t k = 0; k < 4 * groups; k++) *v++ = blank;
+            continue;
+        }
         for (Py_ssize_t g = 0; g < groups; g++, v += 4) {
-            const Py_ssize_t at = from + j * pixel;
-            const __m512i a = _mm512_loadu_si512(rows[4 * g] + at), b = _mm512_loadu_si512(rows[4 * g + 1] + at);
-            const __m512i c = _mm512_loadu_si512(rows[4 * g + 2] + at), d = _mm512_loadu_si512(rows[4 * g + 3] + at);
+            const Py_ssize_t at = j * pixel;
+            const __m512i a = _mm512_maskz_loadu_epi8(bytes, rows[4 * g] + at);
+            const __m512i b = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 1] + at);
+            const __m512i c = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 2] + at);
+            const __m512i d = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 3] + at);
             const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
             const __m512i AB = _mm512_unpackhi_epi8(a, b), CD = _mm512_unpackhi_epi8(c, d);
             v[0] = _mm512_unpacklo_epi16(ab, cd), v[1] = _mm512_unpackhi_epi16(ab, cd);
             v[2] = _mm512_unpacklo_epi16(AB, CD), v[3] = _mm512_unpackhi_epi16(AB, CD);
         }
+    }
 }
 
-/* One row of results, up to 64 bytes from `offset` on of each pixel (or of `pixels` of them). */
+/* One row of results, up to 64 bytes from `offset` on of each pixel (or of `pixels` of them). The rows begin at column
+   -`before`, and end after `width`. */
 INSIDE void depthwise_row(const convolution_args *a, const image_rows *r, const depthwise_block *t, uint8_t *y,
-                          Py_ssize_t offset, Py_ssize_t bytes, const Py_ssize_t wide, const Py_ssize_t groups) {
+                          Py_ssize_t offset, Py_ssize_t bytes, Py_ssize_t before, Py_ssize_t width, const Py_ssize_t wide,
+                          const Py_ssize_t groups) {
     const Py_ssize_t step = a->step_right, pixels = a->pixels, line = a->channels;
+    const __m512i blank = _mm512_set1_epi8((char)a->zero_x);
+    const uint8_t *rows[4 * MOST_GROUPS];
+    for (Py_ssize_t k = 0; k < 4 * groups; k++) rows[k] = r->rows[k < a->tall ? k : 0] + offset; /* times zero */
     __m512i found[AT_ONCE], *columns = (__m512i *)r->spare;
     for (Py_ssize_t o = 0; o < a->columns; o += TILE) {
         const Py_ssize_t count = a->columns - o < TILE ? a->columns - o : TILE;
-        interleave_columns(r->rows, o * step * line + offset, line, (count - 1) * step + wide, groups, columns);
+        interleave_columns(rows, o * step - before, width, line, (count - 1) * step + wide, groups, first(bytes), blank,
+                           columns);
         uint8_t *to = y + o * line + offset;
+        /* The row after this one: a block writes 64 bytes of every pixel, which no hardware foresees. */
+        for (Py_ssize_t k = 0; k < count; k += pixels) __builtin_prefetch(to + (a->columns + k) * line, 1);
         Py_ssize_t i = 0;
         for (; i + AT_ONCE * pixels <= count; i += AT_ONCE * pixels) {
             depthwise_results(t, columns + 4 * i * step * groups, pixels * step, AT_ONCE, wide * groups, groups, found);
@@ -156,23 +182,27 @@ INSIDE void depthwise_row(const convolution_args *a, const image_rows *r, const 
 
 TARGET static void depthwise_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const convolution_args *a = (const convolution_args *)given;
-    const Py_ssize_t line = a->channels, groups = (a->tall + 3) / 4, slots = 4 * groups, whole = line * a->pixels;
+    const Py_ssize_t line = a->channels, groups = (a->tall + 3) / 4, whole = line * a->pixels;
+    const int padded = a->pixels > 1; /* vectors of several pixels may begin inside the image and end outside */
     image_rows r;
     /* pixels - 1 columns more than windows see stand in the vectors of the last result, and do not count */
-    if (!open_rows(&r, a, slots, 2 * WIDTH, ((TILE - 1) * a->step_right + a->wide) * groups * 4 * WIDTH)) return;
+    if (!open_rows(&r, a, a->tall, 2 * WIDTH, ((TILE - 1) * a->step_right + a->wide) * groups * 4 * WIDTH)) return;
     depthwise_block t = {.end = end_of(a)};
     for (Py_ssize_t at = lo; at < hi; at++) {
-        move_rows(&r, a, at);
-        for (Py_ssize_t k = a->tall; k < slots; k++) r.rows[k] = r.rows[0]; /* times zero */
+        if (padded)
+            move_rows(&r, a, at);
+        else
+            point_rows(&r, a, at);
+        const Py_ssize_t before = padded ? 0 : a->left, width = padded ? PY_SSIZE_T_MAX : a->width;
         uint8_t *y = a->y + at * a->columns * line;
         for (Py_ssize_t offset = 0, b = 0; offset < whole; offset += WIDTH, b++) {
             const Py_ssize_t bytes = whole - offset < WIDTH ? whole - offset : WIDTH;
             t.weight = (const __m512i *)a->weight + b * a->wide * groups * 4, t.bias = (const __m512i *)a->bias + b * 4;
             for (int q = 0; q < 4; q++) t.ratio[q] = a->ratio + b * WIDTH + 16 * q;
             if (a->wide == 3 && groups == 1)
-                depthwise_row(a, &r, &t, y, offset, bytes, 3, 1);
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, 3, 1);
             else
-                depthwise_row(a, &r, &t, y, offset, bytes, a->wide, groups);
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->wide, groups);
         }
     }
     free(r.memory);

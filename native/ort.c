@@ -29,6 +29,7 @@
 #define SHARE 32768   /* elements a thread takes at a time */
 #define ROWS 16       /* rows of convolutions, each thread's first of which costs more */
 #define MOST_DIMS 16
+#define LARGEST 64    /* window, stride or padding */
 
 typedef void (*function)(void);
 typedef const function *api;
@@ -202,8 +203,9 @@ static status begin_convolving(void *context, body run, tensor *x, convolution_a
     TRY(take(context, 2, &bias));
     TRY(take(context, 3, &ratio));
     TRY(take_numbers(context, 4, 11, &n));
-    if (x->rank != 4 || n[0] < 1 || n[1] < 1 || n[2] < 1 || n[3] < 1 || n[4] < 0 || n[5] < 0 || n[10] < 1)
-        return CREATE_STATUS(INVALID, "no windows of an image");
+    if (x->rank != 4 || n[10] < 1) return CREATE_STATUS(INVALID, "no image");
+    for (int i = 0; i < 6; i++)
+        if (n[i] < (i < 4) || n[i] > LARGEST) return CREATE_STATUS(INVALID, "no windows of an image");
     const int64_t height = x->dims[1] + 2 * (int64_t)n[4] - n[0], width = x->dims[2] + 2 * (int64_t)n[5] - n[1];
     if (height < 0 || width < 0) return CREATE_STATUS(INVALID, "windows that do not fit");
     const convolution_args made = {

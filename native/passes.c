@@ -682,6 +682,33 @@ static PyObject *can_attend(PyObject *self, PyObject *ignored) {
     return PyBool_FromLong(prepare_attention(&n) != NULL);
 }
 
+/* As in ort.c, from a program that has been checked. */
+static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[21];
+    Py_ssize_t n[11];
+    if (!take("convolve", args, count, a, 21)) return NULL;
+    for (int i = 0; i < 11; i++) n[i] = (Py_ssize_t)a[10 + i];
+    const int is_stem = a[5] != NULL;
+    const Py_ssize_t samples = (Py_ssize_t)a[6], height = (Py_ssize_t)a[7], width = (Py_ssize_t)a[8];
+    const Py_ssize_t channels = (Py_ssize_t)a[9];
+    const body run = is_stem ? prepare_stem() : prepare_depthwise();
+    if (!run) {
+        PyErr_SetString(PyExc_RuntimeError, "convolve: not for this CPU");
+        return NULL;
+    }
+    volatile int no_memory = 0;
+    const convolution_args given = {
+        (const uint8_t *)a[0], (uint8_t *)a[4], (const int8_t *)a[1], (const int32_t *)a[2], (const float *)a[3], height,
+        width, channels, is_stem ? n[10] : channels, n[0], n[1], n[2], n[3], n[4], n[5],
+        (height + 2 * n[4] - n[0]) / n[2] + 1, (width + 2 * n[5] - n[1]) / n[3] + 1, (int)n[6], (int)n[7], (int)n[8],
+        (int)n[9], n[10], &no_memory};
+    Py_BEGIN_ALLOW_THREADS
+    divided(run, &given, samples * given.rows, samples * given.rows * given.columns * given.results);
+    Py_END_ALLOW_THREADS
+    if (no_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 int plain;
 
 static PyObject *leave_to_compiler(PyObject *self, PyObject *given) {
@@ -701,6 +728,8 @@ static PyMethodDef methods[] = {
     {"finish", (PyCFunction)(void (*)(void))finish, METH_FASTCALL, "x, y, size, bits of the divisor, low, high, zero, alone."},
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
      "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
+    {"convolve", (PyCFunction)(void (*)(void))convolve, METH_FASTCALL,
+     "x, weight, bias, ratio, y, whether a stem, samples, height, width, channels, the numbers of ort.c."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,

@@ -29,11 +29,12 @@ from tests.conformance.networks import Network, of_floats
 from intact.arithmetic import integer
 from intact.arithmetic.affine import quantize
 from intact.engines import native
+from intact.engines.convolutions import for_depthwise, for_stem
 from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import build
-from intact.export.onnx_own import for_depthwise, for_stem, images
+from intact.export.onnx_own import images
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -194,6 +195,7 @@ def stem_with(at: int, value: int) -> tuple[Any, ...]:
         "no window": ("Stem", stem_with(0, 0)),
         "too large": ("Stem", stem_with(0, 9)),
         "negative padding": ("Stem", stem_with(4, -1)),
+        "a step too far": ("Depthwise", stem_with(3, 1 << 30)),
         "no results": ("Stem", stem_with(10, 0)),
         "more results": ("Stem", stem_with(10, 65)),
         "other channels": ("Depthwise", stem_with(10, 1)),

@@ -32,6 +32,22 @@ def interleave(
 ) -> bool:
     """:func:`finish` from (samples, channels, pixels) to (samples, pixels, channels)."""
 
+def convolve(
+    x: int,
+    weight: int,
+    bias: int,
+    ratio: int,
+    y: int,
+    stem: bool,
+    samples: int,
+    height: int,
+    width: int,
+    channels: int,
+    /,
+    *numbers: int,
+) -> None:
+    """``intact.engines.convolutions.Convolution`` of images (samples, height, width, C)."""
+
 def multiply(
     x: int,
     w: int,

@@ -5,8 +5,8 @@ Table        0.025 ns per element, where ONNX's own operators look up at 0.7 ns
 Multiply     a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
 Quantize,    floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
 Interleave   224 × 224 instead of 75
-Depthwise    with AVX512-VNNI 35 to 75 GMAC/s, against 13 to 42
-Stem         a convolution of up to four channels: 140 to 290 GMAC/s with AVX512-VNNI, against 36 to 143
+Depthwise,   see ``intact.engines.convolutions``
+Stem
 ============ =====================================================================================================
 
 They stand between two moves of the channels where they are last for the convolutions around: ONNX Runtime turns a
@@ -16,21 +16,15 @@ convolution to channels last by the same moves, and drops those that undo each o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from intact.arithmetic.dimensions import Dim
-from intact.program.ops import Array, Op, Tensor
+from intact.engines.convolutions import Convolution
+from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 from .onnx_build import OWN, Builder, zero
-
-BLOCK = 64
-"""Results that convolutions compute at a time."""
-
-MANY = 4
-"""Channels of an image up to which its convolution is a Stem."""
 
 _KEPT = frozenset({"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample"})
 """Kinds of operations that ONNX Runtime lets run on channels last as well."""
@@ -83,64 +77,15 @@ def mul(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tenso
 
 
 def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tensor) -> str | None:
-    """A depthwise ``conv`` or one of few channels, with its clamp; None for others, and where sums are too large."""
-    t, weight = op.attrs, op.arrays["weight"]
-    if len(x) != 1 or weight.ndim != 4 or t["transposed"] or "a_neg" in op.arrays or any(d != 1 for d in t["dilation"]):
+    """A ``conv`` with its clamp; None for those the passes do not do, see ``intact.engines.convolutions``."""
+    found = Convolution.of(op, zero(inputs[0]), zero(y)) if {"Depthwise", "Stem"} & set(b.own) else None
+    if found is None or found.kind not in b.own:
         return None
-    count, channels, tall, wide = weight.shape
-    if "Depthwise" in b.own and channels == 1 and t["groups"] == count:
-        pixels = max(BLOCK // count, 1) if t["stride"][1] == 1 else 1
-        kind, last, order = "Depthwise", pixels, partial(for_depthwise, pixels=pixels)
-    elif "Stem" in b.own and t["groups"] == 1 and channels <= MANY and tall * wide > 1:
-        kind, last, order = "Stem", count, partial(for_stem)
-    else:
-        return None
-    (zx, z), wider = (zero(inputs[0]), zero(y)), weight.astype(np.int64)
-    bias = op.arrays["bias"].astype(np.int64) - zx * wider.sum((1, 2, 3))
-    ratio = np.asarray(op.arrays["a"].astype(np.float64) / op.arrays["b"].astype(np.float64), np.float32)
-    reach = np.abs(bias) + 255 * np.abs(wider).sum((1, 2, 3))
-    if (reach * np.maximum(np.abs(ratio), 1)).max(initial=0) >= 1 << 30:
-        return None
-    numbers = [tall, wide, *t["stride"], *t["padding"], zx, z, t["lo"], t["hi"], last]
     constants = [
-        b.constant(order(weight), "weight"), b.constant(order(bias.astype(np.int32)), "bias"),
-        b.constant(order(ratio), "multiplier"), _numbers(b, numbers),
+        b.constant(found.weight, "weight"), b.constant(found.bias, "bias"), b.constant(found.ratio, "multiplier"),
+        _numbers(b, found.numbers),
     ]  # fmt: skip
-    return _own(b, op, kind, x, *constants)
-
-
-def for_stem(values: Array) -> Array:
-    """Weights (O, C, rows, columns) or numbers (O) for Stem: rows, words of four bytes along them, results, bytes.
-
-    Results are a multiple of BLOCK, but 16 or 32 where there are no more.
-    """
-    block = len(values) if len(values) in (16, 32) else BLOCK
-    blocks = -(-len(values) // block)
-    if values.ndim == 1:
-        return np.pad(values, (0, blocks * block - len(values)))
-    count, channels, tall, wide = values.shape
-    words = -(-wide * channels // 4)
-    padded = np.zeros((blocks * block, tall, 4 * words), values.dtype)
-    padded[:count, :, : wide * channels] = values.transpose(0, 2, 3, 1).reshape(count, tall, -1)
-    return np.ascontiguousarray(padded.reshape(blocks, block, tall, words, 4).transpose(0, 2, 3, 1, 4)).reshape(-1)
-
-
-def for_depthwise(values: Array, pixels: int) -> Array:
-    """Weights (C, 1, rows, columns) or numbers (C) for Depthwise, for ``pixels`` side by side.
-
-    A multiple of BLOCK channels, of which c = 16·l + 4·q + i comes at (q, l, i); four rows of a column side by side.
-    """
-    values = np.concatenate([values] * pixels)
-    blocks = -(-len(values) // BLOCK)
-    if values.ndim == 1:
-        padded = np.pad(values, (0, blocks * BLOCK - len(values)))
-        return np.ascontiguousarray(padded.reshape(blocks, 4, 4, 4).transpose(0, 2, 1, 3)).reshape(-1)
-    count, _, tall, wide = values.shape
-    groups = -(-tall // 4)
-    padded = np.zeros((blocks * BLOCK, 4 * groups, wide), values.dtype)
-    padded[:count, :tall] = values[:, 0]
-    split = padded.reshape(blocks, 4, 4, 4, groups, 4, wide)
-    return np.ascontiguousarray(split.transpose(0, 6, 4, 2, 1, 3, 5)).reshape(-1)
+    return _own(b, op, found.kind, x, *constants)
 
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 from intact.arithmetic.windows import sees_padding_only
 
 from .borders import finisher
+from .convolutions import lower_compiled
 from .depthwise import CONV, CONV_SUM, PACK
 from .site import Site, Step, float32, is_nhwc, to_nhwc, zero_point
 
@@ -119,6 +120,9 @@ def _linear_call(site: Site, n: Numbers, z_x: int, shape: list[int]) -> Step:
 
 def lower_conv(site: Site) -> Step:
     """``conv`` with one, two or three spatial dimensions, transposed or not."""
+    compiled = lower_compiled(site)
+    if compiled is not None:
+        return compiled
     attrs, x = site.op.attrs, site.inputs[0]
     n, z_x, dims = Numbers.of(site), zero_point(site.metas[0]), x.dim() - 2
     stride, padding, dilation = (list(map(int, attrs[k])) for k in ("stride", "padding", "dilation"))

@@ -1,0 +1,38 @@
+"""Convolutions by the compiled passes, see ``intact.engines.convolutions``."""
+
+from __future__ import annotations
+
+import torch
+
+from intact.arithmetic.windows import pool_size
+
+from ..convolutions import Convolution
+from . import native
+from .site import Site, Step, is_nhwc, to_nhwc, zero_point
+
+
+def lower_compiled(site: Site) -> Step | None:
+    """``conv`` in one pass; None for those that oneDNN does."""
+    library, x = native.load(), site.inputs[0]
+    if library is None or x.dim() != 4 or not library.can_convolve():
+        return None
+    found = Convolution.of(site.op, zero_point(site.metas[0]), site.z)
+    if found is None:
+        return None
+    weight = site.pack((found.kind, "weight"), lambda: torch.from_numpy(found.weight)).weight
+    bias = site.pack((found.kind, "bias"), lambda: torch.from_numpy(found.bias)).weight
+    ratio = site.pack((found.kind, "ratio"), lambda: torch.from_numpy(found.ratio)).weight
+    addresses = [t.data_ptr() for t in (weight, bias, ratio)]
+    (n, channels, *size), (windows, strides, pads) = x.shape, (found.numbers[i : i + 2] for i in (0, 2, 4))
+    rows, columns = (pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True))
+    results = len(site.op.arrays["bias"])
+    one_pass, fixed = library.convolve, (found.kind == "Stem", n, *size, channels, *found.numbers)
+    fits = is_nhwc(x)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x = x if fits else to_nhwc(x)
+        y = torch.empty(n, rows, columns, results, dtype=torch.uint8)
+        one_pass(x.data_ptr(), *addresses, y.data_ptr(), *fixed)
+        return y.permute(0, 3, 1, 2)
+
+    return step
