@@ -2,7 +2,7 @@
    ones, and those of images of few channels. vpdpbusd adds four taps of 16 channels exactly; everything else is the
    contract's: float32(sum) ratio, rounded half to even, plus zero, clamped.
 
-   Rows of the image lie padded in a ring, each copied once per thread. */
+   Rows of the image are read where they lie, or copied into a ring of padded ones where vectors reach over an edge. */
 
 #include "native.h"
 
@@ -25,22 +25,22 @@ typedef struct {
     Py_ssize_t length;
 } image_rows;
 
-/* With `slots` pointers to rows, each with `behind` bytes more than windows reach, and `spare` bytes for the caller. */
-static int open_rows(image_rows *r, const convolution_args *a, Py_ssize_t slots, Py_ssize_t behind, Py_ssize_t spare) {
+/* With `behind` bytes more in a row than windows reach, and `spare` bytes for the caller, a multiple of WIDTH. */
+static int open_rows(image_rows *r, const convolution_args *a, Py_ssize_t behind, Py_ssize_t spare) {
     const Py_ssize_t reach = (a->columns - 1) * a->step_right + a->wide, own = a->left + a->width;
     r->length = ((reach > own ? reach : own) * a->channels + behind + WIDTH - 1) / WIDTH * WIDTH;
     const Py_ssize_t bytes = WIDTH + spare + a->tall * r->length;
-    r->memory = (uint8_t *)malloc((size_t)bytes + (size_t)slots * (sizeof(void *) + sizeof(Py_ssize_t)));
+    r->memory = (uint8_t *)malloc((size_t)bytes + (size_t)a->tall * (sizeof(void *) + sizeof(Py_ssize_t)));
     if (!r->memory) {
         *a->no_memory = 1;
         return 0;
     }
     r->spare = (uint8_t *)(((uintptr_t)r->memory + WIDTH - 1) / WIDTH * WIDTH);
-    r->ring = r->spare + spare; /* a multiple of WIDTH */
+    r->ring = r->spare + spare;
     r->rows = (const uint8_t **)(r->ring + a->tall * r->length);
-    r->held = (Py_ssize_t *)(r->rows + slots);
+    r->held = (Py_ssize_t *)(r->rows + a->tall);
     memset(r->ring, a->zero_x, (size_t)(a->tall * r->length));
-    for (Py_ssize_t k = 0; k < slots; k++) r->held[k] = -1;
+    for (Py_ssize_t k = 0; k < a->tall; k++) r->held[k] = -1;
     return 1;
 }
 
@@ -99,7 +99,7 @@ INSIDE __mmask64 first(Py_ssize_t bytes) {
 
 /* Four rows of a column are interleaved byte by byte, once for all windows that see the column. Images of few channels go
    several pixels at a time where the stride allows it. The order that interleaving leaves channels in is undone by the
-   packing of the results; weights, ratios and first sums are kept in that order (intact/export/onnx_own.py). */
+   packing of the results; weights, ratios and first sums are kept in that order (intact/engines/convolutions.py). */
 
 #define MOST_GROUPS 16 /* of four rows of a window */
 #define TILE 16        /* results of a row at a time: their interleaved columns stay in L1 */
@@ -186,7 +186,7 @@ TARGET static void depthwise_run(const void *given, Py_ssize_t lo, Py_ssize_t hi
     const int padded = a->pixels > 1; /* vectors of several pixels may begin inside the image and end outside */
     image_rows r;
     /* pixels - 1 columns more than windows see stand in the vectors of the last result, and do not count */
-    if (!open_rows(&r, a, a->tall, 2 * WIDTH, ((TILE - 1) * a->step_right + a->wide) * groups * 4 * WIDTH)) return;
+    if (!open_rows(&r, a, 2 * WIDTH, ((TILE - 1) * a->step_right + a->wide) * groups * 4 * WIDTH)) return;
     depthwise_block t = {.end = end_of(a)};
     for (Py_ssize_t at = lo; at < hi; at++) {
         if (padded)
@@ -269,7 +269,7 @@ TARGET static void stem_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const convolution_args *a = (const convolution_args *)given;
     image_rows r;
     /* the last quad may read three pixels that are not there, and do not count */
-    if (!open_rows(&r, a, a->tall, 4 * a->step_right * a->channels + WIDTH, 0)) return;
+    if (!open_rows(&r, a, 4 * a->step_right * a->channels + WIDTH, 0)) return;
     const ending e = end_of(a);
     for (Py_ssize_t at = lo; at < hi; at++) {
         move_rows(&r, a, at);

@@ -105,7 +105,7 @@ HIDDEN void multiply_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
 HIDDEN body prepare_multiply(const multiply_args *args); /* what does that here */
 
 /* Convolutions of images (N, height, width, C): clamp(R(sum ratio) + zero, low, high). One index is one row of results.
-   Weights, sums to begin with and ratios stand in an order of their own, see intact/export/onnx_own.py. */
+   Weights, sums to begin with and ratios stand in an order of their own, see intact/engines/convolutions.py. */
 typedef struct {
     const uint8_t *x;
     uint8_t *y;

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from tests.conformance.networks import Network
 
 from intact.arithmetic import integer
-from intact.engines import cpu
+from intact.engines import cpu, native
+from intact.engines.convolutions import Convolution
 from intact.engines.onednn import OnednnEngine, merge
 from intact.engines.onednn.plan import read_as_images
 from intact.engines.reference import ReferenceEngine
@@ -236,3 +238,44 @@ def test_only_images_are_turned() -> None:
     """A linear map reads rows: sequences with channels last would be copied twice."""
     assert read_as_images(block()) == {"q", "c1"}
     assert read_as_images(projections()) == set()
+
+
+def depthwise_network() -> tuple[Program, Array]:
+    """A convolution of few channels, a depthwise one that strides, one that does not, and a leaky one."""
+    net = Network(np.random.default_rng(3))
+    net.start((3, 3, 19, 23))
+    x = net.conv(net.conv("x", 24, 3, stride=2), 24, 3, groups=24)
+    x = net.conv(net.conv(x, 24, 5, stride=2, groups=24), 24, 3, groups=24, leaky=True)
+    return net.program((x,)), net.exact["x"]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_compiled_convolutions_in_any_layout_and_as_on_an_older_cpu(threads: int) -> None:
+    program, x = depthwise_network()
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    want = ReferenceEngine().prepare(program).tensors({"x": x})
+    library = native.load()
+    for plain in (False, True):
+        if library is not None:
+            library.leave_to_compiler(plain)
+        try:
+            runner = ENGINE.prepare(program, threads=threads)
+            for given in (x, last, x[:1], np.concatenate([x] * 5)):
+                found = runner({"x": given})[0]
+                np.testing.assert_array_equal(found[: len(x)], want[program.outputs[0]][: len(found)])
+            for name, got in runner.tensors({"x": x}).items():
+                np.testing.assert_array_equal(got, want[name])
+        finally:
+            if library is not None:
+                library.leave_to_compiler(False)
+
+
+@pytest.mark.skipif("Stem" not in native.operators(), reason="this CPU has no AVX512-VNNI")
+def test_which_convolutions_are_compiled() -> None:
+    program, _ = depthwise_network()
+    kinds = []
+    for op in program.ops:
+        (z_x, z) = (program.tensors[n].zero_point or 0 for n in (op.inputs[0], op.name))
+        found = Convolution.of(op, z_x, z)
+        kinds.append(found.kind if found else "")
+    assert kinds == ["Stem", "Depthwise", "Depthwise", ""]
