@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import sys
@@ -47,9 +48,18 @@ def key(program: Program, digest: str, engine: str, threads: int | None, facts: 
         "version": VERSION, "digest": digest, "golden": golden, "engine": engine, "threads": threads,
         "system": facts.system, "machine": facts.machine, "cpu": facts.cpu, "features": sorted(facts.features),
         "python": [facts.python, sys.executable], "packages": dict(facts.packages), "glibc": facts.glibc,
-        "glibcxx": facts.glibcxx, "environment": dict(facts.environment),
+        "glibcxx": facts.glibcxx, "environment": dict(facts.environment), "passes": _passes(),
     }  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _passes() -> list[int] | None:
+    """Size and time of the compiled passes, which engines call; None where they were not built."""
+    found = importlib.util.find_spec("intact.engines._native")
+    if found is None or found.origin is None:
+        return None
+    about = os.stat(found.origin)
+    return [about.st_size, about.st_mtime_ns]
 
 
 def recall(name: str) -> dict[str, Any] | None:
