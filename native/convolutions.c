@@ -16,6 +16,18 @@
 #define WIDTH 64 /* bytes of a vector */
 #define AT_ONCE 4
 
+/* vpdpbusd as it is: of the intrinsic, GCC copies sums from register to register in every loop. */
+INSIDE __m512i add_products(__m512i sum, __m512i x, __m512i weight) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(weight));
+    return sum;
+}
+
+/* The same address, of which the compiler does not know what it read there: loops need their registers for sums. */
+INSIDE const void *again(const void *p) {
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -85,7 +97,7 @@ INSIDE ending end_of(const convolution_args *a) {
 INSIDE __m512i finished(const __m512i *sum, const float *const *ratio, const ending *e) {
     __m512i v[4];
     for (int q = 0; q < 4; q++)
-        v[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[q]), _mm512_loadu_ps(ratio[q])));
+        v[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[q]), _mm512_loadu_ps(again(ratio[q]))));
     const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(v[0], v[1]), e->zero);
     const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(v[2], v[3]), e->zero);
     return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(a, b), e->low), e->high);
@@ -121,7 +133,7 @@ INSIDE void depthwise_results(const depthwise_block *t, const __m512i *columns, 
         for (int q = 0; q < 4; q++) w[q] = _mm512_loadu_si512(t->weight + 4 * k + q);
         for (int i = 0; i < count; i++) {
             const __m512i *x = columns + 4 * (i * apart * groups + k);
-            for (int q = 0; q < 4; q++) sum[i][q] = _mm512_dpbusd_epi32(sum[i][q], x[q], w[q]);
+            for (int q = 0; q < 4; q++) sum[i][q] = add_products(sum[i][q], x[q], w[q]);
         }
     }
     for (int i = 0; i < count; i++) y[i] = finished(sum[i], t->ratio, &t->end);
@@ -208,86 +220,177 @@ TARGET static void depthwise_run(const void *given, Py_ssize_t lo, Py_ssize_t hi
     free(r.memory);
 }
 
-/* ---- few channels ------------------------------------------------------------------------------------------------ */
+/* ---- dense ------------------------------------------------------------------------------------------------------- */
 
-/* Four bytes of a row of the window at a time, whatever channels and columns they are of, times 16 results' weights. Four
-   vectors of sums, in the order of memory, become 64 bytes: four, two pixels or one of 16, 32 or more results. */
+/* A row of a window is a row of bytes, whatever channels and columns they are of: four of them at a time, times the
+   weights of 16 results. Four vectors of sums become 64 bytes: one pixel, or two or four where the last block of results
+   is 32 or 16 wide. */
 
 #define QUADS 4
+#define ROOM (96 << 10) /* bytes of rows that all blocks of results read before the next ones are fetched */
+#define MOST (16 << 10) /* windows at a time */
+#define BEHIND 3
 
-/* QUADS or one times 64 bytes of results; each of `each` pixels. */
-INSIDE void stem_results(const convolution_args *a, const image_rows *r, Py_ssize_t from, const int8_t *weight,
-                         const int32_t *bias, const float *const *ratio, const int quads, const int each, const ending *e,
-                         __m512i *y) {
-    const Py_ssize_t words = (a->wide * a->channels + 3) / 4, pixel = a->step_right * a->channels;
+typedef struct {
+    const uint8_t *x;  /* windows begin here and at[i] bytes further */
+    const int32_t *at; /* and the last one again, BEHIND times */
+    Py_ssize_t count;
+    Py_ssize_t tall, line, bytes; /* rows of a window, from one to the next, bytes of one: four of them at a time */
+    const int8_t *weight;
+    const int32_t *bias;
+    const float *ratio[4];
+    uint8_t *y;
+    Py_ssize_t results, width; /* from one y to the next, and how many of them this block gives */
+    ending end;
+} window_list;
+
+/* Windows from i on, each 64 bytes of results of `each` of them: QUADS times, or once of those that are left. */
+INSIDE void dense_results(const window_list *l, Py_ssize_t i, const int quads, const int each, const int flat) {
     const int blocks = 4 / each;
+    const uint8_t *from[QUADS * 4];
+    for (int u = 0; u < quads * each; u++) from[u] = l->x + l->at[i + u];
     __m512i sum[QUADS][4];
-    for (int u = 0; u < quads; u++)
-        for (int q = 0; q < 4; q++) sum[u][q] = _mm512_loadu_si512(bias + 16 * (q % blocks));
-    for (Py_ssize_t k = 0; k < a->tall; k++) {
-        const uint8_t *row = r->rows[k] + from * pixel;
-        for (Py_ssize_t d = 0; d < words; d++, weight += WIDTH * blocks) {
+    const int32_t *bias = (const int32_t *)again(l->bias);
+    for (int q = 0; q < 4; q++) sum[0][q] = _mm512_loadu_si512(bias + 16 * (q % blocks));
+    for (int u = 1; u < quads; u++)
+        for (int q = 0; q < 4; q++) sum[u][q] = sum[0][q];
+    const int8_t *weight = l->weight;
+    const Py_ssize_t end = flat ? l->line : l->tall * l->line, bytes = l->bytes;
+    for (Py_ssize_t row = 0; row < end; row += l->line)
+        for (Py_ssize_t d = row; d < row + bytes; d += 4, weight += WIDTH * blocks) {
             __m512i w[4];
             for (int b = 0; b < blocks; b++) w[b] = _mm512_loadu_si512(weight + WIDTH * b);
             for (int u = 0; u < quads; u++)
                 for (int p = 0; p < each; p++) {
                     int32_t four;
-                    memcpy(&four, row + (u * each + p) * pixel + 4 * d, 4);
+                    memcpy(&four, from[u * each + p] + d, 4);
                     const __m512i x = _mm512_set1_epi32(four);
                     for (int b = 0; b < blocks; b++)
-                        sum[u][p * blocks + b] = _mm512_dpbusd_epi32(sum[u][p * blocks + b], x, w[b]);
+                        sum[u][p * blocks + b] = add_products(sum[u][p * blocks + b], x, w[b]);
                 }
         }
-    }
     const __m512i turned = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    for (int u = 0; u < quads; u++) y[u] = _mm512_permutexvar_epi32(turned, finished(sum[u], ratio, e));
-}
-
-INSIDE void stem_row(const convolution_args *a, const image_rows *r, const ending *e, uint8_t *y, Py_ssize_t offset,
-                     const int each) {
-    const Py_ssize_t words = a->tall * ((a->wide * a->channels + 3) / 4), results = a->results;
-    const Py_ssize_t bytes = each > 1 ? WIDTH : results - offset < WIDTH ? results - offset : WIDTH;
-    const int8_t *weight = a->weight + offset * 4 * words;
-    const int32_t *bias = a->bias + offset;
-    const float *ratio[4];
-    for (int q = 0; q < 4; q++) ratio[q] = a->ratio + offset + 16 * (q % (4 / each));
-    __m512i found[QUADS];
-    Py_ssize_t o = 0;
-    for (; o + QUADS * each <= a->columns; o += QUADS * each) {
-        stem_results(a, r, o, weight, bias, ratio, QUADS, each, e, found);
-        for (int u = 0; u < QUADS; u++)
-            _mm512_mask_storeu_epi8(y + (o + u * each) * results + offset, first(bytes), found[u]);
-    }
-    for (; o < a->columns; o += each) {
-        const Py_ssize_t left = (a->columns - o) * results;
-        stem_results(a, r, o, weight, bias, ratio, 1, each, e, found);
-        _mm512_mask_storeu_epi8(y + o * results + offset, first(each > 1 && left < bytes ? left : bytes), found[0]);
-    }
-}
-
-TARGET static void stem_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
-    const convolution_args *a = (const convolution_args *)given;
-    image_rows r;
-    /* the last quad may read three pixels that are not there, and do not count */
-    if (!open_rows(&r, a, 4 * a->step_right * a->channels + WIDTH, 0)) return;
-    const ending e = end_of(a);
-    for (Py_ssize_t at = lo; at < hi; at++) {
-        move_rows(&r, a, at);
-        uint8_t *y = a->y + at * a->columns * a->results;
-        if (a->results == 16)
-            stem_row(a, &r, &e, y, 0, 4);
-        else if (a->results == 32)
-            stem_row(a, &r, &e, y, 0, 2);
+    for (int u = 0; u < quads; u++) {
+        const __m512i found = _mm512_permutexvar_epi32(turned, finished(sum[u], l->ratio, &l->end));
+        const Py_ssize_t left = l->count - i, windows = quads == QUADS || left > each ? each : left;
+        uint8_t *y = l->y + (i + u * each) * l->results;
+        if (each == 1)
+            _mm512_mask_storeu_epi8(y, first(l->width), found);
+        else if (l->results == WIDTH / each)
+            _mm512_mask_storeu_epi8(y, first(windows * l->results), found);
         else
-            for (Py_ssize_t offset = 0; offset < a->results; offset += WIDTH) stem_row(a, &r, &e, y, offset, 1);
+            for (Py_ssize_t p = 0; p < windows; p++)
+                _mm512_mask_storeu_epi8(y + p * (l->results - WIDTH / each), first(l->width) << p * (WIDTH / each), found);
     }
-    free(r.memory);
+}
+
+INSIDE void dense_windows(const window_list *given, const int each, const int flat) {
+    const window_list l = *given; /* which no result can be written to */
+    Py_ssize_t i = 0;
+    for (; l.count - i >= QUADS * each; i += QUADS * each) dense_results(&l, i, QUADS, each, flat);
+    for (; i < l.count; i += each) dense_results(&l, i, 1, each, flat);
+}
+
+/* Blocks of results of the windows. */
+TARGET static void dense_blocks(const convolution_args *a, window_list *l, uint8_t *y, Py_ssize_t lo, Py_ssize_t hi) {
+    const Py_ssize_t depth = a->tall * l->bytes;
+    for (Py_ssize_t offset = lo * WIDTH; offset < hi * WIDTH; offset += WIDTH) {
+        l->y = y + offset;
+        l->width = a->results - offset < WIDTH ? a->results - offset : WIDTH;
+        l->weight = a->weight + offset * depth, l->bias = a->bias + offset;
+        const int each = l->width > 32 ? 1 : l->width > 16 ? 2 : 4;
+        for (int q = 0; q < 4; q++) l->ratio[q] = a->ratio + offset + 16 * (q % (4 / each));
+        if (each == 1 && a->tall == 1)
+            dense_windows(l, 1, 1);
+        else if (each == 1)
+            dense_windows(l, 1, 0);
+        else if (each == 2)
+            dense_windows(l, 2, 0);
+        else
+            dense_windows(l, 4, 0);
+    }
+}
+
+/* Rows of the padded images under result rows lo to hi, one after the other at `to`. */
+static void pad_rows(const convolution_args *a, Py_ssize_t lo, Py_ssize_t hi, Py_ssize_t line, uint8_t *to) {
+    const Py_ssize_t bytes = a->width * a->channels;
+    for (Py_ssize_t at = lo, end; at < hi; at = end) { /* one image */
+        const Py_ssize_t n = at / a->rows, top = at % a->rows;
+        end = (n + 1) * a->rows < hi ? (n + 1) * a->rows : hi;
+        const Py_ssize_t last = (top + end - at - 1) * a->step_down + a->tall;
+        for (Py_ssize_t k = top * a->step_down; k < last; k++, to += line) {
+            const Py_ssize_t source = k - a->above;
+            if (source < 0 || source >= a->height)
+                memset(to, a->zero_x, (size_t)line);
+            else
+                memcpy(to + a->left * a->channels, a->x + (n * a->height + source) * bytes, (size_t)bytes);
+        }
+    }
+}
+
+/* Where the windows of result rows lo to hi begin: in rows as pad_rows leaves them, or in the images themselves. */
+static void find_windows(const convolution_args *a, Py_ssize_t lo, Py_ssize_t hi, Py_ssize_t line, int padded, int32_t *at) {
+    const Py_ssize_t pixel = a->step_right * a->channels;
+    const Py_ssize_t image = padded ? (a->rows - 1) * a->step_down + a->tall : a->height; /* rows from one to the next */
+    Py_ssize_t begin = -(lo % a->rows) * a->step_down;
+    for (Py_ssize_t r = lo; r < hi; r++) {
+        const Py_ssize_t n = r / a->rows - lo / a->rows, row = begin + n * image + r % a->rows * a->step_down;
+        for (Py_ssize_t c = 0; c < a->columns; c++) at[c] = (int32_t)(row * line + c * pixel);
+        at += a->columns;
+    }
+    for (Py_ssize_t i = 0; i < BEHIND; i++) at[i] = at[-1];
+}
+
+TARGET static void dense_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
+    const convolution_args *a = (const convolution_args *)given;
+    const Py_ssize_t all = a->images * a->rows, blocks = (a->results + WIDTH - 1) / WIDTH;
+    const Py_ssize_t first_block = a->by_block ? lo : 0, last_block = a->by_block ? hi : blocks;
+    if (a->by_block) lo = 0, hi = all;
+    /* Windows are read where they are, unless they reach beyond the images or end amid four bytes. */
+    const int padded = a->above || a->left || a->wide * a->channels % 4;
+    const Py_ssize_t reach = (a->columns - 1) * a->step_right + a->wide, own = a->left + a->width;
+    const Py_ssize_t line = padded ? (reach > own ? reach : own) * a->channels + 4 : a->width * a->channels;
+    Py_ssize_t step = ROOM / (line * a->step_down), most = MOST / a->columns;
+    step = step < most ? step : most;
+    step = step < 1 ? 1 : step > hi - lo ? hi - lo : step;
+    const Py_ssize_t more = a->tall > a->step_down ? a->tall - a->step_down : 0, images = step / a->rows + 2;
+    const Py_ssize_t bytes = padded ? (step * a->step_down + (images < step ? images : step) * more) * line : 0;
+    const Py_ssize_t windows = step * a->columns + BEHIND;
+    int32_t *at = (int32_t *)malloc((size_t)(bytes + windows * (Py_ssize_t)sizeof(int32_t)));
+    if (!at) {
+        *a->no_memory = 1;
+        return;
+    }
+    uint8_t *rows = (uint8_t *)(at + windows);
+    memset(rows, a->zero_x, (size_t)bytes);
+    for (Py_ssize_t r = lo, end; r < hi; r = end) {
+        end = r + step < hi ? r + step : hi;
+        const Py_ssize_t top = (r / a->rows * a->height + r % a->rows * a->step_down) * line;
+        window_list l = {.x = padded ? rows : a->x + top, .at = at, .count = (end - r) * a->columns, .tall = a->tall,
+                         .line = line, .bytes = (a->wide * a->channels + 3) / 4 * 4, .results = a->results, .end = end_of(a)};
+        if (padded) pad_rows(a, r, end, line, rows);
+        find_windows(a, r, end, line, padded, at);
+        dense_blocks(a, &l, a->y + r * a->columns * a->results, first_block, last_block);
+    }
+    free(at);
 }
 
 static int has_vnni(void) { return !plain && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw"); }
-body prepare_depthwise(void) { return has_vnni() ? depthwise_run : NULL; }
-body prepare_stem(void) { return has_vnni() ? stem_run : NULL; }
+body prepare_convolution(int dense) { return !has_vnni() ? NULL : dense ? dense_run : depthwise_run; }
 #else
-body prepare_depthwise(void) { return NULL; }
-body prepare_stem(void) { return NULL; }
+body prepare_convolution(int dense) { return (void)dense, NULL; }
 #endif
+
+void describe_convolution(convolution_args *a, int dense, const Py_ssize_t size[4], const Py_ssize_t n[11]) {
+    a->images = size[0], a->height = size[1], a->width = size[2], a->channels = size[3];
+    a->results = dense ? n[10] : size[3], a->pixels = dense ? 1 : n[10];
+    a->tall = n[0], a->wide = n[1], a->step_down = n[2], a->step_right = n[3], a->above = n[4], a->left = n[5];
+    a->rows = (a->height + 2 * a->above - a->tall) / a->step_down + 1;
+    a->columns = (a->width + 2 * a->left - a->wide) / a->step_right + 1;
+    a->zero_x = (int)n[6], a->zero = (int)n[7], a->low = (int)n[8], a->high = (int)n[9];
+    const Py_ssize_t depth = a->tall * a->wide * (dense ? a->channels : 1), blocks = (a->results + 63) / 64;
+    /* Where there are more weights than bytes of images, threads share the weights. */
+    a->by_block = dense && blocks >= 4 && a->results * depth > a->images * a->height * a->width * a->channels;
+    a->count = a->by_block ? blocks : a->images * a->rows;
+    a->work = (a->by_block ? a->images * a->rows * 64 : a->results) * a->columns * depth;
+}

@@ -104,23 +104,27 @@ typedef struct {
 HIDDEN void multiply_run(const void *args, Py_ssize_t lo, Py_ssize_t hi);
 HIDDEN body prepare_multiply(const multiply_args *args); /* what does that here */
 
-/* Convolutions of images (N, height, width, C): clamp(R(sum ratio) + zero, low, high). One index is one row of results.
-   Weights, sums to begin with and ratios stand in an order of their own, see intact/engines/convolutions.py. */
+/* Convolutions of images (N, height, width, C): clamp(R(sum ratio) + zero, low, high). One index is one row of results, or
+   64 channels of all. Weights, sums to begin with and ratios stand in an order of their own, see
+   intact/engines/convolutions.py. */
 typedef struct {
     const uint8_t *x;
     uint8_t *y;
     const int8_t *weight;
     const int32_t *bias;
     const float *ratio;
-    Py_ssize_t height, width, channels, results; /* channels of y */
+    volatile int *no_memory; /* set to 1 where there was none to work in */
+    Py_ssize_t images, height, width, channels, results; /* channels of y */
     Py_ssize_t tall, wide, step_down, step_right, above, left;
     Py_ssize_t rows, columns; /* of y */
     int zero_x, zero, low, high;
-    Py_ssize_t pixels;       /* depthwise: of few channels, that make one block */
-    volatile int *no_memory; /* set to 1 where there was none to work in */
+    Py_ssize_t pixels; /* depthwise: of few channels, that make one block */
+    int by_block;
+    Py_ssize_t count, work; /* indices, and multiplications of one */
 } convolution_args;
 
-HIDDEN body prepare_depthwise(void); /* NULL where this CPU has no use for it */
-HIDDEN body prepare_stem(void);
+/* Everything but the addresses, from (N, height, width, C) and the numbers of intact/engines/convolutions.py. */
+HIDDEN void describe_convolution(convolution_args *args, int dense, const Py_ssize_t size[4], const Py_ssize_t numbers[11]);
+HIDDEN body prepare_convolution(int dense); /* or depthwise; NULL where this CPU has no use for it */
 
 #endif

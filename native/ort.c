@@ -5,7 +5,7 @@
        Quantize    bytes of float32
        Interleave  the same, and channels become last: (N, C, H, W) to (N, H, W, C)
        Depthwise   depthwise convolutions of images (N, H, W, C)
-       Stem        convolutions of images of few channels
+       Dense       other convolutions of images
 
    Their bodies are those of native.h; intact/export/onnx_own.py writes the nodes. The runtime's C interface is a table
    of functions whose places never change ("OrtApi" of onnxruntime_c_api.h, here as of its version 18); the few that are
@@ -28,6 +28,8 @@
 #define INVALID 2     /* ORT_INVALID_ARGUMENT */
 #define SHARE 32768   /* elements a thread takes at a time */
 #define ROWS 16       /* rows of convolutions, each thread's first of which costs more */
+#define DENSE (1 << 21)     /* multiplications of convolutions */
+#define DEPTHWISE (1 << 18)
 #define MOST_DIMS 16
 #define LARGEST 64    /* window, stride or padding */
 
@@ -106,10 +108,9 @@ static void part(void *given, size_t i) {
     w->run(w->args, (Py_ssize_t)lo, (Py_ssize_t)hi);
 }
 
-/* run(args, lo, hi) for 0 <= lo < hi <= count rows of `width` elements, `least` or more rows at a time. */
-static status divided(const void *context, body run, const void *args, int64_t count, int64_t width, int64_t least) {
-    const int64_t share = SHARE / (width ? width : 1);
-    work w = {run, args, (size_t)count, (size_t)(share < least ? least : share)};
+/* run(args, lo, hi) for 0 <= lo < hi <= count, `share` at a time. */
+static status divided(const void *context, body run, const void *args, int64_t count, int64_t share) {
+    work w = {run, args, (size_t)count, (size_t)(share < 1 ? 1 : share)};
     if (w.count > w.share) return PARALLEL_FOR(context, part, (w.count + w.share - 1) / w.share, 0, &w);
     run(args, 0, (Py_ssize_t)count);
     return NULL;
@@ -126,7 +127,7 @@ static status look_up(void *kernel, void *context) {
     if (table.count != 256) return CREATE_STATUS(INVALID, "a table has 256 entries");
     TRY(give(context, x.dims, x.rank, &args.y));
     args.x = (const uint8_t *)x.data, args.table = (const uint8_t *)table.data;
-    return divided(context, prepare_table(), &args, x.count, 1, 1);
+    return divided(context, prepare_table(), &args, x.count, SHARE);
 }
 
 /* w has the shape of x, or is one row of the last dimension for each index of the first. Numbers: zero points of x, w
@@ -149,7 +150,7 @@ static status multiply(void *kernel, void *context) {
                           number(n[3]), (float)n[4], (float)n[5]};
     if (!same) args.repeat = (Py_ssize_t)(count && x.dims[0] ? count / x.dims[0] : 1);
     TRY(give(context, x.dims, x.rank, &args.y));
-    return divided(context, prepare_multiply(&args), &args, count, width, 1);
+    return divided(context, prepare_multiply(&args), &args, count, SHARE / (width ? width : 1));
 }
 
 /* Numbers: bits of the divisor, limits, zero point. */
@@ -173,7 +174,7 @@ static status quantize(void *kernel, void *context) {
     finish_args args;
     TRY(begin_quantizing(context, &x, &args, &nan));
     TRY(give(context, x.dims, x.rank, &args.y));
-    TRY(divided(context, finish_run, &args, x.count, 1, 1));
+    TRY(divided(context, finish_run, &args, x.count, SHARE));
     return not_a_number(&nan);
 }
 
@@ -188,72 +189,46 @@ static status interleave(void *kernel, void *context) {
     args.channels = (Py_ssize_t)x.dims[1], args.pixels = (Py_ssize_t)(x.dims[2] * x.dims[3]);
     args.blocks = (args.pixels + BLOCK - 1) / BLOCK;
     TRY(give(context, dims, 4, &args.f.y));
-    TRY(divided(context, interleave_run, &args, x.dims[0] * args.blocks, args.channels * BLOCK, 1));
+    TRY(divided(context, interleave_run, &args, x.dims[0] * args.blocks, SHARE / (args.channels * BLOCK + 1)));
     return not_a_number(&nan);
 }
 
 /* After x: weights, sums to begin with, ratios. Numbers: height and width of the window, strides, padding above and left
    (and as much below and right), zero points of x and y, limits, and the channels of y or pixels of a block. */
-static status begin_convolving(void *context, body run, tensor *x, convolution_args *args, int64_t sizes[3]) {
-    tensor weight, bias, ratio;
-    const int32_t *n;
+static status convolve(void *context, int dense) {
+    tensor x, packed[3];
+    const int32_t *given;
+    Py_ssize_t size[4], n[11];
+    const body run = prepare_convolution(dense);
     if (!run) return CREATE_STATUS(INVALID, "not for this CPU");
-    TRY(take(context, 0, x));
-    TRY(take(context, 1, &weight));
-    TRY(take(context, 2, &bias));
-    TRY(take(context, 3, &ratio));
-    TRY(take_numbers(context, 4, 11, &n));
-    if (x->rank != 4 || n[10] < 1) return CREATE_STATUS(INVALID, "no image");
+    TRY(take(context, 0, &x));
+    for (size_t i = 0; i < 3; i++) TRY(take(context, i + 1, packed + i));
+    TRY(take_numbers(context, 4, 11, &given));
+    for (int i = 0; i < 11; i++) n[i] = given[i];
+    if (x.rank != 4 || n[10] < 1) return CREATE_STATUS(INVALID, "no image");
     for (int i = 0; i < 6; i++)
         if (n[i] < (i < 4) || n[i] > LARGEST) return CREATE_STATUS(INVALID, "no windows of an image");
-    const int64_t height = x->dims[1] + 2 * (int64_t)n[4] - n[0], width = x->dims[2] + 2 * (int64_t)n[5] - n[1];
-    if (height < 0 || width < 0) return CREATE_STATUS(INVALID, "windows that do not fit");
-    const convolution_args made = {
-        (const uint8_t *)x->data, NULL, (const int8_t *)weight.data, (const int32_t *)bias.data,
-        (const float *)ratio.data, (Py_ssize_t)x->dims[1], (Py_ssize_t)x->dims[2], (Py_ssize_t)x->dims[3], n[10], n[0],
-        n[1], n[2], n[3], n[4], n[5], (Py_ssize_t)(height / n[2] + 1), (Py_ssize_t)(width / n[3] + 1), n[6], n[7], n[8],
-        n[9], n[10], NULL};
-    *args = made;
-    sizes[0] = weight.count, sizes[1] = bias.count, sizes[2] = ratio.count;
-    return NULL;
-}
-
-static status convolve(void *context, body run, const tensor *x, convolution_args *args) {
+    for (int i = 0; i < 4; i++) size[i] = (Py_ssize_t)x.dims[i];
+    if (size[1] + 2 * n[4] < n[0] || size[2] + 2 * n[5] < n[1]) return CREATE_STATUS(INVALID, "windows that do not fit");
     volatile int no_memory = 0;
-    const int64_t dims[4] = {x->dims[0], args->rows, args->columns, args->results};
-    args->no_memory = &no_memory;
-    TRY(give(context, dims, 4, &args->y));
-    TRY(divided(context, run, args, dims[0] * dims[1], dims[2] * dims[3], ROWS));
+    convolution_args args = {(const uint8_t *)x.data, NULL, (const int8_t *)packed[0].data, (const int32_t *)packed[1].data,
+                             (const float *)packed[2].data, &no_memory};
+    describe_convolution(&args, dense, size, n);
+    const int64_t whole = args.results * args.pixels / 64 * 64, last = args.results * args.pixels - whole;
+    const int64_t results = whole + (dense && last <= 32 ? (last + 15) / 16 * 16 : (last + 63) / 64 * 64);
+    const int64_t depth = dense ? args.tall * ((args.wide * args.channels + 3) / 4) : args.wide * ((args.tall + 3) / 4);
+    if ((args.pixels > 1 && (results != 64 || args.step_right != 1)) || packed[0].count != results * depth * 4 ||
+        packed[1].count != results || packed[2].count != results)
+        return CREATE_STATUS(INVALID, "weights that do not fit");
+    const int64_t dims[4] = {size[0], args.rows, args.columns, args.results};
+    TRY(give(context, dims, 4, &args.y));
+    const int64_t share = (dense ? DENSE : DEPTHWISE) / (args.work ? args.work : 1), least = args.by_block ? 1 : ROWS;
+    TRY(divided(context, run, &args, args.count, share < least ? least : share));
     return no_memory ? CREATE_STATUS(INVALID, "no memory for rows of an image") : NULL;
 }
 
-static status depthwise(void *kernel, void *context) {
-    (void)kernel;
-    tensor x;
-    convolution_args args;
-    int64_t sizes[3];
-    TRY(begin_convolving(context, prepare_depthwise(), &x, &args, sizes));
-    args.results = args.channels;
-    const int64_t channels = (args.channels * args.pixels + 63) / 64 * 64;
-    if ((args.pixels > 1 && (channels != 64 || args.step_right != 1)) || sizes[1] != channels || sizes[2] != channels ||
-        sizes[0] != channels * args.wide * ((args.tall + 3) / 4) * 4)
-        return CREATE_STATUS(INVALID, "weights that do not fit");
-    return convolve(context, prepare_depthwise(), &x, &args);
-}
-
-static status stem(void *kernel, void *context) {
-    (void)kernel;
-    tensor x;
-    convolution_args args;
-    int64_t sizes[3];
-    TRY(begin_convolving(context, prepare_stem(), &x, &args, sizes));
-    const int64_t block = args.results == 16 || args.results == 32 ? args.results : 64;
-    const int64_t results = (args.results + block - 1) / block * block;
-    if (sizes[1] != results || sizes[2] != results ||
-        sizes[0] != results * args.tall * ((args.wide * args.channels + 3) / 4) * 4)
-        return CREATE_STATUS(INVALID, "weights that do not fit");
-    return convolve(context, prepare_stem(), &x, &args);
-}
+static status depthwise(void *kernel, void *context) { return (void)kernel, convolve(context, 0); }
+static status dense(void *kernel, void *context) { return (void)kernel, convolve(context, 1); }
 
 /* "OrtCustomOp" of version 18. */
 typedef struct operator {
@@ -318,7 +293,7 @@ static const operator operators[] = {
     OPERATOR("Quantize", "fi", quantize, NULL, NULL),
     OPERATOR("Interleave", "fi", interleave, NULL, NULL),
     OPERATOR("Depthwise", "bsifi", depthwise, NULL, NULL),
-    OPERATOR("Stem", "bsifi", stem, NULL, NULL),
+    OPERATOR("Dense", "bsifi", dense, NULL, NULL),
 };
 
 /* Called by ONNX Runtime when a session registers this library. A version older than 18 gets no operators. */

@@ -685,25 +685,21 @@ static PyObject *can_attend(PyObject *self, PyObject *ignored) {
 /* As in ort.c, from a program that has been checked. */
 static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     void *a[21];
-    Py_ssize_t n[11];
+    Py_ssize_t n[15]; /* size, numbers */
     if (!take("convolve", args, count, a, 21)) return NULL;
-    for (int i = 0; i < 11; i++) n[i] = (Py_ssize_t)a[10 + i];
-    const int is_stem = a[5] != NULL;
-    const Py_ssize_t samples = (Py_ssize_t)a[6], height = (Py_ssize_t)a[7], width = (Py_ssize_t)a[8];
-    const Py_ssize_t channels = (Py_ssize_t)a[9];
-    const body run = is_stem ? prepare_stem() : prepare_depthwise();
+    for (int i = 0; i < 15; i++) n[i] = (Py_ssize_t)a[6 + i];
+    const int dense = a[5] != NULL;
+    const body run = prepare_convolution(dense);
     if (!run) {
         PyErr_SetString(PyExc_RuntimeError, "convolve: not for this CPU");
         return NULL;
     }
     volatile int no_memory = 0;
-    const convolution_args given = {
-        (const uint8_t *)a[0], (uint8_t *)a[4], (const int8_t *)a[1], (const int32_t *)a[2], (const float *)a[3], height,
-        width, channels, is_stem ? n[10] : channels, n[0], n[1], n[2], n[3], n[4], n[5],
-        (height + 2 * n[4] - n[0]) / n[2] + 1, (width + 2 * n[5] - n[1]) / n[3] + 1, (int)n[6], (int)n[7], (int)n[8],
-        (int)n[9], n[10], &no_memory};
+    convolution_args given = {(const uint8_t *)a[0], (uint8_t *)a[4], (const int8_t *)a[1], (const int32_t *)a[2],
+                              (const float *)a[3], &no_memory};
+    describe_convolution(&given, dense, n, n + 4);
     Py_BEGIN_ALLOW_THREADS
-    divided(run, &given, samples * given.rows, samples * given.rows * given.columns * given.results);
+    divided(run, &given, given.count, given.images * given.rows * given.columns * given.results);
     Py_END_ALLOW_THREADS
     if (no_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -718,7 +714,7 @@ static PyObject *leave_to_compiler(PyObject *self, PyObject *given) {
     Py_RETURN_NONE;
 }
 
-static PyObject *can_convolve(PyObject *self, PyObject *ignored) { return PyBool_FromLong(prepare_stem() != NULL); }
+static PyObject *can_convolve(PyObject *self, PyObject *ignored) { return PyBool_FromLong(prepare_convolution(1) != NULL); }
 
 static PyMethodDef methods[] = {
     {"use_threads", (PyCFunction)(void (*)(void))use_threads, METH_FASTCALL,
@@ -729,7 +725,7 @@ static PyMethodDef methods[] = {
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
      "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
     {"convolve", (PyCFunction)(void (*)(void))convolve, METH_FASTCALL,
-     "x, weight, bias, ratio, y, whether a stem, samples, height, width, channels, the numbers of ort.c."},
+     "x, weight, bias, ratio, y, whether dense, samples, height, width, channels, the numbers of ort.c."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,
@@ -746,7 +742,7 @@ static PyMethodDef methods[] = {
      "q, k, v, mask or 0, y, samples, heads, queries, keys, width, then three strides of q, k, v, mask and y."},
     {"can_attend", can_attend, METH_NOARGS, "Whether this CPU has the vectors that attend needs."},
     {"leave_to_compiler", leave_to_compiler, METH_O, "Whether passes do without vectors of their own, for tests."},
-    {"can_convolve", can_convolve, METH_NOARGS, "Whether Depthwise and Stem run here."},
+    {"can_convolve", can_convolve, METH_NOARGS, "Whether Dense and Depthwise run here."},
     {NULL, NULL, 0, NULL},
 };
 

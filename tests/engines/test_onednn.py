@@ -270,7 +270,7 @@ def test_compiled_convolutions_in_any_layout_and_as_on_an_older_cpu(threads: int
                 library.leave_to_compiler(False)
 
 
-@pytest.mark.skipif("Stem" not in native.operators(), reason="this CPU has no AVX512-VNNI")
+@pytest.mark.skipif("Dense" not in native.operators(), reason="this CPU has no AVX512-VNNI")
 def test_which_convolutions_are_compiled() -> None:
     program, _ = depthwise_network()
     kinds = []
@@ -278,4 +278,4 @@ def test_which_convolutions_are_compiled() -> None:
         (z_x, z) = (program.tensors[n].zero_point or 0 for n in (op.inputs[0], op.name))
         found = Convolution.of(op, z_x, z)
         kinds.append(found.kind if found else "")
-    assert kinds == ["Stem", "Depthwise", "Depthwise", ""]
+    assert kinds == ["Dense", "Depthwise", "Depthwise", ""]

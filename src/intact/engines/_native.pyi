@@ -38,7 +38,7 @@ def convolve(
     bias: int,
     ratio: int,
     y: int,
-    stem: bool,
+    dense: bool,
     samples: int,
     height: int,
     width: int,
@@ -122,7 +122,7 @@ def leave_to_compiler(wanted: object, /) -> None:
     """Whether passes do without the vectors some have been written for, as on an older CPU: for tests."""
 
 def can_convolve() -> bool:
-    """Whether this CPU has the vectors that the operators Depthwise and Stem need."""
+    """Whether this CPU has the vectors that the operators Dense and Depthwise need."""
 
 def can_attend() -> bool:
     """Whether this CPU has the vectors that :func:`attend` needs."""

@@ -33,7 +33,7 @@ class Convolution:
     """What ``native/convolutions.c`` takes.
 
     Attributes:
-        kind: "Depthwise" or "Stem".
+        kind: "Depthwise" or "Dense".
         weight: int8, a vector in an order of its own.
         bias: int32, sums to begin with, in that order.
         ratio: float32 multipliers a/b, in that order.
@@ -63,8 +63,8 @@ class Convolution:
         if channels == 1 and t["groups"] == count:
             pixels = max(BLOCK // count, 1) if t["stride"][1] == 1 else 1
             kind, last, order = "Depthwise", pixels, partial(for_depthwise, pixels=pixels)
-        elif t["groups"] == 1 and channels <= MANY and tall * wide > 1:
-            kind, last, order = "Stem", count, for_stem
+        elif t["groups"] == 1:
+            kind, last, order = "Dense", count, for_dense
         else:
             return None
         wider = weight.astype(np.int64)
@@ -77,20 +77,25 @@ class Convolution:
         return Convolution(kind, order(weight), order(bias.astype(np.int32)), order(ratio), numbers)
 
 
-def for_stem(values: Array) -> Array:
+def for_dense(values: Array) -> Array:
     """Weights (O, C, rows, columns) or numbers (O) for Stem: rows, words of four bytes along them, results, bytes.
 
     Results are a multiple of BLOCK, but 16 or 32 where there are no more.
     """
-    block = len(values) if len(values) in (16, 32) else BLOCK
-    blocks = -(-len(values) // block)
+    count = len(values)
+    whole = count // BLOCK * BLOCK
+    last = next((n for n in (0, 16, 32) if count - whole <= n), BLOCK)
     if values.ndim == 1:
-        return np.pad(values, (0, blocks * block - len(values)))
-    count, channels, tall, wide = values.shape
+        return np.pad(values, (0, whole + last - count))
+    _, channels, tall, wide = values.shape
     words = -(-wide * channels // 4)
-    padded = np.zeros((blocks * block, tall, 4 * words), values.dtype)
+    padded = np.zeros((whole + last, tall, 4 * words), values.dtype)
     padded[:count, :, : wide * channels] = values.transpose(0, 2, 3, 1).reshape(count, tall, -1)
-    return np.ascontiguousarray(padded.reshape(blocks, block, tall, words, 4).transpose(0, 2, 3, 1, 4)).reshape(-1)
+    parts = (
+        part.reshape(-1, block, tall, words, 4).transpose(0, 2, 3, 1, 4).reshape(-1)
+        for part, block in ((padded[:whole], BLOCK), (padded[whole:], last)) if block
+    )  # fmt: skip
+    return np.concatenate(list(parts))
 
 
 def for_depthwise(values: Array, pixels: int) -> Array:
@@ -111,4 +116,4 @@ def for_depthwise(values: Array, pixels: int) -> Array:
     return np.ascontiguousarray(split.transpose(0, 6, 4, 2, 1, 3, 5)).reshape(-1)
 
 
-__all__ = ["Convolution", "for_depthwise", "for_stem"]
+__all__ = ["Convolution", "for_depthwise", "for_dense"]

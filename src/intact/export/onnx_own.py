@@ -78,7 +78,7 @@ def mul(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tenso
 
 def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tensor) -> str | None:
     """A ``conv`` with its clamp; None for those the passes do not do, see ``intact.engines.convolutions``."""
-    found = Convolution.of(op, zero(inputs[0]), zero(y)) if {"Depthwise", "Stem"} & set(b.own) else None
+    found = Convolution.of(op, zero(inputs[0]), zero(y)) if {"Depthwise", "Dense"} & set(b.own) else None
     if found is None or found.kind not in b.own:
         return None
     constants = [
