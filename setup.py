@@ -18,7 +18,7 @@ setup(
     ext_modules=[
         Extension(
             "intact.engines._native",
-            [f"native/{name}.c" for name in ("passes", "attention", "convolutions", "gates", "ort", "tables")],
+            [f"native/{name}.c" for name in ("passes", "attention", "cascade", "convolutions", "gates", "ort", "tables")],
             depends=[f"native/{name}.h" for name in ("native", "attention")],
             extra_compile_args=FLAGS,
             py_limited_api=True,

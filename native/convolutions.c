@@ -192,10 +192,85 @@ INSIDE void depthwise_row(const convolution_args *a, const image_rows *r, const 
     }
 }
 
+/* A column of three rows, as above; the fourth row is any. */
+INSIDE void three_rows(const uint8_t *const *rows, Py_ssize_t at, __mmask64 bytes, __m512i *v) {
+    const __m512i a = _mm512_maskz_loadu_epi8(bytes, rows[0] + at), b = _mm512_maskz_loadu_epi8(bytes, rows[1] + at);
+    const __m512i c = _mm512_maskz_loadu_epi8(bytes, rows[2] + at);
+    const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, c);
+    const __m512i AB = _mm512_unpackhi_epi8(a, b), CD = _mm512_unpackhi_epi8(c, c);
+    v[0] = _mm512_unpacklo_epi16(ab, cd), v[1] = _mm512_unpackhi_epi16(ab, cd);
+    v[2] = _mm512_unpacklo_epi16(AB, CD), v[3] = _mm512_unpackhi_epi16(AB, CD);
+}
+
+/* depthwise_row of 3 x 3 windows and a step of one or two, without memory between: a column is added to the results it is
+   the last, second and first one of. */
+INSIDE void depthwise_3x3(const convolution_args *a, const image_rows *r, const depthwise_block *given, uint8_t *y,
+                          Py_ssize_t offset, __mmask64 bytes, const int step) {
+    const depthwise_block t = *given;
+    const Py_ssize_t line = a->channels, columns = a->columns, width = a->width, left = a->left;
+    const uint8_t *const rows[3] = {r->rows[0] + offset, r->rows[1] + offset, r->rows[2] + offset};
+    const __m512i blank = _mm512_set1_epi8((char)a->zero_x);
+    __m512i w[3][4], first[4], second[4], x[4];
+    for (int k = 0; k < 3; k++)
+        for (int q = 0; q < 4; q++) w[k][q] = _mm512_loadu_si512(t.weight + 4 * k + q);
+    for (int q = 0; q < 4; q++) first[q] = second[q] = blank; /* of results that are not there */
+    uint8_t *to = y + offset;
+    for (Py_ssize_t j = -left, o = step == 1 ? -2 : -1; o < columns; o++) {
+        for (int k = 0; k < step; k++, j++) {
+            if (j < 0 || j >= width)
+                for (int q = 0; q < 4; q++) x[q] = blank;
+            else
+                three_rows(rows, j * line, bytes, x);
+            if (step == 2 && k == 0) { /* seen by one result only, in its middle */
+                for (int q = 0; q < 4; q++) first[q] = add_products(first[q], x[q], w[1][q]);
+            }
+        }
+        if (o >= 0) {
+            for (int q = 0; q < 4; q++) first[q] = add_products(first[q], x[q], w[2][q]);
+            _mm512_mask_storeu_epi8(to, bytes, finished(first, t.ratio, &t.end));
+            __builtin_prefetch(to + columns * line, 1);
+            to += line;
+        }
+        const __m512i *bias = (const __m512i *)again(t.bias);
+        if (step == 1)
+            for (int q = 0; q < 4; q++) {
+                first[q] = add_products(second[q], x[q], w[1][q]);
+                second[q] = add_products(_mm512_loadu_si512(bias + q), x[q], w[0][q]);
+            }
+        else
+            for (int q = 0; q < 4; q++) first[q] = add_products(_mm512_loadu_si512(bias + q), x[q], w[0][q]);
+    }
+}
+
+/* The same where two or four pixels side by side are one vector: columns in between are parts of two vectors. */
+INSIDE void depthwise_narrow(const convolution_args *a, const image_rows *r, const depthwise_block *given, uint8_t *y,
+                             const int pixels) {
+    const depthwise_block t = *given;
+    const Py_ssize_t line = a->channels, columns = a->columns;
+    __m512i w[3][4], x[4], next[4], sum[4];
+    for (int k = 0; k < 3; k++)
+        for (int q = 0; q < 4; q++) w[k][q] = _mm512_loadu_si512(t.weight + 4 * k + q);
+    three_rows(r->rows, 0, first(WIDTH), x);
+    for (Py_ssize_t o = 0; o < columns; o += pixels) {
+        three_rows(r->rows, (o + pixels) * line, first(WIDTH), next);
+        const __m512i *bias = (const __m512i *)again(t.bias);
+        for (int q = 0; q < 4; q++) {
+            sum[q] = add_products(_mm512_loadu_si512(bias + q), x[q], w[0][q]);
+            const __m512i half = _mm512_alignr_epi64(next[q], x[q], 4);
+            const __m512i quarter = pixels == 4 ? _mm512_alignr_epi64(next[q], x[q], 2) : half;
+            sum[q] = add_products(sum[q], quarter, w[1][q]);
+            sum[q] = add_products(sum[q], pixels == 4 ? half : next[q], w[2][q]);
+            x[q] = next[q];
+        }
+        const Py_ssize_t left = (columns - o) * line;
+        _mm512_mask_storeu_epi8(y + o * line, first(left < WIDTH ? left : WIDTH), finished(sum, t.ratio, &t.end));
+    }
+}
+
 TARGET static void depthwise_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const convolution_args *a = (const convolution_args *)given;
     const Py_ssize_t line = a->channels, groups = (a->tall + 3) / 4, whole = line * a->pixels;
-    const int padded = a->pixels > 1; /* vectors of several pixels may begin inside the image and end outside */
+    const int three = a->tall == 3 && a->wide == 3, padded = a->pixels > 1; /* vectors of several pixels may begin inside the image and end outside */
     image_rows r;
     /* pixels - 1 columns more than windows see stand in the vectors of the last result, and do not count */
     if (!open_rows(&r, a, 2 * WIDTH, ((TILE - 1) * a->step_right + a->wide) * groups * 4 * WIDTH)) return;
@@ -211,8 +286,14 @@ TARGET static void depthwise_run(const void *given, Py_ssize_t lo, Py_ssize_t hi
             const Py_ssize_t bytes = whole - offset < WIDTH ? whole - offset : WIDTH;
             t.weight = (const __m512i *)a->weight + b * a->wide * groups * 4, t.bias = (const __m512i *)a->bias + b * 4;
             for (int q = 0; q < 4; q++) t.ratio[q] = a->ratio + b * WIDTH + 16 * q;
-            if (a->wide == 3 && groups == 1)
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, 3, 1);
+            if (three && !padded && a->step_right == 1)
+                depthwise_3x3(a, &r, &t, y, offset, first(bytes), 1);
+            else if (three && !padded && a->step_right == 2)
+                depthwise_3x3(a, &r, &t, y, offset, first(bytes), 2);
+            else if (three && whole == WIDTH && a->pixels == 2)
+                depthwise_narrow(a, &r, &t, y, 2);
+            else if (three && whole == WIDTH && a->pixels == 4)
+                depthwise_narrow(a, &r, &t, y, 4);
             else
                 depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->wide, groups);
         }
@@ -347,7 +428,8 @@ TARGET static void dense_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const Py_ssize_t first_block = a->by_block ? lo : 0, last_block = a->by_block ? hi : blocks;
     if (a->by_block) lo = 0, hi = all;
     /* Windows are read where they are, unless they reach beyond the images or end amid four bytes. */
-    const int padded = a->above || a->left || a->wide * a->channels % 4;
+    const int beyond = a->above || a->left || (a->rows - 1) * a->step_down + a->tall > a->height;
+    const int padded = beyond || a->wide * a->channels % 4;
     const Py_ssize_t reach = (a->columns - 1) * a->step_right + a->wide, own = a->left + a->width;
     const Py_ssize_t line = padded ? (reach > own ? reach : own) * a->channels + 4 : a->width * a->channels;
     Py_ssize_t step = ROOM / (line * a->step_down), most = MOST / a->columns;

@@ -127,4 +127,18 @@ typedef struct {
 HIDDEN void describe_convolution(convolution_args *args, int dense, const Py_ssize_t size[4], const Py_ssize_t numbers[11]);
 HIDDEN body prepare_convolution(int dense); /* or depthwise; NULL where this CPU has no use for it */
 
+/* Images through convolutions one behind the other, `band` rows of the last one at a time. A stage is STAGE numbers:
+   addresses of weights, sums, ratios and of memory for the rows behind it; whether dense; height, width and channels; its
+   numbers. See intact/engines/ahead.py. */
+#define STAGE 19
+typedef struct {
+    interleave_args image; /* of one sample; without x its bytes are there */
+    uint8_t *y;
+    Py_ssize_t samples, count, band;
+    const int64_t *stages;
+    volatile int *no_memory;
+} cascade_args;
+
+HIDDEN void cascade_run(const cascade_args *args);
+
 #endif

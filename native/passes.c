@@ -684,10 +684,10 @@ static PyObject *can_attend(PyObject *self, PyObject *ignored) {
 
 /* As in ort.c, from a program that has been checked. */
 static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[21];
+    void *a[22];
     Py_ssize_t n[15]; /* size, numbers */
-    if (!take("convolve", args, count, a, 21)) return NULL;
-    for (int i = 0; i < 15; i++) n[i] = (Py_ssize_t)a[6 + i];
+    if (!take("convolve", args, count, a, 22)) return NULL;
+    for (int i = 0; i < 15; i++) n[i] = (Py_ssize_t)a[7 + i];
     const int dense = a[5] != NULL;
     const body run = prepare_convolution(dense);
     if (!run) {
@@ -699,10 +699,30 @@ static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t coun
                               (const float *)a[3], &no_memory};
     describe_convolution(&given, dense, n, n + 4);
     Py_BEGIN_ALLOW_THREADS
-    divided(run, &given, given.count, given.images * given.rows * given.columns * given.results);
+    if (a[6])
+        run(&given, 0, given.count);
+    else
+        divided(run, &given, given.count, given.images * given.rows * given.columns * given.results);
     Py_END_ALLOW_THREADS
     if (no_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;
+}
+
+static PyObject *cascade(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    void *a[13];
+    if (!take("cascade", args, count, a, 13)) return NULL;
+    const Py_ssize_t channels = (Py_ssize_t)a[3], pixels = (Py_ssize_t)a[4];
+    volatile int nan = 0, no_memory = 0;
+    const cascade_args given = {
+        {{(const float *)a[0], (uint8_t *)a[1], float_of(a[5]), (float)(Py_ssize_t)a[6], (float)(Py_ssize_t)a[7],
+          (int32_t)(Py_ssize_t)a[8], 1, &nan},
+         channels, pixels, (pixels + BLOCK - 1) / BLOCK},
+        (uint8_t *)a[2], (Py_ssize_t)a[9], (Py_ssize_t)a[11], (Py_ssize_t)a[12], (const int64_t *)a[10], &no_memory};
+    Py_BEGIN_ALLOW_THREADS
+    cascade_run(&given);
+    Py_END_ALLOW_THREADS
+    if (no_memory) return PyErr_NoMemory();
+    return PyBool_FromLong(nan);
 }
 
 int plain;
@@ -725,7 +745,9 @@ static PyMethodDef methods[] = {
     {"interleave", (PyCFunction)(void (*)(void))interleave, METH_FASTCALL,
      "x, y, samples, channels, pixels, bits of the divisor, low, high, zero, alone."},
     {"convolve", (PyCFunction)(void (*)(void))convolve, METH_FASTCALL,
-     "x, weight, bias, ratio, y, whether dense, samples, height, width, channels, the numbers of ort.c."},
+     "x, weight, bias, ratio, y, whether dense, alone, samples, height, width, channels, the numbers of ort.c."},
+    {"cascade", (PyCFunction)(void (*)(void))cascade, METH_FASTCALL,
+     "x or 0, image, y, channels, pixels, bits of the divisor, low, high, zero, samples, stages, count, band."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL,
      "x, w, y, rows, width, repeat, zero_x, zero_w, zero, bits of the ratio, low, high."},
     {"mean", (PyCFunction)(void (*)(void))mean, METH_FASTCALL,

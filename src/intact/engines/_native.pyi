@@ -39,6 +39,7 @@ def convolve(
     ratio: int,
     y: int,
     dense: bool,
+    alone: bool,
     samples: int,
     height: int,
     width: int,
@@ -46,7 +47,26 @@ def convolve(
     /,
     *numbers: int,
 ) -> None:
-    """``intact.engines.convolutions.Convolution`` of images (samples, height, width, C)."""
+    """``intact.engines.convolutions.Convolution`` of images (samples, height, width, C), ``alone`` in this thread."""
+
+def cascade(
+    x: int,
+    image: int,
+    y: int,
+    channels: int,
+    pixels: int,
+    divisor: int,
+    low: int,
+    high: int,
+    zero: int,
+    samples: int,
+    stages: int,
+    count: int,
+    band: int,
+    /,
+) -> bool:
+    """Images, :func:`interleave`\ d one by one into ``image``, through convolutions one behind the other, ``band`` rows of
+    the last one at a time; without x what is in ``image``. See ``intact.engines.ahead``."""
 
 def multiply(
     x: int,

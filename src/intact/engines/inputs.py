@@ -34,6 +34,9 @@ class Quantizer:
         op: a ``quantize`` op.
         tensor: its result.
 
+    Attributes:
+        numbers: bits of the scale, limits before the zero point is added, zero point, as the compiled passes take them.
+
     Example:
         >>> q = Quantizer(Op("q", "quantize", ("x",), {"lo": 0, "hi": 200}), Tensor("q", "uint8", (None, 3), 0.5, 10))
         >>> q(np.array([[-9.0, 0.25, 999.0]], np.float32), np.empty((1, 3), np.uint8))
@@ -45,7 +48,7 @@ class Quantizer:
         self._scale, self._zero = np.float32(tensor.scale or 1.0), int(tensor.zero_point or 0)
         self._lo, self._hi = int(op.attrs["lo"]), int(op.attrs["hi"])
         low, high = self._lo - self._zero, self._hi - self._zero
-        self._end = (float_bits(float(self._scale)), low, high, self._zero, 1)
+        self.numbers = (float_bits(float(self._scale)), low, high, self._zero)
 
     def __call__(self, x: Array, own: Array) -> Array:
         """Fill ``own``, and return it.
@@ -60,8 +63,12 @@ class Quantizer:
         if x.dtype == np.uint8:
             np.clip(x, self._lo, self._hi, out=own)
         elif self._by_numpy(x, own) if self._library is None else self._compiled(self._library, x, own):
-            raise InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
+            raise self.refusal()
         return own
+
+    def refusal(self) -> InputError:
+        """What to raise where x holds NaN."""
+        return InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
 
     def _compiled(self, library: Any, x: Array, own: Array) -> bool:
         """In one pass, in this thread; whether x holds NaN."""
@@ -73,8 +80,8 @@ class Quantizer:
         if turned:
             samples, channels = x.shape[:2]
             pixels = x.size // max(samples * channels, 1)
-            return bool(library.interleave(address(x), address(own), samples, channels, pixels, *self._end))
-        return bool(library.finish(address(x), address(own), x.size, *self._end))
+            return bool(library.interleave(address(x), address(own), samples, channels, pixels, *self.numbers, 1))
+        return bool(library.finish(address(x), address(own), x.size, *self.numbers, 1))
 
     def _by_numpy(self, x: Array, own: Array) -> bool:
         """One sample at a time: its steps stay in the cache from the first pass over them to the last."""

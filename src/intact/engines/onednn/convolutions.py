@@ -26,7 +26,7 @@ def lower_compiled(site: Site) -> Step | None:
     (n, channels, *size), (windows, strides, pads) = x.shape, (found.numbers[i : i + 2] for i in (0, 2, 4))
     rows, columns = (pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True))
     results = len(site.op.arrays["bias"])
-    one_pass, fixed = library.convolve, (found.kind == "Dense", n, *size, channels, *found.numbers)
+    one_pass, fixed = library.convolve, (found.kind == "Dense", False, n, *size, channels, *found.numbers)
     fits = is_nhwc(x)
 
     def step(x: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from intact.program.dimensions import fixed
 from intact.program.ops import Op
 from intact.program.program import Program
 
+from ..ahead import Stage, stages
 from . import division, elementwise, kernels, moves, pools, products, units
 from .floats import island
 from .tables import Function, fits, table
@@ -51,14 +52,16 @@ class Built:
 
     Attributes:
         model: static shapes, one parameter per entry of ``feeds``.
-        feeds: names of program tensors: inputs, fed tensors, and ``quantize`` ops that numpy evaluates.
+        feeds: names of program tensors: inputs, fed tensors, and what ``sources`` give.
         taps: one per result.
+        sources: those of ``feeds`` that are computed before.
         last: those of ``feeds`` with channels last.
     """
 
     model: Any
     feeds: tuple[str, ...]
     taps: tuple[Tap, ...]
+    sources: Mapping[str, Source]
     last: frozenset[str] = frozenset()
 
 
@@ -74,6 +77,7 @@ class Plan:
         divided: names of ``quantize`` ops of program inputs that the model itself evaluates (see ``division``).
         kernels: whether to choose kernels (see ``kernels.preferred``).
         joined: models of several batch sizes share their weights, which different kernels pack differently.
+        ahead: names of ``quantize`` ops with the convolutions behind them that the compiled passes do (see ``ahead``).
     """
 
     program: Program
@@ -84,14 +88,16 @@ class Plan:
     divided: frozenset[str] = frozenset()
     kernels: bool = True
     joined: bool = False
+    ahead: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
 
     @staticmethod
-    def of(program: Program, *, inside: bool = True) -> Plan:
+    def of(program: Program, *, inside: bool = True, alone: bool = False) -> Plan:
         """The plan of a program.
 
         Args:
             program: what is to run.
             inside: let the model quantize float inputs, where it does so exactly.
+            alone: one thread does it all.
         """
         for op in program.ops:
             supported = op.kind in INTEGERS or op.kind in units.MOVES or op.is_float or op.kind == "table"
@@ -107,6 +113,7 @@ class Plan:
         return Plan(
             program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
             division.proved(program) if inside else frozenset(), kernels.selectable(),
+            ahead={op.name: stages(program, op) for op in program.ops if op.kind == "quantize"} if alone else {},
         )  # fmt: skip
 
     def at(self, sizes: Mapping[str, int]) -> Plan:
@@ -135,9 +142,26 @@ class Given:
     sizes: tuple[tuple[str, int], ...] = ()
 
 
-def numpy_quantized(plan: Plan, given: Given) -> list[Op]:
-    """``quantize`` ops that numpy evaluates: of program inputs, of what is fed, and of either after movement ops; but
-    not those the model divides itself."""
+@dataclass(frozen=True)
+class Source:
+    """What is computed before the model runs: integers of an input, and ``stages`` behind them where it is an image.
+
+    Attributes:
+        quantize: the op, of a program input, of what is fed, or of either after movement ops.
+        stages: the convolutions behind it, see ``ahead``.
+    """
+
+    quantize: Op
+    stages: tuple[Stage, ...]
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """All of them, in order; the last gives what the model takes."""
+        return self.quantize, *(stage.op for stage in self.stages)
+
+
+def sources(plan: Plan, given: Given) -> list[Source]:
+    """All but the ``quantize`` ops that the model divides itself."""
     program = plan.program
     known = {*program.inputs, *given.fed}
     found = []
@@ -145,7 +169,8 @@ def numpy_quantized(plan: Plan, given: Given) -> list[Op]:
         if op.kind == "quantize" and op.inputs[0] in known:
             inside = op.name in plan.divided and op.inputs[0] not in given.integers
             if not inside:
-                found.append(op)
+                further = op.inputs[0] in given.last and not given.fed
+                found.append(Source(op, plan.ahead.get(op.name, ()) if further else ()))
         smooth = op.kind == "upsample" and not op.attrs["mode"].startswith("nearest")
         if op.kind in units.MOVES and not smooth and known.issuperset(op.inputs):
             known.add(op.name)
@@ -172,13 +197,12 @@ class _Builder:
         self._plan, self._batch, self._fed = plan, batch, given.fed
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
-        outside = numpy_quantized(plan, given)
-        self._outside = {op.name for op in outside}
-        self._last = frozenset(op.name for op in outside if op.inputs[0] in given.last)
+        self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
+        self._last = frozenset(n for n, source in self._sources.items() if source.quantize.inputs[0] in given.last)
 
     def build(self, wanted: list[str]) -> Built:
         program = self._plan.program
-        needed = _needed(program, wanted, self._fed | self._outside)
+        needed = _needed(program, wanted, self._fed | self._sources.keys())
         for name in program.inputs:
             if name in needed:
                 self._parameter(name)
@@ -191,10 +215,10 @@ class _Builder:
             results.append(ov.result(value.port))
             taps.append(Tap(name, value.unit, value.zero))
         model = openvino.Model(results, list(self._parameters.values()), "intact")
-        return Built(model, tuple(self._parameters), tuple(taps), self._last)
+        return Built(model, tuple(self._parameters), tuple(taps), self._sources, self._last)
 
     def _value(self, op: Op) -> Value:
-        if op.name in self._fed or op.name in self._outside:
+        if op.name in self._fed or op.name in self._sources:
             return self._parameter(op.name)
         program, plan = self._plan.program, self._plan
         out = program.tensors[op.name]

@@ -18,13 +18,14 @@ from intact.program.ops import Array, Op
 from intact.program.program import Program
 
 from .. import cpu
+from ..ahead import Ahead
 from ..binding import sole_quantizers
 from ..inputs import Quantizer, channels_last, pays
 from ..kept import Kept, give_back
 from ..samples import by_sample
 
 if TYPE_CHECKING:
-    from .build import Given, Plan
+    from .build import Given, Plan, Source
     from .requests import Compiled
 
 SIZES = (8, 4, 2, 1)
@@ -106,7 +107,9 @@ class OpenVinoRunner:
         self._in_parts = by_sample(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
-        self._plan: Plan = replace(Plan.of(program, inside=not pays(threads)), joined=self._large)
+        self._plan: Plan = replace(
+            Plan.of(program, inside=not pays(threads), alone=threads == 1), joined=self._large
+        )
         self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
         self._joined: dict[Given, tuple[int, ...]] = {}
@@ -149,7 +152,8 @@ class OpenVinoRunner:
         given, batch = self._checked(inputs)
         fed = {name: np.asarray(value) for name, value in (feed or {}).items()}
         form = self._form(given, fed)
-        outside = frozenset(op.name for op in self._outside(form))
+        before = self._sources(form)
+        outside = frozenset(op.name for source in before for op in source.ops)
         skipped = outside | frozenset(fed)
         wanted = [op.name for op in self.program.ops if op.name not in skipped and op.kind != "dequantize"]
         found = given | fed
@@ -157,11 +161,10 @@ class OpenVinoRunner:
             found |= self._model(batch, form, tuple(wanted)).run(batch, given | fed)
         if not fed:
             found |= self._run(given, batch)
+        for source in before:
+            found |= self._before(source, found, form)
         for op in self.program.ops:
-            if op.name in outside:
-                x = found[op.inputs[0]]
-                found[op.name] = Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))
-            elif op.kind == "dequantize" and op.name not in found:
+            if op.kind == "dequantize" and op.name not in found:
                 found[op.name] = self._decoder(op)[found[op.inputs[0]]]
         return {name: np.ascontiguousarray(found[name]) for name in self.program.tensors}
 
@@ -195,10 +198,17 @@ class OpenVinoRunner:
             start += size
         return {name: np.concatenate([part[name] for part in parts]) for name in self._wanted}
 
-    def _outside(self, form: Given) -> list[Op]:
-        from .build import numpy_quantized
+    def _sources(self, form: Given) -> list[Source]:
+        from .build import sources
 
-        return numpy_quantized(self._plan, form)
+        return sources(self._plan, form)
+
+    def _before(self, source: Source, found: Mapping[str, Array], form: Given) -> dict[str, Array]:
+        """Everything that is computed before the model, by the name of its op."""
+        op, x = source.quantize, found[source.quantize.inputs[0]]
+        if source.stages:
+            return Ahead(self._plan.at(dict(form.sizes)).program, op, source.stages).tensors(x)
+        return {op.name: Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))}
 
     def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Given:
         """What the caller gives in which form."""

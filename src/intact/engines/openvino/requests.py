@@ -14,10 +14,11 @@ from intact.errors import EngineError, InputError
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
+from ..ahead import Ahead
 from ..inputs import Quantizer
 from ..kept import give_back
 from ..reference import evaluate
-from .build import Built, Tap
+from .build import Built, Source, Tap
 from .core import core
 from .joint import join
 
@@ -147,12 +148,9 @@ class _Request:
         self._inputs: list[_Input] = []
         for i, name in enumerate(built.feeds):
             own = np.empty(form.inputs[i], program.tensors[name].dtype)
-            op = ops.get(name)
-            quantizer = None
-            if op is not None and op.kind == "quantize":
-                images = np.moveaxis(own, -1, 1) if name in built.last else own
-                quantizer = _Source(op, ops, program, images)
-            self._inputs.append(_Input(i, name, own, quantizer, name in rounded, own))
+            source = built.sources.get(name)
+            before = None if source is None else _Before(source, ops, program, own, name in built.last)
+            self._inputs.append(_Input(i, name, own, before, name in rounded, own))
             self._request.set_input_tensor(i, self._tensor(own))
         self._outputs = []
         for i, (shape, dtype) in enumerate(form.outputs):
@@ -165,8 +163,8 @@ class _Request:
 
     def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
         for x in self._inputs:
-            if x.quantizer is not None and x.name not in given:
-                x.quantizer(given)
+            if x.before is not None and x.name not in given:
+                x.before(given)
             else:
                 self._hand_over(x, given[x.name])
         if self._alone:
@@ -212,7 +210,7 @@ class _Input:
         index: of the parameter.
         name: of the program's tensor.
         own: memory for values that cannot be read where the caller has them.
-        quantizer: fills ``own`` where the tensor is not given itself.
+        before: fills ``own`` where the tensor is not given itself.
         rounded: the model quantizes it.
         bound: what the request reads.
     """
@@ -220,28 +218,34 @@ class _Input:
     index: int
     name: str
     own: Array
-    quantizer: _Source | None
+    before: _Before | None
     rounded: bool
     bound: Array
 
 
-class _Source:
-    """An input quantized into the array behind a parameter.
+class _Before:
+    """A source, computed into the array behind a parameter.
 
     Args:
-        op: the ``quantize`` op.
+        source: what to compute.
         ops: all ops by name.
         program: theirs.
-        own: (N, C, …) uint8, contiguous or with channels last in memory.
+        own: (N, C, …) uint8, or (N, …, C) where channels are ``last``.
     """
 
-    def __init__(self, op: Op, ops: Mapping[str, Op], program: Program, own: Array) -> None:
+    def __init__(self, source: Source, ops: Mapping[str, Op], program: Program, own: Array, last: bool) -> None:
+        op = source.quantize
         self._name, self._ops, self._program, self._own = op.inputs[0], ops, program, own
-        self._quantize = Quantizer(op, program.tensors[op.name])
+        self._fill: Callable[[Array, Array], object]
+        if source.stages:
+            self._fill = Ahead(program, op, source.stages)
+        else:
+            self._fill = Quantizer(op, program.tensors[op.name])
+            self._own = np.moveaxis(own, -1, 1) if last else own
 
     def __call__(self, given: Mapping[str, Array]) -> None:
         """Fill the array. Raises InputError where x holds NaN."""
-        self._quantize(self._moved(self._name, given), self._own)
+        self._fill(self._moved(self._name, given), self._own)
 
     def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
         """The value of ``name``, behind any movement ops."""
