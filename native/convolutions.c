@@ -93,14 +93,48 @@ INSIDE ending end_of(const convolution_args *a) {
     return e;
 }
 
-/* 64 bytes of four vectors of sums: those of one 128-bit lane side by side. */
+/* 64 bytes of four vectors of integers: those of one 128-bit lane side by side. TURNED makes them those of one vector. */
+INSIDE __m512i packed(const __m512i *v, const ending *e) {
+    const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(v[0], v[1]), e->zero);
+    const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(v[2], v[3]), e->zero);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(a, b), e->low), e->high);
+}
+
+#define TURNED _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
+
+/* The same of four vectors of sums. */
 INSIDE __m512i finished(const __m512i *sum, const float *const *ratio, const ending *e) {
     __m512i v[4];
     for (int q = 0; q < 4; q++)
         v[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[q]), _mm512_loadu_ps(again(ratio[q]))));
-    const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(v[0], v[1]), e->zero);
-    const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(v[2], v[3]), e->zero);
-    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(a, b), e->low), e->high);
+    return packed(v, e);
+}
+
+typedef struct {
+    __m512 own, other;
+    __m512i zero_own, zero_other;
+    ending end;
+} addition;
+
+INSIDE addition addition_of(const convolution_args *a) {
+    const addition s = {_mm512_set1_ps(a->own), _mm512_set1_ps(a->ratio_other), _mm512_set1_epi32(a->zero),
+                        _mm512_set1_epi32(a->zero_other),
+                        {_mm512_set1_epi16((short)a->zero_sum), _mm512_set1_epi8((char)a->low_sum),
+                         _mm512_set1_epi8((char)a->high_sum)}};
+    return s;
+}
+
+/* 16 of 64 bytes as steps from the zero point. */
+#define STEPS(x, i, zero) \
+    _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, i)), zero))
+#define ADDED(i)                                                                        \
+    _mm512_cvtps_epi32(_mm512_add_ps(_mm512_mul_ps(STEPS(x, i, s->zero_own), s->own), \
+                                     _mm512_mul_ps(STEPS(other, i, s->zero_other), s->other)))
+
+/* 64 sums of bytes: each product and the sum are rounded. */
+INSIDE __m512i added(__m512i x, __m512i other, const addition *s) {
+    const __m512i v[4] = {ADDED(0), ADDED(1), ADDED(2), ADDED(3)};
+    return _mm512_permutexvar_epi32(TURNED, packed(v, &s->end));
 }
 
 INSIDE __mmask64 first(Py_ssize_t bytes) {
@@ -321,12 +355,15 @@ typedef struct {
     const int32_t *bias;
     const float *ratio[4];
     uint8_t *y;
+    const uint8_t *other; /* NULL, or what is added */
     Py_ssize_t results, width; /* from one y to the next, and how many of them this block gives */
     ending end;
+    addition sum;
 } window_list;
 
 /* Windows from i on, each 64 bytes of results of `each` of them: QUADS times, or once of those that are left. */
-INSIDE void dense_results(const window_list *l, Py_ssize_t i, const int quads, const int each, const int flat) {
+INSIDE void dense_results(const window_list *l, Py_ssize_t i, const int quads, const int each, const int flat,
+                          const int whole, const int sums) {
     const int blocks = 4 / each;
     const uint8_t *from[QUADS * 4];
     for (int u = 0; u < quads * each; u++) from[u] = l->x + l->at[i + u];
@@ -350,45 +387,69 @@ INSIDE void dense_results(const window_list *l, Py_ssize_t i, const int quads, c
                         sum[u][p * blocks + b] = add_products(sum[u][p * blocks + b], x, w[b]);
                 }
         }
-    const __m512i turned = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int u = 0; u < quads; u++) {
-        const __m512i found = _mm512_permutexvar_epi32(turned, finished(sum[u], l->ratio, &l->end));
+        __m512i found = _mm512_permutexvar_epi32(TURNED, finished(sum[u], l->ratio, &l->end));
         const Py_ssize_t left = l->count - i, windows = quads == QUADS || left > each ? each : left;
-        uint8_t *y = l->y + (i + u * each) * l->results;
-        if (each == 1)
-            _mm512_mask_storeu_epi8(y, first(l->width), found);
-        else if (l->results == WIDTH / each)
-            _mm512_mask_storeu_epi8(y, first(windows * l->results), found);
-        else
-            for (Py_ssize_t p = 0; p < windows; p++)
-                _mm512_mask_storeu_epi8(y + p * (l->results - WIDTH / each), first(l->width) << p * (WIDTH / each), found);
+        const Py_ssize_t at = (i + u * each) * l->results, apart = l->results - WIDTH / each;
+        /* 64 bytes of memory, or else a piece for each window, `apart` from where it stands in the vector */
+        const Py_ssize_t pieces = whole ? 1 : quads == QUADS ? each : windows;
+        const __mmask64 piece = first(whole && each > 1 ? windows * l->results : l->width);
+        if (sums) {
+            __m512i other = _mm512_setzero_si512();
+            for (Py_ssize_t p = 0; p < pieces; p++)
+                other = _mm512_mask_loadu_epi8(other, piece << p * (WIDTH / each), l->other + at + p * apart);
+            found = added(found, other, (const addition *)again(&l->sum));
+        }
+        for (Py_ssize_t p = 0; p < pieces; p++)
+            _mm512_mask_storeu_epi8(l->y + at + p * apart, piece << p * (WIDTH / each), found);
     }
 }
 
-INSIDE void dense_windows(const window_list *given, const int each, const int flat) {
+INSIDE void dense_windows(const window_list *given, const int each, const int flat, const int whole, const int sums) {
     const window_list l = *given; /* which no result can be written to */
     Py_ssize_t i = 0;
-    for (; l.count - i >= QUADS * each; i += QUADS * each) dense_results(&l, i, QUADS, each, flat);
-    for (; i < l.count; i += each) dense_results(&l, i, 1, each, flat);
+    for (; l.count - i >= QUADS * each; i += QUADS * each) dense_results(&l, i, QUADS, each, flat, whole, sums);
+    for (; i < l.count; i += each) dense_results(&l, i, 1, each, flat, whole, sums);
 }
 
+/* One function each, with registers of its own. */
+#define DENSE(name, each, flat, whole, sums) \
+    TARGET static __attribute__((noinline)) void name(const window_list *l) { dense_windows(l, each, flat, whole, sums); }
+DENSE(flat_one, 1, 1, 1, 0)
+DENSE(flat_one_sum, 1, 1, 1, 1)
+DENSE(one, 1, 0, 1, 0)
+DENSE(one_sum, 1, 0, 1, 1)
+DENSE(two, 2, 0, 1, 0)
+DENSE(two_sum, 2, 0, 1, 1)
+DENSE(two_of_more, 2, 0, 0, 0)
+DENSE(two_of_more_sum, 2, 0, 0, 1)
+DENSE(four, 4, 0, 1, 0)
+DENSE(four_sum, 4, 0, 1, 1)
+DENSE(four_of_more, 4, 0, 0, 0)
+DENSE(four_of_more_sum, 4, 0, 0, 1)
+
 /* Blocks of results of the windows. */
-TARGET static void dense_blocks(const convolution_args *a, window_list *l, uint8_t *y, Py_ssize_t lo, Py_ssize_t hi) {
+TARGET static void dense_blocks(const convolution_args *a, window_list *l, Py_ssize_t at, Py_ssize_t lo, Py_ssize_t hi) {
     const Py_ssize_t depth = a->tall * l->bytes;
     for (Py_ssize_t offset = lo * WIDTH; offset < hi * WIDTH; offset += WIDTH) {
-        l->y = y + offset;
+        l->y = a->y + at + offset, l->other = a->other ? a->other + at + offset : NULL;
         l->width = a->results - offset < WIDTH ? a->results - offset : WIDTH;
         l->weight = a->weight + offset * depth, l->bias = a->bias + offset;
         const int each = l->width > 32 ? 1 : l->width > 16 ? 2 : 4;
         for (int q = 0; q < 4; q++) l->ratio[q] = a->ratio + offset + 16 * (q % (4 / each));
+        const int whole = a->results == WIDTH / each;
         if (each == 1 && a->tall == 1)
-            dense_windows(l, 1, 1);
+            (a->other ? flat_one_sum : flat_one)(l);
         else if (each == 1)
-            dense_windows(l, 1, 0);
+            (a->other ? one_sum : one)(l);
+        else if (each == 2 && whole)
+            (a->other ? two_sum : two)(l);
         else if (each == 2)
-            dense_windows(l, 2, 0);
+            (a->other ? two_of_more_sum : two_of_more)(l);
+        else if (whole)
+            (a->other ? four_sum : four)(l);
         else
-            dense_windows(l, 4, 0);
+            (a->other ? four_of_more_sum : four_of_more)(l);
     }
 }
 
@@ -449,10 +510,11 @@ TARGET static void dense_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
         end = r + step < hi ? r + step : hi;
         const Py_ssize_t top = (r / a->rows * a->height + r % a->rows * a->step_down) * line;
         window_list l = {.x = padded ? rows : a->x + top, .at = at, .count = (end - r) * a->columns, .tall = a->tall,
-                         .line = line, .bytes = (a->wide * a->channels + 3) / 4 * 4, .results = a->results, .end = end_of(a)};
+                         .line = line, .bytes = (a->wide * a->channels + 3) / 4 * 4, .results = a->results, .end = end_of(a),
+                         .sum = addition_of(a)};
         if (padded) pad_rows(a, r, end, line, rows);
         find_windows(a, r, end, line, padded, at);
-        dense_blocks(a, &l, a->y + r * a->columns * a->results, first_block, last_block);
+        dense_blocks(a, &l, r * a->columns * a->results, first_block, last_block);
     }
     free(at);
 }

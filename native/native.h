@@ -121,6 +121,10 @@ typedef struct {
     Py_ssize_t pixels; /* depthwise: of few channels, that make one block */
     int by_block;
     Py_ssize_t count, work; /* indices, and multiplications of one */
+    /* dense: NULL, or as many bytes: y = clamp(R((y - zero) own + (other - zero_other) ratio_other), ...) + zero_sum */
+    const uint8_t *other;
+    float own, ratio_other;
+    int zero_other, zero_sum, low_sum, high_sum;
 } convolution_args;
 
 /* Everything but the addresses, from (N, height, width, C) and the numbers of intact/engines/convolutions.py. */
@@ -129,8 +133,9 @@ HIDDEN body prepare_convolution(int dense); /* or depthwise; NULL where this CPU
 
 /* Images through convolutions one behind the other, `band` rows of the last one at a time. A stage is STAGE numbers:
    addresses of weights, sums, ratios and of memory for the rows behind it; whether dense; height, width and channels; its
-   numbers. See intact/engines/ahead.py. */
-#define STAGE 19
+   numbers; then -1 or the stage whose results are added to its own, bits of the ratio of these and of those, zero point of
+   those, zero point and limits of the sum. See intact/engines/ahead.py. */
+#define STAGE 26
 typedef struct {
     interleave_args image; /* of one sample; without x its bytes are there */
     uint8_t *y;

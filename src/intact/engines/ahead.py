@@ -5,7 +5,9 @@ reads from the cache."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
 
 import numpy as np
 
@@ -15,40 +17,103 @@ from intact.program.program import Program
 
 from .convolutions import Convolution
 from .inputs import Quantizer
-from .native import address, load
+from .native import address, float_bits, load
 
 
 ROOM = 384 << 10
 """Bytes between the stages, to stay in a core's own cache."""
 
+PIXELS = 784
+"""Of an image. What is done to smaller ones stays in the cache anyway."""
+
 
 @dataclass(frozen=True)
 class Stage:
-    """A convolution and what computes it."""
+    """A convolution, what computes it, and perhaps a sum with the result of an earlier stage.
+
+    Attributes:
+        op: the ``conv``.
+        convolution: as the compiled passes take it.
+        add: the ``add``.
+        other: the stage, counted from zero.
+        terms: bits of the ratios of the convolution and of the other, zero point of the other, zero point and limits of
+            the sum.
+    """
 
     op: Op
     convolution: Convolution
+    add: Op | None = None
+    other: int = -1
+    terms: tuple[int, ...] = (0,) * 6
+
+    @property
+    def name(self) -> str:
+        """Of the result."""
+        return (self.add or self.op).name
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The convolution and the sum."""
+        return (self.op, self.add) if self.add else (self.op,)
+
+    @property
+    def alone(self) -> Stage:
+        """Without the sum."""
+        return Stage(self.op, self.convolution)
 
 
 def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
-    """The convolutions behind ``quantize`` up to the first result that is used twice, or by another operation.
-
-    None where the compiled passes do none on this machine.
-    """
+    """The convolutions behind ``quantize`` that follow one another, with the sums between them, up to one result that
+    everything else follows from; none where the compiled passes do none on this machine."""
     library = load()
     if library is None or not library.can_convolve():
         return ()
-    uses = Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
-    found: list[Stage] = []
-    last, tensors = quantize, program.tensors
+    tensors, found, last = program.tensors, list[Stage](), quantize.name
     for op in program.ops:
-        if op.kind == "conv" and last.name in op.inputs and uses[last.name] == 1:
-            made = Convolution.of(op, int(tensors[last.name].zero_point or 0), int(tensors[op.name].zero_point or 0))
-            if made is None:
-                break
-            found.append(Stage(op, made))
-            last = op
-    return tuple(found)
+        stage = None
+        if op.kind == "conv" and op.inputs == (last,) and prod(n or PIXELS for n in tensors[last].shape[2:]) >= PIXELS:
+            made = Convolution.of(op, int(tensors[last].zero_point or 0), int(tensors[op.name].zero_point or 0))
+            stage = Stage(op, made) if made else None
+        elif op.kind == "add" and last in op.inputs and found:
+            stage = _summed(program, op, found)
+            found.pop() if stage else None
+        elif last not in op.inputs:
+            continue
+        if stage is None:
+            break
+        found.append(stage)
+        last = stage.name
+    return tuple(found[: _whole(program, quantize, found)])
+
+
+def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
+    """The last stage with an ``add`` behind it; None where that is another one."""
+    last, tensors, names = found[-1], program.tensors, [stage.name for stage in found[:-1]]
+    others = [name for name in op.inputs if name != last.name]
+    if len(op.inputs) != 2 or last.add or last.convolution.kind != "Dense" or not set(others) <= set(names):
+        return None
+    if len(others) != 1 or _uses(program)[last.name] != 1 or tensors[others[0]].shape != tensors[last.name].shape:
+        return None
+    own = op.inputs.index(last.name)
+    ratios = [float(Fraction(int(a), int(op.attrs["b"]))) for a in op.attrs["a"]]
+    zero, z = (int(tensors[name].zero_point or 0) for name in (others[0], op.name))
+    terms = (float_bits(ratios[own]), float_bits(ratios[1 - own]), zero, z, int(op.attrs["lo"]), int(op.attrs["hi"]))
+    return replace(last, add=op, other=names.index(others[0]), terms=terms)
+
+
+def _uses(program: Program) -> Counter[str]:
+    return Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
+
+
+def _whole(program: Program, quantize: Op, found: list[Stage]) -> int:
+    """The most of the first stages of which nothing but the last result is used elsewhere."""
+    uses = _uses(program)
+    for count in range(len(found), 0, -1):
+        used = Counter(name for stage in found[:count] for op in stage.ops for name in op.inputs)
+        names = [quantize.name, *(op.name for stage in found[:count] for op in stage.ops)]
+        if all(used[name] == uses[name] for name in names[:-1]):
+            return count
+    return 0
 
 
 class Ahead:
@@ -73,7 +138,7 @@ class Ahead:
             windows, strides, pads = (stage.convolution.numbers[i : i + 2] for i in (0, 2, 4))
             size = [pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True)]
             self._shapes.append((*size, len(stage.op.arrays["bias"])))
-        self._prepared = self._prepare(len(stages))
+        self._prepared = self._prepare(stages)
 
     def __call__(self, x: Array, own: Array) -> None:
         """Fill ``own``.
@@ -85,54 +150,68 @@ class Ahead:
         Raises:
             InputError: x holds NaN.
         """
-        self._all(x, own, len(self._stages), self._prepared)
+        self._all(x, own, self._prepared)
 
     def tensors(self, x: Array) -> dict[str, Array]:
         """The results of all ops by name, as (N, C, H, W)."""
         image = np.moveaxis(np.empty((len(x), *self._shapes[0]), np.uint8), -1, 1)
         found = {self._name: self._quantizer(x, image)}
-        for count, (stage, shape) in enumerate(zip(self._stages, self._shapes[1:], strict=True), 1):
-            y = np.empty((len(x), *shape), np.uint8)
-            self._all(x, y, count, self._prepare(count))
-            found[stage.op.name] = np.moveaxis(y, -1, 1)
+        for i, stage in enumerate(self._stages):
+            for last in {stage.alone.name: stage.alone, stage.name: stage}.values():
+                y = np.empty((len(x), *self._shapes[i + 1]), np.uint8)
+                self._all(x, y, self._prepare((*self._stages[:i], last)))
+                found[last.name] = np.moveaxis(y, -1, 1)
         return found
 
-    def _all(self, x: Array, y: Array, count: int, prepared: tuple[Array, int, list[Array]]) -> None:
+    def _all(self, x: Array, y: Array, prepared: tuple[Array, int, list[Array]]) -> None:
         stages, band, _ = prepared
-        channels, numbers, image, end = x.shape[1], self._quantizer.numbers, address(self._own), address(stages)
+        channels, numbers, image = x.shape[1], self._quantizer.numbers, address(self._own)
+        last = (address(stages), len(stages), band)
         pixels = self._own.size // channels
         if x.dtype == np.float32 and x.flags.c_contiguous:
-            given = (channels, pixels, *numbers, len(x), end, count, band)
-            if self._cascade(address(x), image, address(y), *given):
+            if self._cascade(address(x), image, address(y), channels, pixels, *numbers, len(x), *last):
                 raise self._quantizer.refusal()
             return
         for n in range(len(x)):
             self._quantizer(x[n : n + 1], self._image)
-            self._cascade(0, image, address(y[n]), channels, pixels, *numbers, 1, end, count, band)
+            self._cascade(0, image, address(y[n]), channels, pixels, *numbers, 1, *last)
 
-    def _prepare(self, count: int) -> tuple[Array, int, list[Array]]:
-        """The first stages as the compiled pass takes them: numbers, rows of the last one at a time, and memory."""
-        band = self._shapes[count][0]
-        while band > 1 and sum(self._needed(count, band)) > ROOM:
+    def _prepare(self, stages: tuple[Stage, ...]) -> tuple[Array, int, list[Array]]:
+        """Stages as the compiled pass takes them: numbers, rows of the last one at a time, and memory."""
+        band = self._shapes[len(stages)][0]
+        while band > 1 and sum(self._held(stages, band)) > ROOM:
             band = -(-band // 2)
-        rows = [np.empty(needed, np.uint8) for needed in self._needed(count, band)]
+        rows = [np.empty(held, np.uint8) for held in self._held(stages, band)]
         numbers = []
-        for i, stage in enumerate(self._stages[:count]):
-            made, memory = stage.convolution, address(rows[i]) if i < count - 1 else 0
+        for i, stage in enumerate(stages):
+            made, memory = stage.convolution, address(rows[i]) if i < len(rows) else 0
             packed = (address(a) for a in (made.weight, made.bias, made.ratio))
-            numbers.append([*packed, memory, made.kind == "Dense", *self._shapes[i], *made.numbers])
+            own = (made.kind == "Dense", *self._shapes[i], *made.numbers)
+            numbers.append([*packed, memory, *own, stage.other, *stage.terms])
         return np.array(numbers, np.int64), band, rows
 
-    def _needed(self, count: int, band: int) -> list[int]:
-        """Bytes between the stages for so many rows of the last one."""
-        found: list[int] = []
-        for stage, (height, width, channels) in zip(
-            reversed(self._stages[1:count]), reversed(self._shapes[1:count]), strict=True
-        ):
-            tall, _, down, *_ = stage.convolution.numbers
-            band = min((band - 1) * down + max(tall, down), height)
-            found.append(band * width * channels)
-        return found[::-1]
+    def _held(self, stages: tuple[Stage, ...], band: int) -> list[int]:
+        """The most bytes behind each stage but the last, for so many rows of the last one at a time: what
+        ``native/cascade.c`` does."""
+        rows = [shape[0] for shape in self._shapes[1 : len(stages) + 1]]
+        tall, down, above = (np.array([s.convolution.numbers[i] for s in stages]) for i in (0, 2, 4))
+        first, end, most = ([0] * len(stages) for _ in range(3))
+        while end[-1] < rows[-1]:
+            goal = list(end)
+            goal[-1] = end[-1] + band
+            for k in range(len(stages) - 1, -1, -1):
+                goal[k] = min(goal[k], rows[k])
+                if k:
+                    goal[k - 1] = max(goal[k - 1], int((goal[k] - 1) * down[k] - above[k] + tall[k]))
+                if (other := stages[k].other) >= 0:
+                    goal[other] = max(goal[other], goal[k])
+            for k in range(len(stages) - 1):
+                seen = [max(int(end[k + 1] * down[k + 1] - above[k + 1]), 0), end[k]]
+                seen += [end[i] for i in range(k + 1, len(stages)) if stages[i].other == k]
+                first[k] = max(first[k], min(seen))
+                most[k], end[k] = max(most[k], goal[k] - first[k]), goal[k]
+            end[-1] = goal[-1]
+        return [n * prod(shape[1:]) for n, shape in zip(most, self._shapes[1:], strict=False)][:-1]
 
 
 __all__ = ["Ahead", "Stage", "stages"]

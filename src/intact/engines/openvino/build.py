@@ -157,7 +157,7 @@ class Source:
     @property
     def ops(self) -> tuple[Op, ...]:
         """All of them, in order; the last gives what the model takes."""
-        return self.quantize, *(stage.op for stage in self.stages)
+        return self.quantize, *(op for stage in self.stages for op in stage.ops)
 
 
 def sources(plan: Plan, given: Given) -> list[Source]:
