@@ -249,7 +249,7 @@ INSIDE void depthwise_3x3(const convolution_args *a, const image_rows *r, const 
         for (int q = 0; q < 4; q++) w[k][q] = _mm512_loadu_si512(t.weight + 4 * k + q);
     for (int q = 0; q < 4; q++) first[q] = second[q] = blank; /* of results that are not there */
     uint8_t *to = y + offset;
-    for (Py_ssize_t j = -left, o = step == 1 ? -2 : -1; o < columns; o++) {
+    for (Py_ssize_t o = step == 1 ? -2 : -1, j = o * step + 3 - step - left; o < columns; o++) {
         for (int k = 0; k < step; k++, j++) {
             if (j < 0 || j >= width)
                 for (int q = 0; q < 4; q++) x[q] = blank;

@@ -74,10 +74,11 @@ class Network:
         groups: int = 1,
         residual: str = "",
         leaky: bool = False,
+        padding: int | None = None,
     ) -> str:
         rng, q = self.rng, self.exact[x]
         w = rng.integers(-63, 64, (outputs, q.shape[1] // groups, kernel, kernel), dtype=np.int8)
-        pads, one = [kernel // 2] * 2, [1, 1]
+        pads, one = [kernel // 2 if padding is None else padding] * 2, [1, 1]
         acc = integer.conv_accumulate(q, self.z(x), w, None, [stride] * 2, pads, one, groups)
         spread = max(1, int(np.abs(acc).max()))
         bias = rng.integers(-spread // 4, spread // 4 + 1, outputs).astype(np.int32)

@@ -65,8 +65,8 @@ def cascade(
     band: int,
     /,
 ) -> bool:
-    """Images, :func:`interleave`\ d one by one into ``image``, through convolutions one behind the other, ``band`` rows of
-    the last one at a time; without x what is in ``image``. See ``intact.engines.ahead``."""
+    """Images, each as :func:`interleave` leaves it in ``image``, through convolutions one behind the other, ``band`` rows
+    of the last one at a time; without x what is in ``image``. See ``intact.engines.ahead``."""
 
 def multiply(
     x: int,

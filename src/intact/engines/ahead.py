@@ -19,7 +19,6 @@ from .convolutions import Convolution
 from .inputs import Quantizer
 from .native import address, float_bits, load
 
-
 ROOM = 384 << 10
 """Bytes between the stages, to stay in a core's own cache."""
 
@@ -71,7 +70,11 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
     tensors, found, last = program.tensors, list[Stage](), quantize.name
     for op in program.ops:
         stage = None
-        if op.kind == "conv" and op.inputs == (last,) and prod(n or PIXELS for n in tensors[last].shape[2:]) >= PIXELS:
+        if (
+            op.kind == "conv"
+            and op.inputs == (last,)
+            and prod(n if isinstance(n, int) else PIXELS for n in tensors[last].shape[2:]) >= PIXELS
+        ):
             made = Convolution.of(op, int(tensors[last].zero_point or 0), int(tensors[op.name].zero_point or 0))
             stage = Stage(op, made) if made else None
         elif op.kind == "add" and last in op.inputs and found:
@@ -129,11 +132,11 @@ class Ahead:
         library = load()
         assert library is not None
         self._cascade, tensors = library.cascade, program.tensors
-        _, channels, *size = (n or 1 for n in tensors[quantize.name].shape)
+        _, channels, *size = (int(n or 1) for n in tensors[quantize.name].shape)
         self._own = np.empty((1, *size, channels), np.uint8)
         self._quantizer, self._image = Quantizer(quantize, tensors[quantize.name]), np.moveaxis(self._own, -1, 1)
         self._name, self._stages = quantize.name, stages
-        self._shapes = [(*size, channels)]
+        self._shapes: list[tuple[int, ...]] = [(*size, channels)]
         for stage in stages:
             windows, strides, pads = (stage.convolution.numbers[i : i + 2] for i in (0, 2, 4))
             size = [pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True)]

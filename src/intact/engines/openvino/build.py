@@ -130,7 +130,7 @@ class Given:
     """What a caller gives besides, or in another form than, the program's float inputs.
 
     Attributes:
-        fed: names of float tensors that are parameters instead of being computed.
+        fed: names of results of float ops that are parameters instead of being computed.
         integers: names of float inputs given as the uint8 integers they would be quantized to.
         last: names of inputs whose integers are handed over with channels last, as int8 kernels read them.
         sizes: name and size of every named dimension.
@@ -169,8 +169,7 @@ def sources(plan: Plan, given: Given) -> list[Source]:
         if op.kind == "quantize" and op.inputs[0] in known:
             inside = op.name in plan.divided and op.inputs[0] not in given.integers
             if not inside:
-                further = op.inputs[0] in given.last and not given.fed
-                found.append(Source(op, plan.ahead.get(op.name, ()) if further else ()))
+                found.append(Source(op, plan.ahead.get(op.name, ()) if op.inputs[0] in given.last else ()))
         smooth = op.kind == "upsample" and not op.attrs["mode"].startswith("nearest")
         if op.kind in units.MOVES and not smooth and known.issuperset(op.inputs):
             known.add(op.name)

@@ -107,9 +107,7 @@ class OpenVinoRunner:
         self._in_parts = by_sample(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
-        self._plan: Plan = replace(
-            Plan.of(program, inside=not pays(threads), alone=threads == 1), joined=self._large
-        )
+        self._plan: Plan = replace(Plan.of(program, inside=not pays(threads), alone=threads == 1), joined=self._large)
         self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
         self._joined: dict[Given, tuple[int, ...]] = {}
