@@ -141,6 +141,14 @@ INSIDE __mmask64 first(Py_ssize_t bytes) {
     return bytes < WIDTH ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
 }
 
+/* The first of 64 bytes. Where stores are what takes time, those without a mask are faster. */
+INSIDE void put(uint8_t *y, Py_ssize_t bytes, __m512i v) {
+    if (bytes >= WIDTH)
+        _mm512_storeu_si512(y, v);
+    else
+        _mm512_mask_storeu_epi8(y, first(bytes), v);
+}
+
 /* ---- depthwise --------------------------------------------------------------------------------------------------- */
 
 /* Four rows of a column are interleaved byte by byte, once for all windows that see the column. Images of few channels go
@@ -239,40 +247,41 @@ INSIDE void three_rows(const uint8_t *const *rows, Py_ssize_t at, __mmask64 byte
 /* depthwise_row of 3 x 3 windows and a step of one or two, without memory between: a column is added to the results it is
    the last, second and first one of. */
 INSIDE void depthwise_3x3(const convolution_args *a, const image_rows *r, const depthwise_block *given, uint8_t *y,
-                          Py_ssize_t offset, __mmask64 bytes, const int step) {
+                          Py_ssize_t offset, Py_ssize_t bytes, const int step) {
     const depthwise_block t = *given;
     const Py_ssize_t line = a->channels, columns = a->columns, width = a->width, left = a->left;
     const uint8_t *const rows[3] = {r->rows[0] + offset, r->rows[1] + offset, r->rows[2] + offset};
+    const __mmask64 some = first(bytes);
     const __m512i blank = _mm512_set1_epi8((char)a->zero_x);
-    __m512i w[3][4], first[4], second[4], x[4];
+    __m512i w[3][4], before[4], second[4], x[4];
     for (int k = 0; k < 3; k++)
         for (int q = 0; q < 4; q++) w[k][q] = _mm512_loadu_si512(t.weight + 4 * k + q);
-    for (int q = 0; q < 4; q++) first[q] = second[q] = blank; /* of results that are not there */
+    for (int q = 0; q < 4; q++) before[q] = second[q] = blank; /* of results that are not there */
     uint8_t *to = y + offset;
     for (Py_ssize_t o = step == 1 ? -2 : -1, j = o * step + 3 - step - left; o < columns; o++) {
         for (int k = 0; k < step; k++, j++) {
             if (j < 0 || j >= width)
                 for (int q = 0; q < 4; q++) x[q] = blank;
             else
-                three_rows(rows, j * line, bytes, x);
+                three_rows(rows, j * line, some, x);
             if (step == 2 && k == 0) { /* seen by one result only, in its middle */
-                for (int q = 0; q < 4; q++) first[q] = add_products(first[q], x[q], w[1][q]);
+                for (int q = 0; q < 4; q++) before[q] = add_products(before[q], x[q], w[1][q]);
             }
         }
         if (o >= 0) {
-            for (int q = 0; q < 4; q++) first[q] = add_products(first[q], x[q], w[2][q]);
-            _mm512_mask_storeu_epi8(to, bytes, finished(first, t.ratio, &t.end));
+            for (int q = 0; q < 4; q++) before[q] = add_products(before[q], x[q], w[2][q]);
+            put(to, bytes, finished(before, t.ratio, &t.end));
             __builtin_prefetch(to + columns * line, 1);
             to += line;
         }
         const __m512i *bias = (const __m512i *)again(t.bias);
         if (step == 1)
             for (int q = 0; q < 4; q++) {
-                first[q] = add_products(second[q], x[q], w[1][q]);
+                before[q] = add_products(second[q], x[q], w[1][q]);
                 second[q] = add_products(_mm512_loadu_si512(bias + q), x[q], w[0][q]);
             }
         else
-            for (int q = 0; q < 4; q++) first[q] = add_products(_mm512_loadu_si512(bias + q), x[q], w[0][q]);
+            for (int q = 0; q < 4; q++) before[q] = add_products(_mm512_loadu_si512(bias + q), x[q], w[0][q]);
     }
 }
 
@@ -297,7 +306,7 @@ INSIDE void depthwise_narrow(const convolution_args *a, const image_rows *r, con
             x[q] = next[q];
         }
         const Py_ssize_t left = (columns - o) * line;
-        _mm512_mask_storeu_epi8(y + o * line, first(left < WIDTH ? left : WIDTH), finished(sum, t.ratio, &t.end));
+        put(y + o * line, left, finished(sum, t.ratio, &t.end));
     }
 }
 
@@ -321,9 +330,9 @@ TARGET static void depthwise_run(const void *given, Py_ssize_t lo, Py_ssize_t hi
             t.weight = (const __m512i *)a->weight + b * a->wide * groups * 4, t.bias = (const __m512i *)a->bias + b * 4;
             for (int q = 0; q < 4; q++) t.ratio[q] = a->ratio + b * WIDTH + 16 * q;
             if (three && !padded && a->step_right == 1)
-                depthwise_3x3(a, &r, &t, y, offset, first(bytes), 1);
+                depthwise_3x3(a, &r, &t, y, offset, bytes, 1);
             else if (three && !padded && a->step_right == 2)
-                depthwise_3x3(a, &r, &t, y, offset, first(bytes), 2);
+                depthwise_3x3(a, &r, &t, y, offset, bytes, 2);
             else if (three && whole == WIDTH && a->pixels == 2)
                 depthwise_narrow(a, &r, &t, y, 2);
             else if (three && whole == WIDTH && a->pixels == 4)
@@ -355,15 +364,13 @@ typedef struct {
     const int32_t *bias;
     const float *ratio[4];
     uint8_t *y;
-    const uint8_t *other; /* NULL, or what is added */
     Py_ssize_t results, width; /* from one y to the next, and how many of them this block gives */
     ending end;
-    addition sum;
 } window_list;
 
 /* Windows from i on, each 64 bytes of results of `each` of them: QUADS times, or once of those that are left. */
 INSIDE void dense_results(const window_list *l, Py_ssize_t i, const int quads, const int each, const int flat,
-                          const int whole, const int sums) {
+                          const int whole) {
     const int blocks = 4 / each;
     const uint8_t *from[QUADS * 4];
     for (int u = 0; u < quads * each; u++) from[u] = l->x + l->at[i + u];
@@ -388,68 +395,70 @@ INSIDE void dense_results(const window_list *l, Py_ssize_t i, const int quads, c
                 }
         }
     for (int u = 0; u < quads; u++) {
-        __m512i found = _mm512_permutexvar_epi32(TURNED, finished(sum[u], l->ratio, &l->end));
+        const __m512i found = _mm512_permutexvar_epi32(TURNED, finished(sum[u], l->ratio, &l->end));
         const Py_ssize_t left = l->count - i, windows = quads == QUADS || left > each ? each : left;
         const Py_ssize_t at = (i + u * each) * l->results, apart = l->results - WIDTH / each;
         /* 64 bytes of memory, or else a piece for each window, `apart` from where it stands in the vector */
         const Py_ssize_t pieces = whole ? 1 : quads == QUADS ? each : windows;
         const __mmask64 piece = first(whole && each > 1 ? windows * l->results : l->width);
-        if (sums) {
-            __m512i other = _mm512_setzero_si512();
-            for (Py_ssize_t p = 0; p < pieces; p++)
-                other = _mm512_mask_loadu_epi8(other, piece << p * (WIDTH / each), l->other + at + p * apart);
-            found = added(found, other, (const addition *)again(&l->sum));
-        }
         for (Py_ssize_t p = 0; p < pieces; p++)
             _mm512_mask_storeu_epi8(l->y + at + p * apart, piece << p * (WIDTH / each), found);
     }
 }
 
-INSIDE void dense_windows(const window_list *given, const int each, const int flat, const int whole, const int sums) {
+INSIDE void dense_windows(const window_list *given, const int each, const int flat, const int whole) {
     const window_list l = *given; /* which no result can be written to */
     Py_ssize_t i = 0;
-    for (; l.count - i >= QUADS * each; i += QUADS * each) dense_results(&l, i, QUADS, each, flat, whole, sums);
-    for (; i < l.count; i += each) dense_results(&l, i, 1, each, flat, whole, sums);
+    for (; l.count - i >= QUADS * each; i += QUADS * each) dense_results(&l, i, QUADS, each, flat, whole);
+    for (; i < l.count; i += each) dense_results(&l, i, 1, each, flat, whole);
 }
 
 /* One function each, with registers of its own. */
-#define DENSE(name, each, flat, whole, sums) \
-    TARGET static __attribute__((noinline)) void name(const window_list *l) { dense_windows(l, each, flat, whole, sums); }
-DENSE(flat_one, 1, 1, 1, 0)
-DENSE(flat_one_sum, 1, 1, 1, 1)
-DENSE(one, 1, 0, 1, 0)
-DENSE(one_sum, 1, 0, 1, 1)
-DENSE(two, 2, 0, 1, 0)
-DENSE(two_sum, 2, 0, 1, 1)
-DENSE(two_of_more, 2, 0, 0, 0)
-DENSE(two_of_more_sum, 2, 0, 0, 1)
-DENSE(four, 4, 0, 1, 0)
-DENSE(four_sum, 4, 0, 1, 1)
-DENSE(four_of_more, 4, 0, 0, 0)
-DENSE(four_of_more_sum, 4, 0, 0, 1)
+#define DENSE(name, each, flat, whole) \
+    TARGET static __attribute__((noinline)) void name(const window_list *l) { dense_windows(l, each, flat, whole); }
+DENSE(flat_one, 1, 1, 1)
+DENSE(one, 1, 0, 1)
+DENSE(two, 2, 0, 1)
+DENSE(two_of_more, 2, 0, 0)
+DENSE(four, 4, 0, 1)
+DENSE(four_of_more, 4, 0, 0)
 
 /* Blocks of results of the windows. */
 TARGET static void dense_blocks(const convolution_args *a, window_list *l, Py_ssize_t at, Py_ssize_t lo, Py_ssize_t hi) {
     const Py_ssize_t depth = a->tall * l->bytes;
     for (Py_ssize_t offset = lo * WIDTH; offset < hi * WIDTH; offset += WIDTH) {
-        l->y = a->y + at + offset, l->other = a->other ? a->other + at + offset : NULL;
+        l->y = a->y + at + offset;
         l->width = a->results - offset < WIDTH ? a->results - offset : WIDTH;
         l->weight = a->weight + offset * depth, l->bias = a->bias + offset;
         const int each = l->width > 32 ? 1 : l->width > 16 ? 2 : 4;
         for (int q = 0; q < 4; q++) l->ratio[q] = a->ratio + offset + 16 * (q % (4 / each));
         const int whole = a->results == WIDTH / each;
-        if (each == 1 && a->tall == 1)
-            (a->other ? flat_one_sum : flat_one)(l);
-        else if (each == 1)
-            (a->other ? one_sum : one)(l);
-        else if (each == 2 && whole)
-            (a->other ? two_sum : two)(l);
+        if (each == 1)
+            (a->tall == 1 ? flat_one : one)(l);
         else if (each == 2)
-            (a->other ? two_of_more_sum : two_of_more)(l);
-        else if (whole)
-            (a->other ? four_sum : four)(l);
+            (whole ? two : two_of_more)(l);
         else
-            (a->other ? four_of_more_sum : four_of_more)(l);
+            (whole ? four : four_of_more)(l);
+    }
+}
+
+/* The sums of the same results. The loops above have no registers left for them, and other lies in one piece for all blocks
+   together only: 64 bytes of each pixel would come one by one from memory. */
+TARGET static void add_other(const convolution_args *a, Py_ssize_t count, Py_ssize_t at, Py_ssize_t lo, Py_ssize_t hi) {
+    const addition sum = addition_of(a);
+    const Py_ssize_t end = hi * WIDTH < a->results ? hi * WIDTH : a->results, width = end - lo * WIDTH;
+    const Py_ssize_t rows = width < a->results ? count : 1, bytes = rows > 1 ? width : count * width;
+    for (Py_ssize_t i = 0; i < rows; i++) {
+        uint8_t *y = a->y + at + i * a->results + lo * WIDTH;
+        const uint8_t *other = a->other + (y - a->y);
+        Py_ssize_t k = 0;
+        for (; k + WIDTH <= bytes; k += WIDTH)
+            _mm512_storeu_si512(y + k, added(_mm512_loadu_si512(y + k), _mm512_loadu_si512(other + k), &sum));
+        if (k < bytes) {
+            const __mmask64 some = first(bytes - k);
+            const __m512i x = _mm512_maskz_loadu_epi8(some, y + k), v = _mm512_maskz_loadu_epi8(some, other + k);
+            _mm512_mask_storeu_epi8(y + k, some, added(x, v, &sum));
+        }
     }
 }
 
@@ -510,11 +519,11 @@ TARGET static void dense_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
         end = r + step < hi ? r + step : hi;
         const Py_ssize_t top = (r / a->rows * a->height + r % a->rows * a->step_down) * line;
         window_list l = {.x = padded ? rows : a->x + top, .at = at, .count = (end - r) * a->columns, .tall = a->tall,
-                         .line = line, .bytes = (a->wide * a->channels + 3) / 4 * 4, .results = a->results, .end = end_of(a),
-                         .sum = addition_of(a)};
+                         .line = line, .bytes = (a->wide * a->channels + 3) / 4 * 4, .results = a->results, .end = end_of(a)};
         if (padded) pad_rows(a, r, end, line, rows);
         find_windows(a, r, end, line, padded, at);
         dense_blocks(a, &l, r * a->columns * a->results, first_block, last_block);
+        if (a->other) add_other(a, l.count, r * a->columns * a->results, first_block, last_block);
     }
     free(at);
 }

@@ -65,8 +65,10 @@ def cascade(
     band: int,
     /,
 ) -> bool:
-    """Images, each as :func:`interleave` leaves it in ``image``, through convolutions one behind the other, ``band`` rows
-    of the last one at a time; without x what is in ``image``. See ``intact.engines.ahead``."""
+    """Images, each as :func:`interleave` leaves it in ``image``, through convolutions one behind the other.
+
+    ``band`` rows of the last one at a time; without x what is in ``image``. See ``intact.engines.ahead``.
+    """
 
 def multiply(
     x: int,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import prod
 
 import numpy as np
@@ -15,9 +14,9 @@ from intact.arithmetic.windows import pool_size
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
-from .convolutions import Convolution
+from .convolutions import Convolution, addition
 from .inputs import Quantizer
-from .native import address, float_bits, load
+from .native import address, load
 
 ROOM = 384 << 10
 """Bytes between the stages, to stay in a core's own cache."""
@@ -35,8 +34,7 @@ class Stage:
         convolution: as the compiled passes take it.
         add: the ``add``.
         other: the stage, counted from zero.
-        terms: bits of the ratios of the convolution and of the other, zero point of the other, zero point and limits of
-            the sum.
+        terms: see ``convolutions.addition``.
     """
 
     op: Op
@@ -97,10 +95,8 @@ def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
         return None
     if len(others) != 1 or _uses(program)[last.name] != 1 or tensors[others[0]].shape != tensors[last.name].shape:
         return None
-    own = op.inputs.index(last.name)
-    ratios = [float(Fraction(int(a), int(op.attrs["b"]))) for a in op.attrs["a"]]
     zero, z = (int(tensors[name].zero_point or 0) for name in (others[0], op.name))
-    terms = (float_bits(ratios[own]), float_bits(ratios[1 - own]), zero, z, int(op.attrs["lo"]), int(op.attrs["hi"]))
+    terms = addition(op, op.inputs.index(last.name), zero, z)
     return replace(last, add=op, other=names.index(others[0]), terms=terms)
 
 

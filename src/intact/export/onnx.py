@@ -112,7 +112,7 @@ def build(
     from onnx import helper
 
     from .onnx_build import Builder
-    from .onnx_own import images
+    from .onnx_own import dense_sum, images, sums
 
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
@@ -120,15 +120,20 @@ def build(
         images={*images(program), *nhwc},
         byte_extremes=byte_extremes,
     )  # fmt: skip
+    fused = {} if everything or fed else sums(program, own)
+    before = {made.name for made in fused.values()}
     for op in program.ops:
-        if op.name not in fed:
+        if op.name in fused:
+            b.begin(op)
+            b.finish(op, dense_sum(b, op, fused[op.name]))
+        elif op.name not in fed and op.name not in before:
             _add(b, op)
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape
         tensors[name] = replace(tensors[name], shape=(n, h, w, c))
     dims = _Dims(program)
-    made = [op.name for op in program.ops]
+    made = [op.name for op in program.ops if op.name not in before]
     inputs = [*program.inputs, *(name for name in made if name in fed)]
     known = set(inputs)
     outputs = list(dict.fromkeys(made if everything else program.outputs))
