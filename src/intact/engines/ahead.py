@@ -184,7 +184,7 @@ class Ahead:
         numbers = []
         for i, stage in enumerate(stages):
             made, memory = stage.convolution, address(rows[i]) if i < len(rows) else 0
-            packed = (address(a) for a in (made.weight, made.bias, made.ratio))
+            packed = (address(a) for a in made.packed)
             own = (made.kind == "Dense", *self._shapes[i], *made.numbers)
             numbers.append([*packed, memory, *own, stage.other, *stage.terms])
         return np.array(numbers, np.int64), band, rows

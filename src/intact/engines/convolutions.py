@@ -6,21 +6,21 @@ Dense     sums of 64 products or more: 400 to 500 GMAC/s of one thread's 512, sh
           140 to 450, and 36 to 143 for images of few channels
 ========= ==========================================================================================================
 
-They add exactly in int32 and finish in the formula of certificates: float32(sum) · M, rounded, + z, clamped. Measured on
-one core of a Zen 5.
+They add exactly in int32 and finish in the formula of certificates: float32(sum) · M, rounded, + z, clamped.
+Measured on one core of a Zen 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 
 from intact.program.ops import Array, Op
 
+from . import cpu
 from .native import float_bits
 
 BLOCK = 64
@@ -30,24 +30,24 @@ LARGEST = 64
 """Window, stride or padding."""
 
 
-@dataclass(frozen=True)
+FEW = 4
+"""Channels up to which a Dense is used where the CPU has AMX: the engines' own kernels use that, and it is faster."""
+
+
+@dataclass(frozen=True, eq=False)
 class Convolution:
     """What ``native/convolutions.c`` takes.
 
     Attributes:
         kind: "Depthwise" or "Dense".
-        weight: int8, a vector in an order of its own.
-        bias: int32, sums to begin with, in that order.
-        ratio: float32 multipliers a/b, in that order.
         numbers: height and width of the window, strides, padding, zero points of input and result, limits; then pixels
-            of a block (Depthwise) or channels of the result (Stem).
+            of a block (Depthwise) or channels of the result (Dense).
+        given: weights, sums to begin with and multipliers, by channel.
     """
 
     kind: str
-    weight: Array
-    bias: Array
-    ratio: Array
     numbers: tuple[int, ...]
+    given: tuple[Array, Array, Array]
 
     @staticmethod
     def of(op: Op, z_x: int, z: int) -> Convolution | None:
@@ -61,12 +61,10 @@ class Convolution:
         count, channels, tall, wide = weight.shape
         if any(d != 1 for d in t["dilation"]) or max(tall, wide, *t["stride"], *t["padding"]) > LARGEST:
             return None
-        order: Callable[[Array], Array]
         if channels == 1 and t["groups"] == count:
-            pixels = max(BLOCK // count, 1) if t["stride"][1] == 1 else 1
-            kind, last, order = "Depthwise", pixels, partial(for_depthwise, pixels=pixels)
-        elif t["groups"] == 1:
-            kind, last, order = "Dense", count, for_dense
+            kind, last = "Depthwise", max(BLOCK // count, 1) if t["stride"][1] == 1 else 1
+        elif t["groups"] == 1 and (channels <= FEW or "amx_int8" not in cpu.flags()):
+            kind, last = "Dense", count
         else:
             return None
         wider = weight.astype(np.int64)
@@ -76,7 +74,16 @@ class Convolution:
         if (reach * np.maximum(np.abs(ratio), 1)).max(initial=0) >= 1 << 30:
             return None
         numbers = (tall, wide, *t["stride"], *t["padding"], z_x, z, t["lo"], t["hi"], last)
-        return Convolution(kind, order(weight), order(bias.astype(np.int32)), order(ratio), numbers)
+        return Convolution(kind, numbers, (weight, bias.astype(np.int32), ratio))
+
+    @cached_property
+    def packed(self) -> tuple[Array, Array, Array]:
+        """``given`` as vectors in an order of their own: int8, int32, float32."""
+        weight, bias, ratio = self.given
+        if self.kind == "Dense":
+            return for_dense(weight), for_dense(bias), for_dense(ratio)
+        pixels = self.numbers[-1]
+        return for_depthwise(weight, pixels), for_depthwise(bias, pixels), for_depthwise(ratio, pixels)
 
 
 def addition(op: Op, own: int, zero: int, z: int) -> tuple[int, ...]:
@@ -96,9 +103,9 @@ def addition(op: Op, own: int, zero: int, z: int) -> tuple[int, ...]:
 
 
 def for_dense(values: Array) -> Array:
-    """Weights (O, C, rows, columns) or numbers (O) for Stem: rows, words of four bytes along them, results, bytes.
+    """Weights (O, C, rows, columns) or numbers (O) for Dense: rows, words of four bytes along them, results, bytes.
 
-    Results are a multiple of BLOCK, but 16 or 32 where there are no more.
+    Results are a multiple of BLOCK, the last of them 16 or 32 where there are no more.
     """
     count = len(values)
     whole = count // BLOCK * BLOCK

@@ -83,11 +83,12 @@ def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tens
     found = Convolution.of(op, zero(inputs[0]), zero(y)) if {"Depthwise", "Dense"} & set(b.own) else None
     if found is None or found.kind not in b.own:
         return None
-    constants = [
-        b.constant(found.weight, "weight"), b.constant(found.bias, "bias"), b.constant(found.ratio, "multiplier"),
-        _numbers(b, found.numbers),
-    ]  # fmt: skip
-    return _own(b, op, found.kind, x, *constants)
+    return _own(b, op, found.kind, x, *_packed(b, found), _numbers(b, found.numbers))
+
+
+def _packed(b: Builder, found: Convolution) -> list[str]:
+    roles = "weight", "bias", "multiplier"
+    return [b.constant(array, role) for array, role in zip(found.packed, roles, strict=True)]
 
 
 def sums(program: Program, own: Collection[str]) -> dict[str, Op]:
@@ -116,8 +117,7 @@ def dense_sum(b: Builder, op: Op, made: Op) -> str:
     found = Convolution.of(made, zero(x), zero(y))
     assert found is not None
     numbers = _numbers(b, [*found.numbers, *addition(op, own, zero(other), zero(z))])
-    packed = b.constant(found.weight, "weight"), b.constant(found.bias, "bias"), b.constant(found.ratio, "multiplier")
-    return _own(b, op, "DenseSum", [x.name, other.name], *packed, numbers)
+    return _own(b, op, "DenseSum", [x.name, other.name], *_packed(b, found), numbers)
 
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from intact.arithmetic.windows import pool_size
@@ -19,10 +21,11 @@ def lower_compiled(site: Site) -> Step | None:
     found = Convolution.of(site.op, zero_point(site.metas[0]), site.z)
     if found is None:
         return None
-    weight = site.pack((found.kind, "weight"), lambda: torch.from_numpy(found.weight)).weight
-    bias = site.pack((found.kind, "bias"), lambda: torch.from_numpy(found.bias)).weight
-    ratio = site.pack((found.kind, "ratio"), lambda: torch.from_numpy(found.ratio)).weight
-    addresses = [t.data_ptr() for t in (weight, bias, ratio)]
+
+    def packed(i: int) -> torch.Tensor:
+        return torch.from_numpy(found.packed[i])
+
+    addresses = [site.pack((found.kind, i), partial(packed, i)).weight.data_ptr() for i in range(3)]
     (n, channels, *size), (windows, strides, pads) = x.shape, (found.numbers[i : i + 2] for i in (0, 2, 4))
     rows, columns = (pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True))
     results = len(site.op.arrays["bias"])
