@@ -4,6 +4,7 @@ It is optional: where there is no C compiler, intact.engines computes the same b
 """
 
 import sys
+from glob import glob
 
 from setuptools import Extension, setup
 
@@ -18,8 +19,8 @@ setup(
     ext_modules=[
         Extension(
             "intact.engines._native",
-            [f"native/{name}.c" for name in ("passes", "attention", "cascade", "convolutions", "gates", "ort", "tables")],
-            depends=[f"native/{name}.h" for name in ("native", "attention")],
+            sorted(glob("native/*.c")),
+            depends=sorted(glob("native/*.h")),
             extra_compile_args=FLAGS,
             py_limited_api=True,
             optional=True,

@@ -49,7 +49,7 @@ static void run_bands(const cascade_args *c, stage *stages, const uint8_t *x, co
     for (Py_ssize_t k = 0; k < c->count; k++) stages[k].first = stages[k].end = 0;
     for (Py_ssize_t b = 0; b < bands; b++) {
         /* What is quantized next comes near in the meantime. */
-        for (Py_ssize_t i = b * share; further && i < (b + 1) * share; i += 16) __builtin_prefetch(further + i, 0, 2);
+        for (Py_ssize_t i = b * share; further && i < (b + 1) * share; i += 16) PREFETCH(further + i);
         for (Py_ssize_t k = 0; k < c->count; k++) stages[k].next = stages[k].end;
         stages[c->count - 1].next = (b + 1) * c->band;
         for (Py_ssize_t k = c->count - 1; k >= 0; k--) { /* rows of each that those behind it need */

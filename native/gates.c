@@ -3,7 +3,7 @@
 #include "native.h"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
+#include "vectors.h"
 
 #define FEATURES "avx512f,avx512bw,avx512vl,fma"
 #define TARGET __attribute__((target(FEATURES)))
@@ -19,14 +19,13 @@ INSIDE __m512i steps(__m128i x, const float *factor, const float *offset, __m512
 TARGET static void multiply_vectors(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const multiply_args *a = (const multiply_args *)given;
     const Py_ssize_t width = a->width, copies = a->repeat > 1 && width < BLOCK ? BLOCK / width : 1;
-    const __m512i turned = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m512i zero = _mm512_set1_epi16((short)a->zero);
-    const __m512i low = _mm512_set1_epi8((char)((int)a->low + a->zero)), high = _mm512_set1_epi8((char)((int)a->high + a->zero));
+    const ending end = {_mm512_set1_epi16((short)a->zero), _mm512_set1_epi8((char)((int)a->low + a->zero)),
+                        _mm512_set1_epi8((char)((int)a->high + a->zero))};
     const __m512 ratio = _mm512_set1_ps(a->ratio);
     float factor[BLOCK], offset[BLOCK]; /* of a piece of a row of w; a narrow row side by side, for as many rows of x */
     memset(factor, 0, sizeof factor), memset(offset, 0, sizeof offset);
     for (Py_ssize_t r = lo; r < hi;) {
-        const Py_ssize_t group = r / a->repeat, next = (group + 1) * a->repeat, end = next < hi ? next : hi;
+        const Py_ssize_t group = r / a->repeat, next = (group + 1) * a->repeat, last = next < hi ? next : hi;
         for (Py_ssize_t from = 0; from < width; from += BLOCK) {
             const Py_ssize_t piece = width - from < BLOCK ? width - from : BLOCK;
             const uint8_t *w = a->w + group * width + from;
@@ -35,26 +34,23 @@ TARGET static void multiply_vectors(const void *given, Py_ssize_t lo, Py_ssize_t
                     factor[k * piece + i] = (float)(w[i] - a->zero_w);
                     offset[k * piece + i] = (float)(-a->zero_x * (w[i] - a->zero_w));
                 }
-            for (Py_ssize_t at = r; at < end; at += copies) {
-                const Py_ssize_t count = (end - at < copies ? end - at : copies) * piece;
+            for (Py_ssize_t at = r; at < last; at += copies) {
+                const Py_ssize_t count = (last - at < copies ? last - at : copies) * piece;
                 const uint8_t *x = a->x + at * width + from;
                 uint8_t *y = a->y + at * width + from;
                 for (Py_ssize_t i = 0; i < count; i += 64) {
-                    const __mmask64 some = count - i < 64 ? ((__mmask64)1 << (count - i)) - 1 : ~(__mmask64)0;
+                    const __mmask64 some = first(count - i);
                     const __m512i bytes = _mm512_maskz_loadu_epi8(some, x + i);
                     const float *f = factor + i, *o = offset + i;
-                    const __m512i p = steps(_mm512_castsi512_si128(bytes), f, o, ratio);
-                    const __m512i q = steps(_mm512_extracti32x4_epi32(bytes, 1), f + 16, o + 16, ratio);
-                    const __m512i s = steps(_mm512_extracti32x4_epi32(bytes, 2), f + 32, o + 32, ratio);
-                    const __m512i t = steps(_mm512_extracti32x4_epi32(bytes, 3), f + 48, o + 48, ratio);
-                    const __m512i pq = _mm512_adds_epi16(_mm512_packs_epi32(p, q), zero);
-                    const __m512i st = _mm512_adds_epi16(_mm512_packs_epi32(s, t), zero);
-                    const __m512i all = _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(pq, st), low), high);
-                    _mm512_mask_storeu_epi8(y + i, some, _mm512_permutexvar_epi32(turned, all));
+                    const __m512i v[4] = {steps(_mm512_castsi512_si128(bytes), f, o, ratio),
+                                          steps(_mm512_extracti32x4_epi32(bytes, 1), f + 16, o + 16, ratio),
+                                          steps(_mm512_extracti32x4_epi32(bytes, 2), f + 32, o + 32, ratio),
+                                          steps(_mm512_extracti32x4_epi32(bytes, 3), f + 48, o + 48, ratio)};
+                    _mm512_mask_storeu_epi8(y + i, some, _mm512_permutexvar_epi32(TURNED, packed(v, &end)));
                 }
             }
         }
-        r = end;
+        r = last;
     }
 }
 

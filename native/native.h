@@ -11,10 +11,12 @@
 
 #if defined(_MSC_VER)
 #define INLINE static __forceinline
+#define PREFETCH(p) (void)(p)
 #define HIDDEN
 #define restrict __restrict
 #else
 #define INLINE static inline __attribute__((always_inline))
+#define PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define HIDDEN __attribute__((visibility("hidden")))
 #endif
 

@@ -97,7 +97,7 @@ def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
         return None
     zero, z = (int(tensors[name].zero_point or 0) for name in (others[0], op.name))
     terms = addition(op, op.inputs.index(last.name), zero, z)
-    return replace(last, add=op, other=names.index(others[0]), terms=terms)
+    return replace(last, add=op, other=names.index(others[0]), terms=terms) if terms else None
 
 
 def _uses(program: Program) -> Counter[str]:

@@ -86,7 +86,7 @@ class Convolution:
         return for_depthwise(weight, pixels), for_depthwise(bias, pixels), for_depthwise(ratio, pixels)
 
 
-def addition(op: Op, own: int, zero: int, z: int) -> tuple[int, ...]:
+def addition(op: Op, own: int, zero: int, z: int) -> tuple[int, ...] | None:
     """An ``add`` of two terms behind a Dense, as the compiled passes take it.
 
     Args:
@@ -96,9 +96,12 @@ def addition(op: Op, own: int, zero: int, z: int) -> tuple[int, ...]:
         z: zero point of the sum.
 
     Returns:
-        Bits of the ratios of the convolution and of the other, ``zero``, ``z``, limits.
+        Bits of the ratios of the convolution and of the other, ``zero``, ``z``, limits. None for ratios so large that
+        terms might not fit int32, far beyond what networks have.
     """
     ratios = [float(Fraction(int(a), int(op.attrs["b"]))) for a in op.attrs["a"]]
+    if max(map(abs, ratios)) > 1 << 20:
+        return None
     return float_bits(ratios[own]), float_bits(ratios[1 - own]), zero, z, int(op.attrs["lo"]), int(op.attrs["hi"])
 
 

@@ -121,11 +121,11 @@ def build(
         byte_extremes=byte_extremes,
     )  # fmt: skip
     fused = {} if everything or fed else sums(program, own)
-    before = {made.name for made in fused.values()}
+    before = {made.name for made, _ in fused.values()}
     for op in program.ops:
         if op.name in fused:
             b.begin(op)
-            b.finish(op, dense_sum(b, op, fused[op.name]))
+            b.finish(op, dense_sum(b, op, *fused[op.name]))
         elif op.name not in fed and op.name not in before:
             _add(b, op)
     for name in nhwc:

@@ -91,33 +91,32 @@ def _packed(b: Builder, found: Convolution) -> list[str]:
     return [b.constant(array, role) for array, role in zip(found.packed, roles, strict=True)]
 
 
-def sums(program: Program, own: Collection[str]) -> dict[str, Op]:
-    """``add`` ops that follow a ``conv`` of which nothing else is used: name → that one, computed with the sum."""
+def sums(program: Program, own: Collection[str]) -> dict[str, tuple[Op, tuple[int, ...]]]:
+    """``add`` ops that follow a ``conv`` of which nothing else is used: name → that one, and the numbers of the sum."""
     if "DenseSum" not in own:
         return {}
-    tensors, ops, found = program.tensors, {op.name: op for op in program.ops}, dict[str, Op]()
+    tensors, ops, found = program.tensors, {op.name: op for op in program.ops}, dict[str, tuple[Op, tuple[int, ...]]]()
     uses = Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
     for op in program.ops:
         if op.kind != "add" or len(op.inputs) != 2 or len({tensors[name].shape for name in op.inputs}) > 1:
             continue
-        for name in op.inputs:
+        for i, name in enumerate(op.inputs):
             made = ops.get(name)
             if made is None or made.kind != "conv" or uses[name] > 1:
                 continue
             convolution = Convolution.of(made, zero(tensors[made.inputs[0]]), zero(tensors[name]))
-            if convolution is not None and convolution.kind == "Dense":
-                found[op.name] = made
+            terms = addition(op, i, zero(tensors[op.inputs[1 - i]]), zero(tensors[op.name]))
+            if convolution is not None and convolution.kind == "Dense" and terms is not None:
+                found[op.name] = made, (*convolution.numbers, *terms)
     return found
 
 
-def dense_sum(b: Builder, op: Op, made: Op) -> str:
+def dense_sum(b: Builder, op: Op, made: Op, numbers: Sequence[int]) -> str:
     """The ``add`` with the ``conv`` before it."""
-    own = op.inputs.index(made.name)
-    x, other, y, z = (b.tensors[name] for name in (made.inputs[0], op.inputs[1 - own], made.name, op.name))
-    found = Convolution.of(made, zero(x), zero(y))
+    other = next(name for name in op.inputs if name != made.name)
+    found = Convolution.of(made, zero(b.tensors[made.inputs[0]]), zero(b.tensors[made.name]))
     assert found is not None
-    numbers = _numbers(b, [*found.numbers, *addition(op, own, zero(other), zero(z))])
-    return _own(b, op, "DenseSum", [x.name, other.name], *_packed(b, found), numbers)
+    return _own(b, op, "DenseSum", [made.inputs[0], other], *_packed(b, found), _numbers(b, numbers))
 
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:
