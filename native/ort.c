@@ -6,7 +6,6 @@
        Interleave  the same, and channels become last: (N, C, H, W) to (N, H, W, C)
        Depthwise   depthwise convolutions of images (N, H, W, C)
        Dense       other convolutions of images
-       DenseSum    the same, and a sum with other images behind it
 
    Their bodies are those of native.h; intact/export/onnx_own.py writes the nodes. The runtime's C interface is a table
    of functions whose places never change ("OrtApi" of onnxruntime_c_api.h, here as of its version 18); the few that are
@@ -196,18 +195,15 @@ static status interleave(void *kernel, void *context) {
 
 /* After x: weights, sums to begin with, ratios. Numbers: height and width of the window, strides, padding above and left
    (and as much below and right), zero points of x and y, limits, and the channels of y or pixels of a block. */
-/* After x, with `sum`: what is added, of the shape of the results; and six more numbers: bits of the ratio of the results and
-   of that, its zero point, zero point and limits of the sum. */
-static status convolve(void *context, int dense, size_t sum) {
-    tensor x, other, packed[3];
+static status convolve(void *context, int dense) {
+    tensor x, packed[3];
     const int32_t *given;
     Py_ssize_t size[4], n[11];
     const body run = prepare_convolution(dense);
     if (!run) return CREATE_STATUS(INVALID, "not for this CPU");
     TRY(take(context, 0, &x));
-    if (sum) TRY(take(context, 1, &other));
-    for (size_t i = 0; i < 3; i++) TRY(take(context, i + 1 + sum, packed + i));
-    TRY(take_numbers(context, 4 + sum, sum ? 17 : 11, &given));
+    for (size_t i = 0; i < 3; i++) TRY(take(context, i + 1, packed + i));
+    TRY(take_numbers(context, 4, 11, &given));
     for (int i = 0; i < 11; i++) n[i] = given[i];
     if (x.rank != 4 || n[10] < 1) return CREATE_STATUS(INVALID, "no image");
     for (int i = 0; i < 6; i++)
@@ -225,21 +221,14 @@ static status convolve(void *context, int dense, size_t sum) {
         packed[1].count != results || packed[2].count != results)
         return CREATE_STATUS(INVALID, "weights that do not fit");
     const int64_t dims[4] = {size[0], args.rows, args.columns, args.results};
-    if (sum) {
-        for (int i = 0; i < 4; i++)
-            if (other.rank != 4 || other.dims[i] != dims[i]) return CREATE_STATUS(INVALID, "a sum of other shapes");
-        args.other = (const uint8_t *)other.data, args.own = number(given[11]), args.ratio_other = number(given[12]);
-        args.zero_other = given[13], args.zero_sum = given[14], args.low_sum = given[15], args.high_sum = given[16];
-    }
     TRY(give(context, dims, 4, &args.y));
     const int64_t share = (dense ? DENSE : DEPTHWISE) / (args.work ? args.work : 1), least = args.by_block ? 1 : ROWS;
     TRY(divided(context, run, &args, args.count, share < least ? least : share));
     return no_memory ? CREATE_STATUS(INVALID, "no memory for rows of an image") : NULL;
 }
 
-static status depthwise(void *kernel, void *context) { return (void)kernel, convolve(context, 0, 0); }
-static status dense(void *kernel, void *context) { return (void)kernel, convolve(context, 1, 0); }
-static status dense_sum(void *kernel, void *context) { return (void)kernel, convolve(context, 1, 1); }
+static status depthwise(void *kernel, void *context) { return (void)kernel, convolve(context, 0); }
+static status dense(void *kernel, void *context) { return (void)kernel, convolve(context, 1); }
 
 /* "OrtCustomOp" of version 18. */
 typedef struct operator {
@@ -305,7 +294,6 @@ static const operator operators[] = {
     OPERATOR("Interleave", "fi", interleave, NULL, NULL),
     OPERATOR("Depthwise", "bsifi", depthwise, NULL, NULL),
     OPERATOR("Dense", "bsifi", dense, NULL, NULL),
-    OPERATOR("DenseSum", "bbsifi", dense_sum, NULL, NULL),
 };
 
 /* Called by ONNX Runtime when a session registers this library. A version older than 18 gets no operators. */

@@ -34,7 +34,7 @@ from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import build
-from intact.export.onnx_own import images, sums
+from intact.export.onnx_own import images
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -327,39 +327,3 @@ def test_products_follow_the_contract() -> None:
     operands = [net.exact[n] for n in op.inputs]
     want = integer.mul(operands[0], zx, operands[1], zw, a["a"], a["b"], z, a["lo"], a["hi"])
     np.testing.assert_array_equal(ENGINE.prepare(program)({"x": net.exact["x"]})[0], want)
-
-
-@VNNI
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("count", [8, 16, 24, 32, 72, 96, 300])
-def test_sums_behind_convolutions(count: int, threads: int) -> None:
-    """Of either order of terms and any signs; one operator each, and the same integers with every tensor asked for."""
-    rng = np.random.default_rng(count)
-    net = Network(rng)
-    net.start((3, 12, 9, 10))
-    first = net.conv("x", count, 1)
-    second = net.add(net.conv(first, count, 3), first)
-    third = net.add(second, net.conv(second, count, 1))
-    program = net.program((net.add(net.conv(third, count, 1), net.conv(second, count, 1)),))
-    want = ReferenceEngine().prepare(program).tensors({"x": net.exact["x"]})
-    runner = ENGINE.prepare(program, threads=threads)
-    np.testing.assert_array_equal(runner({"x": net.exact["x"]})[0], want[program.outputs[0]])
-    found = runner.tensors({"x": net.exact["x"]})
-    assert all((found[name] == want[name]).all() for name in want)
-    kinds = Counter(node.op_type for node in build(program, contrib=True, own=native.operators()).graph.node)
-    assert (kinds["DenseSum"], kinds["Dense"]) == (3, 2)
-
-
-def test_sums_that_stay_alone() -> None:
-    """Where the convolution is used again, is a result, is of another kind, or shapes differ."""
-    net = Network(np.random.default_rng(1))
-    net.start((1, 8, 9, 9))
-    first, second = net.conv("x", 8, 3), net.conv("x", 8, 3, groups=8)
-    last = net.add(net.add(first, second), first)
-    assert sums(net.program((last,)), native.operators()) == {}
-    third = net.conv(last, 8, 1)
-    total = net.add(third, last)
-    fused = {total} if "DenseSum" in native.operators() else set()
-    assert set(sums(net.program((total,)), native.operators())) == fused
-    assert sums(net.program((total, third)), native.operators()) == {}
-    assert sums(net.program((total,)), ()) == {}

@@ -77,7 +77,8 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
             stage = Stage(op, made) if made else None
         elif op.kind == "add" and last in op.inputs and found:
             stage = _summed(program, op, found)
-            found.pop() if stage else None
+            if stage:
+                found.pop()
         elif last not in op.inputs:
             continue
         if stage is None:
@@ -105,12 +106,13 @@ def _uses(program: Program) -> Counter[str]:
 
 
 def _whole(program: Program, quantize: Op, found: list[Stage]) -> int:
-    """The most of the first stages of which nothing but the last result is used elsewhere."""
-    uses = _uses(program)
+    """The most of the first stages of which nothing but the last result is used elsewhere, and that not by a table:
+    engines fuse an activation into the convolution before it."""
+    uses, activated = _uses(program), {name for op in program.ops if op.kind == "table" for name in op.inputs}
     for count in range(len(found), 0, -1):
         used = Counter(name for stage in found[:count] for op in stage.ops for name in op.inputs)
         names = [quantize.name, *(op.name for stage in found[:count] for op in stage.ops)]
-        if all(used[name] == uses[name] for name in names[:-1]):
+        if names[-1] not in activated and all(used[name] == uses[name] for name in names[:-1]):
             return count
     return 0
 

@@ -26,7 +26,7 @@ def operators() -> frozenset[str]:
     library = load()
     if library is None:
         return frozenset()
-    convolutions = ("Depthwise", "Dense", "DenseSum") if library.can_convolve() else ()
+    convolutions = ("Depthwise", "Dense") if library.can_convolve() else ()
     return frozenset({"Table", "Multiply", "Quantize", "Interleave", *convolutions})
 
 

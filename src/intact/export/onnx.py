@@ -112,7 +112,7 @@ def build(
     from onnx import helper
 
     from .onnx_build import Builder
-    from .onnx_own import dense_sum, images, sums
+    from .onnx_own import images
 
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
@@ -120,20 +120,15 @@ def build(
         images={*images(program), *nhwc},
         byte_extremes=byte_extremes,
     )  # fmt: skip
-    fused = {} if everything or fed else sums(program, own)
-    before = {made.name for made, _ in fused.values()}
     for op in program.ops:
-        if op.name in fused:
-            b.begin(op)
-            b.finish(op, dense_sum(b, op, *fused[op.name]))
-        elif op.name not in fed and op.name not in before:
+        if op.name not in fed:
             _add(b, op)
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape
         tensors[name] = replace(tensors[name], shape=(n, h, w, c))
     dims = _Dims(program)
-    made = [op.name for op in program.ops if op.name not in before]
+    made = [op.name for op in program.ops]
     inputs = [*program.inputs, *(name for name in made if name in fed)]
     known = set(inputs)
     outputs = list(dict.fromkeys(made if everything else program.outputs))

@@ -7,7 +7,6 @@ Quantize,    floats become bytes, and their channels last, in one pass that also
 Interleave   224 × 224 instead of 75
 Depthwise,   see ``intact.engines.convolutions``
 Dense
-DenseSum     with the sum behind it, which then costs a tenth: 4.7 ms of ResNet50's 79 at batch 8
 ============ =====================================================================================================
 
 They stand between two moves of the channels where they are last for the convolutions around: ONNX Runtime turns a
@@ -16,13 +15,12 @@ convolution to channels last by the same moves, and drops those that undo each o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from intact.arithmetic.dimensions import Dim
-from intact.engines.convolutions import Convolution, addition
+from intact.engines.convolutions import Convolution
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -89,34 +87,6 @@ def conv(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tens
 def _packed(b: Builder, found: Convolution) -> list[str]:
     roles = "weight", "bias", "multiplier"
     return [b.constant(array, role) for array, role in zip(found.packed, roles, strict=True)]
-
-
-def sums(program: Program, own: Collection[str]) -> dict[str, tuple[Op, tuple[int, ...]]]:
-    """``add`` ops that follow a ``conv`` of which nothing else is used: name → that one, and the numbers of the sum."""
-    if "DenseSum" not in own:
-        return {}
-    tensors, ops, found = program.tensors, {op.name: op for op in program.ops}, dict[str, tuple[Op, tuple[int, ...]]]()
-    uses = Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
-    for op in program.ops:
-        if op.kind != "add" or len(op.inputs) != 2 or len({tensors[name].shape for name in op.inputs}) > 1:
-            continue
-        for i, name in enumerate(op.inputs):
-            made = ops.get(name)
-            if made is None or made.kind != "conv" or uses[name] > 1:
-                continue
-            convolution = Convolution.of(made, zero(tensors[made.inputs[0]]), zero(tensors[name]))
-            terms = addition(op, i, zero(tensors[op.inputs[1 - i]]), zero(tensors[op.name]))
-            if convolution is not None and convolution.kind == "Dense" and terms is not None:
-                found[op.name] = made, (*convolution.numbers, *terms)
-    return found
-
-
-def dense_sum(b: Builder, op: Op, made: Op, numbers: Sequence[int]) -> str:
-    """The ``add`` with the ``conv`` before it."""
-    other = next(name for name in op.inputs if name != made.name)
-    found = Convolution.of(made, zero(b.tensors[made.inputs[0]]), zero(b.tensors[made.name]))
-    assert found is not None
-    return _own(b, op, "DenseSum", [made.inputs[0], other], *_packed(b, found), _numbers(b, numbers))
 
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:
