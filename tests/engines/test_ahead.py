@@ -23,8 +23,9 @@ pytestmark = pytest.mark.skipif("Dense" not in native.operators(), reason="this 
 
 @pytest.fixture(autouse=True)
 def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images of tests count as large ones."""
+    """Images of tests count as large ones, and any result as small."""
     monkeypatch.setattr(ahead, "PIXELS", 1)
+    monkeypatch.setattr(ahead, "LARGEST", 1000.0)
 
 
 def chain(seed: int) -> tuple[Program, Array]:
@@ -97,6 +98,11 @@ def test_where_a_chain_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(("table.5",)) == [first, total]
     assert names(("max_pool.4", total)) == [first, total]
     assert names(("max_pool.4", first)) == [first]
+    monkeypatch.setattr(ahead, "LARGEST", 200 / 243)
+    assert names(("max_pool.4",)) == [first, total, last]
+    monkeypatch.setattr(ahead, "LARGEST", 199 / 243)
+    assert names(("max_pool.4",)) == []
+    monkeypatch.setattr(ahead, "LARGEST", 1000.0)
     monkeypatch.setattr(ahead, "PIXELS", 82)
     assert names(("max_pool.4",)) == []
     monkeypatch.undo()

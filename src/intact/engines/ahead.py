@@ -24,6 +24,10 @@ ROOM = 384 << 10
 PIXELS = 784
 """Of an image. What is done to smaller ones stays in the cache anyway."""
 
+LARGEST = 1.0
+"""Bytes handed over, against those of the image: a larger result takes memory here and in the engine, and time to read
+again (ResNet50's first convolution: 16 MB at batch 8, and nothing gained)."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -106,13 +110,16 @@ def _uses(program: Program) -> Counter[str]:
 
 
 def _whole(program: Program, quantize: Op, found: list[Stage]) -> int:
-    """The most of the first stages of which nothing but the last result is used elsewhere, and that not by a table:
-    engines fuse an activation into the convolution before it."""
+    """The most of the first stages of which nothing but the last result is used elsewhere, which is not too large, and
+    not by a table: engines fuse an activation into the convolution before it."""
     uses, activated = _uses(program), {name for op in program.ops if op.kind == "table" for name in op.inputs}
     for count in range(len(found), 0, -1):
         used = Counter(name for stage in found[:count] for op in stage.ops for name in op.inputs)
         names = [quantize.name, *(op.name for stage in found[:count] for op in stage.ops)]
-        if names[-1] not in activated and all(used[name] == uses[name] for name in names[:-1]):
+        size, image = (prod(n for n in program.tensors[m].shape if isinstance(n, int)) for m in (names[-1], names[0]))
+        if size > LARGEST * image or names[-1] in activated:
+            continue
+        if all(used[name] == uses[name] for name in names[:-1]):
             return count
     return 0
 
