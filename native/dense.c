@@ -126,23 +126,19 @@ INSIDE __m512i added(__m512i x, __m512i other, const addition *s) {
     return _mm512_permutexvar_epi32(TURNED, packed(v, &s->end));
 }
 
-/* The sums of the same results. The loops above have no registers left for them, and other lies in one piece for all blocks
-   together only: 64 bytes of each pixel would come one by one from memory. */
-TARGET static void add_other(const convolution_args *a, Py_ssize_t count, Py_ssize_t at, Py_ssize_t lo, Py_ssize_t hi) {
+/* The sums of `count` bytes of results from `at` on, when all blocks are there. The loops above have no registers left for
+   them, and other lies in one piece for all blocks together only: 64 bytes of each pixel would come one by one from memory. */
+TARGET static void add_other(const convolution_args *a, Py_ssize_t at, Py_ssize_t count) {
     const addition sum = addition_of(a);
-    const Py_ssize_t end = hi * WIDTH < a->results ? hi * WIDTH : a->results, width = end - lo * WIDTH;
-    const Py_ssize_t rows = width < a->results ? count : 1, bytes = rows > 1 ? width : count * width;
-    for (Py_ssize_t i = 0; i < rows; i++) {
-        uint8_t *y = a->y + at + i * a->results + lo * WIDTH;
-        const uint8_t *other = a->other + (y - a->y);
-        Py_ssize_t k = 0;
-        for (; k + WIDTH <= bytes; k += WIDTH)
-            _mm512_storeu_si512(y + k, added(_mm512_loadu_si512(y + k), _mm512_loadu_si512(other + k), &sum));
-        if (k < bytes) {
-            const __mmask64 some = first(bytes - k);
-            const __m512i x = _mm512_maskz_loadu_epi8(some, y + k), v = _mm512_maskz_loadu_epi8(some, other + k);
-            _mm512_mask_storeu_epi8(y + k, some, added(x, v, &sum));
-        }
+    uint8_t *y = a->y + at;
+    const uint8_t *other = a->other + at;
+    Py_ssize_t k = 0;
+    for (; k + WIDTH <= count; k += WIDTH)
+        _mm512_storeu_si512(y + k, added(_mm512_loadu_si512(y + k), _mm512_loadu_si512(other + k), &sum));
+    if (k < count) {
+        const __mmask64 some = first(count - k);
+        const __m512i x = _mm512_maskz_loadu_epi8(some, y + k), v = _mm512_maskz_loadu_epi8(some, other + k);
+        _mm512_mask_storeu_epi8(y + k, some, added(x, v, &sum));
     }
 }
 
@@ -207,7 +203,7 @@ TARGET void dense_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
         if (padded) pad_rows(a, r, end, line, rows);
         find_windows(a, r, end, line, padded, at);
         dense_blocks(a, &l, r * a->columns * a->results, first_block, last_block);
-        if (a->other) add_other(a, l.count, r * a->columns * a->results, first_block, last_block);
+        if (a->other) add_other(a, r * a->columns * a->results, l.count * a->results);
     }
     free(at);
 }

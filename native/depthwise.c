@@ -100,6 +100,13 @@ INSIDE void depthwise_results(const depthwise_block *t, const __m512i *columns, 
     for (int i = 0; i < count; i++) y[i] = finished(sum[i], t->ratio, &t->end);
 }
 
+INSIDE void interleave_rows(__m512i a, __m512i b, __m512i c, __m512i d, __m512i *v) {
+    const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
+    const __m512i AB = _mm512_unpackhi_epi8(a, b), CD = _mm512_unpackhi_epi8(c, d);
+    v[0] = _mm512_unpacklo_epi16(ab, cd), v[1] = _mm512_unpackhi_epi16(ab, cd);
+    v[2] = _mm512_unpacklo_epi16(AB, CD), v[3] = _mm512_unpackhi_epi16(AB, CD);
+}
+
 /* Columns from `from` on, as far as they are in the image; others hold the zero point. */
 INSIDE void interleave_columns(const uint8_t *const *rows, Py_ssize_t from, Py_ssize_t width, Py_ssize_t pixel,
                                Py_ssize_t count, const Py_ssize_t groups, __mmask64 bytes, __m512i blank, __m512i *v) {
@@ -114,10 +121,7 @@ INSIDE void interleave_columns(const uint8_t *const *rows, Py_ssize_t from, Py_s
             const __m512i b = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 1] + at);
             const __m512i c = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 2] + at);
             const __m512i d = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 3] + at);
-            const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, d);
-            const __m512i AB = _mm512_unpackhi_epi8(a, b), CD = _mm512_unpackhi_epi8(c, d);
-            v[0] = _mm512_unpacklo_epi16(ab, cd), v[1] = _mm512_unpackhi_epi16(ab, cd);
-            v[2] = _mm512_unpacklo_epi16(AB, CD), v[3] = _mm512_unpackhi_epi16(AB, CD);
+            interleave_rows(a, b, c, d, v);
         }
     }
 }
@@ -157,10 +161,7 @@ INSIDE void depthwise_row(const convolution_args *a, const image_rows *r, const 
 INSIDE void three_rows(const uint8_t *const *rows, Py_ssize_t at, __mmask64 bytes, __m512i *v) {
     const __m512i a = _mm512_maskz_loadu_epi8(bytes, rows[0] + at), b = _mm512_maskz_loadu_epi8(bytes, rows[1] + at);
     const __m512i c = _mm512_maskz_loadu_epi8(bytes, rows[2] + at);
-    const __m512i ab = _mm512_unpacklo_epi8(a, b), cd = _mm512_unpacklo_epi8(c, c);
-    const __m512i AB = _mm512_unpackhi_epi8(a, b), CD = _mm512_unpackhi_epi8(c, c);
-    v[0] = _mm512_unpacklo_epi16(ab, cd), v[1] = _mm512_unpackhi_epi16(ab, cd);
-    v[2] = _mm512_unpacklo_epi16(AB, CD), v[3] = _mm512_unpackhi_epi16(AB, CD);
+    interleave_rows(a, b, c, c, v);
 }
 
 /* depthwise_row of 3 x 3 windows and a step of one or two, without memory between: a column is added to the results it is

@@ -123,7 +123,7 @@ typedef struct {
     Py_ssize_t pixels; /* depthwise: of few channels, that make one block */
     int by_block;
     Py_ssize_t count, work; /* indices, and multiplications of one */
-    /* dense: NULL, or as many bytes: y = clamp(R((y - zero) own + (other - zero_other) ratio_other), ...) + zero_sum */
+    /* dense, by rows: NULL, or as many bytes: y = clamp(R((y - zero) own + (other - zero_other) ratio_other), ...) + zero_sum */
     const uint8_t *other;
     float own, ratio_other;
     int zero_other, zero_sum, low_sum, high_sum;

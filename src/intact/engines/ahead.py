@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 
 import numpy as np
 
-from intact.arithmetic.windows import pool_size
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
-from .convolutions import Convolution, addition
+from .convolutions import Convolution
 from .inputs import Quantizer
-from .native import address, load
+from .native import address, float_bits, load
 
 ROOM = 384 << 10
 """Bytes between the stages, to stay in a core's own cache."""
@@ -38,7 +38,8 @@ class Stage:
         convolution: as the compiled passes take it.
         add: the ``add``.
         other: the stage, counted from zero.
-        terms: see ``convolutions.addition``.
+        terms: bits of the ratios of the convolution and of the other, zero point of the other, zero point and limits of
+            the sum.
     """
 
     op: Op
@@ -69,6 +70,7 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
     library = load()
     if library is None or not library.can_convolve():
         return ()
+    uses = Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
     tensors, found, last = program.tensors, list[Stage](), quantize.name
     for op in program.ops:
         stage = None
@@ -79,7 +81,7 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
         ):
             made = Convolution.of(op, int(tensors[last].zero_point or 0), int(tensors[op.name].zero_point or 0))
             stage = Stage(op, made) if made else None
-        elif op.kind == "add" and last in op.inputs and found:
+        elif op.kind == "add" and last in op.inputs and found and uses[found[-1].op.name] == 1:
             stage = _summed(program, op, found)
             if stage:
                 found.pop()
@@ -89,7 +91,7 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
             break
         found.append(stage)
         last = stage.name
-    return tuple(found[: _whole(program, quantize, found)])
+    return tuple(found[: _whole(program, quantize, found, uses)])
 
 
 def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
@@ -98,21 +100,21 @@ def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
     others = [name for name in op.inputs if name != last.name]
     if len(op.inputs) != 2 or last.add or last.convolution.kind != "Dense" or not set(others) <= set(names):
         return None
-    if len(others) != 1 or _uses(program)[last.name] != 1 or tensors[others[0]].shape != tensors[last.name].shape:
+    if len(others) != 1 or tensors[others[0]].shape != tensors[last.name].shape:
         return None
+    ratios = [float(Fraction(int(a), int(op.attrs["b"]))) for a in op.attrs["a"]]
+    if max(map(abs, ratios)) > 1 << 20:  # terms might not fit int32, far beyond what networks have
+        return None
+    own = op.inputs.index(last.name)
     zero, z = (int(tensors[name].zero_point or 0) for name in (others[0], op.name))
-    terms = addition(op, op.inputs.index(last.name), zero, z)
-    return replace(last, add=op, other=names.index(others[0]), terms=terms) if terms else None
+    terms = (float_bits(ratios[own]), float_bits(ratios[1 - own]), zero, z, int(op.attrs["lo"]), int(op.attrs["hi"]))
+    return replace(last, add=op, other=names.index(others[0]), terms=terms)
 
 
-def _uses(program: Program) -> Counter[str]:
-    return Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
-
-
-def _whole(program: Program, quantize: Op, found: list[Stage]) -> int:
+def _whole(program: Program, quantize: Op, found: list[Stage], uses: Counter[str]) -> int:
     """The most of the first stages of which nothing but the last result is used elsewhere, which is not too large, and
     not by a table: engines fuse an activation into the convolution before it."""
-    uses, activated = _uses(program), {name for op in program.ops if op.kind == "table" for name in op.inputs}
+    activated = {name for op in program.ops if op.kind == "table" for name in op.inputs}
     for count in range(len(found), 0, -1):
         used = Counter(name for stage in found[:count] for op in stage.ops for name in op.inputs)
         names = [quantize.name, *(op.name for stage in found[:count] for op in stage.ops)]
@@ -143,8 +145,7 @@ class Ahead:
         self._name, self._stages = quantize.name, stages
         self._shapes: list[tuple[int, ...]] = [(*size, channels)]
         for stage in stages:
-            windows, strides, pads = (stage.convolution.numbers[i : i + 2] for i in (0, 2, 4))
-            size = [pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True)]
+            size = stage.convolution.size(size)
             self._shapes.append((*size, len(stage.op.arrays["bias"])))
         self._prepared = self._prepare(stages)
 
@@ -187,9 +188,9 @@ class Ahead:
     def _prepare(self, stages: tuple[Stage, ...]) -> tuple[Array, int, list[Array]]:
         """Stages as the compiled pass takes them: numbers, rows of the last one at a time, and memory."""
         band = self._shapes[len(stages)][0]
-        while band > 1 and sum(self._held(stages, band)) > ROOM:
+        while sum(held := self._held(stages, band)) > ROOM and band > 1:
             band = -(-band // 2)
-        rows = [np.empty(held, np.uint8) for held in self._held(stages, band)]
+        rows = [np.empty(size, np.uint8) for size in held]
         numbers = []
         for i, stage in enumerate(stages):
             made, memory = stage.convolution, address(rows[i]) if i < len(rows) else 0
@@ -202,7 +203,7 @@ class Ahead:
         """The most bytes behind each stage but the last, for so many rows of the last one at a time: what
         ``native/cascade.c`` does."""
         rows = [shape[0] for shape in self._shapes[1 : len(stages) + 1]]
-        tall, down, above = (np.array([s.convolution.numbers[i] for s in stages]) for i in (0, 2, 4))
+        tall, down, above = ([s.convolution.numbers[i] for s in stages] for i in (0, 2, 4))
         first, end, most = ([0] * len(stages) for _ in range(3))
         while end[-1] < rows[-1]:
             goal = list(end)
@@ -210,11 +211,11 @@ class Ahead:
             for k in range(len(stages) - 1, -1, -1):
                 goal[k] = min(goal[k], rows[k])
                 if k:
-                    goal[k - 1] = max(goal[k - 1], int((goal[k] - 1) * down[k] - above[k] + tall[k]))
+                    goal[k - 1] = max(goal[k - 1], (goal[k] - 1) * down[k] - above[k] + tall[k])
                 if (other := stages[k].other) >= 0:
                     goal[other] = max(goal[other], goal[k])
             for k in range(len(stages) - 1):
-                seen = [max(int(end[k + 1] * down[k + 1] - above[k + 1]), 0), end[k]]
+                seen = [max(end[k + 1] * down[k + 1] - above[k + 1], 0), end[k]]
                 seen += [end[i] for i in range(k + 1, len(stages)) if stages[i].other == k]
                 first[k] = max(first[k], min(seen))
                 most[k], end[k] = max(most[k], goal[k] - first[k]), goal[k]

@@ -12,16 +12,16 @@ Measured on one core of a Zen 5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
+from intact.arithmetic.windows import pool_size
 from intact.program.ops import Array, Op
 
 from . import cpu
-from .native import float_bits
 
 BLOCK = 64
 """Results that are computed at a time."""
@@ -76,6 +76,11 @@ class Convolution:
         numbers = (tall, wide, *t["stride"], *t["padding"], z_x, z, t["lo"], t["hi"], last)
         return Convolution(kind, numbers, (weight, bias.astype(np.int32), ratio))
 
+    def size(self, given: Sequence[int]) -> list[int]:
+        """Height and width of the result, from those of the image."""
+        windows, strides, pads = (self.numbers[i : i + 2] for i in (0, 2, 4))
+        return [pool_size(*sizes) for sizes in zip(given, windows, strides, pads, strict=True)]
+
     @cached_property
     def packed(self) -> tuple[Array, Array, Array]:
         """``given`` as vectors in an order of their own: int8, int32, float32."""
@@ -84,25 +89,6 @@ class Convolution:
             return for_dense(weight), for_dense(bias), for_dense(ratio)
         pixels = self.numbers[-1]
         return for_depthwise(weight, pixels), for_depthwise(bias, pixels), for_depthwise(ratio, pixels)
-
-
-def addition(op: Op, own: int, zero: int, z: int) -> tuple[int, ...] | None:
-    """An ``add`` of two terms behind a Dense, as the compiled passes take it.
-
-    Args:
-        op: the ``add``.
-        own: which of its terms the convolution is.
-        zero: zero point of the other one.
-        z: zero point of the sum.
-
-    Returns:
-        Bits of the ratios of the convolution and of the other, ``zero``, ``z``, limits. None for ratios so large that
-        terms might not fit int32, far beyond what networks have.
-    """
-    ratios = [float(Fraction(int(a), int(op.attrs["b"]))) for a in op.attrs["a"]]
-    if max(map(abs, ratios)) > 1 << 20:
-        return None
-    return float_bits(ratios[own]), float_bits(ratios[1 - own]), zero, z, int(op.attrs["lo"]), int(op.attrs["hi"])
 
 
 def for_dense(values: Array) -> Array:

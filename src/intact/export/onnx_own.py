@@ -21,6 +21,7 @@ import numpy as np
 
 from intact.arithmetic.dimensions import Dim
 from intact.engines.convolutions import Convolution
+from intact.engines.native import float_bits
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -50,7 +51,7 @@ def quantize(b: Builder, op: Op, x: str, y: Tensor) -> str | None:
     if "Interleave" not in b.own or op.name not in b.images:
         return None
     z = zero(y)
-    numbers = _numbers(b, [_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
+    numbers = _numbers(b, [float_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
     if op.inputs[0] in b.images:
         return _between_moves(b, "Quantize", [x], [numbers], _last(y.shape))
     return _moved_back(b, b.node("Interleave", [x, numbers], domain=OWN), _last(y.shape))
@@ -71,7 +72,7 @@ def mul(b: Builder, op: Op, x: Sequence[str], inputs: Sequence[Tensor], y: Tenso
     if first != second and not (op.name in b.images and (_is_gate(first, second) or _is_gate(second, first))):
         return None
     order = [1, 0] if _is_gate(second, first) else [0, 1]
-    z, ratio = zero(y), _bits(attrs["a"] / attrs["b"])
+    z, ratio = zero(y), float_bits(attrs["a"] / attrs["b"])
     numbers = _numbers(b, [*(zero(inputs[i]) for i in order), z, ratio, attrs["lo"] - z, attrs["hi"] - z])
     return _own(b, op, "Multiply", [x[i] for i in order], numbers)
 
@@ -91,10 +92,6 @@ def _packed(b: Builder, found: Convolution) -> list[str]:
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:
     return len(x) == len(w) == 4 and (*w,) == (*x[:2], 1, 1)
-
-
-def _bits(value: float) -> int:
-    return int(np.float32(value).view(np.int32))
 
 
 def _numbers(b: Builder, values: Sequence[int]) -> str:

@@ -6,8 +6,6 @@ from functools import partial
 
 import torch
 
-from intact.arithmetic.windows import pool_size
-
 from ..convolutions import Convolution
 from . import native
 from .site import Site, Step, is_nhwc, to_nhwc, zero_point
@@ -26,8 +24,8 @@ def lower_compiled(site: Site) -> Step | None:
         return torch.from_numpy(found.packed[i])
 
     addresses = [site.pack((found.kind, i), partial(packed, i)).weight.data_ptr() for i in range(3)]
-    (n, channels, *size), (windows, strides, pads) = x.shape, (found.numbers[i : i + 2] for i in (0, 2, 4))
-    rows, columns = (pool_size(*sizes) for sizes in zip(size, windows, strides, pads, strict=True))
+    n, channels, *size = x.shape
+    rows, columns = found.size(size)
     results = len(site.op.arrays["bias"])
     one_pass, fixed = library.convolve, (found.kind == "Dense", False, n, *size, channels, *found.numbers)
     fits = is_nhwc(x)
