@@ -103,6 +103,8 @@ class OnnxRuntimeRunner:
         given = self._check(inputs)
         floats = {op.name for op in self.program.islands()}
         fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
+        if fed.keys() >= {op.name for op in self.program.ops}:  # ONNX knows no model that computes nothing
+            return {name: (given | fed)[name] for name in self.program.tensors}
         session = self._session(self._integers(given), frozenset(), frozenset(fed), True)
         names = [out.name for out in session.get_outputs()]
         needed = {i.name for i in session.get_inputs()}

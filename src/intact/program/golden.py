@@ -79,8 +79,7 @@ def exact_tensors(program: Program) -> list[str]:
     exact = set(program.inputs)
     found = []
     for op in program.ops:
-        resized = op.kind == "upsample" and not str(op.attrs["mode"]).startswith("nearest")
-        if not op.is_float and not resized and exact.issuperset(op.inputs):
+        if not op.is_float and exact.issuperset(op.inputs):
             exact.add(op.name)
             found.append(op.name)
     return found

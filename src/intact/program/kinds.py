@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from intact.arithmetic.dynamic import GRANULARITIES
 from intact.arithmetic.functions64 import UNARY
 
+from .ops import INTERPOLATING
 from .recurrent import ARRAYS
 from .values import (
     LARGEST_A,
@@ -78,7 +79,7 @@ CODES: dict[str, Validator] = {
 CODE_ARRAYS = {"weight": "uint8", "scale": "float32"}
 UPSAMPLE: dict[str, Validator] = {
     "size": SIZES,
-    "mode": one_of("nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic"),
+    "mode": one_of("nearest", "nearest-exact", *INTERPOLATING),
     "align_corners": boolean,
 }
 

@@ -60,7 +60,8 @@ slice             any       axis, start, end, step
 pad               any       pads: [[before, after], …] per dimension, value (uint8 integer, or float)
 expand            any       shape
 roll              any       shifts, dims
-upsample          any       size, mode, align_corners; integers only in mode nearest
+upsample          any       size, mode, align_corners; integers only in mode nearest, the other modes are float
+                            islands
 constant          –         array value (uint8 or float32)
 float kinds       f, …      relu clamp leaky_relu prelu unary affine_scalar add sub mul div mean avg_pool
                             adaptive_avg_pool conv linear scale_shift softmax log_softmax layer_norm rms_norm group_norm
@@ -88,6 +89,9 @@ Array = npt.NDArray[Any]
 
 EMBEDDINGS = ("embedding", "float.embedding", "decoded_embedding")
 """Kinds that read rows of a table by int64 indices."""
+
+INTERPOLATING = ("linear", "bilinear", "trilinear", "bicubic")
+"""Modes of ``upsample`` that compute new values, which only float tensors can hold; the others move values."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,10 @@ class Op:
 
     @property
     def is_float(self) -> bool:
-        """Whether this op belongs to a float island."""
-        return self.kind.startswith("float.")
+        """Whether this op belongs to a float island: it computes float32 values, and engines may round differently."""
+        return self.kind.startswith("float.") or (
+            self.kind == "upsample" and self.attrs.get("mode") in INTERPOLATING
+        )
 
     def multipliers(self) -> tuple[Array, Array]:
         """``a`` and ``b`` as int64 arrays (conv, linear)."""

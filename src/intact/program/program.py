@@ -106,7 +106,7 @@ class Program:
         return [op.name for op in self.ops if op.kind in EXACT_FLOATS]
 
     def islands(self) -> list[Op]:
-        """The float operations."""
+        """The operations on float32 values that engines may round differently: ``verify`` feeds and lists them."""
         return [op for op in self.ops if op.is_float]
 
     def _repr_html_(self) -> str:

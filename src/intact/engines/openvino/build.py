@@ -170,8 +170,7 @@ def sources(plan: Plan, given: Given) -> list[Source]:
             inside = op.name in plan.divided and op.inputs[0] not in given.integers
             if not inside:
                 found.append(Source(op, plan.ahead.get(op.name, ()) if op.inputs[0] in given.last else ()))
-        smooth = op.kind == "upsample" and not op.attrs["mode"].startswith("nearest")
-        if op.kind in units.MOVES and not smooth and known.issuperset(op.inputs):
+        if op.kind in units.MOVES and not op.is_float and known.issuperset(op.inputs):
             known.add(op.name)
     return found
 
