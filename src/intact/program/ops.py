@@ -147,9 +147,7 @@ class Op:
     @property
     def is_float(self) -> bool:
         """Whether this op belongs to a float island: it computes float32 values, and engines may round differently."""
-        return self.kind.startswith("float.") or (
-            self.kind == "upsample" and self.attrs.get("mode") in INTERPOLATING
-        )
+        return self.kind.startswith("float.") or (self.kind == "upsample" and self.attrs.get("mode") in INTERPOLATING)
 
     def multipliers(self) -> tuple[Array, Array]:
         """``a`` and ``b`` as int64 arrays (conv, linear)."""
