@@ -55,6 +55,7 @@ BREAKS: dict[str, tuple[Break, str, str]] = {
     ),
     "tensor under another name": (tensor("sum", name="other"), "sum", "bad tensor name"),
     "missing output": (lambda p: replace(p, outputs=("softmax", "nowhere")), "nowhere", "no op"),
+    "output too often": (lambda p: replace(p, outputs=("softmax",) * 65), "softmax", "65 times an output"),
     "missing input tensor": (lambda p: replace(p, inputs=("x", "bias", "y")), "y", "no tensor"),
     "input twice": (lambda p: replace(p, inputs=("x", "x", "bias")), "inputs", "twice"),
     "structure index": (lambda p: replace(p, structure={"list": [0, 2]}), "structure", "index 2"),

@@ -72,6 +72,62 @@ def adaptive_windows(shape: Ints, output_size: Ints) -> tuple[Edges, Array]:
     return edges, _outer([end - start for start, end in edges])
 
 
+def pool_divisors(
+    shape: Ints, kernel: Ints, stride: Ints, padding: Ints, ceil_mode: bool, count_include_pad: bool, most: int
+) -> set[int] | None:
+    """The divisors that occur among the windows of :func:`pool_windows`; None where there are more than ``most``.
+
+    Only windows at the edges differ from those between, so that this takes no more than the kernel, however large the
+    input is.
+
+    Example:
+        >>> sorted(pool_divisors([7, 1 << 30], [3, 3], [2, 2], [1, 1], False, False, 9))
+        [4, 6, 9]
+    """
+    lengths = []
+    for size, k, s, p in zip(shape, kernel, stride, padding, strict=True):
+        count = pool_size(size, k, s, p, 1, ceil_mode)
+        first, last = min(count, p // s + 1), max(0, count - (k + p) // s - 2)
+        if first >= last:
+            at = np.arange(count, dtype=np.int64)
+        else:
+            at = np.concatenate([np.arange(first + 1, dtype=np.int64), np.arange(last, count, dtype=np.int64)])
+        start = at * s - p
+        end = np.minimum(start + k, size + p)
+        inside = np.minimum(end, size) - np.maximum(start, 0)
+        lengths.append(set(np.unique(end - start if count_include_pad else inside).tolist()))
+    return _products(lengths, most)
+
+
+def adaptive_divisors(shape: Ints, output_size: Ints, most: int) -> set[int] | None:
+    """The sizes that occur among the windows of :func:`adaptive_windows`; None where there are more than ``most``.
+
+    Of size H and O windows, with H = q·O + r, they are q where r is 0, else q + 1, and q + 2 where r exceeds the
+    greatest common divisor of r and O.
+
+    Example:
+        >>> sorted(adaptive_divisors([10, 1 << 30], [4, 1 << 30], 9))
+        [3, 4]
+    """
+    lengths = []
+    for size, out in zip(shape, output_size, strict=True):
+        q, r = divmod(size, out)
+        lengths.append({q} if not r else {q + 1, q + 2} if r > math.gcd(r, out) else {q + 1})
+    return _products(lengths, most)
+
+
+def _products(factors: list[set[int]], most: int) -> set[int] | None:
+    found = {1}
+    for lengths in factors:
+        made: set[int] = set()
+        for length in lengths:
+            made.update(length * n for n in found)
+            if len(made) > most:
+                return None
+        found = made
+    return found
+
+
 def _outer(lengths: list[Array]) -> Array:
     total = np.ones((), np.int64)
     for length in lengths:

@@ -20,7 +20,7 @@ from intact.arithmetic.dimensions import known
 from intact.arithmetic.dynamic import sum_bound
 from intact.arithmetic.norms import MIDDLE
 from intact.arithmetic.tie_free import error_bound, negative_steps
-from intact.arithmetic.windows import adaptive_windows
+from intact.arithmetic.windows import adaptive_divisors
 from intact.errors import ProgramError
 
 from .dimensions import largest
@@ -273,7 +273,8 @@ def _sum_bound(op: Op, tensors: dict[str, Tensor], reach: list[int]) -> int:
     if op.kind == "avg_pool":
         return reach[0] * int(math.prod(t["kernel"]))
     if op.kind == "adaptive_avg_pool":
-        return reach[0] * int(adaptive_windows(known(shape[2:]), t["output_size"])[1].max())
+        sizes = adaptive_divisors(known(shape[2:]), t["output_size"], 8)  # two per dimension at most
+        return reach[0] * max(sizes or {1})
     return max(reach)
 
 

@@ -4,6 +4,7 @@ values before their sizes are known to fit."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from intact.arithmetic.norms import LONGEST_ROW
 from intact.arithmetic.softmax import PEAK
-from intact.arithmetic.windows import adaptive_windows, pool_windows
+from intact.arithmetic.windows import adaptive_divisors, pool_divisors
 from intact.errors import ProgramError
 
 from .golden import check_golden
@@ -26,6 +27,9 @@ DTYPES = ("uint8", "float32", "int64", "bool")
 NAME_LENGTH = 500
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 MOST_WINDOWS = 1 << 24
+MOST_REPEATS = 64
+"""How often one tensor may be named as an output. Every time it is copied, so that nobody's result changes another's."""
+
 COUNTED = {"softmax": 1, "embedding": 0}
 """How many inputs of an integer kind are quantized, where it is not all of them."""
 
@@ -54,9 +58,11 @@ def check(program: Program) -> None:
     extra = set(program.tensors) - defined
     if extra:
         raise _error("nothing makes this tensor", min(extra))
-    for name in program.outputs:
+    for name, count in Counter(program.outputs).items():
         if name not in defined:
             raise _error("the output has no op", name)
+        if count > MOST_REPEATS:
+            raise _error(f"the tensor is {count} times an output, more than {MOST_REPEATS}", name)
     _guard("structure", _check_structure, program.structure, len(program.outputs), 0)
     _guard("golden", check_golden, program)
     if not set(program.needs) <= {"vnni"}:
@@ -282,14 +288,14 @@ def _check_windows(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
     need(elements(output.shape[2:]) <= MOST_WINDOWS, f"more than {MOST_WINDOWS} windows")
     need(all(row[0] <= MOST_TERMS for row in t["multipliers"]), f"a window of more than {MOST_TERMS} elements")
     size = [d for d in inputs[0].shape[2:] if isinstance(d, int)]
+    stored = {row[0] for row in t["multipliers"]}
     if op.kind == "avg_pool":
-        _, divisors = pool_windows(size, t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
+        window = (t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
+        occurring = pool_divisors(size, *window, len(stored))
     else:
-        _, divisors = adaptive_windows(size, t["output_size"])
-    occurring, stored = set(np.unique(divisors).tolist()), {row[0] for row in t["multipliers"]}
-    need(
-        occurring == stored, f"multipliers are for divisors {sorted(stored)}, those that occur are {sorted(occurring)}"
-    )
+        occurring = adaptive_divisors(size, t["output_size"], len(stored))
+    told = "more" if occurring is None else f"{sorted(occurring)!r:.200}"
+    need(occurring == stored, f"multipliers are for divisors {sorted(stored)!r:.200}, those that occur are {told}")
 
 
 def _check_structure(node: Any, count: int, depth: int) -> None:

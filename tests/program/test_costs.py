@@ -1,0 +1,165 @@
+"""Reading and checking a file takes time and memory in proportion to its size, whatever the sizes it speaks of."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.program.build import conv_attrs
+
+from intact.arithmetic.windows import adaptive_divisors, adaptive_windows, pool_divisors, pool_size, pool_windows
+from intact.errors import ProgramError
+from intact.program.file import parse
+
+TIMES, ROOM = 50, 4 << 20
+"""Bytes of memory per byte of the file, and for anything."""
+
+SECONDS, START = 1.0, 0.25
+"""Per megabyte, and for anything; nothing here takes a tenth of that."""
+
+POOL = {"kernel": [1, 1], "stride": [1, 1], "padding": [0, 0], "ceil_mode": False}
+UNIT = {"multipliers": [[1, 1, 1]], "lo": 0, "hi": 255}
+
+
+def document(tensors: list[dict[str, Any]], ops: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
+    return {"inputs": ["x"], "outputs": [tensors[-1]["name"]], "structure": 0, "tensors": tensors, "ops": ops, **rest}
+
+
+def quantized(name: str, *shape: Any) -> dict[str, Any]:
+    return {"name": name, "dtype": "uint8", "shape": list(shape), "scale": 0.5, "zero_point": 0}
+
+
+def chain(kind: str, attrs: dict[str, Any], count: int, *shape: Any, **rest: Any) -> dict[str, Any]:
+    tensors = [quantized("x", *shape), *(quantized(f"p{i}", *shape) for i in range(count))]
+    ops = [{"name": f"p{i}", "kind": kind, "inputs": ["x"], "attrs": attrs} for i in range(count)]
+    return document(tensors, ops, **rest)
+
+
+def nested(depth: int) -> Any:
+    node: Any = 0
+    for _ in range(depth):
+        node = {"list": [node]}
+    return node
+
+
+SIDE = 4096
+HOSTILE: dict[str, Any] = {
+    "average pools over millions of windows": chain("avg_pool", {**POOL, "count_include_pad": True, **UNIT}, 16, None, 1, SIDE, SIDE),
+    "adaptive pools over millions of windows": chain("adaptive_avg_pool", {"output_size": [SIDE, SIDE], **UNIT}, 16, None, 1, SIDE, SIDE),
+    "pools of many divisors": chain(
+        "avg_pool",
+        {"kernel": [65536] * 2, "stride": [1, 1], "padding": [32768] * 2, "ceil_mode": True, "count_include_pad": False, **UNIT},
+        16, None, 1, 4000, 4000,
+    ),
+    "adaptive pools of odd sizes": chain(
+        "adaptive_avg_pool", {"output_size": [2**31 - 1], "multipliers": [[2, 1, 1]], "lo": 0, "hi": 255}, 16, None, 1, 2**31
+    ),
+    "slices of long dimensions": chain("slice", {"axis": 1, "start": 0, "end": 2**31, "step": 1}, 64, None, 2**31),
+    "rolls": chain("roll", {"shifts": [2**31], "dims": [1]}, 64, None, 2**31),
+    "pads": chain("pad", {"pads": [[0, 0], [-1000000, 1000000]], "value": 0}, 64, None, 2**31),
+    "many operations": chain("reshape", {"shape": [-1, 1]}, 500, None, 1),
+    "many outputs": {**chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "outputs": ["p0"] * 20_000},
+    "deep outputs": {**chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "structure": nested(49)},
+    "wide outputs": {**chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "structure": {"list": [0] * 20_000}},
+    "empty entries": {**chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "structure": {"list": [[]] * 20_000}},
+    "many names of sizes": {
+        **chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "dimensions": {f"n{i}": [1, 2] for i in range(5_000)},
+    },
+    "many dimensions of inputs": {
+        **chain("reshape", {"shape": [-1, "n0", "n1", "n2"]}, 200, None, "n0", "n1", "n2"),
+        "dimensions": {f"n{i}": [1, None] for i in range(3)},
+    },
+    "long lists": chain("add", {"a": list(range(1, 50_000)), "b": 1, "lo": 0, "hi": 255}, 1, None, 1),
+    "many multipliers": chain(
+        "adaptive_avg_pool", {"output_size": [3], "multipliers": [[n, 1, 1] for n in range(1, 4096)], "lo": 0, "hi": 255},
+        4, None, 1, 3,
+    ),
+    "a cat of a cat": chain("cat", {"axis": 1}, 1, None, 1),
+}  # fmt: skip
+HOSTILE["a cat of a cat"]["ops"][0]["inputs"] = ["x"] * 4096
+
+
+def as_file(document: Any, arrays: dict[str, Any] | None = None) -> bytes:
+    arrays, blob, header = arrays or {}, b"", {}
+    for name, array in arrays.items():
+        kind = {"int8": "I8", "int32": "I32", "uint8": "U8"}[array.dtype.name]
+        header[name] = {
+            "dtype": kind,
+            "shape": list(array.shape),
+            "data_offsets": [len(blob), len(blob) + array.nbytes],
+        }
+        blob += array.tobytes()
+    text = json.dumps(document, separators=(",", ":"))
+    header["__metadata__"] = {"format": "intact", "version": "2", "intact": text}
+    start = json.dumps(header).encode()
+    start += b" " * (-len(start) % 8)
+    return struct.pack("<Q", len(start)) + start + blob
+
+
+def cost(data: bytes) -> tuple[float, int]:
+    """Seconds, the least of two, and bytes."""
+
+    def run() -> None:
+        try:
+            parse(data, Path("file"))
+        except ProgramError:
+            return
+
+    run()  # what is imported or made once
+    times = []
+    for _ in range(2):
+        start = time.process_time()
+        run()
+        times.append(time.process_time() - start)
+    tracemalloc.start()
+    try:
+        run()
+        return min(times), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_file_claims_costs_nothing(name: str) -> None:
+    data = as_file(HOSTILE[name])
+    seconds, memory = cost(data)
+    assert memory <= TIMES * len(data) + ROOM, f"{memory / len(data):.0f} times the file's {len(data)} bytes"
+    assert seconds <= SECONDS * len(data) / 1e6 + START, f"{seconds:.2f} s for {len(data)} bytes"
+
+
+def test_weights_are_checked_in_proportion() -> None:
+    shape, rows = (None, 512, 4, 4), 512
+    arrays = {
+        "p0/weight": np.ones((rows, 512, 3, 3), np.int8), "p0/bias": np.zeros(rows, np.int32),
+        "p0/a": np.ones(rows, np.int32), "p0/b": np.full(rows, 4095, np.int32),
+    }  # fmt: skip
+    made = chain("conv", conv_attrs(), 1, *shape)
+    made["ops"][0]["arrays"] = ["a", "b", "bias", "weight"]
+    data = as_file(made, arrays)
+    assert parse(data, Path("file")).ops[0].kind == "conv"
+    seconds, memory = cost(data)
+    assert memory <= TIMES * len(data)
+    assert seconds <= SECONDS * len(data) / 1e6 + START
+
+
+def test_divisors_are_those_of_the_windows() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(2000):
+        rank = int(rng.integers(1, 3))
+        size, kernel, stride = (rng.integers(1, most, rank).tolist() for most in (40, 12, 9))
+        padding = [int(rng.integers(0, k // 2 + 1)) for k in kernel]
+        ceil, include = (bool(v) for v in rng.integers(0, 2, 2))
+        if min(pool_size(*g, 1, ceil) for g in zip(size, kernel, stride, padding, strict=True)) < 1:
+            continue
+        window = (size, kernel, stride, padding, ceil, include)
+        wanted = set(np.unique(pool_windows(*window)[1]).tolist())
+        assert pool_divisors(*window, 10**6) == wanted, window
+        assert pool_divisors(*window, len(wanted) - 1) is None
+        out = rng.integers(1, 50, rank).tolist()
+        assert adaptive_divisors(size, out, 9) == set(np.unique(adaptive_windows(size, out)[1]).tolist()), (size, out)
