@@ -49,16 +49,28 @@ def nested(depth: int) -> Any:
 
 
 SIDE = 4096
+INSIDE, OUTSIDE = ({"count_include_pad": counted, **UNIT} for counted in (True, False))
 HOSTILE: dict[str, Any] = {
-    "average pools over millions of windows": chain("avg_pool", {**POOL, "count_include_pad": True, **UNIT}, 16, None, 1, SIDE, SIDE),
-    "adaptive pools over millions of windows": chain("adaptive_avg_pool", {"output_size": [SIDE, SIDE], **UNIT}, 16, None, 1, SIDE, SIDE),
+    "average pools over millions of windows": chain("avg_pool", {**POOL, **INSIDE}, 16, None, 1, SIDE, SIDE),
+    "adaptive pools over millions of windows": chain(
+        "adaptive_avg_pool", {"output_size": [SIDE, SIDE], **UNIT}, 16, None, 1, SIDE, SIDE
+    ),
     "pools of many divisors": chain(
         "avg_pool",
-        {"kernel": [65536] * 2, "stride": [1, 1], "padding": [32768] * 2, "ceil_mode": True, "count_include_pad": False, **UNIT},
-        16, None, 1, 4000, 4000,
+        {"kernel": [65536] * 2, "stride": [1, 1], "padding": [32768] * 2, "ceil_mode": True, **OUTSIDE},
+        16,
+        None,
+        1,
+        4000,
+        4000,
     ),
     "adaptive pools of odd sizes": chain(
-        "adaptive_avg_pool", {"output_size": [2**31 - 1], "multipliers": [[2, 1, 1]], "lo": 0, "hi": 255}, 16, None, 1, 2**31
+        "adaptive_avg_pool",
+        {"output_size": [2**31 - 1], "multipliers": [[2, 1, 1]], "lo": 0, "hi": 255},
+        16,
+        None,
+        1,
+        2**31,
     ),
     "slices of long dimensions": chain("slice", {"axis": 1, "start": 0, "end": 2**31, "step": 1}, 64, None, 2**31),
     "rolls": chain("roll", {"shifts": [2**31], "dims": [1]}, 64, None, 2**31),
@@ -69,7 +81,8 @@ HOSTILE: dict[str, Any] = {
     "wide outputs": {**chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "structure": {"list": [0] * 20_000}},
     "empty entries": {**chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "structure": {"list": [[]] * 20_000}},
     "many names of sizes": {
-        **chain("reshape", {"shape": [-1, 1]}, 1, None, 1), "dimensions": {f"n{i}": [1, 2] for i in range(5_000)},
+        **chain("reshape", {"shape": [-1, 1]}, 1, None, 1),
+        "dimensions": {f"n{i}": [1, 2] for i in range(5_000)},
     },
     "many dimensions of inputs": {
         **chain("reshape", {"shape": [-1, "n0", "n1", "n2"]}, 200, None, "n0", "n1", "n2"),
@@ -77,11 +90,15 @@ HOSTILE: dict[str, Any] = {
     },
     "long lists": chain("add", {"a": list(range(1, 50_000)), "b": 1, "lo": 0, "hi": 255}, 1, None, 1),
     "many multipliers": chain(
-        "adaptive_avg_pool", {"output_size": [3], "multipliers": [[n, 1, 1] for n in range(1, 4096)], "lo": 0, "hi": 255},
-        4, None, 1, 3,
+        "adaptive_avg_pool",
+        {"output_size": [3], "multipliers": [[n, 1, 1] for n in range(1, 4096)], "lo": 0, "hi": 255},
+        4,
+        None,
+        1,
+        3,
     ),
     "a cat of a cat": chain("cat", {"axis": 1}, 1, None, 1),
-}  # fmt: skip
+}
 HOSTILE["a cat of a cat"]["ops"][0]["inputs"] = ["x"] * 4096
 
 

@@ -28,7 +28,7 @@ NAME_LENGTH = 500
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 MOST_WINDOWS = 1 << 24
 MOST_REPEATS = 64
-"""How often one tensor may be named as an output. Every time it is copied, so that nobody's result changes another's."""
+"""How often one tensor may be named as an output: it is copied every time, so that no result changes with another."""
 
 COUNTED = {"softmax": 1, "embedding": 0}
 """How many inputs of an integer kind are quantized, where it is not all of them."""
