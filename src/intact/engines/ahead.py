@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from intact.errors import InputError
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
@@ -174,6 +175,11 @@ class Ahead:
 
     def _all(self, x: Array, y: Array, prepared: tuple[Array, int, list[Array]]) -> None:
         stages, band, _ = prepared
+        if x.shape[1:] != self._image.shape[1:] or len(y) != len(x):  # the compiled passes go by these sizes
+            raise InputError(
+                f"expected {len(y)} images of shape {self._image.shape[1:]}, got {x.shape}",
+                where=self._name, remedy="give that shape",
+            )  # fmt: skip
         channels, numbers, image = x.shape[1], self._quantizer.numbers, address(self._own)
         last = (address(stages), len(stages), band)
         pixels = self._own.size // channels

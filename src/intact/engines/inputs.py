@@ -58,8 +58,10 @@ class Quantizer:
             own: uint8 of the same shape, contiguous or with channels last.
 
         Raises:
-            InputError: x holds NaN.
+            InputError: x holds NaN, or is of another shape than ``own``.
         """
+        if x.shape != own.shape:  # the compiled passes write as much as x has
+            raise InputError(f"expected shape {own.shape}, got {x.shape}", where=self._source, remedy="give that shape")
         if x.dtype == np.uint8:
             np.clip(x, self._lo, self._hi, out=own)
         elif self._by_numpy(x, own) if self._library is None else self._compiled(self._library, x, own):

@@ -10,6 +10,7 @@ import numpy as np
 import openvino
 from openvino import opset14 as ov
 
+from intact.arithmetic.dimensions import known
 from intact.errors import EngineError
 from intact.program.dimensions import fixed
 from intact.program.ops import Op
@@ -18,6 +19,7 @@ from intact.program.program import Program
 from ..ahead import Stage, stages
 from . import division, elementwise, kernels, moves, pools, products, units
 from .floats import island
+from .shapes import sized
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
 
@@ -55,6 +57,7 @@ class Built:
         feeds: names of program tensors: inputs, fed tensors, and what ``sources`` give.
         taps: one per result.
         sources: those of ``feeds`` that are computed before.
+        batch: size of the batch.
         last: those of ``feeds`` with channels last.
     """
 
@@ -62,6 +65,7 @@ class Built:
     feeds: tuple[str, ...]
     taps: tuple[Tap, ...]
     sources: Mapping[str, Source]
+    batch: int
     last: frozenset[str] = frozenset()
 
 
@@ -193,13 +197,14 @@ def build(plan: Plan, batch: int, wanted: Iterable[str], given: Given) -> Built:
 class _Builder:
     def __init__(self, plan: Plan, batch: int, given: Given) -> None:
         self._plan, self._batch, self._fed = plan, batch, given.fed
+        self._program = sized(plan.program, batch)
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
         self._last = frozenset(n for n, source in self._sources.items() if source.quantize.inputs[0] in given.last)
 
     def build(self, wanted: list[str]) -> Built:
-        program = self._plan.program
+        program = self._program
         needed = _needed(program, wanted, self._fed | self._sources.keys())
         for name in program.inputs:
             if name in needed:
@@ -213,12 +218,12 @@ class _Builder:
             results.append(ov.result(value.port))
             taps.append(Tap(name, value.unit, value.zero))
         model = openvino.Model(results, list(self._parameters.values()), "intact")
-        return Built(model, tuple(self._parameters), tuple(taps), self._sources, self._last)
+        return Built(model, tuple(self._parameters), tuple(taps), self._sources, self._batch, self._last)
 
     def _value(self, op: Op) -> Value:
         if op.name in self._fed or op.name in self._sources:
             return self._parameter(op.name)
-        program, plan = self._plan.program, self._plan
+        program, plan = self._program, self._plan
         out = program.tensors[op.name]
         if op.name in plan.divided:
             grid = division.Grid.of(op, program)
@@ -227,7 +232,7 @@ class _Builder:
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         site = Site(
             op, tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
-            op.name in plan.rounded, op.name in plan.plain, self._batch,
+            op.name in plan.rounded, op.name in plan.plain,
             0 if not plan.kernels else 1 if plan.joined else self._batch,
         )  # fmt: skip
         try:
@@ -243,8 +248,8 @@ class _Builder:
             ) from error  # fmt: skip
 
     def _parameter(self, name: str) -> Value:
-        t = self._plan.program.tensors[name]
-        shape = [self._batch if d is None else d for d in t.shape]
+        t = self._program.tensors[name]
+        shape = known(t.shape)
         last = name in self._last
         parameter = ov.parameter([shape[0], *shape[2:], shape[1]] if last else shape, np.dtype(t.dtype).type)
         parameter.set_friendly_name(name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from openvino import opset14 as ov
 
-from intact.arithmetic.moves import expanded_shape, nearest_index
+from intact.arithmetic.moves import nearest_index
 
 from .pools import max_pool
 from .values import Port, Site, Value, dequantized, port
@@ -69,9 +69,7 @@ def _pad(site: Site) -> Port:
 
 
 def _expand(site: Site) -> Port:
-    x = site.inputs[0]
-    target = expanded_shape(site.op.attrs["shape"], x.shape, site.out.shape, site.batch)
-    return port(ov.broadcast(x.port, ints(target), broadcast_spec="BIDIRECTIONAL"))
+    return port(ov.broadcast(site.inputs[0].port, ints(site.out.shape), broadcast_spec="BIDIRECTIONAL"))
 
 
 def _upsample(site: Site) -> Port:

@@ -149,7 +149,7 @@ class _Request:
         for i, name in enumerate(built.feeds):
             own = np.empty(form.inputs[i], program.tensors[name].dtype)
             source = built.sources.get(name)
-            before = None if source is None else _Before(source, ops, program, own, name in built.last)
+            before = None if source is None else _Before(source, ops, program, built.batch, own, name in built.last)
             self._inputs.append(_Input(i, name, own, before, name in rounded, own))
             self._request.set_input_tensor(i, self._tensor(own))
         self._outputs = []
@@ -194,6 +194,8 @@ class _Request:
     def _hand_over(self, to: _Input, x: Array) -> None:
         """Let the values be read where the caller has them, where that is possible; until the next call they are kept
         alive."""
+        if x.shape != to.own.shape:  # whatever else happened: OpenVINO would read beyond it
+            raise InputError(f"expected shape {to.own.shape}, got {x.shape}", where=to.name, remedy="give that shape")
         if not (x.flags.c_contiguous and x.flags.writeable and x.dtype == to.own.dtype):
             np.copyto(to.own, x)
             x = to.own
@@ -230,11 +232,15 @@ class _Before:
         source: what to compute.
         ops: all ops by name.
         program: theirs.
+        batch: its size.
         own: (N, C, …) uint8, or (N, …, C) where channels are ``last``.
     """
 
-    def __init__(self, source: Source, ops: Mapping[str, Op], program: Program, own: Array, last: bool) -> None:
+    def __init__(
+        self, source: Source, ops: Mapping[str, Op], program: Program, batch: int, own: Array, last: bool
+    ) -> None:
         op = source.quantize
+        self._batch = batch
         self._name, self._ops, self._program, self._own = op.inputs[0], ops, program, own
         self._fill: Callable[[Array, Array], object]
         if source.stages:
@@ -253,7 +259,7 @@ class _Before:
             return given[name]
         op, tensors = self._ops[name], self._program.tensors
         args = [self._moved(n, given) for n in op.inputs]
-        return evaluate(op, args, [tensors[n] for n in op.inputs], tensors[name], self._own.shape[0])
+        return evaluate(op, args, [tensors[n] for n in op.inputs], tensors[name], self._batch)
 
 
 def _integers(tap: Tap, value: Array) -> Array:

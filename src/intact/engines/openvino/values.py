@@ -59,10 +59,9 @@ class Site:
     Attributes:
         op: the operation.
         inputs: one value per input.
-        out: the declared output tensor.
+        out: the output tensor, its shape that of this batch.
         unit: the unit chosen for the output (1.0 where it is not quantized).
         rounded: a Round of its own stands before the FakeQuantize (see ``units``).
-        batch: what stands for None in shapes.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
         kernels: the batch size that kernels are chosen for (see ``kernels.preferred``); 0 leaves it to OpenVINO.
     """
@@ -73,7 +72,6 @@ class Site:
     unit: float = 1.0
     rounded: bool = False
     plain_integers: bool = False
-    batch: int = 1
     kernels: int = 0
 
     @property
