@@ -77,6 +77,8 @@ def summary(out: Path, suites: list[str], details: bool) -> None:
     entries = list(read(out).values())
     for suite in suites:
         mine = [e for e in entries if e["suite"] == suite]
+        if not mine:
+            continue
         rules = Counter(rule for e in mine for rule in {f["rule"] for f in e["faults"]})
         where = Counter(w for e in mine for w in {f["where"] for f in e["faults"] if f["rule"] == "mismatch"})
         tried = [e for e in mine if e["outcome"] != "skipped"]

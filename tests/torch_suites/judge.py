@@ -12,12 +12,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor
+from torch import Tensor, nn
 
 import intact
 import intact.train
@@ -146,7 +147,7 @@ def _trial(network: Network, finding: Finding, engines: Sequence[str], files: bo
     _engines(program, sim, flat, finding, engines)
     for engine in ("reference", *engines):
         if engine not in finding.refusals:
-            got = _attempt(finding, engine, lambda: program.run(*flat, engine=engine))
+            got = _attempt(finding, engine, partial(program.run, *flat, engine=engine))
             if got is not None:
                 _compare_outputs(finding, engine, got, want, simulated)
     if files:
@@ -165,7 +166,7 @@ def _engines(program: Any, sim: Any, flat: tuple[Any, ...], finding: Finding, en
     """Every integer of the simulation and of every engine that accepts the program."""
     for engine in ("reference", *engines):
         chosen = sim if engine == "reference" else None
-        report = _attempt(finding, engine, lambda: intact.verify(program, flat, engines=(engine,), sim=chosen))
+        report = _attempt(finding, engine, partial(intact.verify, program, flat, engines=(engine,), sim=chosen))
         if report is None:
             continue
         finding.elements += report.elements

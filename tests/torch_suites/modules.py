@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from .case import Case, Network, Unfit
 from .networks import statistics
 
-
 MOST = 12
 """Samples of one module, at most: attention has over sixty."""
 

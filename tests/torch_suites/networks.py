@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-
 from tests.conftest import import_torchvision
+from torch import Tensor, nn
 
 from .case import Case, Network, Unfit
 
@@ -54,9 +53,21 @@ INPUTS: dict[str, Calls] = {
     "LSTMwithHiddenDynamicModel": steps((1,)),
     "ActivationsTestModel": images(3, 5, 5),
     **dict.fromkeys(
-        "NormalizationTestModel NestedModel AnnotatedNestedModel AnnotatedSubNestedModel "
-        "AnnotatedCustomConfigNestedModel QuantSubModel InnerModule SkipQuantModel AnnotatedSkipQuantModel "
-        "QuantStubModel ManualLinearQATModel ManualDropoutQATModel ManualLinearDynamicQATModel".split(),
+        (
+            "NormalizationTestModel",
+            "NestedModel",
+            "AnnotatedNestedModel",
+            "AnnotatedSubNestedModel",
+            "AnnotatedCustomConfigNestedModel",
+            "QuantSubModel",
+            "InnerModule",
+            "SkipQuantModel",
+            "AnnotatedSkipQuantModel",
+            "QuantStubModel",
+            "ManualLinearQATModel",
+            "ManualDropoutQATModel",
+            "ManualLinearDynamicQATModel",
+        ),
         FIVE,
     ),
     "ManualConvLinearQATModel": images(3, 10, 10),

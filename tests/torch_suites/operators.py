@@ -27,7 +27,7 @@ def cases(*, alone: bool = True, in_place: bool = True) -> Iterator[Case]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     for info in op_db:
-        if torch.float32 not in info.dtypes or "." in info.name and info.name.split(".")[0] in ("ops", "_refs"):
+        if torch.float32 not in info.dtypes or ("." in info.name and info.name.split(".")[0] in ("ops", "_refs")):
             continue
         name = ".".join(filter(None, (info.name, info.variant_test_name)))
         yield Case(name, _builder(info, info.op, True))
@@ -69,7 +69,9 @@ def _deterministic(model: Applied, shape: torch.Size) -> None:
     first, second = ([t for t in found if isinstance(t, Tensor)] for found in results)
     if not first or any(t.is_complex() or t.layout != torch.strided for t in first):
         raise Unfit("no real, dense tensor comes out")
-    if not all(a.shape == b.shape and torch.equal(a, b) or a.isnan().any() for a, b in zip(first, second, strict=True)):
+    if not all(
+        (a.shape == b.shape and torch.equal(a, b)) or a.isnan().any() for a, b in zip(first, second, strict=True)
+    ):
         raise Unfit("its results are random")
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.torch_suites.case import Case, Finding, Network
+from tests.torch_suites.judge import error, judge
+from tests.torch_suites.plain import plain, rounded
 from torch import Tensor, nn
 
 import intact
 from intact.engines import get_runner
 from intact.errors import CaptureError
-from tests.torch_suites.case import Case, Finding, Network
-from tests.torch_suites.judge import error, judge
-from tests.torch_suites.plain import plain, rounded
 
 
 class Small(nn.Module):
