@@ -222,6 +222,30 @@ def test_linear_maps_of_one_tensor_are_one_product(batch: int) -> None:
     assert [op.kind for op in merged.ops] == ["linear", "slice", "linear", "slice", "add"]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_product_takes_no_name_that_the_program_has(place: int) -> None:
+    program = projections()
+    own = Op("q + v", "table", ("x",), {"fn": "own"}, {"table": np.arange(256, dtype=np.uint8)[::-1].copy()})
+    reader = Op("read", "table", ("q + v",), {"fn": "own"}, dict(own.arrays))
+    ops = [*program.ops[:place], own, *program.ops[place:], reader]
+    more = {n: Tensor(n, "uint8", (None, 5, 16), 0.1, 3) for n in (own.name, reader.name)}
+    program = replace(program, tensors=program.tensors | more, ops=tuple(ops), outputs=(*program.outputs, "read"))
+    x = np.random.default_rng(1).integers(0, 256, (2, 5, 16), dtype=np.uint8)
+    runner = ENGINE.prepare(program)
+    for y, wanted in zip(runner({"x": x}), ReferenceEngine().prepare(program)({"x": x}), strict=True):
+        np.testing.assert_array_equal(y, wanted)
+    assert set(runner.tensors({"x": x})) == set(program.tensors)
+
+
+@pytest.mark.parametrize("fed", [np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float64)], ids=["shape", "dtype"])
+def test_what_is_fed_is_what_an_operation_gives(fed: Array) -> None:
+    tensors = {n: Tensor(n, "float32", (None, 4)) for n in ("x", "y", "z")}
+    norm = Op("z", "float.layer_norm", ("y",), {"shape": [4], "eps": 1e-5})
+    program = Program(tensors, (Op("y", "float.relu", ("x",)), norm), ("x",), ("z",))
+    with pytest.raises(InputError, match="y: fed"):
+        ENGINE.prepare(program).tensors({"x": np.zeros((2, 4), np.float32)}, {"y": fed})
+
+
 @pytest.mark.parametrize("size", [1, 63, 200, 5000])
 @pytest.mark.parametrize("offset", [0, 1])
 def test_tables_are_looked_up(size: int, offset: int) -> None:

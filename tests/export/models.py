@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from intact.program.kinds import output_dtypes
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import output_dtype, output_shape
+from intact.program.shapes import output_shape
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +42,7 @@ def one_op(op: Op, inputs: list[Tensor], dtype: str = "") -> Program:
     shape = output_shape(op, inputs, declared)
     moved = bool(inputs) and not op.is_float
     kept = replace(inputs[0], name=op.name, shape=shape) if moved else None
-    y = kept or Tensor(op.name, output_dtype(op, inputs, dtype), shape)
+    allowed = [str(op.arrays["value"].dtype)] if op.kind == "constant" else output_dtypes(op, inputs)
+    y = kept or Tensor(op.name, dtype if dtype in allowed else allowed[0], shape)
     names = tuple(dict.fromkeys(t.name for t in inputs))
     return Program({t.name: t for t in [*inputs, y]}, (op,), names, (op.name,))

@@ -113,10 +113,18 @@ BREAKS: dict[str, tuple[Break, str, str]] = {
     "gigantic": (tensor("sum", shape=(1 << 20, 1 << 20)), "sum", "too large"),
     "declared shape": (tensor("net.c1", shape=(None, 4, 8, 7)), "net.c1", "gives shape"),
     "static batch declared": (tensor("net.c1", shape=(2, 4, 8, 8)), "net.c1", "gives shape"),
-    "integer op on float": (lambda p: with_op(p, "table", inputs=("x",)), "table", "takes quantized"),
-    "integer op gives float": (tensor("table", dtype="float32", scale=None, zero_point=None), "table", "has no scale"),
-    "float op on integers": (lambda p: with_op(p, "shift", inputs=("head", "bias")), "shift", "not quantized"),
-    "quantize of integers": (lambda p: with_op(p, "again", inputs=("head",)), "again", "quantizes float32"),
+    "integer op on float": (lambda p: with_op(p, "table", inputs=("x",)), "table", "takes (quantized)"),
+    "integer op gives float": (
+        tensor("table", dtype="float32", scale=None, zero_point=None),
+        "table",
+        "not (quantized) → float32",
+    ),
+    "float op on integers": (
+        lambda p: with_op(p, "shift", inputs=("head", "bias")),
+        "shift",
+        "not (quantized, float32)",
+    ),
+    "quantize of integers": (lambda p: with_op(p, "again", inputs=("head",)), "again", "takes (float32) → quantized"),
     "cat of other scales": (lambda p: with_op(p, "cat", inputs=("most", "table")), "cat", "differ"),
     "cat changes zero point": (tensor("cat", zero_point=3), "cat", "differ in dtype, scale or zero point"),
     "cat axis": (attr("cat", axis=4), "cat", "axis 4"),
@@ -270,7 +278,7 @@ def test_matmul() -> None:
     for wrong, other, reason in (
         (op, q("y", None, 6, 4, 9), "do not multiply"),
         (op, q("y", None, 2, 5, 9), "do not broadcast"),
-        (op, Tensor("y", "float32", (None, 1, 5, 9)), "takes quantized tensors"),
+        (op, Tensor("y", "float32", (None, 1, 5, 9)), r"not \(quantized, float32\) → quantized"),
         (replace(op, attrs={**op.attrs, "b": 1000}), y, "b must be odd"),
     ):
         with pytest.raises(ProgramError, match=reason):

@@ -6,6 +6,7 @@ NAME to ``(attrs, inputs, arrays) → array``, attributes as in :mod:`intact.cap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,15 @@ FloatOp = Callable[[Attrs, list[Array], Arrays], Array]
 def _channels(values: Array, rank: int) -> Array:
     """(C,) shaped to broadcast along dimension 1."""
     return values.reshape(-1, *[1] * (rank - 2)) if values.size > 1 else values.reshape(())
+
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "affine_scalar", "clamp", "unary", "mean"})
+"""What works in the dtype of its result: operands of another one are converted first, on every engine."""
+
+
+def whole_attrs(attrs: Attrs) -> dict[str, Any]:
+    """Numbers as whole ones, for integers to stay exact; infinite limits are none."""
+    return {k: None if v is None or (isinstance(v, float) and math.isinf(v)) else int(v) for k, v in attrs.items()}
 
 
 def _prelu(t: Attrs, x: list[Array], p: Arrays) -> Array:
@@ -190,6 +200,10 @@ def run_float(name: str, attrs: Attrs, inputs: list[Array], arrays: Arrays, dtyp
         >>> run_float("affine_scalar", {"mul": 2.0, "add": 1.0}, [np.float32([1, 2])], {})
         array([3., 5.], dtype=float32)
     """
+    if name in ARITHMETIC:
+        inputs = [x.astype(dtype, copy=False) for x in inputs]
+        if dtype == "int64":
+            attrs = whole_attrs(attrs)
     with np.errstate(all="ignore"):
         return np.asarray(FLOAT_OPS[name](attrs, inputs, arrays)).astype(dtype, copy=False)
 

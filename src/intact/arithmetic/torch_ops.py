@@ -221,7 +221,7 @@ def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     if a["fn"] == "amin":
         return torch.amin(x[0], dims, keepdim)
     if a["fn"] == "argmax":
-        return torch.argmax(x[0], dims[0], keepdim)
+        return torch.argmax(x[0], dims[0] if dims else None, keepdim)
     raise ValueError(f"unknown reduction {a['fn']!r}")
 
 

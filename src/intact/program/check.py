@@ -19,19 +19,15 @@ from .golden import check_golden
 from .kinds import KINDS, Kind
 from .ops import Op, Tensor
 from .program import Program
-from .shapes import elements, output_dtype, output_shape
-from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SIZE, is_int
+from .shapes import elements, output_shape
+from .types import PLAIN, check_types
+from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_FLOAT32, LARGEST_SIZE, is_int
 from .violation import Violation, need
 
-DTYPES = ("uint8", "float32", "int64", "bool")
 NAME_LENGTH = 500
-LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 MOST_WINDOWS = 1 << 24
 MOST_REPEATS = 64
 """How often one tensor may be named as an output: it is copied every time, so that no result changes with another."""
-
-COUNTED = {"softmax": 1, "embedding": 0}
-"""How many inputs of an integer kind are quantized, where it is not all of them."""
 
 MOST_TERMS = 1 << 20
 """A sum of this many products, times the largest numerator, still fits int64."""
@@ -108,7 +104,7 @@ def _check_sizes(op: Op, program: Program) -> None:
 
 def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
     need(isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name == t.name, f"bad tensor name {t.name!r:.80}")
-    need(t.dtype in DTYPES, f"unknown dtype {t.dtype!r:.40}")
+    need(t.dtype in PLAIN, f"unknown dtype {t.dtype!r:.40}")
     need(isinstance(t.shape, tuple) and len(t.shape) <= 8, "bad shape")
     sizes: list[Any] = [d for d in t.shape if d is not None and not (isinstance(d, str) and d in dimensions)]
     need(all(is_int(d) and 1 <= d <= LARGEST_SIZE for d in sizes), f"bad shape {t.shape!r:.80}")
@@ -146,7 +142,9 @@ def _check_op(op: Op, tensors: dict[str, Tensor], defined: set[str]) -> None:
     _check_attrs(op, kind)
     _check_arrays(op, kind)
     inputs, output = [tensors[n] for n in op.inputs], tensors[op.name]
-    _check_domain(op, kind.domain, inputs, output)
+    check_types(op, kind.types, inputs, output)
+    if kind.domain == "any":
+        _check_move(op, inputs, output)
     if op.kind in ("conv", "linear"):
         _check_affine(op)
     if op.kind == "softmax":
@@ -188,7 +186,7 @@ def _check_arrays(op: Op, kind: Kind) -> None:
         array = op.arrays[role]
         need(isinstance(array, np.ndarray), f"{role} is no array")
         need(
-            str(array.dtype) == dtype or (not dtype and str(array.dtype) in DTYPES),
+            str(array.dtype) == dtype or (not dtype and str(array.dtype) in PLAIN),
             f"{role} has dtype {array.dtype}, not {dtype}",
         )
         need(array.size >= 1, f"{role} is empty")
@@ -230,38 +228,10 @@ def _check_softmax(op: Op) -> None:
     need(falling, f"the table does not fall from at most {PEAK} to 0")
 
 
-def _check_domain(op: Op, domain: str, inputs: Sequence[Tensor], output: Tensor) -> None:
-    if domain in ("integer", "dequantize"):
-        need(all(t.quantized for t in inputs[: COUNTED.get(op.kind)]), "takes quantized tensors")
-    if op.kind == "softmax" and len(inputs) == 2:
-        need(inputs[1].dtype == "bool", f"masks are bool, not {inputs[1].dtype}")
-    if domain in ("integer", "quantize"):
-        need(output.quantized, "gives a quantized tensor, but the tensor has no scale")
-    if domain == "quantize":
-        need(inputs[0].dtype == "float32", f"quantizes float32, not {inputs[0].dtype}")
-    if domain == "dequantize":
-        need(output.dtype == "float32", f"gives float32, not {output.dtype}")
-    if domain == "float":
-        need(
-            not any(t.quantized for t in [*inputs, output]), "a float op takes and gives tensors that are not quantized"
-        )
-        want = output_dtype(op, inputs, output.dtype)
-        need(output.dtype == want, f"gives {want}, declared is {output.dtype}")
-        need(op.kind != "float.masked_fill" or inputs[1].dtype == "bool", f"masks are bool, not {inputs[-1].dtype}")
-    if op.kind in ("embedding", "float.embedding", "decoded_embedding"):
-        need(inputs[0].dtype == "int64", f"indices are int64, not {inputs[0].dtype}")
-    if domain == "dynamic":
-        need(not any(t.quantized for t in [*inputs, output]), "takes and gives tensors that are not quantized")
-        need(output.dtype == "float32", f"gives float32, declared is {output.dtype}")
-        need(op.kind != "dynamic_linear" or inputs[0].dtype == "float32", f"takes float32, not {inputs[0].dtype}")
-    if domain == "any":
-        _check_move(op, inputs, output)
-
-
 def _check_move(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
     if not inputs:
-        want = output_dtype(op, inputs, output.dtype)
-        need(output.dtype == want, f"the value is {want}, declared is {output.dtype}")
+        value = op.arrays["value"].dtype
+        need(output.dtype == value, f"the value is {value}, declared is {output.dtype}")
     for t in inputs:
         same = (t.dtype, t.scale, t.zero_point) == (output.dtype, output.scale, output.zero_point)
         need(same, f"{t.name} and the output differ in dtype, scale or zero point")
@@ -270,8 +240,8 @@ def _check_move(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
         need(integral, f"mode {op.attrs['mode']} is no integer operation")
         need(output.quantized or output.dtype == "float32" or op.attrs["mode"].startswith("nearest"), "resizes float32")
     if op.kind == "pad" and output.dtype != "float32":
-        value = op.attrs["value"]
-        need(float(value).is_integer() and 0 <= value <= 255, f"value {value} is no integer within 0..255")
+        value, most = op.attrs["value"], 1 if output.dtype == "bool" else 255
+        need(float(value).is_integer() and 0 <= value <= most, f"value {value} is no integer within 0..{most}")
 
 
 def _check_windows(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Shape and dtype of every operation's output, from its inputs. ``None`` is an unknown (batch) dimension, a name one
+"""Shape of every operation's output, from its inputs. ``None`` is an unknown (batch) dimension, a name one
 whose size is known when the program runs."""
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(out)
 
 
+def _fits_outputs(op: Op, outputs: int) -> None:
+    """One number per output channel, where there is a bias."""
+    if "bias" in op.arrays:
+        need(op.arrays["bias"].shape == (outputs,), f"bias has shape {op.arrays['bias'].shape}, not ({outputs},)")
+
+
 def _same(op: Op, x: list[Shape], declared: Shape) -> Shape:
     return x[0]
 
@@ -66,6 +72,7 @@ def _conv(op: Op, x: list[Shape], declared: Shape) -> Shape:
     size, groups, kernel = spatial(op, x[0], rank), t["groups"], weight[2:]
     inputs = weight[0] if t["transposed"] else weight[1] * groups
     outputs = weight[1] * groups if t["transposed"] else weight[0]
+    _fits_outputs(op, outputs)
     need(x[0][1] == inputs, f"input has {x[0][1]} channels, weight of shape {weight} takes {inputs}")
     need(
         inputs % groups == 0 and outputs % groups == 0, f"{groups} groups do not divide {inputs} and {outputs} channels"
@@ -86,6 +93,7 @@ def _linear(op: Op, x: list[Shape], declared: Shape) -> Shape:
     weight = op.arrays["weight"].shape
     need(len(weight) == 2, f"weight of shape {weight} is not a matrix")
     need(bool(x[0]) and x[0][-1] == weight[1], f"input of shape {x[0]} does not end in {weight[1]}")
+    _fits_outputs(op, weight[0])
     return (*x[0][:-1], weight[0])
 
 
@@ -115,7 +123,7 @@ def _adaptive(op: Op, x: list[Shape], declared: Shape) -> Shape:
 def _reduced(op: Op, x: list[Shape], declared: Shape) -> Shape:
     rank = len(x[0])
     dims = op.attrs["dims"] or list(range(rank))
-    need(len(set(dims)) == len(dims) and max(dims, default=0) < max(rank, 1), f"dims {dims} do not fit rank {rank}")
+    need(len(set(dims)) == len(dims) and max(dims, default=-1) < rank, f"dims {dims} do not fit rank {rank}")
     if not op.is_float:  # The divisor is part of the multiplier.
         for d in dims:
             known(x[0][d], "a reduced dimension")
@@ -312,16 +320,20 @@ SHAPES: dict[str, Rule] = {
     "dynamic_linear": _dynamic_linear, "decoded_embedding": _decoded, "float.decoded_linear": _decoded,
     "softmax": _axis, "layer_norm": _layer_norm, "rms_norm": _layer_norm, "embedding": _embedding,
     "float.rms_norm": _layer_norm,
-"float.add": _broadcast, "float.sub": _broadcast, "float.mul": _broadcast,
+    "float.add": _broadcast, "float.sub": _broadcast, "float.mul": _broadcast,
     "float.div": _broadcast,
     "float.mean": _reduced, "float.avg_pool": _pool, "float.adaptive_avg_pool": _adaptive, "float.conv": _conv,
     "float.linear": _linear, "float.scale_shift": _channels, "float.softmax": _axis, "float.log_softmax": _axis,
     "float.layer_norm": _layer_norm, "float.group_norm": _group_norm, "float.matmul": _matmul, "float.reduce": _reduce,
     "float.embedding": _embedding, "float.masked_fill": _broadcast,
     "lstm": layer_shape, "gru": layer_shape, "rnn": layer_shape,
-    "float.lstm": float_shape, "float.gru": float_shape, "float.rnn": float_shape,
+    "float.lstm": float_shape, "float.gru": float_shape, "float.rnn": float_shape, "float.prelu": _prelu,
+    **dict.fromkeys(
+        ("quantize", "dequantize", "table", "float.relu", "float.clamp", "float.leaky_relu", "float.unary",
+         "float.affine_scalar", "float.compare", "float.cast"), _same,
+    ),
 }  # fmt: skip
-"""Kinds whose output differs in shape from the first input, or that constrain it; all others keep it."""
+"""Kind → shape of its output, and what it demands of the shapes of its inputs and arrays."""
 
 
 def output_shape(op: Op, inputs: Sequence[Tensor], declared: Shape) -> Shape:
@@ -330,24 +342,6 @@ def output_shape(op: Op, inputs: Sequence[Tensor], declared: Shape) -> Shape:
     Raises:
         Violation: the inputs do not fit the op.
     """
-    shape = SHAPES.get(op.kind, _same)(op, [t.shape for t in inputs], declared)
+    shape = SHAPES[op.kind](op, [t.shape for t in inputs], declared)
     need(len(shape) <= 8 and elements(shape) <= LARGEST_SIZE, f"output of shape {shape} is too large")
     return shape
-
-
-def output_dtype(op: Op, inputs: Sequence[Tensor], declared: str) -> str:
-    """The dtype ``op`` gives."""
-    if op.kind == "constant":
-        return str(op.arrays["value"].dtype)
-    if op.kind == "float.compare":
-        return "bool"
-    if op.kind == "float.cast":
-        return str(op.attrs["dtype"])
-    if op.kind == "float.reduce" and op.attrs["fn"] == "argmax":
-        return "int64"
-    integers = ("int64", "bool", "uint8")
-    arithmetic = ("float.add", "float.sub", "float.mul", "float.affine_scalar", "float.clamp", "float.reduce")
-    if op.kind in arithmetic and all(t.dtype in integers for t in inputs):
-        # Index arithmetic: int64 stays int64, and becomes float32 only where a scalar is one.
-        return declared if declared in ("int64", "float32") else "int64"
-    return "float32"

@@ -15,6 +15,8 @@ Validator = Callable[[Any], str | None]
 LARGEST_SIZE = 1 << 31
 """No dimension and no tensor (batch dimension aside) has more elements than this."""
 
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
 LARGEST_A = 1 << 24
 """Numerators stay below this, so that a·acc fits int64 with room."""
 
@@ -56,10 +58,27 @@ def integers(low: int, high: int, *, empty: bool = False, names: bool = False) -
 
 
 def number(value: Any) -> str | None:
-    """A finite int or float."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    """A finite int or float that float32 can hold."""
+    fits = is_int(value) or isinstance(value, float)
+    if not fits or not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
         return f"must be a finite number, not {value!r:.60}"
     return None
+
+
+def whole(value: Any) -> str | None:
+    """A number that int64 holds as it is."""
+    ok = number(value) is None and abs(value) < 1 << 63 and float(value).is_integer()
+    return None if ok else f"must be a whole number, not {value!r:.60}"
+
+
+def whole_or_none(value: Any) -> str | None:
+    """A whole number, or None or an infinity where there is no limit."""
+    return None if value is None or (isinstance(value, float) and math.isinf(value)) else whole(value)
+
+
+def exactly(wanted: object) -> Validator:
+    """This value and no other."""
+    return lambda value: None if type(value) is type(wanted) and value == wanted else f"must be {wanted!r:.60}"
 
 
 def epsilon(value: Any) -> str | None:
@@ -81,9 +100,8 @@ def limit_or_none(value: Any) -> str | None:
 
 def limit(value: Any) -> str | None:
     """A number that may be infinite (the value of masked positions), but not NaN."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return f"must be a number, not {value!r:.60}"
-    return None
+    infinite = isinstance(value, float) and math.isinf(value)
+    return None if infinite or number(value) is None else f"must be a number, not {value!r:.60}"
 
 
 def boolean(value: Any) -> str | None:

@@ -6,13 +6,15 @@ passes may differ, as those of any float island.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from intact.arithmetic.numpy_floats import ARITHMETIC, whole_attrs
 from intact.arithmetic.torch_ops import FLOAT_OPS
 
 from ..native import float_bits
@@ -22,13 +24,25 @@ from .site import Site, Step
 
 def lower_float(site: Site) -> Step:
     """A kind ``float.NAME``."""
-    name, attrs = site.op.kind.removeprefix("float."), site.op.attrs
+    name = site.op.kind.removeprefix("float.")
+    if name in ARITHMETIC and any(m.dtype != site.out.dtype for m in site.metas):
+        return _converted(site, name)
     step = _OWN[name](site) if name in _OWN else None
     if step is not None:
         return step
-    function = FLOAT_OPS[name]
+    function, attrs = FLOAT_OPS[name], _attrs(site, name)
     params = {role: site.array(role) for role in site.op.arrays}
     return lambda *tensors: function(attrs, list(tensors), params)
+
+
+def _converted(site: Site, name: str) -> Step:
+    """Operands of another dtype than the result become that first."""
+    function, attrs, dtype = FLOAT_OPS[name], _attrs(site, name), getattr(torch, site.out.dtype)
+    return lambda *tensors: function(attrs, [x.to(dtype) for x in tensors], {})
+
+
+def _attrs(site: Site, name: str) -> Mapping[str, Any]:
+    return whole_attrs(site.op.attrs) if name in ARITHMETIC and site.out.dtype == "int64" else site.op.attrs
 
 
 def _free(site: Site, i: int) -> bool:
@@ -56,6 +70,8 @@ def _relu(site: Site) -> Step | None:
 
 def _clamp(site: Site) -> Step | None:
     low, high = site.op.attrs["min"], site.op.attrs["max"]
+    if low is None and high is None:
+        return None
     return (lambda x: x.clamp_(low, high)) if _free(site, 0) else None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from intact.program.names import fresh_name
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 
@@ -36,7 +37,7 @@ def merged(program: Program) -> Program:
     tensors, ops, cut = dict(program.tensors), list[Op](), dict[str, Op]()
     for op in program.ops:
         if op.name in found:
-            product = _product(found[op.name], program.tensors)
+            product = _product(found[op.name], tensors)
             shape = (*program.tensors[op.name].shape[:-1], len(product.arrays["weight"]))
             integers = (
                 {"dtype": "uint8", "scale": 1.0, "zero_point": 0} if op.kind == "linear" else {"dtype": "float32"}
@@ -49,12 +50,12 @@ def merged(program: Program) -> Program:
 
 
 def _product(group: list[Op], tensors: dict[str, Tensor]) -> Op:
-    name = " + ".join(op.name for op in group)
+    """One product in place of all; ``tensors`` are all there are by now, whose names it must not have."""
+    name = fresh_name(" + ".join(op.name for op in group), tensors)
     if group[0].kind == "dynamic_linear":
         return replace(group[0], name=name, arrays=_together(group, tuple(group[0].arrays)))
     arrays = _together(group, ("weight", "bias", "a", "b"))
     zeros = [np.full(len(op.arrays["bias"]), tensors[op.name].zero_point, np.int32) for op in group]
-    name = " + ".join(op.name for op in group)
     return Op(name, "linear", group[0].inputs, dict(group[0].attrs), {**arrays, "shift": np.concatenate(zeros)})
 
 

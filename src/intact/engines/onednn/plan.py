@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact.errors import EngineError
+from intact.arithmetic.dimensions import fits, show
+from intact.errors import EngineError, InputError
 from intact.program.ops import Op
 from intact.program.program import Program
 
@@ -76,6 +77,8 @@ class _Line:
     writes: int
     frees: tuple[int, ...]
     strides: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class Plan:
@@ -141,9 +144,10 @@ class Plan:
                     quantize = dynamic.quantizer(op.attrs["granularity"])
                     rows[key] = len(self._names), quantize(tensors[0])
                     self._names.append("")
-                    self._lines.append(_Line("", quantize, reads, rows[key][0], (), ()))
+                    self._lines.append(_Line("", quantize, reads, rows[key][0], (), (), (), torch.uint8))
                 reads, given = (rows[key][0],), [rows[key][1]]
             step, y = _build(site, given)
+            _check_result(site, y)
             root[op.name] = next((root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares(y, t)), op.name)
             if op.kind == "constant":
                 borrowed.add(op.name)
@@ -153,7 +157,8 @@ class Plan:
                 dead = (*dead, slot[op.name])
             if op.kind == "dynamic_linear" and last_rows[_rows_key(op)] == i:
                 dead = (*dead, rows.pop(_rows_key(op))[0])
-            self._lines.append(_Line(op.name, step, reads, slot[op.name], dead, y.stride()))
+            made = (y.stride(), tuple(y.shape), y.dtype)
+            self._lines.append(_Line(op.name, step, reads, slot[op.name], dead, *made))
             for index in dead:
                 values.pop(self._names[index], None)
         # What is returned must not be the caller's input nor the program's constant, which a caller may write to.
@@ -183,6 +188,11 @@ class Plan:
             y = feed.get(line.name)
             if y is None:
                 y = line.step(*[slots[i] for i in line.reads])
+            elif y.dtype != line.dtype or tuple(y.shape) != line.shape:
+                raise InputError(
+                    f"fed {y.dtype} of shape {tuple(y.shape)}, not {line.dtype} of {line.shape}", where=line.name,
+                    remedy="feed what this operation gives for these inputs",
+                )  # fmt: skip
             elif 0 not in line.strides:  # later steps were made for this layout
                 y = torch.empty_strided(y.shape, line.strides, dtype=y.dtype).copy_(y)
             slots[line.writes] = y
@@ -237,6 +247,16 @@ def _build(site: Site, given: Sequence[Any]) -> tuple[Callable[..., Any], Tensor
             why=str(error).strip().split("\n")[0],
             remedy="run with engine='reference', and report this with the shapes above",
         ) from error
+
+
+def _check_result(site: Site, y: Tensor) -> None:
+    """What follows relies on the dtype and shape that the program declares, down to addresses of memory."""
+    dtype, wanted = str(y.dtype).removeprefix("torch."), site.out
+    if dtype != wanted.dtype or not fits(wanted.shape, y.shape):
+        raise EngineError(
+            f"{site.op.kind} gave {dtype} of shape {tuple(y.shape)}, the program declares {wanted.dtype} of "
+            f"{show(wanted.shape)}", where=site.op.name, remedy="run with engine='reference', and report this",
+        )  # fmt: skip
 
 
 def _last_readers(
