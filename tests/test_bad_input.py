@@ -269,10 +269,10 @@ def test_damaged_files(program: intact.Program, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for cut in (0, 7, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
-        with pytest.raises(intact.ProgramError, match="not a readable"):
+        with pytest.raises(intact.ProgramError, match="damaged|not an intact program"):
             intact.Program.load(path)
     path.write_bytes(os.urandom(5000))
-    with pytest.raises(intact.ProgramError, match="not a readable"):
+    with pytest.raises(intact.ProgramError, match="damaged|not an intact program"):
         intact.Program.load(path)
     path.write_bytes(whole)
     rewritten(path, version="999")

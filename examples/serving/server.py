@@ -65,6 +65,7 @@ class Settings:
     wait: float = 0.0
     queue: int = 1024
     public_key: Path | None = None
+    expect: str | None = None
 
 
 class Metrics:
@@ -101,7 +102,9 @@ class Service:
 
     def _load(self) -> LoadedProgram:
         s = self.settings
-        return intact.runtime.load(s.file, s.engine, s.threads, batch=min(8, s.most), public_key=s.public_key)
+        return intact.runtime.load(
+            s.file, s.engine, s.threads, batch=min(8, s.most), public_key=s.public_key, expect=s.expect
+        )
 
     def _publish(self) -> None:
         self.metrics.model.clear()
@@ -321,10 +324,11 @@ def main(
     wait: Annotated[float, typer.Option(min=0.0, help="Seconds a first request waits for company.")] = 0.0,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are answered 503.")] = 1024,
     public_key: Annotated[Path | None, typer.Option(help="Demand a signature of this Ed25519 key (PEM).")] = None,
+    expect: Annotated[str | None, typer.Option(help="NAME or NAME@N: what must be signed.")] = None,
 ) -> None:
     """Serve a program over HTTP."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    settings = Settings(file, engine, threads, most, wait, queue, public_key)
+    settings = Settings(file, engine, threads, most, wait, queue, public_key, expect)
     try:
         asyncio.run(serve(settings, host, port, fd))
     except IntactError as error:

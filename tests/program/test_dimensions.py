@@ -12,7 +12,6 @@ import pytest
 from intact.errors import InputError, ProgramError
 from intact.program.check import check
 from intact.program.dimensions import LONGEST, fixed, largest, sizes_of
-from intact.program.document import lowest_version
 from intact.program.file import digest
 from intact.program.golden import Golden, sample
 from intact.program.ops import Op, Tensor
@@ -54,8 +53,7 @@ def test_a_program_of_named_dimensions_runs_at_every_length() -> None:
         assert np.array_equal(y, x.reshape(2, length, 2, 2) + 1) and np.array_equal(first, y[:, :1])
 
 
-def test_it_needs_the_second_version_and_comes_back_the_same(tmp_path: Path) -> None:
-    assert lowest_version(program()) == 2 and lowest_version(fixed(program(), {"n": 3})) == 1
+def test_it_comes_back_the_same_from_a_file(tmp_path: Path) -> None:
     path = program().save(tmp_path / "p.safetensors")
     assert Program.load(path).dimensions == {"n": (1, 8)}
     assert digest(Program.load(path)) == digest(program()) != digest(program(dimensions={"n": (1, 7)}))

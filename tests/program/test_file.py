@@ -17,8 +17,9 @@ from tests.program.build import certified, network, q, with_op
 
 import intact.program.file as files
 from intact.errors import IntactError, ProgramError
+from intact.program import integrity
 from intact.program.document import SINCE, VERSION, to_document
-from intact.program.file import arrays_by_name, digest, load, save
+from intact.program.file import arrays_by_name, digest, load, parse, save
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -29,9 +30,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def rewrite(path: Path, **metadata: str | None) -> Path:
-    """The same arrays under other metadata."""
+    """The same arrays under other metadata, as a file of a format that had no checksum."""
     with safe_open(path, framework="numpy") as file:
-        kept = {**(file.metadata() or {}), **metadata}
+        kept = {**(file.metadata() or {}), "version": "2", "checksum": None, **metadata}
         arrays = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     save_file(arrays, path, metadata={k: v for k, v in kept.items() if v is not None})
     return path
@@ -55,7 +56,7 @@ def test_round_trip(path: Path) -> None:
 
 def test_any_safetensors_reader_sees_the_arrays(path: Path) -> None:
     with safe_open(path, framework="numpy") as file:
-        assert file.metadata()["format"] == "intact" and file.metadata()["version"] == "1"
+        assert file.metadata()["format"] == "intact" and file.metadata()["version"] == "3"
         assert file.get_tensor("net.c1/weight").dtype == np.int8
 
 
@@ -64,7 +65,7 @@ def test_a_file_has_the_lowest_version_that_can_hold_it(tmp_path: Path) -> None:
     op = Op("op", "matmul", ("x", "y"), {"a": 3, "b": 1001, "lo": 0, "hi": 255})
     program = Program({"x": x, "y": y, "op": q("op", None, 4, 9)}, (op,), ("x", "y"), ("op",))
     with safe_open(save(program, tmp_path / "new"), framework="numpy") as file:
-        assert file.metadata()["version"] == str(SINCE["matmul"]) == "2"
+        assert file.metadata()["version"] == str(max(SINCE["matmul"], integrity.SINCE)) == "3"
     assert digest(load(tmp_path / "new")) == digest(program)
 
 
@@ -121,7 +122,7 @@ def test_flipped_bytes_are_refused_or_harmless(path: Path, tmp_path: Path, seed:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"PK\x03\x04" + b"\0" * 100, "header of"),
+        (b"PK\x03\x04" + b"\0" * 100, "a zip archive, not an intact program"),
         (struct.pack("<Q", 1 << 62) + b"{}", "header of"),
         (struct.pack("<Q", 5) + b"hello", "header"),
         (struct.pack("<Q", 2) + b"{}", "not an intact program"),
@@ -211,8 +212,7 @@ def test_altered_certificate_in_a_file(path: Path) -> None:
 
 
 def test_extra_array_in_a_file(path: Path) -> None:
-    with safe_open(path, framework="numpy") as file:
-        metadata = file.metadata()
+    metadata = {"format": "intact", "version": "2", "intact": document(certified())}
     save_file({**arrays_by_name(certified()), "ghost/weight": np.zeros(3)}, path, metadata=metadata)
     with pytest.raises(ProgramError, match="no op uses this array"):
         load(path)
@@ -306,3 +306,66 @@ def test_a_program_says_what_it_is_in_a_line() -> None:
         and shown.startswith("<intact program: x float32[batch, 3, 8, 8]")
         and "float islands" in shown
     )
+
+
+def test_every_bit_is_covered(path: Path) -> None:
+    """Every bit of the first 120 bytes, and every 499th of the rest: refused as damaged, by the path."""
+    whole = bytearray(path.read_bytes())
+    for bit in (*range(8 * 120), *range(8 * 120, 8 * len(whole), 499)):
+        whole[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(ProgramError, match=r"net\.safetensors: the file is damaged"):
+            parse(bytes(whole), path)
+        whole[bit // 8] ^= 1 << bit % 8
+    assert parse(bytes(whole), path).remarks == ()
+
+
+def test_a_file_without_checksum_loads_with_a_remark(path: Path) -> None:
+    assert "no checksum" in load(rewrite(path)).remarks[0]
+    with pytest.raises(ProgramError, match="damaged: it is of format 3 and has no checksum"):
+        load(rewrite(path, version="3"))
+    with pytest.raises(ProgramError, match="damaged: its metadata holds 'more'"):
+        load(rewrite(path, more="text"))
+
+
+def test_a_checksum_does_not_make_an_old_file_new(path: Path) -> None:
+    data = path.read_bytes().replace(b'"version":"3"', b'"version":"2"')
+    with pytest.raises(ProgramError, match="damaged: its content"):
+        parse(data, path)
+    blank = data.replace(data[integrity.PLACE : integrity.PLACE + 64], b"0" * 64)
+    with pytest.raises(ProgramError, match="'checksum', which format 2 does not know"):
+        parse(integrity.seal(blank), path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "an empty file"),
+        (b"\x08\x07\x12\x07pytorch\x1a\x05", "an ONNX model"),
+        (b'<?xml version="1.0"?><net name="x">', "an XML or HTML file"),
+        (b"PK\x03\x04" + bytes(26) + b"net/data.pkl", "a PyTorch file"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a Python pickle"),
+        (b"\x93NUMPY\x01\x00v\x00{'descr'", "a NumPy array"),
+        (b"epochs = 3\nlearning rate = 0.1\n" * 40 + "é".encode(), "a text file"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_files_of_others_are_called_what_they_are(tmp_path: Path, content: bytes, what: str) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(ProgramError, match=f"{what}.*, not an intact program"):
+        load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("number", [10**400, 1 << 63, "1e999"], ids=["400 digits", "64 bits", "1e999"])
+def test_numbers_beyond_bounds(path: Path, number: object) -> None:
+    text = document(certified(), provenance={"n": "NUMBER"}).replace('"NUMBER"', str(number))
+    with pytest.raises(ProgramError, match="beyond"):
+        load(rewrite(path, intact=text))
+
+
+def test_half_characters(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match="lone surrogate"):
+        load(rewrite(path, intact=document(certified(), recipe="\ud800")))
+    with pytest.raises(ProgramError, match="could not be read again"):
+        save(replace(certified(), recipe="\ud800"), tmp_path / "x")
+    with pytest.raises(ProgramError, match="could not be read again"):
+        save(replace(certified(), provenance={"n": 1 << 64}), tmp_path / "x")

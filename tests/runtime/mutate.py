@@ -17,7 +17,11 @@ ODD: list[Any] = [
 
 
 def mutations(whole: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """``count`` files: bits flipped, parts cut, doubled or overwritten, JSON values replaced under a right header."""
+    """``count`` files: bits flipped, parts cut, doubled or overwritten, JSON values replaced under a right header.
+
+    They are of a format without checksum: one with it is refused before what is mutated here is looked at.
+    """
+    whole = unsealed(whole)
     rng = np.random.default_rng(seed)
     for _ in range(count):
         kind = int(rng.integers(8))
@@ -34,6 +38,29 @@ def mutations(whole: bytes, seed: int, count: int) -> Iterator[bytes]:
             yield flipped(rewritten(whole, rng), rng, end, len(whole))
         else:
             yield rewritten(whole, rng)
+
+
+def one_bit(whole: bytes, seed: int, count: int) -> Iterator[bytes]:
+    """``count`` files with one bit flipped: a third anywhere, a third in the first 400 bytes, a third in the header."""
+    rng = np.random.default_rng(seed)
+    ends = (len(whole), min(400, len(whole)), 8 + header_length(whole))
+    data = bytearray(whole)
+    for i in range(count):
+        place, bit = int(rng.integers(ends[i % 3])), 1 << int(rng.integers(8))
+        data[place] ^= bit
+        yield bytes(data)
+        data[place] ^= bit
+
+
+def unsealed(whole: bytes, **metadata: str) -> bytes:
+    """The same program as a file of format 2, which had no checksum, with other metadata where given."""
+    length = header_length(whole)
+    header = json.loads(whole[8 : 8 + length])
+    header["__metadata__"].pop("checksum", None)
+    header["__metadata__"] |= {"version": "2", **metadata}
+    text = json.dumps(header, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + whole[8 + length :]
 
 
 def header_length(whole: bytes) -> int:

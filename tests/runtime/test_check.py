@@ -58,7 +58,7 @@ def test_a_damaged_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     result = run(app, ["check", str(path)])
     assert result.exit_code == 1 and "refused" in result.stdout
-    assert "copy or convert it again" in " ".join(result.stdout.split())
+    assert "copy it again from where it came from" in " ".join(result.stdout.split())
     assert run(app, ["check", str(path.with_name("absent"))]).exit_code == 1
 
 

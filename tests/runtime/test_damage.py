@@ -180,7 +180,7 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
             return (os.system, (f"touch {tmp_path}/boom",))
 
     (tmp_path / "x").write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ProgramError, match="not a readable"):
+    with pytest.raises(ProgramError, match="damaged|not an intact program"):
         load_for_running(tmp_path / "x")
     assert not (tmp_path / "boom").exists()
 

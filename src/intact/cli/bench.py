@@ -39,6 +39,8 @@ def bench(
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time spent per batch size.")] = 3.0,
     seed: options.Seed = 0,
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -58,7 +60,7 @@ def bench(
         from intact.program.program import Program
         from intact.program.samples import random_samples
 
-        program = Program.load(file)
+        program = Program.load(file, public_key=public_key, expect=expect)
         network = None if model is None else load_model(model)
         names = options.names(engines) if engines is not None else _all_engines()
         peak = int8_peak(threads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,9 +17,8 @@ def check(
     file: options.ProgramFile,
     engine: Annotated[str, typer.Option(help="auto, or engines to try, separated by commas.")] = "auto",
     probe: Annotated[bool, typer.Option(help="Try the engines, each in a child process.")] = True,
-    public_key: Annotated[
-        Path | None, typer.Option(metavar="PEM", help="Demand a signature of this Ed25519 key (FILE.sig).")
-    ] = None,
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds each engine may take.")] = 120.0,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -39,7 +37,7 @@ def check(
         from intact.runtime.check import check_file
 
         names = "auto" if engine == "auto" else options.names(engine)
-        report = check_file(file, names, probe=probe, public_key=public_key, time_limit=time_limit)
+        report = check_file(file, names, probe=probe, public_key=public_key, expect=expect, time_limit=time_limit)
         if as_json:
             typer.echo(json.dumps(report.to_json(), indent=2))
         else:

@@ -30,6 +30,8 @@ def compare(
     size: options.Size = 224,
     mean: options.Mean = "0,0,0",
     std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -58,7 +60,7 @@ def compare(
                     yield tensors(batch, names, named)
 
             found = intact.compare(
-                network, intact.Program.load(file), inputs(), engine=engine,
+                network, intact.Program.load(file, public_key=public_key, expect=expect), inputs(), engine=engine,
                 progress=lambda done: bar.update(task, completed=done),
             )  # fmt: skip
         if as_json:

@@ -7,18 +7,20 @@ from typing import Annotated
 
 import typer
 
+from intact.cli import options
 from intact.cli.messages import Debug, friendly, stdout
-from intact.cli.options import ProgramFile
 from intact.errors import InputError
 
 
 def export(
-    file: ProgramFile,
+    file: options.ProgramFile,
     onnx: Annotated[Path | None, typer.Option("--onnx", help="Write an ONNX model to this path.")] = None,
     uint8_input: Annotated[
         bool, typer.Option("--uint8-input", help="Take the integers of quantized inputs instead of floats.")
     ] = False,
     layout: Annotated[str, typer.Option(help="NHWC: take images with channels last.")] = "NCHW",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     debug: Debug = False,
 ) -> None:
     """Write a program in another format, with the same integers.
@@ -33,7 +35,9 @@ def export(
             raise InputError("no format chosen", where="intact export", remedy="give --onnx PATH")
         from intact.program.program import Program
 
-        path = Program.load(file).export_onnx(onnx, uint8_input=uint8_input, layout=layout)
+        path = Program.load(file, public_key=public_key, expect=expect).export_onnx(
+            onnx, uint8_input=uint8_input, layout=layout
+        )
         stdout().print(f"{path}: {path.stat().st_size:,} bytes")
 
 

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
+from intact.cli import options
 from intact.cli.messages import AsJson, Debug, friendly, stdout
-from intact.cli.options import ProgramFile
 from intact.errors import InputError
 
 
 def inspect(
-    file: ProgramFile,
+    file: options.ProgramFile,
     tree: Annotated[bool, typer.Option("--tree", help="Operations under the modules they came from.")] = False,
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -33,7 +35,7 @@ def inspect(
         from intact.program.inspect import tree as by_module
         from intact.program.program import Program
 
-        program = Program.load(file)
+        program = Program.load(file, public_key=public_key, expect=expect)
         if as_json:
             typer.echo(json.dumps(to_json(program), indent=2))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,8 @@ def lint(
     size: options.Size = 224,
     mean: options.Mean = "0,0,0",
     std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     debug: Debug = False,
 ) -> None:
     """Look for the mistakes quantization makes silently: in a program, a float, prepared or torch.ao model.
@@ -70,10 +73,12 @@ def lint(
             raise InputError(f"{format!r} is no format", where="--format", remedy=f"choose {', '.join(FORMATS)}")
         chosen = config.find()
         limit = chosen.fail_on if fail_on is None else config.check_fail_on(fail_on, "--fail-on")
-        subject: Any = target
         given: Any = None
+        name: str | None = None
         if ":" in target and not Path(target).is_file():
-            subject = find_model(target, state_dict)
+            if public_key is not None or expect is not None:
+                raise InputError("only program files are signed", where="--public-key", remedy="leave it out")
+            subject: Any = find_model(target, state_dict)
             if data is not None:
                 source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
                 named = len(source.names) > 1 and not key
@@ -81,11 +86,15 @@ def lint(
                 given = [tensors(batch, names, named) for batch in batches(source, batch_size, samples)]
         elif data is not None:
             raise InputError("a program is looked at without data", where="--data", remedy="leave it out")
+        else:
+            from intact.program.program import Program
+
+            subject, name = Program.load(target, public_key=public_key, expect=expect), Path(target).as_posix()
         report = look(
             subject, data=given, select=chosen.select if select is None else select,
             ignore=chosen.ignore if ignore is None else ignore,
         )  # fmt: skip
-        _show(report, format, output)
+        _show(report if name is None else replace(report, name=name), format, output)
         if limit != config.NEVER and report.at_least(limit):
             raise typer.Exit(FOUND)
 

@@ -14,6 +14,14 @@ from intact.errors import InputError
 DATA_HELP = "Samples: .npy, .npz or .safetensors arrays (dimension 0 counts samples), an image, or a folder of images."
 
 ProgramFile = Annotated[Path, typer.Argument(metavar="FILE", help="A program written by intact.")]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(metavar="PEM", help="Demand a signature of this Ed25519 key (FILE.sig). Default: INTACT_PUBLIC_KEY."),
+]
+Expect = Annotated[
+    str | None,
+    typer.Option(metavar="NAME[@N]", help="Demand that this name was signed, and version N or a later one."),
+]
 Keys = Annotated[
     list[str] | None,
     typer.Option("--key", metavar="NAME", help="Entry of the data file that feeds an input; repeat it, in order."),

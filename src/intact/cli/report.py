@@ -42,6 +42,8 @@ def report(
     size: options.Size = 224,
     mean: options.Mean = "0,0,0",
     std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -59,7 +61,7 @@ def report(
         from intact.diagnose.report import report as gather
         from intact.program.program import Program
 
-        program = Program.load(file)
+        program = Program.load(file, public_key=public_key, expect=expect)
         read = None
         if data is not None:
             source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))

@@ -29,6 +29,8 @@ def run(
     size: options.Size = 224,
     mean: options.Mean = "0,0,0",
     std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     debug: Debug = False,
 ) -> None:
     """Run a program on samples and write what it gives.
@@ -43,7 +45,7 @@ def run(
 
         if output.suffix not in (".npy", ".npz"):
             raise InputError("results are written as .npy or .npz", where=str(output))
-        program = Program.load(file)
+        program = Program.load(file, public_key=public_key, expect=expect)
         source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
         feeds = feed_names(program, source, bool(key))
         parts: dict[str, list[Array]] = {}

@@ -28,6 +28,8 @@ def verify(
     size: options.Size = 224,
     mean: options.Mean = "0,0,0",
     std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -44,7 +46,7 @@ def verify(
         from intact.program.samples import random_samples
         from intact.verification import verify as compare
 
-        program = Program.load(file)
+        program = Program.load(file, public_key=public_key, expect=expect)
         if data is None:
             source: Any = Arrays(random_samples(program, samples or 32, seed))
         else:

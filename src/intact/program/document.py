@@ -9,13 +9,14 @@ from typing import Any
 
 from intact.errors import ProgramError
 
+from . import integrity
 from .golden import Golden
 from .golden import from_json as golden_from_json
 from .ops import Array, Op, Tensor
 from .program import Program
 from .violation import Violation
 
-FORMAT, VERSION = "intact", 2
+FORMAT, VERSION = "intact", 3
 """Name and version of the format. A reader reads its own version and every earlier one."""
 
 SINCE = dict.fromkeys(
@@ -31,8 +32,11 @@ INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
 def lowest_version(program: Program) -> int:
-    """The first version of the format that can hold ``program``: what it is written as."""
-    return max((SINCE.get(op.kind, 1) for op in program.ops), default=1) if not program.dimensions else VERSION
+    """The first version of the format that can hold ``program``: what it is written as.
+
+    Never one without a checksum.
+    """
+    return max((integrity.SINCE, *(SINCE.get(op.kind, 1) for op in program.ops)))
 
 
 def to_document(program: Program) -> dict[str, Any]:

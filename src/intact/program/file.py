@@ -1,7 +1,7 @@
 """One .safetensors file per program: arrays as tensors ``op/role``, the program as JSON in the header's metadata.
 
 Written under a temporary name and renamed, so that a file is complete or not there. Read with every size checked
-first; a file is data, no code in it runs. The format is described in docs/format.md.
+first, then the checksum over every byte; a file is data, no code in it runs. The format is described in docs/format.md.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,18 @@ from safetensors.numpy import save as serialize
 
 from intact.errors import ProgramError
 
+from . import integrity
 from .check import check
 from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_document
+from .integrity import damaged
 from .ops import Array
 from .program import Program
-from .read import LARGEST_HEADER, bounded_json, check_header, damaged, read
+from .read import LARGEST_HEADER, bounded_json, check_header, read
 from .recheck import recheck
+from .signing import Claim, claimed
 from .write import write
+
+UNSEALED = "the file has no checksum (it is of format {}): damage in it cannot be noticed; load and save it again"
 
 
 def save(program: Program, path: str | Path) -> Path:
@@ -39,12 +45,12 @@ def save(program: Program, path: str | Path) -> Path:
     """
     check(program)
     path = Path(path)
-    metadata = {"format": FORMAT, "version": str(lowest_version(program)), "intact": dumps(to_document(program))}
+    metadata = {"format": FORMAT, "version": str(lowest_version(program)), "intact": _text(program)}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
         raise ProgramError(f"the program needs a header of more than {LARGEST_HEADER} bytes", where=str(path),
                            remedy="split the network")  # fmt: skip
     golden = {} if program.golden is None else program.golden.arrays()
-    data = _ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata))
+    data = integrity.seal(_ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata)))
     try:
         write(path, data)
     except OSError as error:
@@ -63,13 +69,27 @@ def arrays_by_name(program: Program) -> dict[str, Array]:
     }
 
 
+def _text(program: Program) -> str:
+    text = dumps(to_document(program))
+    try:
+        text.encode()
+        bounded_json(text)
+    except ValueError as error:
+        raise ProgramError(
+            "the program holds a value that could not be read again", why=str(error),
+            remedy="keep names, provenance and attributes plain",
+        ) from error  # fmt: skip
+    return text
+
+
 def _ordered(data: bytes) -> bytes:
-    """The same file with its header in sorted order: safetensors writes metadata in random order, and equal programs
-    should be equal files."""
+    """The same file with its header in sorted order, and room for the checksum in front: safetensors writes metadata in
+    random order, and equal programs should be equal files."""
     (length,) = struct.unpack("<Q", data[:8])
-    header = json.dumps(
-        json.loads(data[8 : 8 + length]), sort_keys=True, ensure_ascii=False, separators=(",", ":")
-    ).encode()
+    entries = json.loads(data[8 : 8 + length])
+    metadata = {integrity.KEY: integrity.BLANK, **dict(sorted(entries.pop("__metadata__").items()))}
+    ordered = {"__metadata__": metadata, **dict(sorted(entries.items()))}
+    header = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header + data[8 + length :]
 
@@ -86,13 +106,34 @@ def _remedy(path: Path) -> str:
     return "create the folder, free space or choose a path you may write to"
 
 
-def load(path: str | Path) -> Program:
+def load(path: str | Path, public_key: str | Path | None = None, expect: str | None = None) -> Program:
     """Read, check and recheck the certificates of a file written by :func:`save`.
 
+    Args:
+        path: of the file.
+        public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
+            before anything is read from it. None: what the environment variable ``INTACT_PUBLIC_KEY`` names, if it is
+            set.
+        expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
+
     Raises:
-        ProgramError: not a program, truncated, corrupt, of a newer version, or its certificates do not hold.
+        ProgramError: not a program, damaged, of a newer version, not signed as demanded, or its certificates do not
+            hold.
     """
-    return parse(read(path), path)
+    return opened(path, public_key, expect)[0]
+
+
+def opened(
+    path: str | Path, public_key: str | Path | None = None, expect: str | None = None
+) -> tuple[Program, Claim | None]:
+    """The program of a file, and what its signature says where one was demanded. As :func:`load`."""
+    claim = claimed(path, public_key, expect)
+    data = read(path, None if claim is None else claim.size)
+    if claim is None:
+        return parse(data, path), None
+    claim.verify(data)
+    program = parse(data, path)
+    return replace(program, remarks=(*program.remarks, *claim.remarks)), claim
 
 
 def parse(data: bytes, path: str | Path) -> Program:
@@ -105,7 +146,8 @@ def parse(data: bytes, path: str | Path) -> Program:
     """
     path = Path(path)
     header = check_header(data, len(data), path)
-    document = _document(header.get("__metadata__", {}), path)
+    sealed = integrity.sealed(data, path)
+    document, remarks = _document(header.get("__metadata__", {}), sealed, path)
     try:
         arrays = deserialize(data)
     except SafetensorError as error:
@@ -118,26 +160,21 @@ def parse(data: bytes, path: str | Path) -> Program:
         raise ProgramError(
             error.what, where=f"{path}: {error.where}" if error.where else str(path), why=error.why, remedy=error.remedy
         ) from error
-    return program
+    return replace(program, remarks=remarks)
 
 
-def _document(metadata: Any, path: Path) -> Any:
+def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, tuple[str, ...]]:
+    """The program's JSON, and what should be known about the file."""
     if metadata.get("format") != FORMAT or "intact" not in metadata:
         raise ProgramError(
             "a .safetensors file, but not an intact program", where=str(path),
             why=f"its metadata holds {', '.join(sorted(metadata))[:200] or 'nothing'}",
             remedy="give a file written by Program.save",
         )  # fmt: skip
-    version = metadata.get("version", "")
-    if not (version.isascii() and version.isdigit() and 0 < len(version) < 10 and int(version) >= 1):
-        raise ProgramError(f"the format version is {version!r:.40}", where=str(path), remedy="convert the model again")
-    if int(version) > VERSION:
-        raise ProgramError(
-            f"written by a newer intact (format {version}), this reads up to {VERSION}", where=str(path),
-            remedy="upgrade: pip install --upgrade intact",
-        )  # fmt: skip
+    version = _version(metadata.get("version", ""), path)
+    _entries(metadata, version, sealed, path)
     try:
-        return bounded_json(metadata["intact"])
+        document = bounded_json(metadata["intact"])
     except ValueError as error:
         raise ProgramError(
             "the program in the header is not valid JSON",
@@ -145,6 +182,31 @@ def _document(metadata: Any, path: Path) -> Any:
             why=str(error),
             remedy="convert the model again",
         ) from error
+    return document, () if sealed else (UNSEALED.format(version),)
+
+
+def _version(text: str, path: Path) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) >= 1):
+        raise ProgramError(f"the format version is {text!r:.40}", where=str(path), remedy="convert the model again")
+    if int(text) > VERSION:
+        raise ProgramError(
+            f"written by a newer intact (format {text}), this reads up to {VERSION}", where=str(path),
+            remedy="upgrade: pip install --upgrade intact",
+        )  # fmt: skip
+    return int(text)
+
+
+def _entries(metadata: dict[str, str], version: int, sealed: bool, path: Path) -> None:
+    """Every entry of the metadata is one of its version, and the checksum is where it is looked for.
+
+    So a bit that flips in the checksum's name, or in the version, does not make a file without checksum of this one.
+    """
+    known = {"format", "version", "intact", *((integrity.KEY,) if version >= integrity.SINCE else ())}
+    unknown = sorted(set(metadata) - known)
+    if unknown:
+        raise damaged(path, f"its metadata holds {unknown[0]!r:.60}, which format {version} does not know")
+    if version >= integrity.SINCE and not sealed:
+        raise damaged(path, f"it is of format {version} and has no checksum in its place")
 
 
 def digest(program: Program) -> str:
@@ -165,4 +227,4 @@ def digest(program: Program) -> str:
     return total.hexdigest()
 
 
-__all__ = ["digest", "load", "parse", "read", "save"]
+__all__ = ["digest", "load", "opened", "parse", "read", "save"]

@@ -29,6 +29,7 @@ class Program:
         golden: what the program must reproduce where it is loaded, see ``intact.program.golden``; None: nothing.
         dimensions: name of every dimension beside the batch that may change from call to call → its least and its
             largest size; None: no limit.
+        remarks: what should be known about the file it was loaded from, in sentences; not part of the program.
     """
 
     tensors: dict[str, Tensor]
@@ -41,6 +42,7 @@ class Program:
     needs: tuple[str, ...] = ()
     golden: Golden | None = None
     dimensions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
         def described(names: tuple[str, ...]) -> str:
@@ -62,11 +64,18 @@ class Program:
         return save(self, path)
 
     @staticmethod
-    def load(path: str | Path) -> Program:
-        """Read and check a file written by :meth:`save`. See ``intact.program.file``."""
+    def load(path: str | Path, *, public_key: str | Path | None = None, expect: str | None = None) -> Program:
+        """Read and check a file written by :meth:`save`. See ``intact.program.file``.
+
+        Args:
+            path: of the file.
+            public_key: file of an Ed25519 public key (PEM): demand a signature of it. None: what the environment
+                variable ``INTACT_PUBLIC_KEY`` names, if it is set.
+            expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
+        """
         from .file import load
 
-        return load(path)
+        return load(path, public_key, expect)
 
     def run(self, *inputs: Any, engine: str = "auto", layout: str = "NCHW", **named: Any) -> Any:
         """Run on numpy arrays or torch tensors; float in, float out (uint8 in where an input is quantized at once).

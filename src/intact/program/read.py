@@ -7,12 +7,17 @@ import math
 import os
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from intact.errors import ProgramError
+
+from .integrity import damaged
+from .strangers import OPENING, stranger
 
 LARGEST_HEADER = 100_000_000
 """Bytes; the safetensors library refuses longer headers, too."""
@@ -28,53 +33,73 @@ SIZES = {
 """Bytes per element of the dtypes numpy reads; which of them an op takes is checked later."""
 
 
-def damaged(path: Path, why: str) -> ProgramError:
-    """The error for a file that is no whole safetensors file."""
-    return ProgramError(
-        "not a readable .safetensors file", where=str(path), why=why,
-        remedy="it is truncated, damaged or something else; copy or convert it again",
-    )  # fmt: skip
-
-
-def read(path: str | Path) -> bytes:
+def read(path: str | Path, size: int | None = None) -> bytes:
     """The bytes of a regular file whose header fits its length.
+
+    Args:
+        path: of the file.
+        size: bytes it must have; a caller who knows that (from a signature) gets them without any of them being parsed.
 
     Raises:
         ProgramError: it cannot be read, is no regular file, or its header claims another length than it has.
     """
     path = Path(path)
+    with opened(path) as stream:
+        found = os.fstat(stream.fileno()).st_size
+        if found > LARGEST_FILE:
+            raise damaged(path, f"the file has {found} bytes, more than {LARGEST_FILE}")
+        if size is not None and found != size:
+            raise damaged(path, f"it has {found} bytes, and had {size} when it was signed")
+        start = b""
+        if size is None:
+            start = stream.read(OPENING)
+            start += stream.read(max(0, 8 + _header_length(start, found, path) - len(start)))
+            check_header(start, found, path)
+        data = start + stream.read(found - len(start))
+    if len(data) != found:
+        raise damaged(path, f"it had {found} bytes and gave {len(data)}: something is writing to it")
+    return data
+
+
+@contextmanager
+def opened(path: Path, what: str = "the file") -> Iterator[BinaryIO]:
+    """A regular file, open for reading: no folder, and no pipe or device, of which there may be no end.
+
+    Raises:
+        ProgramError: it is not that, or cannot be opened or read.
+    """
     try:
         # Opening a pipe would wait for its other end.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(descriptor, "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if stat.S_ISDIR(status.st_mode):
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
                 raise IsADirectoryError(21, "is a directory", str(path))
-            if not stat.S_ISREG(status.st_mode):
-                raise damaged(path, "it is a device or a pipe, no regular file")
-            size = status.st_size
-            start = stream.read(8)
-            start += stream.read(_header_length(start, size, path))
-            check_header(start, size, path)
-            data = start + stream.read(size - len(start))
-    except OSError as error:
+            if not stat.S_ISREG(mode):
+                raise ProgramError(
+                    f"cannot read {what}", where=str(path), why="it is a device or a pipe, no regular file",
+                    remedy="write what it gives to a file, and give that",
+                )  # fmt: skip
+            yield stream
+    except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
         raise ProgramError(
-            "cannot read the file",
+            f"cannot read {what}",
             where=str(path),
-            why=error.strerror or str(error),
+            why=getattr(error, "strerror", None) or str(error),
             remedy="check the path and its permissions",
         ) from error
-    if len(data) != size:
-        raise damaged(path, f"it had {size} bytes and gave {len(data)}: something is writing to it")
-    return data
 
 
 def _header_length(start: bytes, size: int, path: Path) -> int:
     """The header length is eight bytes anybody may have written; believe it only when the file is that long."""
+    other = stranger(start[:OPENING])
+    if other is not None:
+        raise ProgramError(
+            f"{other}, not an intact program", where=str(path),
+            remedy="give a file written by Program.save; intact.quantize makes a program of a PyTorch model",
+        )  # fmt: skip
     if len(start) < 8:
         raise damaged(path, f"the file has {size} bytes")
-    if size > LARGEST_FILE:
-        raise damaged(path, f"the file has {size} bytes, more than {LARGEST_FILE}")
     (length,) = struct.unpack("<Q", start[:8])
     if length > LARGEST_HEADER or length + 8 > size:
         raise damaged(path, f"a header of {length} bytes in a file of {size}")
@@ -87,7 +112,7 @@ def check_header(data: bytes, size: int, path: Path) -> dict[str, Any]:
     Raises:
         ProgramError: not JSON, doubled names, or arrays whose extents are not those of the file.
     """
-    length = _header_length(data[:8], size, path)
+    length = _header_length(data[:OPENING], size, path)
     try:
         header = bounded_json(data[8 : 8 + length].decode("utf-8"), unique=True)
     except ValueError as error:
@@ -138,7 +163,13 @@ def bounded_json(text: str, *, unique: bool = False) -> Any:
     depth = _depth(text)
     if depth > DEEPEST:
         raise ValueError(f"nested {depth} deep, more than {DEEPEST}")
-    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_unique if unique else None)
+    value = json.loads(
+        text, parse_constant=_refuse, parse_int=_whole, parse_float=_finite,
+        object_pairs_hook=_unique if unique else None,
+    )  # fmt: skip
+    if "\\u" in text:  # the only way to write half of a character
+        _encodable(value)
+    return value
 
 
 def _depth(text: str) -> int:
@@ -160,6 +191,27 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
+def _whole(digits: str) -> int:
+    """An integer of 64 bits: none in a program is larger, and many functions of Python and numpy take no other."""
+    if len(digits) > 20 or not -(1 << 63) <= (value := int(digits)) < 1 << 63:
+        raise ValueError(f"the integer {digits:.24} is beyond 64 bits")
+    return value
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits:.24} is beyond what a float holds")
+    return value
+
+
+def _encodable(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a text holds half of a character (a lone surrogate): {error}") from error
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) != len(pairs):
@@ -167,4 +219,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-__all__ = ["bounded_json", "check_header", "damaged", "read"]
+__all__ = ["bounded_json", "check_header", "opened", "read"]

@@ -14,7 +14,7 @@ from intact.program.golden import Golden
 from . import cache
 from .facts import Facts
 from .isolate import PASSED, failure, run_probe
-from .load import Opened, memory_limit, open_program
+from .load import Opened, memory_limit, open_program, unproved
 from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, origin_row, preflight, program_rows, refusal
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def check_file(
     *,
     probe: bool = True,
     public_key: str | Path | None = None,
+    expect: str | None = None,
     time_limit: float = 120.0,
     facts: Facts | None = None,
 ) -> CheckReport:
@@ -98,7 +99,7 @@ def check_file(
         path: a program file.
         engine: as for :func:`intact.runtime.load`.
         probe: whether child processes try the engines. What they find is remembered for the next load.
-        public_key: demand a signature, see :func:`intact.runtime.load`.
+        public_key, expect: demand a signature, see :func:`intact.runtime.load`.
         time_limit: seconds per probe.
         facts: about this machine, or another one (then without probes).
 
@@ -108,7 +109,7 @@ def check_file(
     names = candidates(engine)
     facts = Facts.here() if facts is None else facts
     try:
-        opened = open_program(path, public_key)
+        opened = open_program(path, public_key, expect)
     except ProgramError as error:
         row = Row(
             "file", "a whole program of this format", f"{error.what}. {error.why}".rstrip(), REFUSED, error.remedy
@@ -128,7 +129,9 @@ def check_file(
 def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
     program = opened.program
     integers = len(program.integer_tensors())
-    signed = Row("signature", "by the key given", "fits") if opened.signed else Row("signature", "not asked for", "–")
+    signed = Row("signature", "not asked for", "–")
+    if opened.signed:
+        signed = Row("signature", "by the key given", f"fits: {opened.signed}")
     return (
         Row("file", "a whole safetensors file", f"{opened.path.stat().st_size} bytes, digest {opened.digest[:16]}…"),
         Row("format", f"version up to {VERSION}", "read"),
@@ -136,6 +139,7 @@ def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
         Row("specification", "obeyed", f"{len(program.ops)} operations, {integers} integer tensors"),
         *program_rows(program),
         signed,
+        *(Row("remark", "", text, UNKNOWN) for text in (*program.remarks, *unproved(program))),
     )
 
 

@@ -19,7 +19,9 @@ from intact.engines.binding import batch_size, bind, check_layout, empty_outputs
 from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
-from intact.program.file import digest, parse, read
+from intact.program.certify import uncertified
+from intact.program.file import digest
+from intact.program.file import opened as open_file
 from intact.program.program import Program
 from intact.program.resting import rest
 
@@ -28,7 +30,6 @@ from .facts import Facts
 from .info import Info, Skipped
 from .isolate import PASSED, Outcome, failure, run_probe
 from .preflight import REFUSED, Row, candidates, memory_needed, preflight, refusal
-from .signing import verify
 
 MODES = ("always", "first", "never")
 GIB = 1 << 30
@@ -43,6 +44,7 @@ def load(
     batch: int = 1,
     layout: str = "NCHW",
     public_key: str | Path | None = None,
+    expect: str | None = None,
     time_limit: float = 120.0,
     facts: Facts | None = None,
 ) -> LoadedProgram:
@@ -57,7 +59,8 @@ def load(
             engine (the result is remembered in the user's cache directory), "always" or "never".
         layout: of the images it will be called with; "NHWC": inputs of four dimensions are (N, H, W, C).
         public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
-            before anything else is read from it.
+            before anything is read from it. None: what the environment variable ``INTACT_PUBLIC_KEY`` names, if set.
+        expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
         time_limit: seconds a probe may take.
         facts: about this machine; gathered when None.
 
@@ -89,7 +92,7 @@ def load(
     if not time_limit > 0:
         raise EngineError(f"time_limit={time_limit!r} is no time", where="time_limit", remedy="give seconds above 0")
     names = candidates(engine)
-    opened = open_program(path, public_key)
+    opened = open_program(path, public_key, expect)
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
     check_layout(opened.program, layout)
@@ -196,14 +199,14 @@ class Opened:
         path: of the file.
         program: what it holds.
         digest: of the program.
-        signed: whether its signature was verified.
+        signed: what its verified signature says; "" where none was demanded.
         seconds: stage → how long it took; added to as loading goes on.
     """
 
     path: Path
     program: Program
     digest: str
-    signed: bool
+    signed: str
     seconds: dict[str, float]
 
     @contextmanager
@@ -216,20 +219,18 @@ class Opened:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
 
 
-def open_program(path: str | Path, public_key: str | Path | None = None) -> Opened:
+def open_program(path: str | Path, public_key: str | Path | None = None, expect: str | None = None) -> Opened:
     """Read, verify the signature where a key is given, check.
 
     Raises:
         ProgramError: see :func:`load`.
     """
     path = Path(path)
-    opened = Opened(path, Program({}, (), (), ()), "", public_key is not None, {})
+    opened = Opened(path, Program({}, (), (), ()), "", "", {})
     with opened.timed("file"):
-        data = read(path)
-        if public_key is not None:
-            verify(data, path, public_key)
-        program = parse(data, path)
-        return replace(opened, program=rest(program), digest=digest(program))
+        program, claim = open_file(path, public_key, expect)
+        signed = "" if claim is None else str(claim)
+        return replace(opened, program=rest(program), digest=digest(program), signed=signed)
 
 
 def start(
@@ -256,7 +257,8 @@ def start(
     with opened.timed("golden"):
         reproduced = reproduce(runner, engine)
     golden = opened.program.golden
-    remarks = [f"{row.what}: {row.found}" for row in rows if row.verdict != REFUSED and row.verdict != "ok"]
+    remarks = [*opened.program.remarks, *unproved(opened.program)]
+    remarks += [f"{row.what}: {row.found}" for row in rows if row.verdict != REFUSED and row.verdict != "ok"]
     if golden is None or golden.omitted:
         remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
     if told.startswith("passed, but"):
@@ -265,10 +267,20 @@ def start(
         path=str(opened.path), digest=opened.digest, engine=engine, threads=threads,
         inputs=_described(opened.program, opened.program.inputs),
         outputs=_described(opened.program, opened.program.outputs), preflight=tuple(rows), probe=told,
-        golden=str(reproduced), signed=opened.signed, skipped=skipped, packages=dict(facts.packages),
+        golden=str(reproduced), signed=bool(opened.signed), skipped=skipped, packages=dict(facts.packages),
         seconds=opened.seconds, remarks=tuple(remarks),
     )  # fmt: skip
     return LoadedProgram(opened.program, runner, info)
+
+
+def unproved(program: Program) -> list[str]:
+    """A remark that names the integer operations without proof; none where all have one."""
+    found = uncertified(program)
+    if not found:
+        return []
+    (op, reason), more = found[0], len(found) - 1
+    others = f" and {more} other operation{'s' if more > 1 else ''}" if more else ""
+    return [f"not proved exact, so that engines may differ: {op.name} ({op.kind}: {reason}){others}"]
 
 
 def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:

@@ -24,8 +24,8 @@ def no_file() -> Iterator[Case]:
         "a link to itself": (lambda p: (p.unlink(), p.symlink_to(p.name)), "symbolic links"),
         "empty": (lambda p: p.write_bytes(b""), "0 bytes"),
         "32 GB of nothing behind it": (lambda p: os.truncate(p, 1 << 35), "describes"),
-        "a pickle": (lambda p: p.write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR."), "not a readable"),
-        "a zip": (lambda p: p.write_bytes(b"PK\x03\x04" + bytes(200)), "not a readable"),
+        "a pickle": (lambda p: p.write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR."), "not an intact program"),
+        "a zip": (lambda p: p.write_bytes(b"PK\x03\x04" + bytes(200)), "not an intact program"),
         "a header of 8 EB": (lambda p: p.write_bytes(b"\xff" * 200), "a header of"),
     }
     for name, (damage, words) in kinds.items():
