@@ -45,7 +45,7 @@ LARGEST = 4096
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)
 FORM = re.compile(
     rf"({TITLE}\nname: ({NAME.pattern})\nversion: (\d{{1,18}})\nsize: (\d{{1,18}})\nsha512: ([0-9a-f]{{128}})\n)"
-    r"signature: ([A-Za-z0-9+/]{86}==)\n",
+    r"signature: ([A-Za-z0-9+/]{85}[AQgw]==)\n",
     re.ASCII,
 )
 
