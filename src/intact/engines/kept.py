@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from intact.program.resting import drop
 
+from .forked import abandon, follow
+
 V = TypeVar("V")
 
 
@@ -34,6 +36,16 @@ class Kept(Generic[V]):
         self._most = most
         self._values: OrderedDict[Hashable, V] = OrderedDict()
         self._lock, self._making = threading.Lock(), threading.Lock()
+        follow(self)
+
+    def after_fork(self) -> None:
+        """Free the locks, which nobody may be left to give back."""
+        self._lock, self._making = threading.Lock(), threading.Lock()
+
+    def abandon(self) -> None:
+        """Keep nothing of what there is, and never destroy it: see :func:`intact.engines.forked.abandon`."""
+        abandon(self._values)
+        self._values = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
         """The value of ``key``, made where there is none. What ``make`` raises is raised, and nothing is kept."""

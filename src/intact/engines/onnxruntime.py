@@ -18,6 +18,7 @@ from intact.program.program import Program
 
 from . import native
 from .binding import images, sole_quantizers
+from .forked import follow
 from .inputs import channels_last
 from .kept import Kept
 
@@ -88,6 +89,11 @@ class OnnxRuntimeRunner:
         self._sessions: Kept[Any] = Kept(SESSIONS)
         self.forms = self._proved_forms()
         self._session(frozenset(), frozenset())  # what cannot run is said now and not at the first call
+        follow(self)
+
+    def after_fork(self) -> None:
+        """Open sessions again when they are needed: the threads of those there are stayed with the parent."""
+        self._sessions.abandon()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""

@@ -107,10 +107,10 @@ def run_probe(
     }  # fmt: skip
     started = time.monotonic()
     child = _start()
-    stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
-    assert stdin is not None and stdout is not None and stderr is not None
-    told, said = _Tail(stdout), _Tail(stderr)
-    try:
+    try:  # from here on, so that a signal's handler that raises leaves no child behind
+        stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
+        assert stdin is not None and stdout is not None and stderr is not None
+        told, said = _Tail(stdout), _Tail(stderr)
         _send(stdin, job)
         try:
             child.wait(seconds)
@@ -121,8 +121,8 @@ def run_probe(
         if child.poll() is None:
             _kill(child)
         child.wait()
-        told.join()
-        said.join()
+    told.join()
+    said.join()
     return _outcome(child.returncode, told.lines(), said.lines(), late, time.monotonic() - started)
 
 

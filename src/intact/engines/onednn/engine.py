@@ -19,6 +19,7 @@ from intact.program.program import Program
 
 from .. import cpu
 from ..binding import batch_size, empty_outputs
+from ..forked import in_whole_thread
 from ..kept import Kept
 
 if TYPE_CHECKING:
@@ -112,9 +113,12 @@ class OnednnRunner:
         """Run on CPU tensors in the order of ``program.inputs``, without numpy."""
         import torch
 
-        with torch.inference_mode(), self._thread_count():
-            plan, first = self._plan(inputs)
-            return plan.run(inputs) if first is None else first
+        def call() -> list[Tensor]:
+            with torch.inference_mode(), self._thread_count():
+                plan, first = self._plan(inputs)
+                return plan.run(inputs) if first is None else first
+
+        return in_whole_thread(call)
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor by name, as the deployed calls compute it. See ``intact.engines.base.Runner``."""
@@ -126,9 +130,12 @@ class OnednnRunner:
         def keep(name: str, t: Tensor) -> None:
             found[name] = np.array(t.numpy(), order="C")
 
-        with torch.inference_mode(), self._thread_count():
-            plan, _ = self._plan(given, every=True)
-            plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
+        def call() -> None:
+            with torch.inference_mode(), self._thread_count():
+                plan, _ = self._plan(given, every=True)
+                plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
+
+        in_whole_thread(call)
         return found
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
@@ -140,16 +147,20 @@ class OnednnRunner:
 
         given = self._tensors(inputs)
         found: dict[str, float] = {}
-        with torch.inference_mode(), self._thread_count():
-            plan, _ = self._plan(given)
-            last = time.perf_counter()
 
-            def clock(name: str, _: Tensor) -> None:
-                nonlocal last
-                found[name] = time.perf_counter() - last
+        def call() -> None:
+            with torch.inference_mode(), self._thread_count():
+                plan, _ = self._plan(given)
                 last = time.perf_counter()
 
-            plan.watch(given, {}, clock)
+                def clock(name: str, _: Tensor) -> None:
+                    nonlocal last
+                    found[name] = time.perf_counter() - last
+                    last = time.perf_counter()
+
+                plan.watch(given, {}, clock)
+
+        in_whole_thread(call)
         return {op.name: found.get(op.name, 0.0) for op in self.program.ops}
 
     def _plan(self, inputs: Sequence[Tensor], *, every: bool = False) -> tuple[Plan, list[Tensor] | None]:

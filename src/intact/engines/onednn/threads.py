@@ -27,8 +27,8 @@ def thread_count(threads: int | None) -> Iterator[None]:
         yield
         return
     change = _setter()
-    change(threads)
     try:
+        change(threads)
         yield
     finally:
         change(before)

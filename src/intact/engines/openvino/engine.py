@@ -20,9 +20,11 @@ from intact.program.program import Program
 from .. import cpu
 from ..ahead import Ahead
 from ..binding import sole_quantizers
+from ..forked import follow
 from ..inputs import Quantizer, channels_last, pays
 from ..kept import Kept, give_back
 from ..samples import by_sample
+from .core import FORKED, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
     from .build import Given, Plan, Source
@@ -64,7 +66,7 @@ class OpenVinoEngine:
             return "the openvino engine is proved on x86-64 CPUs only: use engine='reference' or 'onnxruntime'"
         if importlib.util.find_spec("openvino") is None:
             return "openvino is not installed: pip install 'intact[openvino]'"
-        return None
+        return f"{FORKED}: {REMEDY}" if left_behind() else None
 
     def prepare(self, program: Program, *, threads: int | None = None) -> OpenVinoRunner:
         """A runner for ``program``.
@@ -121,6 +123,13 @@ class OpenVinoRunner:
         sources = [self._ops[n].inputs[0] if n in self._decoded else n for n in program.outputs]
         self._wanted = tuple(n for n in dict.fromkeys(sources) if n not in program.inputs)
         self._deployed(1, self._form({}))
+        follow(self)
+
+    def after_fork(self) -> None:
+        """Forget what was compiled: OpenVINO cannot run here, and says so where it is asked to compile."""
+        self._models.abandon()
+        self._last = None
+        self._joined.clear()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact.engines.base.Runner``."""
@@ -229,6 +238,7 @@ class OpenVinoRunner:
 
     def _deployed(self, batch: int, form: Given) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         """The deployed model for a batch size. That of a large program is one for all sizes used so far."""
+        core()  # says at once that a forked process cannot
         if not self._large:
             return self._model(batch, form).at(batch)
         known = self._joined.get(form, ())

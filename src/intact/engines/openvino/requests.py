@@ -142,7 +142,7 @@ class _Request:
     def __init__(self, program: Program, form: _Form, model: Any, threads: int | None) -> None:
         built = form.built
         self._taps, self._alone, self._flat = built.taps, threads == 1, form.size is not None
-        self._request = model.create_infer_request()
+        self._request, self._running = model.create_infer_request(), False
         ops = {op.name: op for op in program.ops}
         rounded = {op.inputs[0] for op in program.ops if op.kind == "quantize"}
         self._inputs: list[_Input] = []
@@ -162,6 +162,8 @@ class _Request:
             self._request.set_input_tensor(len(built.feeds), openvino.Tensor(self._size, shared_memory=True))
 
     def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        if self._running:  # a signal's handler raised before the last call had waited
+            self._finish()
         for x in self._inputs:
             if x.before is not None and x.name not in given:
                 x.before(given)
@@ -171,11 +173,12 @@ class _Request:
             self._look_for_nan()
             self._request.infer(share_outputs=True)
         else:
+            self._running = True
             self._request.start_async()
             try:
                 self._look_for_nan()  # reads the inputs once more, while OpenVINO works
             finally:
-                self._request.wait()
+                self._finish()
         found: dict[str, Array] = {}
         for tap, own in zip(self._taps, self._outputs, strict=True):
             found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
@@ -183,6 +186,10 @@ class _Request:
 
     def _tensor(self, x: Array) -> Any:
         return openvino.Tensor(x.reshape(-1) if self._flat else x, shared_memory=True)
+
+    def _finish(self) -> None:
+        self._request.wait()
+        self._running = False
 
     def _look_for_nan(self) -> None:
         # Methods, and a comparison of what is unequal to itself: where other work used the caches, every function of
