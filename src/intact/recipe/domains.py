@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from intact.capture.graph import MOVES, Graph, Node
 
+from .amplified import amplified
+
 HEAVY = frozenset({"conv", "linear"})
 """Operations worth a transition: they run as integers wherever their inputs come from."""
 
@@ -47,7 +49,8 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
     A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
     with operands of both kinds it does unless everything after it is float. A sum with a constant (a mask, a position)
     before nothing but float operations is one of them, and so is a sum that float norms and further sums read: the
-    residual stream of a transformer, rounded once per block, would lose its small values. A network input is on a grid
+    residual stream of a transformer, rounded once per block, would lose its small values. What a division would
+    amplify the rounding of stays float as well (see ``intact.recipe.amplified``). A network input is on a grid
     where what follows leads to a convolution, or to an output without a float operation between. Constants follow
     their users.
 
@@ -58,8 +61,9 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
             grid, its rows are integers to begin with.
     """
     reasons: dict[str, str] = {}
+    steep = amplified(graph)
     for node in graph:
-        reason = forced.get(node.name) or _incapable(node, graph, nonlinear)
+        reason = forced.get(node.name) or _incapable(node, graph, nonlinear) or steep.get(node.name)
         if reason is not None and node.op not in ("input", "constant"):
             reasons[node.name] = reason
     flexible = _flexible(graph, reasons)
@@ -73,7 +77,8 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
             operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
             floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
             after = users[node.name]
-            all_float_after = bool(after) and node.name not in graph.outputs and all(u in reasons for u in after)
+            # The network's results are float: an operand that is float already would be rounded for nothing.
+            all_float_after = bool(after or node.name in graph.outputs) and all(u in reasons for u in after)
             rows = node.op == "embedding"
             if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
                 reasons[node.name] = "between float operations, where integers would add transitions"
