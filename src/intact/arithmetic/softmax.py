@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .integer import clamp_u8
+
 Array = npt.NDArray[Any]
 
 PEAK = (1 << 14) - 1
@@ -81,4 +83,4 @@ def softmax(
         t = np.where(masked, np.int32(0), t)
     total = np.maximum(t.sum(axis=axis, keepdims=True, dtype=np.int64), 1).astype(np.float32)
     y = np.rint(t.astype(np.float32) * (np.float32(levels) / total))
-    return np.asarray(np.clip(y.astype(np.int64) + z, lo, hi).astype(np.uint8))
+    return clamp_u8(np.clip(y, lo - z, hi - z).astype(np.int64), z, lo, hi)  # clamped before it must fit an integer

@@ -17,6 +17,10 @@ from .onnx_build import CONTRIB, Builder, reach, zero
 from .onnx_tables import build_form
 
 
+LARGEST_RATIO = 255
+"""ONNX Runtime's quantized global average pool takes no ratio of scales from 256 on."""
+
+
 def quantize(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """QuantizeLinear is defined as the contract's ``quantize``: IEEE division, ties to even."""
     if inputs[0].dtype == "uint8":
@@ -83,7 +87,7 @@ def mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
     count = math.prod(int(meta.shape[d] or 0) for d in t["dims"])
     wide = count * reach(meta) >= FLOAT32
     spatial = sorted(t["dims"]) == list(range(2, len(meta.shape))) and len(meta.shape) in (3, 4, 5)
-    if spatial and t["a"] > 0 and not wide:
+    if spatial and 0 < t["a"] < LARGEST_RATIO * t["b"] and not wide:
         scale = t["b"] / (count * t["a"])
         if b.contrib:
             args = [x[0], b.float(1.0, "scale"), b.byte(zero(meta)), b.float(scale, "scale"), b.byte(zero(y))]

@@ -5,6 +5,7 @@
 2. Accumulator: Σ|w|·max|x − z| + |bias| < 2³¹; below 2²⁴ a float32 evaluation of the sum is exact, too.
 3. Saturation: (|w₁| + |w₂|)·255 ≤ 32767 for the two largest weights of every channel, so that x86 kernels without
    VNNI, which add pairs of products in int16, cannot saturate.
+4. Range: every number of a claimed engine's formula fits the type that holds it (``intact.program.holds``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from intact.arithmetic.windows import adaptive_divisors
 from intact.errors import ProgramError
 
 from .dimensions import largest
+from .holds import affine_sums, by_output, holds, magnitudes, row_sums
 from .ops import Array, Op, Tensor
 from .program import Program
 from .shapes import axis_of
@@ -89,15 +91,17 @@ def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
 def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[str, Any]:
     """The certificate of an op of a kind in CERTIFIED, see :func:`certify`."""
     reach = [_reach(tensors[name]) for name in op.inputs]
+    rows: Array | None = None
     if op.kind in DYNAMIC:
         weights = [a.reshape(-1, a.shape[-1]) for role, a in op.arrays.items() if role.startswith("weight")]
         accumulator, saturation = max(map(sum_bound, weights)), max(map(_largest_pair, weights))
     elif op.kind in ("conv", "linear"):
-        accumulator, saturation = _affine_bounds(op, reach[0])
+        magnitude = magnitudes(op)
+        rows, saturation = row_sums(magnitude), _pair_of(magnitude)
+        accumulator = int(affine_sums(op, rows, reach[0]).max())
     else:
         accumulator, saturation = _sum_bound(op, tensors, reach), 0
-    if "openvino" in engines and not _bounded_in_openvino(op, tensors, accumulator):
-        engines = tuple(name for name in engines if name != "openvino")
+    engines = tuple(name for name in engines if _claimed(name, op, tensors, accumulator, rows))
     b, margins = _margins(op, tensors, engines)
     margin = float(margins.min()) if len(b) else None
     reasons = []
@@ -141,17 +145,25 @@ def _margins(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> tu
     return b, 1.0 / (2.0 * b) - (bound if floats else 0.0)
 
 
+def _claimed(engine: str, op: Op, tensors: dict[str, Tensor], accumulator: int, rows: Array | None) -> bool:
+    """Whether the engine's formula can be proved for these numbers. The reference computes integers."""
+    if engine == "reference" or op.kind in DYNAMIC:
+        return engine != "openvino"
+    bounded = engine != "openvino" or _bounded_in_openvino(op, tensors, accumulator, rows)
+    return bounded and holds(engine, op, tensors, accumulator, rows)
+
+
 OPENVINO = frozenset({"conv", "linear", "add", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool"})
 """Kinds whose evaluation by OpenVINO has an error bound. Tables have none: they may be evaluated as the functions they
 were made from, and although all 256 entries are compared when a program is prepared, another kernel does that."""
 
 
-def _bounded_in_openvino(op: Op, tensors: dict[str, Tensor], accumulator: int) -> bool:
-    """Whether the error of OpenVINO's evaluation has a bound, and one below 1/(2b): not for sums of more than two
-    terms, nor for means of sums that float32 cannot hold or of a size that depends on the input. Of linear layers
+def _bounded_in_openvino(op: Op, tensors: dict[str, Tensor], accumulator: int, rows: Array | None) -> bool:
+    """Whether the error of OpenVINO's evaluation has a bound, and one below 1/(2b): not for sums of one term
+    or more than two, nor for means of sums that float32 cannot hold or of a size that depends on the input. Of linear layers
     z_x·Σw is subtracted in float32, which must hold the sums before, too, and so may be what the zero points of a
     product of two activations make of its sums."""
-    if op.kind not in OPENVINO or (op.kind == "add" and len(op.inputs) > 2):
+    if op.kind not in OPENVINO or (op.kind == "add" and len(op.inputs) != 2):
         return False
     if op.kind in ("mean", "adaptive_avg_pool") and accumulator >= FLOAT32:
         return False
@@ -160,8 +172,8 @@ def _bounded_in_openvino(op: Op, tensors: dict[str, Tensor], accumulator: int) -
     if op.kind == "matmul":
         terms = tensors[op.inputs[0]].shape[-1]
         return isinstance(terms, int) and 255 * 255 * terms < FLOAT32 and _has_margin(op, tensors)
-    if op.kind == "linear" and tensors[op.inputs[0]].zero_point and _affine_bounds(op, 255)[0] >= FLOAT32:
-        return False
+    if op.kind == "linear" and tensors[op.inputs[0]].zero_point and rows is not None:
+        return int(affine_sums(op, rows, 255).max()) < FLOAT32 and _has_margin(op, tensors)
     return _has_margin(op, tensors)
 
 
@@ -182,29 +194,12 @@ def _reach(t: Tensor) -> int:
     return max(z, 255 - z)
 
 
-def by_output(op: Op) -> Array:
-    """The weight as (O, products per output), int64."""
-    return _rows(op).astype(np.int64)
-
-
-def _rows(op: Op) -> Array:
-    w = op.arrays["weight"]
-    if op.kind == "conv" and op.attrs["transposed"]:
-        groups = op.attrs["groups"]
-        w = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1).swapaxes(1, 2)
-        return w.reshape(groups * w.shape[1], -1)
-    return w.reshape(w.shape[0], -1)
-
-
-def _affine_bounds(op: Op, reach: int) -> tuple[int, int]:
-    # In bytes, where |−128| is 128, too: every load does this to every weight.
-    magnitude = np.abs(_rows(op)).view(np.uint8)
-    sums = magnitude.sum(axis=1, dtype=np.uint32)  # of at most 2²⁰ products
-    accumulator = sums.astype(np.int64) * reach + np.abs(op.arrays["bias"].astype(np.int64))
+def _pair_of(magnitude: Array) -> int:
+    """Largest sum of two products of an output with bytes; overwrites ``magnitude``."""
     rows, largest = np.arange(len(magnitude)), magnitude.argmax(axis=1)
     first = magnitude[rows, largest].astype(np.int64)
     magnitude[rows, largest] = 0
-    return int(accumulator.max()), int((first + magnitude.max(axis=1)).max()) * 255
+    return int((first + magnitude.max(axis=1)).max()) * 255
 
 
 def _largest_pair(rows: Array) -> int:

@@ -21,7 +21,7 @@ from .ops import Op, Tensor
 from .program import Program
 from .shapes import elements, output_shape
 from .types import PLAIN, check_types
-from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_FLOAT32, LARGEST_SIZE, is_int
+from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE, is_int
 from .violation import Violation, need
 
 NAME_LENGTH = 500
@@ -111,9 +111,10 @@ def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
     need(elements(t.shape) <= LARGEST_SIZE, f"shape {t.shape} is too large")
     need((t.scale is None) == (t.zero_point is None), "scale and zero point come together")
     if t.scale is not None:
-        positive = isinstance(t.scale, float) and 0 < t.scale <= LARGEST_FLOAT32
+        positive = isinstance(t.scale, float) and SMALLEST_SCALE <= t.scale <= LARGEST_SCALE
         need(
-            positive and float(np.float32(t.scale)) == t.scale, f"scale {t.scale!r:.40} is not a positive float32 value"
+            positive and float(np.float32(t.scale)) == t.scale,
+            f"scale {t.scale!r:.40} is not a positive float32 value within {SMALLEST_SCALE:.3g}..{LARGEST_SCALE:.4g}",
         )
         need(
             is_int(t.zero_point) and 0 <= int(t.zero_point or 0) <= 255,

@@ -20,8 +20,16 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 LARGEST_A = 1 << 24
 """Numerators stay below this, so that a·acc fits int64 with room."""
 
-SMALLEST_EPSILON = 1e-60
-"""What is added to a variance, in squared steps, and the inverse of this bound the ends."""
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-36, 1e60
+"""Limits of what is added to a variance, in squared steps. The lower one is an ordinary float32 number: ONNX Runtime
+leaves out additions of what is 0 in float32."""
+
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, float(np.finfo(np.float32).max) / 255
+"""Limits of scales: a quotient or a product of a scale and an integer step is an ordinary float32 number, which is the
+same whether or not subnormal numbers count as 0. (Conversion stays within 2⁻⁶⁰ … 2¹²⁰.)"""
+
+LARGEST_LEVELS = 2.0**62
+"""Of a softmax: more than the inverse of any scale that conversion gives."""
 
 LARGEST_B, LARGEST_B_NEGATIVE = LARGEST, LARGEST_NEGATIVE
 
@@ -83,14 +91,14 @@ def exactly(wanted: object) -> Validator:
 
 def epsilon(value: Any) -> str | None:
     """A positive number whose root and its inverse are ordinary float32 numbers."""
-    ok = number(value) is None and SMALLEST_EPSILON <= value <= 1 / SMALLEST_EPSILON
-    return None if ok else f"must be a number within {SMALLEST_EPSILON}..{1 / SMALLEST_EPSILON}, not {value!r:.60}"
+    ok = number(value) is None and SMALLEST_EPSILON <= value <= LARGEST_EPSILON
+    return None if ok else f"must be a number within {SMALLEST_EPSILON}..{LARGEST_EPSILON}, not {value!r:.60}"
 
 
-def positive(value: Any) -> str | None:
-    """A positive float32 number."""
-    ok = number(value) is None and 0 < value < 1e30 and float(np.float32(value)) == value
-    return None if ok else f"must be a positive float32 number, not {value!r:.60}"
+def inverse_scale(value: Any) -> str | None:
+    """The inverse of a scale, a float32 number."""
+    ok = number(value) is None and 1 / LARGEST_SCALE <= value <= LARGEST_LEVELS and float(np.float32(value)) == value
+    return None if ok else f"must be a positive float32 number, the inverse of a scale, not {value!r:.60}"
 
 
 def limit_or_none(value: Any) -> str | None:
