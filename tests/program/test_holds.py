@@ -63,7 +63,11 @@ def test_sums_of_raw_bytes_must_fit_int32() -> None:
     width = 80_000
     weight = np.full((4, width), 127, np.int8)
     assert linear({"weight": weight, "a": np.ones(4, np.int32)}, width=width) == ["reference"]
-    assert linear({"weight": weight // 2, "a": np.ones(4, np.int32)}, width=width) == ["reference", "onednn", "onnxruntime"]
+    assert linear({"weight": weight // 2, "a": np.ones(4, np.int32)}, width=width) == [
+        "reference",
+        "onednn",
+        "onnxruntime",
+    ]
 
 
 def test_results_of_affine_operations_must_fit_int32() -> None:
