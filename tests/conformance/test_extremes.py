@@ -1,4 +1,4 @@
-"""Wherever a certificate claims an engine, the engine gives the reference's integers: at the ends of all numbers, too."""
+"""Wherever a certificate claims an engine, it gives the reference's integers: at the ends of all numbers, too."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from . import onnx_own as own
 from .onnx_build import CONTRIB, Builder, reach, zero
 from .onnx_tables import build_form
 
-
 LARGEST_RATIO = 255
 """ONNX Runtime's quantized global average pool takes no ratio of scales from 256 on."""
 

@@ -4,7 +4,8 @@ The tie margin bounds what float32 rounds. It says nothing where a number leaves
 
 - A result is turned into an int32, by some kernels before it is clamped to a byte: what M·acc and the residual come to
   must stay below ``STEPS`` output steps.
-- Kernels that read uint8 add up Σ x·w and take z·Σw off later: both must fit int32, as must a product of two activations.
+- Kernels that read uint8 add up Σ x·w and take z·Σw off later: both must fit int32, as must a product of two
+  activations.
 - M = 0 (a = 0, which no conversion makes) cannot be divided by: onednn computes a negative slope as M'/M, OpenVINO
   counts in steps of 1/M.
 """
