@@ -161,8 +161,8 @@ were made from, and although all 256 entries are compared when a program is prep
 def _bounded_in_openvino(op: Op, tensors: dict[str, Tensor], accumulator: int, rows: Array | None) -> bool:
     """Whether the error of OpenVINO's evaluation has a bound, and one below 1/(2b): not for sums of one term
     or more than two, nor for means of sums that float32 cannot hold or of a size that depends on the input. Of linear
-    layers z_x·Σw is subtracted in float32, which must hold the sums before, too, and so may be what the zero points of a
-    product of two activations make of its sums."""
+    layers z_x·Σw is subtracted in float32, which must hold the sums before, too, and so may be what the zero points of
+    a product of two activations make of its sums."""
     if op.kind not in OPENVINO or (op.kind == "add" and len(op.inputs) != 2):
         return False
     if op.kind in ("mean", "adaptive_avg_pool") and accumulator >= FLOAT32:
