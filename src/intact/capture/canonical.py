@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from intact.arithmetic.dimensions import Dim
 
 from .call import Call, Handler, Shape, Value
-from .decompose import decompose, tensor_nodes
+from .decompose import decompose, out_of_place, tensor_nodes
 from .execute import Derived, Made, derive, leaves
 from .graph import Graph, Node
 from .names import module_of
@@ -27,6 +27,9 @@ from .prefix import Prefix, at_largest, materialize
 
 READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"})
 """Operators whose handlers look into constants that are as long as a dimension."""
+
+FORMS = ("_", "_copy")
+"""What the names of operators end in that write into their first argument, or return a copy in place of a view."""
 
 
 @dataclass
@@ -314,7 +317,7 @@ class Builder:
 
     def activation(self, call: Call, target: Any) -> Any:
         """Record an operation on activations, and follow what in-place operations and views do to memory."""
-        handler = self.handlers.get(call.op) or self.handlers.get(call.op.removesuffix("_"))
+        handler = next(filter(None, map(self.handlers.get, (call.op, *(call.op.removesuffix(s) for s in FORMS)))), None)
         if handler is None:
             return self.decomposed(call, target)
         writes = _writes(target)
@@ -367,10 +370,21 @@ class Builder:
 
     def decomposed(self, call: Call, target: Any) -> Any:
         """Operators without a table entry: taken apart with torch's own decompositions, where there are any."""
-        inner = None if _writes(target) else decompose(call, target)
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            raise call.error(
+                "random numbers",
+                why="a program gives the same result whenever it is given the same input",
+                remedy="draw them outside the model and pass them as an input",
+            )
+        pure = out_of_place(target) if _writes(target) else target
+        inner = None if pure is None else decompose(call, pure)
         if inner is None:
             raise call.error(f"the operator {target} is not supported", why="intact has no canonical form for it")
         result = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+        if pure is not target:
+            value, dtype = call.value(result), self.dtype_of_meta(call.fx)
+            same = self.nodes[value.name].dtype == dtype
+            return self.write(call, value if same else call.emit("cast", value, dtype=dtype))
         return list(result) if isinstance(result, (list, tuple)) else result
 
 

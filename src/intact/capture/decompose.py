@@ -13,6 +13,24 @@ from torch.fx.experimental.proxy_tensor import make_fx
 if TYPE_CHECKING:
     from .call import Call
 
+FAILURES = (
+    RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError, AttributeError, KeyError, IndexError,
+)  # fmt: skip
+"""What tracing raises; its messages are about torch's insides."""
+
+
+def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator that computes what ``target`` writes into its first argument; None where there is none.
+
+    Example:
+        >>> str(out_of_place(torch.ops.aten.addcmul_.default))
+        'aten.addcmul.default'
+    """
+    namespace, name = target._schema.name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None) if name.endswith("_") else None
+    found: torch._ops.OpOverload | None = getattr(packet, target._overloadname, None)
+    return found
+
 
 def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
     """Trace ``target`` into simpler ATen operators.
@@ -41,9 +59,9 @@ def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
     table: Any = dict(core_aten_decompositions())
     try:
         traced = make_fx(run, decomposition_table=table)(*[node.meta["val"] for node in nodes])
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise call.error(f"the operator {target} cannot be taken apart", why=reason) from error
+    except FAILURES as error:
+        reason = f"torch's own decomposition of it cannot be traced ({type(error).__name__})"
+        raise call.error(f"the operator {target} is not supported", why=reason) from error
     if any(node.target is target for node in traced.graph.nodes):
         return None
     for node in traced.graph.nodes:
