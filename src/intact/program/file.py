@@ -223,7 +223,7 @@ def digest(program: Program) -> str:
     total = hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
     for name, array in sorted(arrays_by_name(program).items()):
         total.update(f"{name}:{array.dtype.str}:{array.shape}:".encode())
-        total.update(array.tobytes())
+        total.update(array.data if array.size else b"")
     return total.hexdigest()
 
 

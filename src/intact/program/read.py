@@ -50,12 +50,12 @@ def read(path: str | Path, size: int | None = None) -> bytes:
             raise damaged(path, f"the file has {found} bytes, more than {LARGEST_FILE}")
         if size is not None and found != size:
             raise damaged(path, f"it has {found} bytes, and had {size} when it was signed")
-        start = b""
         if size is None:
             start = stream.read(OPENING)
             start += stream.read(max(0, 8 + _header_length(start, found, path) - len(start)))
             check_header(start, found, path)
-        data = start + stream.read(found - len(start))
+            stream.seek(0)
+        data = stream.read(found)  # once more from the beginning: what is parsed is one reading, and not copied together
     if len(data) != found:
         raise damaged(path, f"it had {found} bytes and gave {len(data)}: something is writing to it")
     return data
