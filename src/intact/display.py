@@ -1,4 +1,4 @@
-"""Tables that print with rich in a terminal and as accessible HTML in a notebook."""
+"""Tables that print with rich in a terminal and as accessible HTML in a notebook; what they show is inert in both."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from intact.text import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 _STYLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 _CELL = "padding:0.15em 0.6em;vertical-align:top;text-align:"
@@ -43,18 +46,18 @@ class Grid:
     def __rich__(self) -> Table:
         from rich.table import Table
 
-        table = Table(caption=_plain(self.caption) or None, caption_justify="left")
+        table = Table(caption=inert(self.caption) if self.caption else None, caption_justify="left")
         for column in self.columns:
-            table.add_column(column.title, justify=column.align, overflow="fold")
+            table.add_column(inert(column.title), justify=column.align, overflow="fold")
         for row in self.rows:
-            table.add_row(*map(_plain, row))
+            table.add_row(*map(inert, row))
         return table
 
     def to_html(self) -> str:
         """A ``<table>`` with a caption and headings of rows and columns; everything in it is escaped."""
-        head = "".join(f"<th scope='col' style='{_CELL}{c.align}'>{html.escape(c.title)}</th>" for c in self.columns)
+        head = "".join(f"<th scope='col' style='{_CELL}{c.align}'>{_html(c.title)}</th>" for c in self.columns)
         body = "".join(f"<tr>{self._cells(row)}</tr>\n" for row in self.rows)
-        caption = f"<caption style='caption-side:bottom;text-align:left'>{html.escape(self.caption)}</caption>\n"
+        caption = f"<caption style='caption-side:bottom;text-align:left'>{_html(self.caption)}</caption>\n"
         return (
             f"<table style='{_STYLE}'>\n{caption if self.caption else ''}"
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
@@ -64,13 +67,20 @@ class Grid:
         out = []
         for i, (cell, column) in enumerate(zip(row, self.columns, strict=True)):
             tag, scope = ("th", " scope='row'") if i == 0 else ("td", "")
-            out.append(f"<{tag}{scope} style='{_CELL}{column.align}'>{html.escape(cell)}</{tag}>")
+            out.append(f"<{tag}{scope} style='{_CELL}{column.align}'>{_html(cell)}</{tag}>")
         return "".join(out)
 
 
-def _plain(text: str) -> str:
-    """Text in which rich sees no markup: names of modules may hold brackets."""
-    return text.replace("[", r"\[")
+def _html(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def inert(text: str, style: str = "") -> Text:
+    """For rich: what the text says and nothing else. Names may hold brackets, which are no markup here, and sequences
+    that would reach the terminal."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -100,4 +110,4 @@ def percent(share: float | None) -> str:
     return f"{value:.3g} %" if value >= 1 else f"{value:.2g} %"
 
 
-__all__ = ["Column", "Grid", "number", "percent"]
+__all__ = ["Column", "Grid", "inert", "number", "percent"]

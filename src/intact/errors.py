@@ -1,9 +1,12 @@
 """The errors intact raises on purpose.
 
-Every message says what went wrong, where (module, node or file), why, and what to do about it.
+Every message says what went wrong, where (module, node or file), why, and what to do about it, on one line of
+printable characters: names in files and words of libraries cannot write into a terminal or forge a line of a log.
 """
 
 from __future__ import annotations
+
+from intact.text import one_line
 
 
 class IntactError(Exception):
@@ -21,6 +24,7 @@ class IntactError(Exception):
     """
 
     def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "") -> None:
+        what, where, why, remedy = map(one_line, (what, where, why, remedy))
         self.what, self.where, self.why, self.remedy = what, where, why, remedy
         text = f"{where}: {what}" if where else what
         if why:

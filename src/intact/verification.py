@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from intact.arithmetic.affine import dequantize
+from intact.display import inert
 from intact.engines import get_runner
 from intact.engines.binding import batch_size as size_of
 from intact.engines.binding import bind, is_torch, sole_quantizers
@@ -18,6 +19,7 @@ from intact.errors import EngineError, InputError
 from intact.program.certify import uncertified
 from intact.program.ops import Array
 from intact.program.program import Program
+from intact.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -51,7 +53,7 @@ class Difference:
 
     def __str__(self) -> str:
         where = ", ".join(map(str, self.index))
-        return f"{self.tensor}[{where}] is {self.got} on {self.engine}, {self.expected} in the reference"
+        return f"{printable(self.tensor)}[{where}] is {self.got} on {self.engine}, {self.expected} in the reference"
 
 
 @dataclass
@@ -157,7 +159,7 @@ class VerifyReport:
 
         table = Table("compared with the reference", "integers", "differ", "largest difference", "not compared")
         for name, e in self.by_engine.items():
-            table.add_row(name, f"{e.elements:,}", f"{e.mismatches:,}", str(e.max_lsb), str(len(e.missing)))
+            table.add_row(inert(name), f"{e.elements:,}", f"{e.mismatches:,}", str(e.max_lsb), str(len(e.missing)))
         lines = [f"{self.elements:,} integers in {len(self.by_tensor)} tensors over {self.samples:,} samples"]
         if self.first is not None:
             lines.append(f"first difference: {self.first}")
@@ -165,7 +167,7 @@ class VerifyReport:
             lines.append(f"{len(self.islands)} float ops are outside the promise: {', '.join(self.islands[:6])}"
                          f"{' …' if len(self.islands) > 6 else ''}")  # fmt: skip
         lines += [f"not proved: {name}: {reason}" for name, reason in self.uncertified.items()]
-        return Group(table, *(line.replace("[", r"\[") for line in lines))
+        return Group(table, *map(inert, lines))
 
 
 def _difference_json(d: Difference | None) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -12,7 +11,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from intact.cli import options
-from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, progress_bar, stdout
 from intact.cli.models import load_model
 from intact.timing import Timing, interleaved
 
@@ -82,7 +81,7 @@ def bench(
                     for name, timing in timings.items()
                 ]  # fmt: skip
         if as_json:
-            typer.echo(json.dumps([row.to_json(threads, peak) for row in rows], indent=2))
+            print_json([row.to_json(threads, peak) for row in rows])
         else:
             stdout().print(_table(rows, peak))
 

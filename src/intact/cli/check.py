@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from intact.cli import options
-from intact.cli.messages import AsJson, Debug, friendly, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, stdout
 
 WOULD_NOT_LOAD = 1
 
@@ -39,7 +38,7 @@ def check(
         names = "auto" if engine == "auto" else options.names(engine)
         report = check_file(file, names, probe=probe, public_key=public_key, expect=expect, time_limit=time_limit)
         if as_json:
-            typer.echo(json.dumps(report.to_json(), indent=2))
+            print_json(report.to_json())
         else:
             stdout().print(report)
         if not report.ok:

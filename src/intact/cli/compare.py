@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from intact.cli import options
 from intact.cli.data import batches, load
 from intact.cli.inputs import tensors
-from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, progress_bar, stdout
 from intact.cli.models import entries_for, load_model
 
 
@@ -64,6 +63,6 @@ def compare(
                 progress=lambda done: bar.update(task, completed=done),
             )  # fmt: skip
         if as_json:
-            typer.echo(json.dumps(found.to_dict(), indent=2))
+            print_json(found.to_dict())
         else:
             stdout().print(found)

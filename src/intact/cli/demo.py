@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from intact.cli.messages import Debug, friendly, progress_bar, stdout
+from intact.cli.messages import Debug, friendly, print_json, progress_bar, stdout
 from intact.cli.options import Seed
 
 
@@ -36,7 +35,7 @@ def demo(
             tasks = {stage: bar.add_task(stage, total=1.0) for stage in STAGES}
             report = run(output, seed=seed, progress=lambda stage, share: bar.update(tasks[stage], completed=share))
         if as_json:
-            typer.echo(json.dumps(report.to_json(), indent=2))
+            print_json(report.to_json())
         else:
             stdout().print(show(report))
         if not report.verification.exact:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from intact.cli import options
 from intact.cli.data import Data, batches, load
-from intact.cli.messages import AsJson, Debug, friendly, stderr, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, stderr, stdout
 from intact.cli.models import entries_for, load_model, load_recipe
 from intact.errors import InputError
 
@@ -90,7 +89,7 @@ def doctor(
             report.save_recipe(output)
             stderr().print(f"{output}: the recipe that applies the remedies", highlight=False)
         if as_json:
-            typer.echo(json.dumps(report.to_dict(), indent=2))
+            print_json(report.to_dict())
         else:
             stdout().print(report)
         if not report.verdict.pays:
@@ -102,7 +101,7 @@ def _environment(as_json: bool) -> None:
 
     environment = examine()
     if as_json:
-        typer.echo(json.dumps(environment.to_json(), indent=2))
+        print_json(environment.to_json())
     else:
         stdout().print(environment)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from intact.cli import options
-from intact.cli.messages import AsJson, Debug, friendly, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, stdout
 from intact.errors import InputError
 
 
@@ -37,6 +36,6 @@ def inspect(
 
         program = Program.load(file, public_key=public_key, expect=expect)
         if as_json:
-            typer.echo(json.dumps(to_json(program), indent=2))
+            print_json(to_json(program))
         else:
             stdout().print(by_module(program) if tree else table(program))

@@ -12,7 +12,7 @@ import typer
 from intact.cli import options
 from intact.cli.data import batches, load
 from intact.cli.inputs import tensors
-from intact.cli.messages import Debug, friendly, stdout
+from intact.cli.messages import Debug, friendly, print_json, stdout
 from intact.cli.models import entries_for, find_model
 from intact.errors import InputError
 
@@ -106,8 +106,8 @@ def _show(report: LintReport, format: str, output: Path | None) -> None:
         else:
             output.write_text("\n".join(map(str, report)) + "\n" * bool(len(report)), encoding="utf-8")
         return
-    text = json.dumps(report.to_dict() if format == "json" else report.to_sarif(), indent=2)
+    found = report.to_dict() if format == "json" else report.to_sarif()
     if output is None:
-        typer.echo(text)
+        print_json(found)
     else:
-        output.write_text(text + "\n", encoding="utf-8")
+        output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from intact.cli import options
 from intact.cli.data import batches, load
 from intact.cli.inputs import feed_names
-from intact.cli.messages import AsJson, Debug, friendly, stderr, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, stderr, stdout
 from intact.cli.models import load_model
 from intact.errors import InputError
 
@@ -75,12 +74,12 @@ def report(
             sensitivity=_sensitivity(program, network, read) if sensitivity else None,
         )  # fmt: skip
         if as_json:
-            typer.echo(json.dumps(made.to_json(), indent=2))
+            print_json(made.to_json())
         else:
             stdout().print(made)
         if output is not None or not as_json:
             path = made.save(output or file.with_suffix(".report.html"))
-            stderr().print(f"wrote {path.resolve().as_uri()}", soft_wrap=True, markup=False)
+            stderr().print(f"wrote {path.resolve().as_uri()}", soft_wrap=True)
 
 
 def _sensitivity(program: Program, network: Any, read: Any) -> Any:

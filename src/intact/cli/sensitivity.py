@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from intact.cli import options
 from intact.cli.data import batches, load
 from intact.cli.inputs import tensors
-from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, progress_bar, stdout
 from intact.cli.models import entries_for, load_model, load_recipe
 
 
@@ -65,6 +64,6 @@ def sensitivity(
                 state=state, progress=lambda done, total: bar.update(task, completed=done, total=total),
             )  # fmt: skip
         if as_json:
-            typer.echo(json.dumps(found.to_dict(), indent=2))
+            print_json(found.to_dict())
         else:
             stdout().print(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from intact.cli import options
 from intact.cli.data import Arrays, batches, load
 from intact.cli.inputs import feed_names
-from intact.cli.messages import AsJson, Debug, friendly, progress_bar, stdout
+from intact.cli.messages import AsJson, Debug, friendly, print_json, progress_bar, stdout
 
 DIFFERENT = 1
 
@@ -63,7 +62,7 @@ def verify(
 
             report = compare(program, inputs(), engines=options.names(engines))
         if as_json:
-            typer.echo(json.dumps(report.to_json(), indent=2))
+            print_json(report.to_json())
         else:
             stdout().print(report)
         if not report.exact:

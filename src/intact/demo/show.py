@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from intact.demo.run import DemoReport
+from intact.display import inert
 from intact.timing import Timing
 
 
@@ -51,9 +52,9 @@ def _milliseconds(timing: Timing) -> str:
 def _fused(report: DemoReport) -> Table:
     table = Table("integer operation", "stands for", title="fused: one rounding for everything in a row")
     for op in report.fused:
-        table.add_row(f"{op.name} ({op.kind})", " + ".join(op.source))
+        table.add_row(inert(f"{op.name} ({op.kind})"), inert(" + ".join(op.source)))
     for op in report.tables:
-        table.add_row(f"{op.name} (table)", f"{op.attrs['fn']}: 256 entries, looked up")
+        table.add_row(inert(f"{op.name} (table)"), inert(f"{op.attrs['fn']}: 256 entries, looked up"))
     return table
 
 
@@ -63,7 +64,7 @@ def _floats(report: DemoReport) -> RenderableType:
         return Text("stayed float: nothing between the first quantize and the last dequantize")
     table = Table("operation", "kind", "why", title="stayed float")
     for op in islands:
-        table.add_row(op.name, op.kind.removeprefix("float."), op.note)
+        table.add_row(*map(inert, (op.name, op.kind.removeprefix("float."), op.note)))
     return table
 
 

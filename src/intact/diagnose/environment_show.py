@@ -8,6 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from intact.display import inert
+
 from .environment import FLAGS
 
 if TYPE_CHECKING:
@@ -43,14 +45,14 @@ def _machine(environment: Environment) -> Table:
         **{f"${name}": value for name, value in facts.environment.items()},
     }
     for what, found in rows.items():
-        table.add_row(Text(what), Text(found))
+        table.add_row(inert(what), inert(found))
     return table
 
 
 def _flags(environment: Environment) -> Table:
     table = _table("CPU flags that matter", "flag", "here", "what it is good for")
     for name, there in environment.flags.items():
-        table.add_row(name, Text("yes", "green") if there else Text("no", "yellow"), Text(FLAGS[name]))
+        table.add_row(inert(name), Text("yes", "green") if there else Text("no", "yellow"), Text(FLAGS[name]))
     return table
 
 
@@ -58,7 +60,7 @@ def _torch(environment: Environment) -> Table:
     table = _table("torch", "", "found")
     for what, found in environment.torch.items():
         words = ("yes" if found else "no") if isinstance(found, bool) else str(found) or "none"
-        table.add_row(what.replace("_", " "), Text(words))
+        table.add_row(inert(what.replace("_", " ")), inert(words))
     return table
 
 
@@ -66,5 +68,5 @@ def _abilities(environment: Environment) -> Table:
     table = _table("what can be done here", "", "", "why")
     for ability in environment.abilities:
         verdict = Text("yes", "green") if ability.possible else Text("no", "bold red")
-        table.add_row(Text(ability.what), verdict, Text(ability.why))
+        table.add_row(inert(ability.what), verdict, inert(ability.why))
     return table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intact.arithmetic.dimensions import Dim
-from intact.display import Column, Grid
+from intact.display import Column, Grid, inert
 
 from .certify import CERTIFIED
 from .document import to_document
@@ -109,7 +109,7 @@ class Branch:
     def __rich__(self) -> RichTree:
         from rich.tree import Tree as RichTree
 
-        out = RichTree(_plain(self.name))
+        out = RichTree(inert(self.name))
         self._grow(out)
         return out
 
@@ -117,14 +117,9 @@ class Branch:
         for row in self.rows:
             q = "" if row.scale is None else f" scale {row.scale:.6g} zero point {row.zero_point}"
             proved = f" [{row.certificate}]" if row.certificate else ""
-            tree.add(_plain(f"{row.op}: {row.kind} {_shape(row.shape)}{q}{proved}"))
+            tree.add(inert(f"{row.op}: {row.kind} {_shape(row.shape)}{q}{proved}"))
         for child in self.children.values():
-            child._grow(tree.add(_plain(child.name)))
-
-
-def _plain(text: str) -> str:
-    """Text in which rich sees no markup: names of modules may hold brackets."""
-    return text.replace("[", r"\[")
+            child._grow(tree.add(inert(child.name)))
 
 
 def _shape(shape: tuple[Dim, ...]) -> str:

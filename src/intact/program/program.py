@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from intact.text import printable
+
 from .golden import Golden
 from .ops import Array, Op, Tensor
 
@@ -49,7 +51,7 @@ class Program:
             shapes = (
                 (self.tensors[n], ["batch" if d is None else str(d) for d in self.tensors[n].shape]) for n in names
             )
-            return ", ".join(f"{t.name} {t.dtype}[{', '.join(dims)}]" for t, dims in shapes)
+            return printable(", ".join(f"{t.name} {t.dtype}[{', '.join(dims)}]" for t, dims in shapes))
 
         size, islands = self.nbytes() / 1e6, len(self.islands())
         return (

@@ -55,7 +55,7 @@ def read(path: str | Path, size: int | None = None) -> bytes:
             start += stream.read(max(0, 8 + _header_length(start, found, path) - len(start)))
             check_header(start, found, path)
             stream.seek(0)
-        data = stream.read(found)  # once more from the beginning: what is parsed is one reading, and not copied together
+        data = stream.read(found)  # in one piece from the beginning, which takes no copying
     if len(data) != found:
         raise damaged(path, f"it had {found} bytes and gave {len(data)}: something is writing to it")
     return data

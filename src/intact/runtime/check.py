@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from intact.errors import EngineError, ProgramError
 from intact.program.document import VERSION
 from intact.program.golden import Golden
+from intact.text import printable
 
 from . import cache
 from .facts import Facts
@@ -64,22 +65,27 @@ class CheckReport:
 
     def __rich__(self) -> Group:
         from rich.console import Group
-        from rich.text import Text
+
+        from intact.display import inert
 
         tables = [_table("file", self.file), *(_table(e.engine, e.rows) for e in self.engines)]
-        return Group(*tables, Text(self.verdict, style="bold green" if self.ok else "bold red"))
+        return Group(*tables, inert(self.verdict, "bold green" if self.ok else "bold red"))
 
 
 def _table(title: str, rows: Sequence[Row]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    from intact.display import inert
+
     table = Table(title=title, title_justify="left", title_style="bold", expand=False)
     for column in ("", "needed", "found", "verdict"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        found = row.found if row.verdict == OK or not row.remedy else f"{row.found}\n→ {row.remedy}"
-        table.add_row(Text(row.what), Text(row.needed), Text(found), Text(row.verdict, style=STYLES[row.verdict]))
+        found = printable(row.found)
+        if row.verdict != OK and row.remedy:
+            found += f"\n→ {printable(row.remedy)}"
+        table.add_row(inert(row.what), inert(row.needed), Text(found), inert(row.verdict, STYLES[row.verdict]))
     return table
 
 

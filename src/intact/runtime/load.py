@@ -24,6 +24,7 @@ from intact.program.file import digest
 from intact.program.file import opened as open_file
 from intact.program.program import Program
 from intact.program.resting import rest
+from intact.text import printable
 
 from . import cache, choose
 from .facts import Facts
@@ -268,7 +269,7 @@ def start(
         inputs=_described(opened.program, opened.program.inputs),
         outputs=_described(opened.program, opened.program.outputs), preflight=tuple(rows), probe=told,
         golden=str(reproduced), signed=bool(opened.signed), skipped=skipped, packages=dict(facts.packages),
-        seconds=opened.seconds, remarks=tuple(remarks),
+        seconds=opened.seconds, remarks=tuple(map(printable, remarks)),
     )  # fmt: skip
     return LoadedProgram(opened.program, runner, info)
 
@@ -387,7 +388,7 @@ class LoadedProgram:
         return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{n}: {d}{list(s)}" for n, (d, s) in self.info.inputs.items())
+        inputs = ", ".join(printable(f"{n}: {d}{list(s)}") for n, (d, s) in self.info.inputs.items())
         return f"<intact program {self.info.digest[:12]} on {self.info.engine}: {inputs}>"
 
 

@@ -6,7 +6,8 @@ import html
 import math
 from typing import TYPE_CHECKING
 
-from intact.display import Column, Grid, number, percent
+from intact.display import Column, Grid, inert, number, percent
+from intact.text import printable
 
 from .report import DoctorReport
 
@@ -112,11 +113,11 @@ def as_rich(report: DoctorReport) -> Group:
     from rich.text import Text
 
     *lines, verdict = _summary(report)
-    parts: list[Padding | Text | Table] = [Text(line) for line in lines]
+    parts: list[Padding | Text | Table] = [inert(line) for line in lines]
     for number_, f in enumerate(report.findings[:SHOWN], 1):
         noise = f", {decibels(f.noise)}" if f.noise else ""
-        parts.append(Text(f"{number_}. {f.place}: {f.cause} ({f.severity}{noise})", style=_STYLE[f.severity]))
-        parts.append(Padding(Text(f"{f.message}.\nRemedy: {f.remedy}."), (0, 0, 0, 3)))
+        parts.append(inert(f"{number_}. {f.place}: {f.cause} ({f.severity}{noise})", _STYLE[f.severity]))
+        parts.append(Padding(Text(f"{printable(f.message)}.\nRemedy: {printable(f.remedy)}."), (0, 0, 0, 3)))
     more = len(report.findings) - SHOWN
     if more > 0:
         parts.append(Text(f"… and {more} more"))
@@ -124,12 +125,12 @@ def as_rich(report: DoctorReport) -> Group:
         parts.append(Text("Nothing was found.", style="green"))
     parts += [table(report).__rich__() for table in (calibration, trials, outcomes)]
     style = "green" if report.verdict.pays else "bold red"
-    return Group(*parts, Text(verdict, style=style))
+    return Group(*parts, inert(verdict, style))
 
 
 def as_html(report: DoctorReport) -> str:
     """Everything, for a notebook."""
-    lines = "".join(f"<p>{html.escape(line)}</p>\n" for line in _summary(report))
+    lines = "".join(f"<p>{html.escape(printable(line))}</p>\n" for line in _summary(report))
     return lines + "\n".join(
         t.to_html() for t in (findings(report), calibration(report), trials(report), outcomes(report))
     )

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from intact.text import printable
+
 if TYPE_CHECKING:
     from intact.display import Grid
 
@@ -69,7 +71,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f"{self.where}: " if self.where else ""
-        return f"{self.id} {self.severity}: {where}{self.message}. Remedy: {self.remedy}"
+        return printable(f"{self.id} {self.severity}: {where}{self.message}. Remedy: {self.remedy}")
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,11 @@ class LintReport:
         return grid(self)
 
     def __rich__(self) -> Any:
+        from intact.display import inert
+
         from .show import summary
 
-        return self.grid() if self.findings else summary(self).replace("[", r"\[")
+        return self.grid() if self.findings else inert(summary(self))
 
     def _repr_html_(self) -> str:
         return self.grid().to_html()

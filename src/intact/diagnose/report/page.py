@@ -12,11 +12,13 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from intact.errors import InputError
+from intact.text import printable_lines
 
 from . import words
 from .figures import Report
@@ -65,10 +67,15 @@ def _environment() -> Environment:
         raise _missing(error) from error
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("intact.diagnose.report"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, finalize=_inert,
     )  # fmt: skip
     environment.filters.update(words.FILTERS)
     return environment
+
+
+def _inert(value: Any) -> Any:
+    """Marks that turn the order of letters around, and their like, have no place in a page either."""
+    return printable_lines(value) if type(value) is str else value  # templates and scripts are of a type of their own
 
 
 def _chart_library() -> str:
@@ -101,7 +108,19 @@ def _hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
+_ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\[bfrt]")
+"""In JSON of ASCII alone: an escaped backslash, a character by its number, or one by its letter."""
+
+
+def _shown(found: re.Match[str]) -> str:
+    """A character that is not printable as the text of its escape, any other as it is."""
+    text = found[0]
+    half = found[1] is not None and "d800" <= found[1] <= "dfff"  # of a pair that stands for one character
+    return text if text == "\\\\" or half or json.loads(f'"{text}"').isprintable() else "\\" + text
+
+
 def _json(values: Mapping[str, Any]) -> str:
     """JSON that can stand in a script element: no character of it opens or closes one."""
     text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+    text = _ESCAPE.sub(_shown, text)
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from intact.display import Column, Grid, number, percent
+from intact.display import Column, Grid, inert, number, percent
+from intact.text import printable
 
 from .figures import Layer, Report
 from .words import amount, decibel, milliseconds, proof, size
@@ -26,7 +27,7 @@ def show(report: Report) -> Group:
 
 def _summary(report: Report) -> Table:
     c, speed = report.counts, report.speed
-    table = Table(title=Text(report.title), title_justify="left", title_style="bold", show_header=False)
+    table = Table(title=inert(report.title), title_justify="left", title_style="bold", show_header=False)
     rows = {
         "proved exact": f"{c.certified} of {c.certifiable} integer operations",
         "stayed float": f"{c.floats} of {c.ops} operations",
@@ -49,7 +50,7 @@ def _summary(report: Report) -> Table:
     if compared:
         rows["SQNR at the end"] = f"{decibel(compared[-1].cascade_sqnr)} dB over {report.compared} samples"
     for what, found in rows.items():
-        table.add_row(what, Text(found))
+        table.add_row(what, inert(found))
     return table
 
 
@@ -86,5 +87,5 @@ def _findings(report: Report) -> Table:
     table = Table("rule", "", "where", "what, and what to do", title="findings", title_justify="left")
     for f in report.findings:
         severity = Text(f.severity, STYLES[f.severity])
-        table.add_row(f.id, severity, Text(f.where), Text(f"{f.message}\n→ {f.remedy}"))
+        table.add_row(inert(f.id), severity, inert(f.where), Text(f"{printable(f.message)}\n→ {printable(f.remedy)}"))
     return table
