@@ -60,3 +60,22 @@ class EngineError(IntactError):
 
 class InputError(IntactError):
     """An input has the wrong name, dtype or shape."""
+
+
+class InternalError(IntactError):
+    """A fault of intact itself. ``__cause__`` is the error underneath, with its traceback.
+
+    Args:
+        what: what was being done.
+        where: the module path or node concerned.
+        cause: what went wrong.
+    """
+
+    def __init__(self, what: str, where: str, cause: BaseException) -> None:
+        said = " ".join(str(cause).split())[:300]
+        super().__init__(
+            what,
+            where=where,
+            why=f"{type(cause).__name__}: {said}" if said else type(cause).__name__,
+            remedy="this is a fault of intact, not of the model: please report it, with the traceback",
+        )

@@ -16,6 +16,7 @@ from intact.engines import get_runner
 from intact.engines.binding import batch_size as size_of
 from intact.engines.binding import bind, is_torch, sole_quantizers
 from intact.errors import EngineError, InputError
+from intact.nesting import arguments, leaves, nests
 from intact.program.certify import uncertified
 from intact.program.ops import Array
 from intact.program.program import Program
@@ -313,11 +314,11 @@ def for_simulation(program: Program, batch: Mapping[str, Array]) -> list[Any]:
 def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Array]]:
     """Every batch of ``inputs`` by name, in parts of at most ``size`` samples where the batch is dynamic."""
     # A tuple as long as the program has inputs is one batch; any other is a sequence of batches (as torch.split gives).
-    call = isinstance(inputs, tuple) and len(inputs) == len(program.inputs)
+    call = isinstance(inputs, tuple) and _is_call(program, inputs)
     if isinstance(inputs, np.ndarray | Mapping) or call or is_torch(inputs):
         entries: Iterable[Any] = [inputs]
     elif isinstance(inputs, Iterable):
-        entries = (entry[: len(program.inputs)] if isinstance(entry, list | tuple) else entry for entry in inputs)
+        entries = (_without_labels(program, entry) if isinstance(entry, list | tuple) else entry for entry in inputs)
     else:
         raise InputError(
             f"cannot take inputs from {type(inputs).__name__}", where="verify", remedy="give arrays or batches"
@@ -333,6 +334,18 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
             continue
         for i in range(math.ceil(count / size)):
             yield {name: array[i * size : (i + 1) * size] for name, array in whole.items()}
+
+
+def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
+    """Whether ``values`` are the arguments of one call: a tensor per input, or nested as the model takes them."""
+    if any(map(nests, values)):
+        names = (name for at, value in zip(arguments(program.inputs), values, strict=False) for name, _ in leaves(at, value))
+        return set(names) == set(program.inputs)
+    return len(values) == len(program.inputs)
+
+
+def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+    return values[: len(arguments(program.inputs) if any(map(nests, values)) else program.inputs)]
 
 
 __all__ = ["Difference", "EngineReport", "TensorReport", "VerifyReport", "batches", "for_simulation", "verify"]

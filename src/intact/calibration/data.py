@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from intact.arithmetic.dimensions import Dim, fits, show
 from intact.errors import CalibrationError
+from intact.nesting import arguments, leaves, nests
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ SLICE = 32
 """Samples per batch where data is one tensor and the model takes any batch size."""
 
 _HOW = "give a tensor, or an iterable of tensors, of tuples (x, …, labels) or of dicts by input name"
+"""The remedy where data are of no form that is known."""
 
 
 def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[Call]:
@@ -42,7 +44,9 @@ def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[
             - a dict: one batch, by input name;
             - any other iterable (list, tuple, generator, DataLoader): batches, each a tensor or array, a tuple or list
               whose first n elements are the model's n inputs (what follows are labels), or a dict by input name
-              (other keys are left out and logged), or a tuple of such a dict and labels.
+              (other keys are left out and logged), or a tuple of such a dict and labels. Where the model nests its
+              inputs, as in ``model(x, (h, c))``, so may a batch: ``(x, (h, c))``, ``{"x": x, "hid": (h, c)}``, or
+              tensors one by one: ``(x, h, c)``, ``{"x": x, "hid.0": h, "hid.1": c}``.
         specs: the model's inputs, in order.
         device: where the model is.
 
@@ -85,7 +89,7 @@ def length(data: Any, specs: Sequence[Spec]) -> int | None:
 
 def samples(call: Call) -> int:
     """Size of dimension 0 of a call's first tensor; 1 where it has none."""
-    tensors = [t for value in (*call[0], *call[1].values()) for t in _leaves(value)]
+    tensors = [t for value in (*call[0], *call[1].values()) for _, t in leaves("", value)]
     return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
 
 
@@ -129,7 +133,7 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
     if isinstance(first, Mapping):
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = [p.name for p in parameters]
-        chosen = {k: _tensor(v, k, 0) for k, v in first.items() if (anything or k in names) and k not in LABELS}
+        chosen = {k: _tensors(v, k) for k, v in first.items() if (anything or k in names) and k not in LABELS}
         if not chosen:
             raise CalibrationError(
                 f"no key of batch 0 is an input of the model: {sorted(map(str, first))}",
@@ -141,7 +145,7 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
         needed = max(1, sum(p.default is p.empty for p in positional))
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             needed = len(first)
-        return tuple(_moved(_tensor(v, str(i), 0), device) for i, v in enumerate(first[:needed])), data
+        return tuple(_moved(_tensors(v, str(i)), device) for i, v in enumerate(first[:needed])), data
     return _moved(_tensor(first, "input", 0), device), data
 
 
@@ -185,6 +189,9 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
     if isinstance(batch, Mapping):
         return _call_by_key(batch, specs, index, ignored)
     values = list(batch) if isinstance(batch, (tuple, list)) else [batch]
+    if any(map(nests, values)):
+        places = arguments(name for name, _, _ in specs)
+        return tuple(_nested(places, values, specs, index)), {}
     if len(values) < len(specs):
         raise CalibrationError(
             f"batch {index} has {len(values)} elements", why=f"the model has {len(specs)} inputs: {_names(specs)}",
@@ -193,8 +200,41 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
     return tuple(_checked(v, spec, index) for v, spec in zip(values, specs, strict=False)), {}
 
 
+def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec], index: int) -> list[Any]:
+    """Arguments that nest tensors as the model does, each tensor checked."""
+    by_name = {spec[0]: spec for spec in specs}
+    found = [name for place, value in zip(places, values, strict=False) for name, _ in leaves(place, value)]
+    missing = [name for name in by_name if name not in found]
+    unknown = [name for name in found if name not in by_name]
+    if missing or unknown:
+        raise CalibrationError(
+            f"batch {index} nests its tensors differently: missing {missing}, unexpected {unknown}",
+            why=f"the model's inputs are {_names(specs)}", remedy="give batches that nest as the example inputs do",
+        )  # fmt: skip
+
+    def checked(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: checked(f"{name}.{key}", inner) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            inside = [checked(f"{name}.{i}", inner) for i, inner in enumerate(value)]
+            return inside if isinstance(value, list) else tuple(inside)
+        return None if value is None else _checked(value, by_name[name], index)
+
+    return [checked(place, value) for place, value in zip(places, values, strict=False)]
+
+
 def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
     # A model whose one argument is the dict itself has inputs named "batch.image", "batch.mask".
+    places = arguments(name for name, _, _ in specs)
+    if any(nests(batch.get(place)) for place in places):
+        absent = [place for place in places if place not in batch]
+        if absent:
+            raise CalibrationError(
+                f"batch {index} has no {', '.join(map(repr, absent))}", why=f"it has {sorted(map(str, batch))}",
+                remedy=f"name the entries after the model's inputs: {', '.join(places)}",
+            )  # fmt: skip
+        values = _nested(places, [batch[place] for place in places], specs, index)
+        return (), dict(zip(places, values, strict=True))
     owners = {name.rpartition(".")[0] for name, _, _ in specs}
     nested = len(owners) == 1 and owners != {""} and not any(name in batch for name, _, _ in specs)
     keys = [name.rpartition(".")[2] if nested else name for name, _, _ in specs]
@@ -237,6 +277,16 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     return tensor
 
 
+def _tensors(value: Any, name: str) -> Any:
+    """An argument of the first batch: a tensor, or what nests some."""
+    if isinstance(value, Mapping):
+        return {key: _tensors(inner, f"{name}.{key}") for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        inside = [_tensors(inner, f"{name}.{i}") for i, inner in enumerate(value)]
+        return inside if isinstance(value, list) else tuple(inside)
+    return None if value is None else _tensor(value, name, 0)
+
+
 def _tensor(value: Any, name: str, index: int) -> Tensor:
     if isinstance(value, Tensor):
         return value
@@ -247,13 +297,12 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, dict):
-        return {k: v.to(device) for k, v in value.items()}
-    return value.to(device)
-
-
-def _leaves(value: Any) -> list[Tensor]:
-    return list(value.values()) if isinstance(value, dict) else [value]
+    if isinstance(value, Mapping):
+        return {k: _moved(v, device) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        inside = [_moved(v, device) for v in value]
+        return inside if isinstance(value, list) else tuple(inside)
+    return None if value is None else value.to(device)
 
 
 def _names(specs: Sequence[Spec]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from intact.capture.dynamic import Dynamic
 from intact.capture.structure import InputLayout, call_of
+from intact.nesting import arguments, leaves, nests
 
 LOOKED = 16
 """Batches that are looked at."""
@@ -67,11 +68,14 @@ def _shapes(batch: Any, keys: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     """Shapes of a batch's tensors by input."""
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
         batch = batch[0]
-    pairs: Iterator[tuple[Any, Any]]
+    pairs: Iterable[tuple[Any, Any]]
+    values = batch if isinstance(batch, (tuple, list)) else [batch]
     if isinstance(batch, Mapping):
-        pairs = iter(batch.items())
+        pairs = [pair for key, value in batch.items() for pair in leaves(str(key), value)]
+    elif any(map(nests, values)):
+        pairs = [pair for key, value in zip(arguments(keys), values, strict=False) for pair in leaves(key, value)]
     else:
-        pairs = zip(keys, batch if isinstance(batch, (tuple, list)) else [batch], strict=False)
+        pairs = zip(keys, values, strict=False)
     return {key: tuple(x.shape) for key, x in pairs if key in keys and isinstance(x, (Tensor, np.ndarray))}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,18 @@ if TYPE_CHECKING:
 
 Shape = tuple[Dim, ...]
 REPORT = "rewrite this part with supported operations, or report it as an issue with this message"
+PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
+
+
+class BatchError(CaptureError):
+    """The model mixes samples, or uses their number: it can be captured for one batch size only."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """In place of an output that capture has no canonical form for: an error where it is used, not before."""
+
+    error: CaptureError
 
 
 @dataclass(frozen=True)
@@ -105,6 +119,13 @@ class Call:
         **attrs: Any,
     ) -> Value:
         """Append a node. ``out`` (its shape) and ``out_dtype`` default to those of the ATen call."""
+        for key, value in attrs.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise self.error(
+                    f"the number {value}",
+                    why=f"programs hold finite numbers ({key} of {attrs.get('fn') or op})",
+                    remedy="use a finite number, such as torch.finfo(torch.float32).max",
+                )
         shape = self.out_shape if out is None else tuple(out)
         kind = out_dtype or self.builder.dtype_of_meta(self.fx)
         names = [self.value(v).name for v in inputs]
@@ -122,11 +143,7 @@ class Call:
         if self.shape(v) == out and out.count(None) < 2:
             return v
         if out.count(None) > 1:
-            raise self.error(
-                "reshape with the batch size in two dimensions",
-                why=f"the output shape is {out}",
-                remedy="capture with dynamic_batch=False",
-            )
+            raise self.mixes("reshape with the batch size in two dimensions", why=f"the output shape is {out}")
         return self.move("reshape", v, out, shape=[-1 if n is None else n for n in out])
 
     def static(self, *dims: Dim) -> list[int]:
@@ -139,18 +156,30 @@ class Call:
                 remedy=f"leave {names[0]} out of dynamic_shapes, or rewrite it to work on any size",
             )
         if any(d is None for d in dims):
-            raise self.error(
-                "this operation needs a fixed batch size",
-                why="it depends on the number of samples",
-                remedy="capture with dynamic_batch=False, or rewrite it to work per sample",
-            )
+            raise self.mixes("this operation needs a fixed batch size", why="it depends on the number of samples")
         return [d for d in dims if isinstance(d, int)]
 
     def error(self, what: str, *, why: str = "", remedy: str = REPORT) -> CaptureError:
-        """A CaptureError that names module and ATen operator."""
+        """A CaptureError that names module, ATen operator and the user's line of code."""
+        return CaptureError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
+
+    def mixes(self, what: str, *, why: str = "its size is only known when the program runs") -> BatchError:
+        """The error for what samples of one batch have in common: capture goes on with a fixed batch size, or says it."""
+        return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
+
+    def where(self) -> str:
+        """The module the call is in, and the line of code, where the export knows it."""
         path, kind, _ = module_of(self.fx)
-        where = f"{path or 'the model itself'} ({kind})" if kind else path or "the model itself"
-        return CaptureError(f"{what} (operator aten.{self.op})", where=where, why=why, remedy=remedy)
+        place = f"{path or 'the model itself'} ({kind})" if kind else path or "the model itself"
+        line = line_of(self.fx)
+        return f"{place}, {line}" if line else place
+
+
+def line_of(fx: torch.fx.Node) -> str:
+    """File and line of the user's code that made a node: the innermost frame outside torch; "" where it is not known."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', fx.meta.get("stack_trace") or "")
+    own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path]
+    return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
 
 
 Handler = Callable[[Call], Any]

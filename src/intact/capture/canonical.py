@@ -17,8 +17,9 @@ import torch.fx
 from torch import Tensor, nn
 
 from intact.arithmetic.dimensions import Dim
+from intact.errors import IntactError, InternalError
 
-from .call import Call, Handler, Shape, Value
+from .call import Call, Handler, Missing, Shape, Value
 from .decompose import decompose, out_of_place, tensor_nodes
 from .execute import Derived, Made, derive, leaves
 from .graph import Graph, Node
@@ -49,6 +50,7 @@ class Builder:
     derived: dict[str, Derived] = field(default_factory=dict)
     batch_input: Value | None = None
     notes: list[str] = field(default_factory=list)
+    comparable: bool = True
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)
     prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
     _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
@@ -161,13 +163,21 @@ class Builder:
             return int(expr)
         if expr in self.symbols:
             return self.symbols[expr]
-        known = expr.free_symbols and expr.free_symbols <= set(self.symbols)
-        if known and expr.free_symbols & self.batch_symbols:
+        call = Call(self, fx, operator_name(fx), {})
+        if not expr.free_symbols or not expr.free_symbols <= set(self.symbols):
+            raise call.error(
+                f"a shape depends on the data ({expr})",
+                why="its size is only known when the model runs",
+                remedy="return tensors of one shape, and leave out later what is not wanted",
+            )
+        if expr.free_symbols & self.batch_symbols:
             return None
-        raise Call(self, fx, str(fx.target), {}).error(
-            f"a shape is computed from another ({expr})" if known else f"a shape depends on the data ({expr})",
-            why="its size is only known when the model runs",
-            remedy="give every dimension but the batch a fixed size",
+        names = ", ".join(sorted(str(self.symbols[s]) for s in expr.free_symbols))
+        readable = expr.subs({s: str(self.symbols[s]) for s in expr.free_symbols})
+        raise call.error(
+            f"a dimension of size {readable}",
+            why="sizes are numbers, or names of dimensions as they are",
+            remedy=f"leave {names} out of dynamic_shapes",
         )
 
     def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
@@ -183,7 +193,7 @@ class Builder:
             val = val[0]
         name = str(getattr(val, "dtype", "torch.float32")).removeprefix("torch.")
         if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
-            raise Call(self, fx, str(fx.target), {}).error(
+            raise Call(self, fx, operator_name(fx), {}).error(
                 f"a tensor of dtype {name}",
                 why="quantization starts from a float32 model",
                 remedy="call model.float() first, give float32 inputs, and remove casts and autocast",
@@ -191,8 +201,8 @@ class Builder:
         return name
 
     # --- interpretation --------------------------------------------------------------------------------------
-    def resolve(self, arg: Any) -> Any:
-        """fx argument → value."""
+    def resolve(self, arg: Any, *, used: bool = True) -> Any:
+        """fx argument → value. An output without a canonical form is an error where it is ``used``."""
 
         def load(node: torch.fx.Node) -> Any:
             if node in self._stale:
@@ -201,7 +211,10 @@ class Builder:
                     why="the graph has no shared memory",
                     remedy="build the changed tensor with torch.cat, torch.where or arithmetic instead",
                 )
-            return self.env[node]
+            value = self.env[node]
+            if used and isinstance(value, Missing):
+                raise value.error
+            return value
 
         return torch.fx.map_arg(arg, load) if not isinstance(arg, torch.fx.Node) else load(arg)
 
@@ -217,11 +230,37 @@ class Builder:
             elif node.op == "call_function":
                 env[node] = self.call(node)
             elif node.op == "output":
-                return self.resolve(node.args[0])
+                return self.resolve(node.args[0], used=False)
         raise AssertionError("a graph without output")
 
+    def item(self, parts: Any, index: Any, node: torch.fx.Node) -> Any:
+        """One of several outputs of an operation; Missing where the model has a tensor there and the graph has none."""
+        known = isinstance(parts, (list, tuple)) and isinstance(index, int) and index < len(parts)
+        found = parts[index] if known else None
+        if found is not None or not isinstance(node.meta.get("val"), Tensor):
+            return found
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        call = Call(self, source, operator_name(source), {})
+        return Missing(
+            call.error(
+                f"output {index} of this operator is used",
+                why="intact has a canonical form for its other outputs only",
+                remedy="do not use or return it, or compute it outside the quantized model",
+            )
+        )
+
     def call(self, node: torch.fx.Node) -> Any:
-        """Evaluate one call."""
+        """Evaluate one call. An error that is not ours names the operator and the module."""
+        try:
+            return self._call(node)
+        except (IntactError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            where = Call(self, node, "", {}).where()
+            raise InternalError(f"capturing operator aten.{operator_name(node)} failed", where, error) from error
+
+    def _call(self, node: torch.fx.Node) -> Any:
         target = node.target
         args = [self.resolve(a) for a in node.args]
         kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
@@ -229,7 +268,7 @@ class Builder:
             return self.higher_order(target, args, node)
         flat = leaves([*args, *kwargs.values()])
         if target is operator.getitem:
-            return args[0][args[1]]
+            return self.item(args[0], args[1], node)
         meta = node.meta.get("val")
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self.symbol(meta, node)
@@ -267,7 +306,7 @@ class Builder:
         if expr.is_number:
             return float(expr)
         if not expr.free_symbols <= set(self.symbols):
-            raise Call(self, node, str(node.target), {}).error(
+            raise Call(self, node, operator_name(node), {}).error(
                 "a number is read from a tensor", why="its value is only known when the model runs"
             )
         return meta
@@ -386,6 +425,12 @@ class Builder:
             same = self.nodes[value.name].dtype == dtype
             return self.write(call, value if same else call.emit("cast", value, dtype=dtype))
         return list(result) if isinstance(result, (list, tuple)) else result
+
+
+def operator_name(fx: torch.fx.Node) -> str:
+    """The ATen name of what a node calls, without namespace and overload."""
+    schema = getattr(fx.target, "_schema", None)
+    return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
 
 
 def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

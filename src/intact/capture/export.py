@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,17 +13,20 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from intact.errors import CaptureError, InputError
+from intact.arithmetic.dimensions import show
+from intact.errors import CaptureError, InputError, InternalError
 
 from . import ops_layers, ops_pointwise, ops_recurrent, ops_reduce, ops_shape
-from .call import Value
+from .agree import require_agreement
+from .call import REPORT, BatchError, Missing, Value
 from .canonical import Builder, live
 from .dynamic import UNLIMITED, Dynamic
 from .execute import Derived
 from .graph import Graph
 from .names import rename
+from .prefix import Prefix, materialize
 from .structure import InputLayout, Slot, call_of, describe
-from .torch_export import Exported, check_model, evaluating, export
+from .torch_export import FIXED_BATCH, Exported, check_model, evaluating, export
 
 HANDLERS = {
     **ops_layers.HANDLERS,
@@ -49,6 +53,8 @@ class Captured:
         out_spec: torch pytree spec of the outputs.
         out_leaves: per leaf of ``out_spec``: a Slot (position in ``graph.outputs``) or a plain value.
         notes: what capture decided and the user may want to know.
+        derived: constants that are computed from parameters.
+        comparable: whether the model's outputs are expected to have the graph's shapes and values.
     """
 
     graph: Graph
@@ -61,6 +67,7 @@ class Captured:
     out_leaves: tuple[Any, ...]
     notes: tuple[str, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
+    comparable: bool = True
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors that nodes may name."""
@@ -121,22 +128,53 @@ def capture(
     check_model(model, args, kwargs)
     layout, wanted = InputLayout.of(model, args, kwargs), Dynamic.of(dynamic_shapes)
     named = _leaves(layout, wanted, args, kwargs)
+    example = Example(model, args, kwargs, layout)
     with evaluating(model):
         if not named:
-            return _build(model, export(model, args, kwargs, dynamic_batch), layout, wanted)
+            return _any_batch(example, dynamic_batch, {}, wanted)
         places = ", ".join(
             f"{name} (dimension {axis} of {key})" for key, dims in wanted.names.items() for axis, name in dims.items()
         )
         try:
-            captured = _build(model, export(model, args, kwargs, dynamic_batch, named), layout, wanted)
+            captured = _any_batch(example, dynamic_batch, named, wanted)
             note = f"may change from call to call: {places}"
             return replace(captured, notes=(*captured.notes, note))
         except CaptureError as error:
             if not wanted.found:
                 raise
             note = f"fixed to the example's size: {places}: {error}"
-        captured = _build(model, export(model, args, kwargs, dynamic_batch), layout, Dynamic({}, {}))
+        captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
     return replace(captured, notes=(*captured.notes, note))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model in evaluation mode and a call of it."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    layout: InputLayout
+
+    def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
+        """The model's graph, which computes what the model does."""
+        exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
+        captured = _build(self.model, exported, self.layout, wanted)
+        if captured.comparable:
+            require_agreement(self.model, captured, self.args, self.kwargs)
+        return captured
+
+
+def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
+    """The graph for any batch size, or for the example's where samples have to do with one another."""
+    if dynamic_batch:
+        try:
+            return example.captured(True, named, wanted)
+        except (BatchError, InternalError) as error:
+            fixed = f"{FIXED_BATCH}: {error}"
+        captured = example.captured(False, named, wanted)
+        return replace(captured, notes=(*captured.notes, fixed))
+    return example.captured(False, named, wanted)
 
 
 def _leaves(
@@ -174,14 +212,14 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     node = next(n for n in program.graph.nodes if n.op == "output")
     outputs: list[str] = []
     leaves: list[Any] = []
-    for item in result:
-        if isinstance(item, Tensor):
-            item = builder.constant(item, node)
+    for position, (item, given) in enumerate(zip(result, node.args[0], strict=True)):
+        if isinstance(item, (Tensor, Prefix)):
+            item = builder.constant(item, node) if isinstance(item, Tensor) else materialize(builder, item, node)
         if isinstance(item, Value):
             leaves.append(Slot(len(outputs)))
             outputs.append(item.name)
         else:
-            leaves.append(item)
+            leaves.append(_plain(item, given, position))
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
     structure = describe(pytree.tree_unflatten(leaves, out_spec))
@@ -194,12 +232,49 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         if name and all(n == "parametrizations" for n, _ in m.named_children())
     )
     graph = rename(graph, builder.labels, builder.calls, leaves_of_tree)
+    for n in graph:
+        if 0 in n.shape:
+            raise CaptureError(
+                f"a tensor of shape {show(n.shape)}, which holds nothing", where=n.module or n.name,
+                why="programs have no empty tensors", remedy="leave out what is computed from it",
+            )  # fmt: skip
     used = {name for n in graph for name in n.params.values()}
     derived = {name: how for name, how in builder.derived.items() if name in used}
     used |= {name for how in derived.values() for name in how.sources}
     constants = {name: t for name, t in builder.constants.items() if name in used}
-    notes = tuple(builder.notes)
-    return Captured(graph, parameters, buffers, constants, aliases, layout, out_spec, tuple(leaves), notes, derived)
+    return Captured(
+        graph, parameters, buffers, constants, aliases, layout, out_spec, tuple(leaves), tuple(builder.notes), derived,
+        builder.comparable,
+    )  # fmt: skip
+
+
+def _plain(item: Any, given: Any, position: int) -> Any:
+    """An output that is no tensor: None, a number, a truth value or text, as the model itself returns it.
+
+    Raises:
+        CaptureError: the model returns something else there.
+    """
+    if isinstance(item, Missing):
+        raise item.error
+    if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise CaptureError(
+            "a number that changes with the size of the input is returned", where=f"output {position} of the model",
+            why="a program returns tensors, and numbers that are always the same",
+            remedy="leave it out, and read it from the shape of an input or output",
+        )  # fmt: skip
+    if isinstance(item, float) and not math.isfinite(item):
+        raise CaptureError(
+            f"the number {item} is returned", where=f"output {position} of the model",
+            why="a program file holds finite numbers", remedy="leave it out",
+        )  # fmt: skip
+    tensor = isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), Tensor)
+    if tensor or not isinstance(item, (int, float, bool, str, type(None))):
+        raise CaptureError(
+            f"a {type(item).__name__} was captured where the model returns "
+            + ("a tensor" if tensor else "something else"),
+            where=f"output {position} of the model", remedy=REPORT,
+        )  # fmt: skip
+    return item
 
 
 def _state(

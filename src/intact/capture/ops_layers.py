@@ -32,6 +32,7 @@ def batched(c: Call, x: Any, rank: int) -> Value:
 
 def conv(c: Call) -> Value:
     """conv1d, conv2d, conv3d, convolution, conv_transpose*."""
+    params = c.params(weight=c["weight"], bias=c["bias"])
     n = len(c["weight"].shape) - 2
     x: Any = batched(c, c["input"], n + 2)
     transposed = bool(c.args.get("transposed", "transpose" in c.op))
@@ -42,7 +43,7 @@ def conv(c: Call) -> Value:
     return c.emit(
         "conv",
         x,
-        params=c.params(weight=c["weight"], bias=c["bias"]),
+        params=params,
         stride=stride,
         padding=spatial(padding, n),
         dilation=dilation,
@@ -66,7 +67,9 @@ def named_padding(c: Call, x: Value, padding: str, dilation: list[int]) -> tuple
 
 def linear(c: Call) -> Value:
     """linear with known weights; otherwise a product of two tensors."""
-    if not isinstance(c["weight"], Tensor):
+    if not all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
+        if len(c.shape(c["weight"])) != 2:
+            raise c.error("a linear layer whose weight is no matrix", remedy="use matmul")
         rows = c.shape(c["weight"])
         w = c.move("permute", c["weight"], (rows[1], rows[0]), dims=[1, 0])
         y = c.emit("matmul", c["input"], w)
@@ -153,7 +156,7 @@ def embedding(c: Call) -> Value:
 
 
 def max_pool(c: Call) -> Any:
-    """max_pool1d, 2d, 3d, with or without indices (which must not be used)."""
+    """max_pool1d, 2d, 3d. Indices have no canonical form."""
     n = int(c.op[8])
     kernel = spatial(c["kernel_size"], n)
     y = c.emit(

@@ -93,6 +93,9 @@ def clamp(c: Call) -> Value:
         x, bound = (c["self"], c["other"]) if isinstance(c["self"], Value) else (c["other"], c["self"])
         low, high = (bound, None) if op == "maximum" else (None, bound)
     limits = [None if v is None else scalar(c, v) for v in (low, high)]
+    unbounded = (-math.inf, math.inf)
+    low, high = (None if n == end else v for v, n, end in zip((low, high), limits, unbounded, strict=True))
+    limits = [None if v is None else n for v, n in zip((low, high), limits, strict=True)]
     if any(v is not None and n is None for v, n in zip((low, high), limits, strict=True)):
         raise c.error("clamp between tensors", why="only numbers can be limits")
     if limits == [0, None]:
@@ -165,9 +168,18 @@ def compare(c: Call) -> Value:
     fn = c.op.removesuffix("_")
     number = scalar(c, c["other"])
     if number is not None:
-        return c.emit("compare", c["self"], fn=fn, value=number)
-    dtype = c.builder.nodes[c.value(c["self"]).name].dtype
-    return c.emit("compare", c.emit("sub", c["self"], c["other"], out_dtype=dtype), fn=fn, value=0)
+        found = c.emit("compare", c["self"], out_dtype="bool", fn=fn, value=number)
+    else:
+        dtype = c.builder.nodes[c.value(c["self"]).name].dtype
+        difference = c.emit("sub", c["self"], c["other"], out_dtype=dtype)
+        found = c.emit("compare", difference, out_dtype="bool", fn=fn, value=0)
+    return in_place(c, found)
+
+
+def in_place(c: Call, found: Value) -> Value:
+    """What ``x.gt_(0)`` leaves in x: a truth value in the dtype of x, not bool."""
+    dtype = c.builder.dtype_of_meta(c.fx)
+    return found if dtype == "bool" else c.emit("cast", found, dtype=dtype)
 
 
 def both(c: Call) -> Any:
@@ -178,13 +190,14 @@ def both(c: Call) -> Any:
             same = c.shape(mine) == c.out_shape
             extra = [batch_of(c)] if None in c.out_shape and None not in c.shape(mine) else []
             return mine if same else expanded(c, mine, extra)
-    return c.emit("compare", c.emit("mul", *_counts(c, x, y), out_dtype="int64"), out_dtype="bool", fn="ne", value=0)
+    product = c.emit("mul", *_counts(c, x, y), out_dtype="int64")
+    return in_place(c, c.emit("compare", product, out_dtype="bool", fn="ne", value=0))
 
 
 def either(c: Call) -> Value:
     """``or`` of booleans."""
     total = c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64")
-    return c.emit("compare", total, out_dtype="bool", fn="ne", value=0)
+    return in_place(c, c.emit("compare", total, out_dtype="bool", fn="ne", value=0))
 
 
 def _counts(c: Call, *values: Any) -> list[Value]:
@@ -200,7 +213,10 @@ def _counts(c: Call, *values: Any) -> list[Value]:
 
 def logical_not(c: Call) -> Value:
     """Zero becomes true."""
-    return c.emit("compare", c["self"], fn="eq", value=0)
+    x = c.value(c["self"])
+    if "bitwise" in c.op and c.builder.nodes[x.name].dtype != "bool":
+        raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
+    return in_place(c, c.emit("compare", x, out_dtype="bool", fn="eq", value=0))
 
 
 def masked_fill(c: Call) -> Value:
@@ -227,19 +243,32 @@ def where(c: Call) -> Value:
         else:
             inverse = c.emit("compare", condition, out=c.shape(condition), out_dtype="bool", fn="eq", value=0)
         return c.emit("masked_fill", c["self"], inverse, value=finite(b))
-    raise c.error("torch.where between two tensors", remedy="write it as arithmetic: mask * a + (1 - mask) * b")
+    taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
+    if isinstance(taken, Tensor):
+        left: Any = ~taken
+    else:
+        left = c.emit("compare", taken, out=c.shape(taken), out_dtype="bool", fn="eq", value=0)
+    chosen = c.emit("masked_fill", c["self"], left, value=0)
+    return c.emit("add", chosen, c.emit("masked_fill", c["other"], taken, value=0))
 
 
 def matmul(c: Call) -> Value:
     """matmul, mm, bmm."""
-    other = c.args["mat2"] if "mat2" in c.args else c["other"]
-    return c.emit("matmul", c["self"], other)
+    return product(c, c["self"], c.args["mat2"] if "mat2" in c.args else c["other"])
+
+
+def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
+    """A matmul node; what is summed over must be as long in every call."""
+    inner = c.shape(c.value(a))[-1:]
+    if inner == (None,):
+        c.static(*inner)
+    return c.emit("matmul", a, b, **more)
 
 
 def addmm(c: Call) -> Value:
     """bias + a @ b (addmm, baddbmm)."""
     a, b = (c["mat1"], c["mat2"]) if "mat1" in c.args else (c["batch1"], c["batch2"])
-    y = c.emit("matmul", a, b)
+    y = product(c, a, b)
     if c["alpha"] != 1:
         y = c.emit("affine_scalar", y, mul=c["alpha"], add=0)
     bias = c["self"]
@@ -265,14 +294,14 @@ def attention(c: Call) -> Value:
     scale = c.args.get("scale") or 1 / math.sqrt(depth)
     scores = (*c.shape(q)[:-1], shape[-2])
     kt = c.move("permute", k, swapped, dims=dims)
-    s = c.emit("matmul", q, kt, out=scores)
+    s = product(c, q, kt, out=scores)
     s = c.emit("affine_scalar", s, out=scores, label="scale", mul=scale, add=0)
     mask: Any = c["attn_mask"]
     if c["is_causal"]:
         mask = causal(c, scores[-2], scores[-1])
     if mask is not None and not all_true(mask):
         s = masked(c, s, mask, scores)
-    return c.emit("matmul", c.emit("softmax", s, out=scores, axis=rank - 1), v)
+    return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
 
 
 def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:

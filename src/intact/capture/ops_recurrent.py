@@ -32,6 +32,7 @@ def sequences(c: Call) -> list[Any]:
     """What ``intact.capture.packed`` makes of LSTM, GRU and RNN."""
     if c["lengths"] is None:
         return _network(c, c["mode"], list(c["hx"]), None)
+    c.builder.comparable = False
     c.builder.notes.append(
         "pad_packed_sequence keeps all time steps, with zeros behind each sequence; torch cuts the steps off that no "
         "sequence reaches"

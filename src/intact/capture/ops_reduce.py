@@ -31,25 +31,29 @@ def mean(c: Call) -> Value:
 
 
 def reduce(fn: str) -> Handler:
-    """sum, amax, amin, argmax."""
+    """sum, amax, amin, argmax, argmin."""
 
     def handler(c: Call) -> Any:
         x = c.value(c["self"])
         keep = bool(c.args.get("keepdim", False))
         dims = dims_of(c, x)
-        if fn == "argmax" and c.args.get("dim") is None:
+        if fn.startswith("arg") and c.args.get("dim") is None:
             x, dims = c.reshape(x, (math.prod(c.static(*c.shape(x))),)), [0]
         pair = isinstance(c.fx.meta.get("val"), (list, tuple))
         out = kept(c.shape(x), dims) if keep else tuple(n for i, n in enumerate(c.shape(x)) if i not in dims)
+        if fn == "argmin":
+            return argument(c, x, out, dims, keep, least=True)
         y = c.emit("reduce", x, out=out, fn=fn, dims=dims, keepdim=keep)
-        if not pair:
-            return y
-        where = None
-        if fn == "amax" and len(dims) == 1:
-            where = c.emit("reduce", x, out=out, out_dtype="int64", fn="argmax", dims=dims, keepdim=keep)
-        return [y, where]
+        return [y, argument(c, x, out, dims, keep, least=fn == "amin")] if pair else y
 
     return handler
+
+
+def argument(c: Call, x: Value, out: Shape, dims: list[int], keepdim: bool, *, least: bool) -> Value:
+    """Where the largest or least value is: the first of several."""
+    if least:
+        x = c.move("affine_scalar", x, c.shape(x), label="neg", mul=-1, add=0)
+    return c.emit("reduce", x, out=out, out_dtype="int64", fn="argmax", dims=dims, keepdim=keepdim)
 
 
 def other(c: Call) -> Any:
@@ -79,6 +83,27 @@ def variance(c: Call) -> Value:
     return c.emit("unary", y, fn="sqrt") if c.op == "std" else y
 
 
+def logsumexp(c: Call) -> Value:
+    """log(sum(exp(x))), with the largest value taken out so that nothing overflows."""
+    x = c.value(c["self"])
+    shape, dims, keep = c.shape(x), dims_of(c, x), bool(c.args.get("keepdim", False))
+    top = c.emit("reduce", x, out=kept(shape, dims), fn="amax", dims=dims, keepdim=True)
+    powers = c.emit("unary", c.emit("sub", x, top, out=shape), out=shape, fn="exp")
+    total = c.emit("reduce", powers, out=kept(shape, dims), fn="sum", dims=dims, keepdim=True)
+    y = c.emit("add", c.emit("unary", total, out=kept(shape, dims), fn="log"), top, out=kept(shape, dims))
+    return y if keep else c.reshape(y)
+
+
+def moments(c: Call) -> list[Value]:
+    """var_mean and std_mean."""
+    op, c.op = c.op, c.op.removesuffix("_mean")
+    x = c.value(c["self"])
+    dims, keep = dims_of(c, x), bool(c.args.get("keepdim", False))
+    spread = variance(c)
+    c.op = op
+    return [spread, c.emit("mean", x, dims=dims, keepdim=keep)]
+
+
 def norm(c: Call) -> Value:
     """Vector norms of order 1 and 2."""
     x = c.value(c["self"])
@@ -98,6 +123,10 @@ HANDLERS.update(
     amax=reduce("amax"),
     amin=reduce("amin"),
     argmax=reduce("argmax"),
+    argmin=reduce("argmin"),
+    logsumexp=logsumexp,
+    var_mean=moments,
+    std_mean=moments,
     max=other,
     min=other,
     var=variance,

@@ -69,11 +69,7 @@ def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Va
     shape = list(c.shape(x))
     length = shape[axis]
     if length is None:
-        raise c.error(
-            "the batch dimension is cut",
-            why="its length is only known when the program runs",
-            remedy="work on whole batches, or capture with dynamic_batch=False",
-        )
+        raise c.mixes("the batch dimension is cut")
     if isinstance(length, str):
         least = c.builder.bounds[length][0]
         if not 0 <= start < end <= least:
@@ -151,9 +147,12 @@ def cat(c: Call) -> Value:
     """Concatenation; empty one-dimensional tensors are skipped, as torch does."""
     parts = [c.value(v) for v in c["tensors"]]
     parts = [v for v in parts if c.shape(v) != (0,)]
+    axis = c.axis(c["dim"], len(c.out_shape))
+    parts = [v for v in parts if c.shape(v)[axis] != 0]
+    c.static(*(c.shape(v)[axis] for v in parts))
     if len(parts) == 1:
         return parts[0]
-    return c.emit("cat", *parts, axis=c.axis(c["dim"], len(c.out_shape)))
+    return c.emit("cat", *parts, axis=axis)
 
 
 def stack(c: Call) -> Value:
@@ -312,7 +311,7 @@ def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
         shape = c.fx.meta["val"].shape
         sizes = [d.node.expr for d in shape if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer]
     if c.builder.batch_input is None or any(s not in c.builder.symbols for s in sizes):
-        raise c.error("a constant is expanded to a multiple of the batch size", remedy="expand it per sample")
+        raise c.mixes("a constant is expanded to a multiple of the batch size")
     return c.builder.batch_input
 
 
@@ -330,7 +329,7 @@ def repeat(c: Call) -> Value:
                 grown[axis] = length * count
                 x = c.emit("cat", *[x] * count, out=grown, out_dtype=c.builder.nodes[x.name].dtype, axis=axis)
         elif shape[axis] != 1:
-            raise c.error("a tensor is repeated once per sample", remedy="repeat per sample")
+            raise c.mixes("a tensor is repeated once per sample")
     return x if c.shape(x) == c.out_shape else expanded(c, x, [batch_of(c)] if None in c.out_shape else [])
 
 
@@ -356,6 +355,7 @@ def roll(c: Call) -> Value:
     dims = [c.axis(d, len(c.shape(x))) for d in c["dims"]]
     if not dims:
         raise c.error("roll of the flattened tensor", remedy="pass dims=")
+    c.static(*(c.shape(x)[d] for d in dims))
     return c.move("roll", x, c.shape(x), shifts=[int(s) for s in c["shifts"]], dims=dims)
 
 
@@ -396,11 +396,7 @@ def factory(c: Call) -> Value | Tensor:
 
 def arange(c: Call) -> Value:
     """Only reached with a symbolic end: constant ranges are folded."""
-    raise c.error(
-        "a range as long as the batch",
-        why="the number of samples is only known when the program runs",
-        remedy="capture with dynamic_batch=False",
-    )
+    raise c.mixes("a range as long as the batch", why="the number of samples is only known when the program runs")
 
 
 def copy_(c: Call) -> Value:

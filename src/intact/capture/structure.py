@@ -12,6 +12,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact.errors import CaptureError, InputError
+from intact.outputs import remember
 
 
 def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -76,13 +77,16 @@ class InputLayout:
         Raises:
             InputError: arguments are missing, unknown, nest differently, or a fixed value changed.
         """
+        flat = self._flat(args, kwargs)
+        if flat is not None:
+            return flat
         bound = self._bind(args, kwargs)
         leaves, spec = pytree.tree_flatten(bound)
         if spec != self.spec:
             raise InputError(
                 "inputs nest differently from the example inputs",
                 why=f"given {spec}, captured {self.spec}",
-                remedy="call with the same structure, or capture again",
+                remedy="call with the same structure, or prepare the model again with an example of this one",
             )
         out: list[Tensor] = []
         for i, (key, leaf) in enumerate(zip(self.keys, leaves, strict=True)):
@@ -90,13 +94,23 @@ class InputLayout:
                 if isinstance(leaf, Tensor) or leaf != self.fixed[i]:
                     raise InputError(
                         f"{key} is fixed to {self.fixed[i]!r}", why="it was no tensor when the model was captured",
-                        remedy="capture the model with the other value",
+                        remedy="give the same value, or prepare the model again with the other one",
                     )  # fmt: skip
             elif not isinstance(leaf, Tensor):
                 raise InputError(f"{key} must be a tensor, not {type(leaf).__name__}")
             else:
                 out.append(leaf)
         return out
+
+    def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor] | None:
+        """Tensors given one by one where the model nests them, in order or by name; None where they are not."""
+        keys = self.tensor_keys()
+        if not any("." in key for key in keys) or len(args) + len(kwargs) != len(keys):
+            return None
+        given = dict(zip(keys, args, strict=False)) | dict(kwargs)
+        if set(given) != set(keys) or not all(isinstance(value, Tensor) for value in given.values()):
+            return None
+        return [given[key] for key in keys]
 
     def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if len(args) == self.positional and tuple(kwargs) == self.keywords:
@@ -134,6 +148,9 @@ def register_outputs(value: Any) -> None:
     """
     if value is None or isinstance(value, (Tensor, int, float, bool, str)):
         return
+    if isinstance(value, Mapping):
+        for key in value:
+            _text_key(key)
     if type(value) in pytree.SUPPORTED_NODES or isinstance(value, (list, tuple, dict)):
         for child in (
             value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
@@ -164,15 +181,27 @@ def describe(value: Any) -> Any:
     if value is None:
         return {"none": True}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [f.name for f in dataclasses.fields(value)]
-        return {"object": type(value).__name__, "fields": {n: describe(getattr(value, n)) for n in names}}
+        return _described(value, tuple(f.name for f in dataclasses.fields(value)))
     if isinstance(value, Mapping):
-        return {"dict": {str(k): describe(v) for k, v in value.items()}}
+        return {"dict": {_text_key(k): describe(v) for k, v in value.items()}}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"object": type(value).__name__, "fields": {n: describe(getattr(value, n)) for n in value._fields}}
+        return _described(value, value._fields)
     if isinstance(value, (list, tuple)):
         return {"list" if isinstance(value, list) else "tuple": [describe(v) for v in value]}
     return {"value": value}
+
+
+def _described(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {"object": remember(type(value), names), "fields": {n: describe(getattr(value, n)) for n in names}}
+
+
+def _text_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise CaptureError(
+        f"the model returns a dict with the key {key!r:.40}", why="a program file names outputs by text",
+        remedy="name the entries by strings, or return a list",
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

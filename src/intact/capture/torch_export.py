@@ -20,6 +20,9 @@ from .dynamic import doubled
 from .packed import traceable
 from .structure import register_outputs
 
+FIXED_BATCH = "batch size fixed to the example's"
+"""How the note begins that says why a program takes batches of one size only."""
+
 EXPORT_ERRORS = (
     RuntimeError, ValueError, TypeError, AssertionError, KeyError, AttributeError, NotImplementedError, IndexError,
 )  # fmt: skip
@@ -138,7 +141,7 @@ def export(
                 program = _export(model, args, kwargs, dynamic, named or {}, strict)
             except EXPORT_ERRORS as error:
                 failures.append(error)
-                reason = f"batch size fixed to the example's: {first_lines(error)}"
+                reason = f"{FIXED_BATCH}: {first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,))
     shown = failures[1 if dynamic_batch else 0]

@@ -10,6 +10,8 @@ import numpy as np
 
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import InputError
+from intact.nesting import nests, spread
+from intact.outputs import build
 from intact.program.dimensions import fixed, sizes_of
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
@@ -30,8 +32,8 @@ def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout
 
     Args:
         program: what the inputs are for.
-        args: arrays or torch tensors in the order of ``program.inputs``.
-        named: the rest by name.
+        args: arrays or torch tensors in the order of ``program.inputs``, or nested as the model takes them.
+        named: the rest by name, or by argument where that nests some.
         layout: "NHWC" where inputs of four dimensions are given as (N, H, W, C), as decoders of images give them. They
             are not copied: the result is a view, whose strides are channels-last.
 
@@ -97,6 +99,8 @@ def images(program: Program) -> list[str]:
 
 def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     expected = ", ".join(program.inputs)
+    if any(nests(value) for value in (*args, *named.values())):
+        args, named = (), spread(program.inputs, args, named)
     if len(args) > len(program.inputs):
         raise InputError(f"got {len(args)} inputs, expected {len(program.inputs)}", remedy=f"give {expected}")
     values: dict[str, Any] = dict(zip(program.inputs, args, strict=False))
@@ -221,7 +225,7 @@ def to_torch(array: Array) -> Any:
 
 
 def rebuild(structure: Any, outputs: Sequence[Any]) -> Any:
-    """Nest flattened outputs as the model did; objects come back as dicts of their fields.
+    """Nest flattened outputs as the model did; objects whose class is not known here come back as dicts of their fields.
 
     Example:
         >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])
@@ -231,9 +235,12 @@ def rebuild(structure: Any, outputs: Sequence[Any]) -> Any:
         return outputs[structure]
     if "none" in structure:
         return None
+    if "value" in structure:
+        return structure["value"]
     if "list" in structure:
         return [rebuild(s, outputs) for s in structure["list"]]
     if "tuple" in structure:
         return tuple(rebuild(s, outputs) for s in structure["tuple"])
-    fields = structure["dict"] if "dict" in structure else structure["fields"]
-    return {key: rebuild(s, outputs) for key, s in fields.items()}
+    if "dict" in structure:
+        return {key: rebuild(s, outputs) for key, s in structure["dict"].items()}
+    return build(structure["object"], {key: rebuild(s, outputs) for key, s in structure["fields"].items()})

@@ -278,6 +278,10 @@ def _check_structure(node: Any, count: int, depth: int) -> None:
     keys = set(node)
     if keys == {"none"}:
         need(node["none"] is True, "bad entry none")
+    elif keys == {"value"}:
+        value = node["value"]
+        plain = isinstance(value, (bool, str)) or is_int(value) or (isinstance(value, float) and math.isfinite(value))
+        need(plain, f"bad entry {node!r:.60}")
     elif keys in ({"list"}, {"tuple"}):
         children = node[min(keys)]
         need(isinstance(children, list), f"bad entry {node!r:.60}")
