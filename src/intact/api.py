@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from intact.arithmetic.dimensions import show
 from intact.calibration.data import first_batch
 from intact.calibration.lengths import changing
 from intact.calibration.run import Progress, calibrate
-from intact.capture import capture
+from intact.capture import Captured, capture
 from intact.capture.dynamic import Dynamic
 from intact.capture.fuse import fuse
-from intact.errors import CalibrationError, InputError, RecipeError, StateError
+from intact.capture.torch_export import FIXED_BATCH, require_module
+from intact.errors import CalibrationError, CaptureWarning, RecipeError, StateError
 from intact.lower import lower
 from intact.program.program import Program
 from intact.recipe.place import place
@@ -73,11 +76,23 @@ def prepare(
     # What is made here will be trained: no tensor of it may be one of inference mode.
     with torch.inference_mode(False):
         captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+        _warn_of_a_fixed_batch(captured)
         residual, leaky = recipe.residual == "fused", recipe.leaky == "fused"
         masks = recipe.nonlinear == "integer"
         fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
         placed = place(fused.graph, recipe)
         return Simulation(model, captured, fused, placed, recipe).train(model.training)
+
+
+def _warn_of_a_fixed_batch(captured: Captured) -> None:
+    for note in captured.notes:
+        if note.startswith(FIXED_BATCH):
+            shapes = ", ".join(
+                f"{key} {show(captured.graph.nodes[name].shape)}"
+                for key, name in zip(captured.input_keys, captured.graph.inputs, strict=True)
+            )
+            text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
+            warnings.warn(CaptureWarning(text), stacklevel=3)
 
 
 def convert(sim: Simulation) -> Program:
@@ -125,11 +140,9 @@ def quantize(
         >>> program.run(torch.zeros(3, 4)).shape
         torch.Size([3, 2])
     """
-    if not isinstance(model, nn.Module):
-        what = f"the model is a {type(model).__name__}, not a torch.nn.Module"
-        raise InputError(what, remedy="pass the module itself")
     if isinstance(model, Simulation):
         raise StateError("this model is a simulation already", remedy="call intact.calibrate and intact.convert on it")
+    require_module(model)
     if example_inputs is None:
         example_inputs, data = first_batch(model, data)
     dynamic: Mapping[str, Mapping[int, Any]] | Dynamic | None = dynamic_shapes

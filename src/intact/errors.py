@@ -79,3 +79,7 @@ class InternalError(IntactError):
             why=f"{type(cause).__name__}: {said}" if said else type(cause).__name__,
             remedy="this is a fault of intact, not of the model: please report it, with the traceback",
         )
+
+
+class CaptureWarning(UserWarning):
+    """A program will be more limited than the model, because of how the model is written."""

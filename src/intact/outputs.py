@@ -37,20 +37,21 @@ def build(name: str, fields: Mapping[str, Any]) -> Any:
     if cls is None:
         return dict(fields)
     try:
-        if not dataclasses.is_dataclass(cls):
-            return cls(*fields.values())
+        if not dataclasses.is_dataclass(cls):  # a named tuple, or one of torch.return_types
+            return cls(*fields.values()) if hasattr(cls, "_fields") else cls(tuple(fields.values()))
         given = {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init}
         found = cls(**given)
         for f in dataclasses.fields(cls):
             if not f.init:
                 object.__setattr__(found, f.name, fields[f.name])
         return found
-    except Exception as error:  # noqa: BLE001 - the class is the user's, and so is what it raises
+    except Exception as error:
         raise InputError(
-            f"the class {name} does not take the model's outputs", where="output",
+            f"the class {name} does not take the model's outputs",
+            where="output",
             why=" ".join(str(error).split())[:200] or type(error).__name__,
-            remedy="return a tuple or dict from the model, or save the program and load it elsewhere: there it is a dict",
-        ) from error  # fmt: skip
+            remedy="return a tuple or dict from the model; in a process that only loads the program it is a dict",
+        ) from error
 
 
 __all__ = ["build", "remember"]

@@ -339,7 +339,9 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
 def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
     """Whether ``values`` are the arguments of one call: a tensor per input, or nested as the model takes them."""
     if any(map(nests, values)):
-        names = (name for at, value in zip(arguments(program.inputs), values, strict=False) for name, _ in leaves(at, value))
+        names = (
+            name for at, value in zip(arguments(program.inputs), values, strict=False) for name, _ in leaves(at, value)
+        )
         return set(names) == set(program.inputs)
     return len(values) == len(program.inputs)
 

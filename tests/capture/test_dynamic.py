@@ -86,7 +86,7 @@ class Joined(nn.Module):
         return torch.cat([x, x[:, :1]], 1).relu()
 
 
-@pytest.mark.parametrize(("model", "reason"), [(Fixed(), "needs it to be 6"), (Joined(), "computed from another")])
+@pytest.mark.parametrize(("model", "reason"), [(Fixed(), "needs it to be 6"), (Joined(), "a dimension of size")])
 def test_what_the_model_fixes_is_an_error_where_asked_for_and_a_note_where_found(model: nn.Module, reason: str) -> None:
     asked = {"x": {1: "sequence"}}
     with pytest.raises(CaptureError, match=reason):

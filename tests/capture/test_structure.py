@@ -139,9 +139,9 @@ Pair = namedtuple("Pair", "first second")
         (lambda m, x: (x + 1, [x * 2, {"a": x.relu()}]), {"tuple": [0, {"list": [1, {"dict": {"a": 2}}]}]}),
         (
             lambda m, x: Output(x + 1, [x * 2]),
-            {"object": "Output", "fields": {"logits": 0, "hidden": {"list": [1]}}},
+            {"object": f"{__name__}.Output", "fields": {"logits": 0, "hidden": {"list": [1]}}},
         ),
-        (lambda m, x: Pair(x + 1, x), {"object": "Pair", "fields": {"first": 0, "second": 1}}),
+        (lambda m, x: Pair(x + 1, x), {"object": f"{__name__}.Pair", "fields": {"first": 0, "second": 1}}),
         (lambda m, x: {"a": x, "n": None, "same": x}, {"dict": {"a": 0, "n": {"none": True}, "same": 1}}),
     ],
     ids=["dict", "nested", "dataclass", "namedtuple", "none-and-input"],

@@ -209,8 +209,9 @@ def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec],
     if missing or unknown:
         raise CalibrationError(
             f"batch {index} nests its tensors differently: missing {missing}, unexpected {unknown}",
-            why=f"the model's inputs are {_names(specs)}", remedy="give batches that nest as the example inputs do",
-        )  # fmt: skip
+            why=f"the model's inputs are {_names(specs)}",
+            remedy="give batches that nest as the example inputs do",
+        )
 
     def checked(name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -230,9 +231,10 @@ def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ig
         absent = [place for place in places if place not in batch]
         if absent:
             raise CalibrationError(
-                f"batch {index} has no {', '.join(map(repr, absent))}", why=f"it has {sorted(map(str, batch))}",
+                f"batch {index} has no {', '.join(map(repr, absent))}",
+                why=f"it has {sorted(map(str, batch))}",
                 remedy=f"name the entries after the model's inputs: {', '.join(places)}",
-            )  # fmt: skip
+            )
         values = _nested(places, [batch[place] for place in places], specs, index)
         return (), dict(zip(places, values, strict=True))
     owners = {name.rpartition(".")[0] for name, _, _ in specs}

@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-from intact.errors import CaptureError, InternalError, IntactError
+from intact.errors import CaptureError, IntactError, InternalError
 
 from .call import REPORT, BatchError
 from .execute import run_float
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .export import Captured
 
 FEW = 2
-"""Samples the two are run on, where their number is free; one more where the example has so many, so that it differs."""
+"""Samples the two are run on, where their number is free; one more where the example has so many."""
 
 CLOSE = 0.05
 """Error of an output, relative to its norm, that a fault in the graph exceeds and rounding does not."""
@@ -67,7 +67,10 @@ def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...
     if cause is not None:
         raise InternalError("running the captured graph failed", "the model itself", cause) from cause
     raise CaptureError(
-        "the captured graph does not compute what the model does", where="the model itself", why=reason, remedy=REPORT
+        "the captured graph does not compute what the model does",
+        where="the model itself",
+        why=reason,
+        remedy=f"if it draws random numbers in eval mode, take them as an input; else {REPORT}",
     )
 
 

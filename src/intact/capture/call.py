@@ -164,7 +164,7 @@ class Call:
         return CaptureError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
 
     def mixes(self, what: str, *, why: str = "its size is only known when the program runs") -> BatchError:
-        """The error for what samples of one batch have in common: capture goes on with a fixed batch size, or says it."""
+        """The error for what mixes samples of one batch: capture goes on with a fixed batch size, or says it."""
         return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
 
     def where(self) -> str:
@@ -176,7 +176,7 @@ class Call:
 
 
 def line_of(fx: torch.fx.Node) -> str:
-    """File and line of the user's code that made a node: the innermost frame outside torch; "" where it is not known."""
+    """File and line of the user's code that made a node, innermost outside torch; "" where it is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', fx.meta.get("stack_trace") or "")
     own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path]
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""

@@ -8,6 +8,7 @@ read from the metadata of the export, so symbolic arithmetic needs no code here)
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,7 +174,9 @@ class Builder:
         if expr.free_symbols & self.batch_symbols:
             return None
         names = ", ".join(sorted(str(self.symbols[s]) for s in expr.free_symbols))
-        readable = expr.subs({s: str(self.symbols[s]) for s in expr.free_symbols})
+        readable = str(expr)
+        for symbol in expr.free_symbols:
+            readable = re.sub(rf"\b{symbol}\b", str(self.symbols[symbol]), readable)
         raise call.error(
             f"a dimension of size {readable}",
             why="sizes are numbers, or names of dimensions as they are",

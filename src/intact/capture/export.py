@@ -235,17 +235,28 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     for n in graph:
         if 0 in n.shape:
             raise CaptureError(
-                f"a tensor of shape {show(n.shape)}, which holds nothing", where=n.module or n.name,
-                why="programs have no empty tensors", remedy="leave out what is computed from it",
-            )  # fmt: skip
+                f"a tensor of shape {show(n.shape)}, which holds nothing",
+                where=n.module or n.name,
+                why="programs have no empty tensors",
+                remedy="leave out what is computed from it",
+            )
     used = {name for n in graph for name in n.params.values()}
     derived = {name: how for name, how in builder.derived.items() if name in used}
     used |= {name for how in derived.values() for name in how.sources}
     constants = {name: t for name, t in builder.constants.items() if name in used}
     return Captured(
-        graph, parameters, buffers, constants, aliases, layout, out_spec, tuple(leaves), tuple(builder.notes), derived,
+        graph,
+        parameters,
+        buffers,
+        constants,
+        aliases,
+        layout,
+        out_spec,
+        tuple(leaves),
+        tuple(builder.notes),
+        derived,
         builder.comparable,
-    )  # fmt: skip
+    )
 
 
 def _plain(item: Any, given: Any, position: int) -> Any:
@@ -258,22 +269,26 @@ def _plain(item: Any, given: Any, position: int) -> Any:
         raise item.error
     if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
         raise CaptureError(
-            "a number that changes with the size of the input is returned", where=f"output {position} of the model",
+            "a number that changes with the size of the input is returned",
+            where=f"output {position} of the model",
             why="a program returns tensors, and numbers that are always the same",
             remedy="leave it out, and read it from the shape of an input or output",
-        )  # fmt: skip
+        )
     if isinstance(item, float) and not math.isfinite(item):
         raise CaptureError(
-            f"the number {item} is returned", where=f"output {position} of the model",
-            why="a program file holds finite numbers", remedy="leave it out",
-        )  # fmt: skip
+            f"the number {item} is returned",
+            where=f"output {position} of the model",
+            why="a program file holds finite numbers",
+            remedy="leave it out",
+        )
     tensor = isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), Tensor)
     if tensor or not isinstance(item, (int, float, bool, str, type(None))):
         raise CaptureError(
             f"a {type(item).__name__} was captured where the model returns "
             + ("a tensor" if tensor else "something else"),
-            where=f"output {position} of the model", remedy=REPORT,
-        )  # fmt: skip
+            where=f"output {position} of the model",
+            remedy=REPORT,
+        )
     return item
 
 

@@ -106,7 +106,9 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
         if torch.equal(first.expand_as(pattern), pattern):
             pattern, full = first, builder.fold(c, torch.ops.aten.narrow.default, [full, axis, 0, 1], {})
         elif name is None:
-            raise c.mixes("a constant as long as the batch", why="the number of samples is only known when the program runs")
+            raise c.mixes(
+                "a constant as long as the batch", why="the number of samples is only known when the program runs"
+            )
         elif builder.bounds[name][1] is None:
             raise c.error(
                 f"a constant as long as {name}, which has no largest size",

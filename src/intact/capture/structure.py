@@ -164,6 +164,7 @@ def register_outputs(value: Any) -> None:
         return
     raise CaptureError(
         f"the model returns a {type(value).__name__}",
+        where="the model's output",
         why="only tensors, lists, tuples, dicts and dataclasses of them can be taken apart",
         remedy="return one of these, or register the type with torch.utils._pytree.register_pytree_node",
     )
@@ -186,6 +187,8 @@ def describe(value: Any) -> Any:
         return {"dict": {_text_key(k): describe(v) for k, v in value.items()}}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _described(value, value._fields)
+    if type(value).__module__ == "torch.return_types":
+        return _described(value, type(value).__match_args__)
     if isinstance(value, (list, tuple)):
         return {"list" if isinstance(value, list) else "tuple": [describe(v) for v in value]}
     return {"value": value}
@@ -199,9 +202,11 @@ def _text_key(key: Any) -> str:
     if isinstance(key, str):
         return key
     raise CaptureError(
-        f"the model returns a dict with the key {key!r:.40}", why="a program file names outputs by text",
+        f"the model returns a dict with the key {key!r:.40}",
+        where="the model's output",
+        why="a program file names outputs by text",
         remedy="name the entries by strings, or return a list",
-    )  # fmt: skip
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -55,6 +56,77 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(values)
 
 
+def require_module(model: Any) -> None:
+    """Refuse what is no float model that torch.export can read, and say what it is.
+
+    Raises:
+        InputError: no module, a TorchScript or exported one, or one another tool has quantized.
+    """
+    if isinstance(model, ExportedProgram):
+        raise InputError("the model is an ExportedProgram", remedy="pass the nn.Module it was exported from")
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"the model is a {type(model).__name__}, not a torch.nn.Module",
+            remedy="pass the module itself (not its state dict, class or a scripted file)",
+        )
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise InputError(
+            "the model is a TorchScript module, or holds one (torch.jit.script or torch.jit.trace made it)",
+            remedy="pass the nn.Module it was made from",
+        )
+    for name, module in model.named_modules():
+        reason = quantized_by(module)
+        if reason:
+            raise InputError(
+                f"this model went through {reason}",
+                where=f"{name or 'the model itself'} ({type(module).__name__})",
+                why="quantization starts from a float32 model",
+                remedy="pass the float model it was made from, with its trained weights",
+            )
+    try:
+        # What ExportedProgram.module() gives refuses both, and torch.export would meet that later.
+        for module in model.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                module.train(module.training)
+    except NotImplementedError as error:
+        raise InputError(
+            "the model is the module of an ExportedProgram",
+            why=first_lines(error, 1),
+            remedy="pass the nn.Module it was exported from",
+        ) from error
+
+
+AO_STUBS = frozenset({"QuantStub", "DeQuantStub", "QuantWrapper", "FloatFunctional", "FXFloatFunctional"})
+"""Modules of torch.ao that compute the same as without it, as in torchvision.models.quantization."""
+
+AO_MODULES = (
+    "torch.ao.quantization",
+    "torch.ao.nn.quantized",
+    "torch.ao.nn.qat",
+    "torch.ao.nn.intrinsic.quantized",
+    "torch.ao.nn.intrinsic.qat",
+    "torch.ao.nn.sparse.quantized",
+)
+"""Packages whose modules observe, fake-quantize or compute in integers."""
+
+
+def quantized_by(module: nn.Module) -> str:
+    """Name of the tool that has quantized ``module`` or prepared it for that; "" for a float module."""
+    kind = type(module)
+    if kind.__module__.startswith(AO_MODULES) and kind.__name__ not in AO_STUBS:
+        return "torch.ao.quantization"
+    for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+        if type(tensor).__module__.startswith("torchao") or type(tensor.data).__module__.startswith("torchao"):
+            return "torchao"
+        if tensor.is_quantized:
+            return "torch.ao.quantization"
+    if isinstance(module, torch.fx.GraphModule):
+        names = {str(node.target) for node in module.graph.nodes if node.op == "call_function"}
+        if any(name.startswith(("quantized_decomposed", "torchao", "quantized.")) for name in names):
+            return "torchao or torch.ao.quantization (pt2e)"
+    return ""
+
+
 def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse what cannot be exported or quantized before torch does, in plain words.
 
@@ -62,13 +134,7 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         InputError: not a module, or no tensor among the inputs.
         CaptureError: uninitialized, non-finite, quantized or scattered weights.
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"the model is a {type(model).__name__}, not a torch.nn.Module",
-            remedy="pass the module itself (not its state dict, class or a scripted file)",
-        )
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError("the model is a TorchScript module", remedy="pass the nn.Module it was made from")
+    require_module(model)
     tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not tensors:
         raise InputError("no tensor among the example inputs", remedy="give at least one example tensor")
@@ -211,7 +277,13 @@ def blame(model: nn.Module, error: BaseException) -> str:
     return found
 
 
+ADVICE = re.compile(
+    r"For more information, run with|If you're using mark_dynamic|The error above occurred|If you would like"
+)
+
+
 def first_lines(error: BaseException, count: int = 3) -> str:
-    """The first lines of torch's message, on one line."""
+    """The first lines of torch's message, on one line, without advice for those who call torch.export themselves."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [kept for line in lines if (kept := ADVICE.split(line)[0].strip())]
     return " ".join(lines[:count]) or type(error).__name__

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intact.arithmetic.dimensions import show
 from intact.calibration.data import device_of, first_batch
 from intact.capture.dynamic import Dynamic
 from intact.capture.graph import Graph, Node
@@ -115,6 +116,13 @@ def _skeleton(model: nn.Module, program: Program, example: Any) -> Simulation:
     dynamic = Dynamic({key: dims for key, dims in named.items() if dims}, program.dimensions)
     sim = prepare(model, example, Recipe.from_toml(program.recipe), dynamic_shapes=dynamic).eval()
     ops_of(program, sim.graph)
+    for (key, _, shape), name in zip(sim.input_specs, program.inputs, strict=True):
+        if program.tensors[name].shape != shape:
+            raise InputError(
+                f"the program takes {show(program.tensors[name].shape)}, the model and these data {show(shape)}",
+                where=key,
+                remedy="give batches of the size the program was made for",
+            )
     factors = program.provenance.get("equalized", {})
     for place in sim.equalized:
         own = sim.tensors[place.factor]

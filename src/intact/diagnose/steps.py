@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intact.arithmetic.dimensions import SIZED
-from intact.arithmetic.torch_ops import apply_act
+from intact.arithmetic.torch_ops import FLOAT_OPS, apply_act
 from intact.capture.graph import Graph, Node
 from intact.engines import available_engines, get_engine
 from intact.engines.base import Runner
@@ -29,6 +29,11 @@ Step = Callable[[Node, Sequence[Tensor]], Tensor]
 """A node's output from its inputs': uint8 where a tensor is quantized, real numbers elsewhere."""
 
 AUTO, SIMULATION = "auto", "simulation"
+
+
+OF_THE_WHOLE = frozenset({"expand", "reshape"})
+"""Operations that move values and need to know the batch of the whole network: by themselves they cannot tell it from a
+multiple (heads times samples), or have no operand with a batch."""
 
 
 class FloatStep:
@@ -115,6 +120,8 @@ class EngineStep:
     def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
         if node.op == "dropout":
             return inputs[0]
+        if node.op in OF_THE_WHOLE:
+            return FLOAT_OPS[node.op](node.attrs, inputs, {}).contiguous()
         values = {self._alias.get(name, name): x for name, x in zip(node.inputs, inputs, strict=True)}
         for op in self.ops[node.name]:
             values[op.name] = self._run(op, values, node)

@@ -143,7 +143,8 @@ def run(
         layout: of inputs of four dimensions, see :func:`intact.engines.binding.bind`.
 
     Returns:
-        The outputs nested as the model nested them; objects as dicts where their class is not known, see ``intact.outputs``. torch tensors when an input was one, else numpy.
+        The outputs nested as the model nested them; objects as dicts where their class is not known, see
+        ``intact.outputs``. torch tensors when an input was one, else numpy.
 
     Raises:
         InputError: see :func:`intact.engines.binding.bind`.

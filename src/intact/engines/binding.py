@@ -99,7 +99,8 @@ def images(program: Program) -> list[str]:
 
 def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     expected = ", ".join(program.inputs)
-    if any(nests(value) for value in (*args, *named.values())):
+    nested = any("." in name for name in program.inputs)
+    if nested and any(nests(value) for value in (*args, *named.values())):
         args, named = (), spread(program.inputs, args, named)
     if len(args) > len(program.inputs):
         raise InputError(f"got {len(args)} inputs, expected {len(program.inputs)}", remedy=f"give {expected}")
@@ -225,7 +226,7 @@ def to_torch(array: Array) -> Any:
 
 
 def rebuild(structure: Any, outputs: Sequence[Any]) -> Any:
-    """Nest flattened outputs as the model did; objects whose class is not known here come back as dicts of their fields.
+    """Nest flattened outputs as the model did; objects of classes not known here become dicts of their fields.
 
     Example:
         >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])

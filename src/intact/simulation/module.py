@@ -15,7 +15,7 @@ from intact.arithmetic.dimensions import Dim
 from intact.capture import Captured
 from intact.capture.fuse import Fused
 from intact.capture.graph import Graph, Node
-from intact.errors import InputError, StateError
+from intact.errors import InputError, IntactError, InternalError, StateError
 from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
@@ -290,7 +290,12 @@ class Simulation(Switches):
                     values[node.name] = feed[node.name]
                     continue
                 taken = [values[name] for name in node.inputs]
-                values[node.name] = value = self.compute(node, taken, resolved)
+                try:
+                    values[node.name] = value = self.compute(node, taken, resolved)
+                except (IntactError, MemoryError, torch.OutOfMemoryError):
+                    raise
+                except Exception as error:
+                    raise InternalError(f"simulating {node.op} failed", _place(node), error) from error
                 if visit is not None:
                     visit(node, taken, value)
                 if not keep:
@@ -413,6 +418,10 @@ def _forget(sim: nn.Module, incompatible: Any) -> None:
     """After another state was loaded: what was solved for is not what is there."""
     assert isinstance(sim, Simulation)
     sim._solved_scales = sim._solved_weights = None
+
+
+def _place(node: Node) -> str:
+    return f"{node.name} (module {node.module})" if node.module and node.module != node.name else node.name
 
 
 def _attach(root: nn.Module, path: str, leaf: str, module: nn.Module) -> None:

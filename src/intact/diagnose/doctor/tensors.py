@@ -49,12 +49,19 @@ class TensorStats:
     _bins: Bins | None = None
     _qparams: dict[tuple[int, int, bool], tuple[float, int]] = field(default_factory=dict)
 
-    def add(self, x: Tensor, axis: int) -> None:
-        """Take in one batch."""
+    def add(self, x: Tensor, axis: int, samples: int | None = None, along: int = 0) -> None:
+        """Take in one batch.
+
+        Args:
+            x: the tensor.
+            axis: its dimension of channels.
+            samples: how many samples the batch has; as many as dimension ``along`` is long when None.
+            along: its dimension of samples, or of parts of samples one after the other.
+        """
         x = x.detach().float()
         self._bins, self._qparams = None, {}
         self.observer.observe(x)
-        flat = x.reshape(len(x), -1) if x.dim() else x.reshape(1, 1)
+        flat = _per_sample(x, samples, along)
         self.sample_low += flat.amin(1).tolist()
         self.sample_high += flat.amax(1).tolist()
         others = [d for d in range(x.dim()) if d != axis] if x.dim() > 1 else [0]
@@ -112,6 +119,16 @@ class TensorStats:
         return float(self.bins.middle[min(np.searchsorted(cumulated, share * cumulated[-1]), len(cumulated) - 1)])
 
 
+def _per_sample(x: Tensor, samples: int | None, along: int) -> Tensor:
+    """A row per sample. What belongs to no sample alone belongs to each of them."""
+    if not x.dim():
+        return x.reshape(1, 1).expand(samples or 1, 1)
+    count = x.shape[along] if samples is None else samples
+    if x.shape[along] % count:
+        return x.reshape(1, -1).expand(count, -1)
+    return x.movedim(along, 0).reshape(count, -1)
+
+
 def axis_of(node: Node) -> int:
     """The dimension of a node's channels: the last one of token sequences, else dimension 1."""
     rank = len(node.shape)
@@ -145,15 +162,18 @@ def observe(sim: Simulation, samples: Samples) -> Statistics:
     wanted = {name for point in sim.placed.points.values() for name in point.observed}
     made: dict[str, TensorStats] = {}
     read: dict[str, TensorStats] = {}
+    count = 0
 
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         if node.name in wanted and node.op != "constant":
-            made.setdefault(node.name, TensorStats()).add(real(output), axis_of(node))
+            along = node.shape.index(None) if None in node.shape else 0
+            made.setdefault(node.name, TensorStats()).add(real(output), axis_of(node), count, along)
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
             x = real(inputs[0])
             read.setdefault(node.name, TensorStats()).add(x, channel_axis(node) % x.dim())
 
     with unquantized(sim), torch.no_grad():
         for batch in samples:
+            count = len(batch)
             sim.run(list(batch.inputs), visit=visit)
     return Statistics(made, read, len(samples))

@@ -69,11 +69,11 @@ def lower_roll(site: Site) -> Step:
 
 
 def lower_upsample(site: Site) -> Step:
-    """Nearest neighbours by index; other modes are for float tensors only."""
+    """Nearest neighbours by index; torch computes the other modes, of float tensors only."""
     x, attrs = site.inputs[0], site.op.attrs
     size, mode = [int(v) for v in attrs["size"]], str(attrs["mode"])
     if mode != "nearest":
-        align = bool(attrs["align_corners"])
+        align = None if mode == "nearest-exact" else bool(attrs["align_corners"])  # torch refuses it for that mode
         return lambda x: F.interpolate(x, size=size, mode=mode, align_corners=align)
     picks = [torch.from_numpy(nearest_index(n, o)) for n, o in zip(x.shape[2:], size, strict=True)]
 

@@ -1,0 +1,187 @@
+"""Every output the model returns is returned, with its own value, or the model is refused with one sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+import intact
+from intact import outputs
+from intact.capture import agree
+from intact.capture.export import capture
+from intact.errors import CaptureError
+from intact.program.program import Program
+
+X = torch.linspace(-1, 1, 6 * 4 * 4).reshape(6, 4, 4)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclasses.dataclass
+class Output:
+    logits: Any
+    hidden: Any = None
+
+
+class Net(nn.Module):
+    """A layer, and a function of what it gives."""
+
+    def __init__(self, function: Callable[[Net, Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.function = nn.Linear(4, 4), function
+        self.register_buffer("rows", torch.arange(3.0))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self, self.layer(x), x)
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    """The same structure, dtypes and shapes, plain values equal, numbers within quantization's error."""
+    ours, our_spec = pytree.tree_flatten(found)
+    theirs, their_spec = pytree.tree_flatten(expected)
+    assert our_spec == their_spec
+    for mine, given in zip(ours, theirs, strict=True):
+        assert type(mine) is type(given) or isinstance(given, nn.Parameter)
+        if not isinstance(given, Tensor):
+            assert mine == given
+            continue
+        assert mine.dtype == given.dtype and mine.shape == given.shape
+        if given.is_floating_point():
+            assert float((mine - given).abs().max()) < 0.05
+
+
+GIVEN: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
+    "input": lambda m, y, x: (y, x),
+    "constants": lambda m, y, x: (y, m.rows, m.layer.weight, torch.ones(2)),
+    "plain": lambda m, y, x: (y, 3, 2.5, True, "text", None, y.shape[1], y.shape[1] > 2),
+    "twice": lambda m, y, x: (y, [y, {"again": y}]),
+    "views": lambda m, y, x: (y.flatten(1), y.transpose(1, 2), y[:, 1:]),
+    "empty": lambda m, y, x: (y, (), [], {}),
+    "only-plain": lambda m, y, x: (None, 1),
+    "min": lambda m, y, x: y.min(1),
+    "max": lambda m, y, x: y.max(2),
+    "argmin": lambda m, y, x: (y.argmin(1), y.argmin(2, keepdim=True)),
+    "moments": lambda m, y, x: (*torch.var_mean(y, 1), *torch.std_mean(y, 2)),
+    "dataclass": lambda m, y, x: Output(y, (x, None)),
+    "named-tuple": lambda m, y, x: Pair(y, {"x": Pair(x, 1)}),
+    "in-place": lambda m, y, x: (y.clone().gt_(0.1), y.clone().logical_not_()),
+    "where": lambda m, y, x: torch.where(y > 0, y, -2 * x),
+    "logsumexp": lambda m, y, x: (y.logsumexp(2), y.logsumexp((1, 2), keepdim=True)),
+    "empty-slice": lambda m, y, x: torch.cat([y[..., :4] * 2, y[..., 4:]], -1),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_every_output_is_returned(name: str, tmp_path: Path) -> None:
+    model = Net(GIVEN[name]).eval()
+    with torch.no_grad():
+        expected = model(X)
+    program = intact.quantize(model, X)
+    assert_alike(program.run(X), expected)
+    sim = intact.prepare(model, X)
+    assert_alike(sim(X), expected)
+
+
+REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
+    "pool-indices": (lambda m, y, x: F.max_pool2d(y[:, None], 2, return_indices=True), "output 1 of this operator"),
+    "pool-indices-used": (
+        lambda m, y, x: F.max_unpool2d(*F.max_pool2d(y[:, None], 2, return_indices=True), 2),
+        "output 1 of this",
+    ),
+    "adaptive-indices": (lambda m, y, x: F.adaptive_max_pool1d(y, 2, return_indices=True), "output 1 of this operator"),
+    "layer-norm-moments": (lambda m, y, x: torch.native_layer_norm(y, [4], None, None, 1e-5), "output 1 of this"),
+    "batch-size": (lambda m, y, x: (y, y.shape[0]), "a number that changes with the size of the input"),
+    "infinity": (lambda m, y, x: (y, float("inf")), "the number inf is returned"),
+    "number-key": (lambda m, y, x: {1: y}, "a dict with the key 1"),
+    "device": (lambda m, y, x: (y, y.device), "returns a device"),
+    "nothing-in-it": (lambda m, y, x: (y, y[:, 4:]), "which holds nothing"),
+    "topk": (lambda m, y, x: y.topk(2), "aten.topk"),
+    "random": (lambda m, y, x: y + 4 * torch.rand(4), "does not compute what the model does"),
+    "compared-with-infinity": (lambda m, y, x: y * torch.isposinf(y), "the number inf"),
+    "computed-weight": (lambda m, y, x: F.conv1d(y, y.mean((0, 2)).view(1, 4, 1)), "computed from the network's input"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_returned_is_refused(name: str) -> None:
+    function, message = REFUSED[name]
+    with pytest.raises(CaptureError, match=message) as caught:
+        capture(Net(function), X)
+    assert caught.value.where and caught.value.remedy and "dynamic_batch" not in str(caught.value)
+
+
+def test_classes_come_back_where_a_captured_model_returned_them_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = intact.quantize(Net(GIVEN["dataclass"]), X)
+    loaded = Program.load(program.save(tmp_path / "m.safetensors"))
+    assert isinstance(program.run(X), Output) and isinstance(loaded.run(X), Output)
+    monkeypatch.setattr(outputs, "_CLASSES", {})
+    found = loaded.run(X)
+    assert type(found) is dict and list(found) == ["logits", "hidden"]
+    # The name of a class that exists and is imported makes no instance of it.
+    assert outputs.build("subprocess.Popen", {"args": 1}) == {"args": 1}
+
+
+def test_a_graph_that_loses_or_changes_an_output_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Net(lambda m, y, x: (y, x)).eval()
+    honest = agree.run_float
+
+    def wrong(*args: Any) -> dict[str, Tensor]:
+        return {name: value + 1 for name, value in honest(*args).items()}
+
+    capture(model, X)
+    monkeypatch.setattr(agree, "run_float", wrong)
+    with pytest.raises(CaptureError, match="does not compute what the model does.*output 0 differs by"):
+        capture(model, X)
+    monkeypatch.setattr(agree, "run_float", lambda *args: {n: v.double() for n, v in honest(*args).items()})
+    with pytest.raises(CaptureError, match=r"output 0 is float32\[6, 4, 4\], the graph's float64\[6, 4, 4\]"):
+        capture(model, X, dynamic_batch=False)
+
+
+MIXED: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
+    "first-sample": lambda m, y, x: y[:1] + y,
+    "cat-along-batch": lambda m, y, x: torch.cat([y, y]),
+    "roll": lambda m, y, x: y.roll(1, 0),
+    "positions": lambda m, y, x: y + torch.arange(len(x))[:, None, None],
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_samples_that_have_to_do_with_one_another_fix_the_batch_and_say_so(name: str) -> None:
+    model = Net(MIXED[name]).eval()
+    with pytest.warns(intact.errors.CaptureWarning, match=r"will take x \(6, 4, 4\) and no other batch size"):
+        program = intact.quantize(model, X)
+    with torch.no_grad():
+        assert_alike(program.run(X), model(X))
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.attention(x, x, x)
+
+
+def test_sequence_first_attention_returns_its_weights() -> None:
+    torch.manual_seed(0)
+    model, x = Attends().eval(), torch.randn(5, 3, 8)
+    with pytest.warns(intact.errors.CaptureWarning):
+        sim = intact.prepare(model, x).eval()
+    intact.calibrate(sim, [x])
+    with torch.no_grad():
+        assert_alike(intact.convert(sim).run(x), model(x))
