@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
     "device": (lambda m, y, x: (y, y.device), "returns a device"),
     "nothing-in-it": (lambda m, y, x: (y, y[:, 4:]), "which holds nothing"),
     "topk": (lambda m, y, x: y.topk(2), "aten.topk"),
-    "random": (lambda m, y, x: y + 4 * torch.rand(4), "does not compute what the model does"),
+    "random": (lambda m, y, x: y + 4 * torch.rand(4), "random numbers"),
     "compared-with-infinity": (lambda m, y, x: y * torch.isposinf(y), "the number inf"),
     "computed-weight": (lambda m, y, x: F.conv1d(y, y.mean((0, 2)).view(1, 4, 1)), "computed from the network's input"),
 }

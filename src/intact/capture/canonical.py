@@ -316,6 +316,8 @@ class Builder:
 
     def fold(self, call: Call, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Compute an operation on constants, guarding the model's own tensors against in-place writes."""
+        if call.op not in self.handlers:
+            _refuse_random(call, target)
         flat = [a for a in leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
         if flat and _writes(target):
             owner = self.protected.get(flat[0].untyped_storage().data_ptr())
@@ -412,12 +414,7 @@ class Builder:
 
     def decomposed(self, call: Call, target: Any) -> Any:
         """Operators without a table entry: taken apart with torch's own decompositions, where there are any."""
-        if torch.Tag.nondeterministic_seeded in target.tags:
-            raise call.error(
-                "random numbers",
-                why="a program gives the same result whenever it is given the same input",
-                remedy="draw them outside the model and pass them as an input",
-            )
+        _refuse_random(call, target)
         pure = out_of_place(target) if _writes(target) else target
         inner = None if pure is None else decompose(call, pure)
         if inner is None:
@@ -428,6 +425,15 @@ class Builder:
             same = self.nodes[value.name].dtype == dtype
             return self.write(call, value if same else call.emit("cast", value, dtype=dtype))
         return list(result) if isinstance(result, (list, tuple)) else result
+
+
+def _refuse_random(call: Call, target: Any) -> None:
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise call.error(
+            "random numbers",
+            why="a program gives the same result whenever it is given the same input",
+            remedy="draw them outside the model and pass them as an input",
+        )
 
 
 def operator_name(fx: torch.fx.Node) -> str:
