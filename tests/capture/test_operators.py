@@ -197,6 +197,14 @@ def test_activation(module: nn.Module) -> None:
         "floor",
         "ceil",
         "round",
+        "trunc",
+        "log1p",
+        "expm1",
+        "tan",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
     ],
 )
 def test_unary(fn: str) -> None:

@@ -137,7 +137,8 @@ def float_program(op: Op, inputs: dict[str, np.ndarray[Any, Any]], dtype: str, s
 CONV: dict[str, Any] = {"stride": [2, 1], "padding": [1, 0], "dilation": [1, 2], "output_padding": [0, 0], "groups": 2}
 POOL: dict[str, Any] = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 0], "ceil_mode": True}
 PLAIN = """sigmoid tanh silu gelu hardswish hardsigmoid elu selu celu mish softplus softsign logsigmoid hardshrink
-softshrink tanhshrink abs neg exp square sin cos erf sign floor ceil round"""
+softshrink tanhshrink abs neg exp square sin cos erf sign floor ceil round trunc
+atan asinh expm1 sinh cosh"""
 UNARY: dict[str, dict[str, Any]] = {fn: {} for fn in PLAIN.split()} | {"threshold": {"threshold": 0.3, "value": -2.0}}
 FLOATS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("relu", {}, ()),

@@ -80,6 +80,18 @@ UNARY: dict[str, Callable[[Attrs, Array], Array]] = {
     "floor": lambda t, x: np.floor(x),
     "ceil": lambda t, x: np.ceil(x),
     "round": lambda t, x: np.rint(x),
+    "tan": lambda t, x: np.tan(x),
+    "asin": lambda t, x: np.arcsin(x),
+    "acos": lambda t, x: np.arccos(x),
+    "atan": lambda t, x: np.arctan(x),
+    "sinh": lambda t, x: np.sinh(x),
+    "cosh": lambda t, x: np.cosh(x),
+    "asinh": lambda t, x: np.arcsinh(x),
+    "acosh": lambda t, x: np.arccosh(x),
+    "atanh": lambda t, x: np.arctanh(x),
+    "log1p": lambda t, x: np.log1p(x),
+    "expm1": lambda t, x: np.expm1(x),
+    "trunc": lambda t, x: np.trunc(x),
 }
 """Function name → implementation; the names are ``intact.capture.graph.FUNCTIONS``."""
 

@@ -68,6 +68,18 @@ UNARY: dict[str, Callable[[Tensor, Attrs], Tensor]] = {
     "floor": lambda x, a: torch.floor(x),
     "ceil": lambda x, a: torch.ceil(x),
     "round": lambda x, a: torch.round(x),
+    "tan": lambda x, a: torch.tan(x),
+    "asin": lambda x, a: torch.asin(x),
+    "acos": lambda x, a: torch.acos(x),
+    "atan": lambda x, a: torch.atan(x),
+    "sinh": lambda x, a: torch.sinh(x),
+    "cosh": lambda x, a: torch.cosh(x),
+    "asinh": lambda x, a: torch.asinh(x),
+    "acosh": lambda x, a: torch.acosh(x),
+    "atanh": lambda x, a: torch.atanh(x),
+    "log1p": lambda x, a: torch.log1p(x),
+    "expm1": lambda x, a: torch.expm1(x),
+    "trunc": lambda x, a: torch.trunc(x),
 }
 """Unary functions by the name they have in ``intact.capture.graph.FUNCTIONS``."""
 

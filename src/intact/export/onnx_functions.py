@@ -96,5 +96,17 @@ FUNCTIONS: dict[str, Function] = {
     "floor": _by("Floor"),
     "ceil": _by("Ceil"),
     "round": _by("Round"),
+    "tan": _by("Tan"),
+    "asin": _by("Asin"),
+    "acos": _by("Acos"),
+    "atan": _by("Atan"),
+    "sinh": _by("Sinh"),
+    "cosh": _by("Cosh"),
+    "asinh": _by("Asinh"),
+    "acosh": _by("Acosh"),
+    "atanh": _by("Atanh"),
+    "log1p": lambda b, t, x: b.node("Log", [b.node("Add", [x, b.float(1.0)])]),
+    "expm1": lambda b, t, x: b.node("Sub", [b.node("Exp", [x]), b.float(1.0)]),
+    "trunc": lambda b, t, x: b.node("Mul", [b.node("Sign", [x]), b.node("Floor", [b.node("Abs", [x])])]),
 }
 """Function name → nodes. The keys are those of ``intact.arithmetic.functions64.UNARY``."""

@@ -80,5 +80,17 @@ UNARY: dict[str, Callable[[Attrs, Port], Any]] = {
     "floor": lambda t, x: ov.floor(x),
     "ceil": lambda t, x: ov.ceiling(x),
     "round": lambda t, x: ov.round(x, "half_to_even"),
+    "tan": lambda t, x: ov.tan(x),
+    "asin": lambda t, x: ov.asin(x),
+    "acos": lambda t, x: ov.acos(x),
+    "atan": lambda t, x: ov.atan(x),
+    "sinh": lambda t, x: ov.sinh(x),
+    "cosh": lambda t, x: ov.cosh(x),
+    "asinh": lambda t, x: ov.asinh(x),
+    "acosh": lambda t, x: ov.acosh(x),
+    "atanh": lambda t, x: ov.atanh(x),
+    "log1p": lambda t, x: ov.log(port(ov.add(x, scalar(1.0)))),
+    "expm1": lambda t, x: ov.subtract(port(ov.exp(x)), scalar(1.0)),
+    "trunc": lambda t, x: ov.multiply(port(ov.sign(x)), port(ov.floor(port(ov.abs(x))))),
 }
 """fn → node; the names are ``intact.capture.graph.FUNCTIONS``."""
