@@ -80,8 +80,8 @@ from intact.errors import InputError
 FUNCTIONS = (
     "sigmoid", "tanh", "silu", "gelu", "hardswish", "hardsigmoid", "elu", "selu", "celu", "mish", "softplus",
     "softsign", "logsigmoid", "hardshrink", "softshrink", "tanhshrink", "threshold", "abs", "neg", "exp", "log", "sqrt",
-    "rsqrt", "square", "reciprocal", "pow", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p", "expm1",
-    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+    "rsqrt", "square", "reciprocal", "pow", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p",
+    "expm1", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
 )  # fmt: skip
 """Unary functions; ``gelu`` has attr ``approximate`` (none | tanh), ``elu`` and ``celu`` ``alpha``, ``softplus``
 ``beta`` and ``threshold``, ``hardshrink`` and ``softshrink`` ``lambd``, ``threshold`` ``threshold`` and ``value``,

@@ -374,7 +374,7 @@ register("softshrink", unary("softshrink", lambd="lambd"))
 register("threshold", unary("threshold", threshold="threshold", value="value"))
 for _fn in (
     "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "selu", "mish", "abs", "exp", "log", "sqrt", "rsqrt",
-    "square", "reciprocal", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p", "expm1", "tan", "asin",
-    "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+    "square", "reciprocal", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p", "expm1", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
 ):  # fmt: skip
     register(_fn, unary(_fn))
