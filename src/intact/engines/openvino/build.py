@@ -57,6 +57,7 @@ class Built:
         feeds: names of program tensors: inputs, fed tensors, and what ``sources`` give.
         taps: one per result.
         sources: those of ``feeds`` that are computed before.
+        evaluated: names of the tables that are evaluated as functions.
         batch: size of the batch.
         last: those of ``feeds`` with channels last.
     """
@@ -65,6 +66,7 @@ class Built:
     feeds: tuple[str, ...]
     taps: tuple[Tap, ...]
     sources: Mapping[str, Source]
+    evaluated: frozenset[str]
     batch: int
     last: frozenset[str] = frozenset()
 
@@ -79,6 +81,7 @@ class Plan:
         rounded: see ``units.rounded``.
         plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
         divided: names of ``quantize`` ops of program inputs that the model itself evaluates (see ``division``).
+        indexed: names of tables that are not evaluated, though a function fits, since no product's kernel took them.
         kernels: whether to choose kernels (see ``kernels.preferred``).
         joined: models of several batch sizes share their weights, which different kernels pack differently.
         ahead: names of ``quantize`` ops with the convolutions behind them that the compiled passes do (see ``ahead``).
@@ -90,6 +93,7 @@ class Plan:
     functions: dict[str, Function]
     plain: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
+    indexed: frozenset[str] = frozenset()
     kernels: bool = True
     joined: bool = False
     ahead: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
@@ -116,7 +120,7 @@ class Plan:
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
         return Plan(
             program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
-            division.proved(program) if inside else frozenset(), kernels.selectable(),
+            division.proved(program) if inside else frozenset(), kernels=kernels.selectable(),
             ahead={op.name: stages(program, op) for op in program.ops if op.kind == "quantize"} if alone else {},
         )  # fmt: skip
 
@@ -127,6 +131,10 @@ class Plan:
     def with_plain(self, names: Iterable[str]) -> Plan:
         """The same with more products in float32 integers."""
         return replace(self, plain=self.plain | frozenset(names))
+
+    def with_indexed(self, names: Iterable[str]) -> Plan:
+        """The same with more tables indexed."""
+        return replace(self, indexed=self.indexed | frozenset(names))
 
 
 @dataclass(frozen=True)
@@ -194,10 +202,17 @@ def build(plan: Plan, batch: int, wanted: Iterable[str], given: Given) -> Built:
     return _Builder(plan, batch, given).build(list(wanted))
 
 
+def label(index: int) -> str:
+    """The name, inside models, of the op of that index."""
+    return f"op{index}"
+
+
 class _Builder:
     def __init__(self, plan: Plan, batch: int, given: Given) -> None:
         self._plan, self._batch, self._fed = plan, batch, given.fed
         self._program = sized(plan.program, batch)
+        self._labels = {op.name: label(i) for i, op in enumerate(self._program.ops)}
+        self._read = {op.name: op.inputs[0] for op in plan.program.ops if op.kind == "table"}
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
@@ -206,6 +221,8 @@ class _Builder:
     def build(self, wanted: list[str]) -> Built:
         program = self._program
         needed = _needed(program, wanted, self._fed | self._sources.keys())
+        self._evaluated = self._functions(needed, wanted)
+        self._inside = {op.inputs[0] for op in program.ops if op.name in self._evaluated}
         for name in program.inputs:
             if name in needed:
                 self._parameter(name)
@@ -218,7 +235,17 @@ class _Builder:
             results.append(ov.result(value.port))
             taps.append(Tap(name, value.unit, value.zero))
         model = openvino.Model(results, list(self._parameters.values()), "intact")
-        return Built(model, tuple(self._parameters), tuple(taps), self._sources, self._batch, self._last)
+        return Built(
+            model, tuple(self._parameters), tuple(taps), self._sources, self._evaluated, self._batch, self._last
+        )
+
+    def _functions(self, needed: set[str], wanted: Iterable[str]) -> frozenset[str]:
+        """Tables to evaluate: what they read is a product in an int8 kernel, neither given nor wanted."""
+        plan = self._plan
+        chosen = plan.functions.keys() - plan.indexed
+        given = {*self._fed, *self._sources}
+        apart = given | plan.plain | {*wanted}
+        return frozenset(n for n in chosen & needed if n not in given and self._read[n] not in apart)
 
     def _value(self, op: Op) -> Value:
         if op.name in self._fed or op.name in self._sources:
@@ -231,13 +258,13 @@ class _Builder:
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         site = Site(
-            op, tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
-            op.name in plan.rounded, op.name in plan.plain,
+            op, self._labels[op.name], tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
+            op.name in plan.rounded, op.name in self._inside, op.name in plan.plain,
             0 if not plan.kernels else 1 if plan.joined else self._batch,
         )  # fmt: skip
         try:
             if op.kind == "table":
-                return table(site, plan.functions.get(op.name))
+                return table(site, plan.functions[op.name] if op.name in self._evaluated else None)
             if op.is_float:
                 return island(site)
             return INTEGERS.get(op.kind, moves.move)(site)

@@ -262,18 +262,21 @@ class OpenVinoRunner:
         return Compiled(plan.program, {n: build(plan, n, self._wanted, form) for n in sizes}, self._threads)
 
     def _compile(self, batch: int, form: Given, wanted: Sequence[str]) -> Compiled:
-        """Build and compile; products without an int8 kernel are built again from float32 integers."""
+        """Build and compile; products without an int8 kernel are built again from float32 integers, and tables that no
+        product's kernel evaluates are indexed."""
         from .build import build
-        from .requests import Compiled, trusted
+        from .executed import trusted
+        from .requests import Compiled
 
         while True:
             plan = self._plan.at(dict(form.sizes))
-            compiled = Compiled(plan.program, {batch: build(plan, batch, wanted, form)}, self._threads)
-            kernels = compiled.kernels()
+            built = build(plan, batch, wanted, form)
+            compiled = Compiled(plan.program, {batch: built}, self._threads)
+            kernels, apart = compiled.kernels(), built.evaluated - compiled.inside_products()
             missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
-            if not missing:
+            if not missing and not apart:
                 return compiled
-            self._plan = self._plan.with_plain(missing)
+            self._plan = self._plan.with_plain(missing).with_indexed(apart)
 
     def _checked(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """The inputs as arrays, and the batch size."""

@@ -70,7 +70,7 @@ def _window_sums(site: Site, kernel: Ints, stride: Ints, padding: Ints, out: Int
     size, single = x.shape[-len(kernel) :], [1] * len(kernel)
     after = hang(size, kernel, stride, padding, single, out)
     node = ov.group_convolution(y, weight, list(stride), list(padding), after, single)
-    node.set_friendly_name(site.op.name)
+    node.set_friendly_name(site.label)
     y = port(node)
     if uniform and site.plain_integers:
         y = times(y, float(ratio.flat[0]))

@@ -243,6 +243,6 @@ def _one_window(x: Port, end: int) -> tuple[Port, int]:
 
 
 def _named(site: Site, node: object) -> Port:
-    """The runtime graph calls the kernel by the op's name: ``engine`` looks there which precision it runs in."""
-    node.set_friendly_name(site.op.name)  # type: ignore[attr-defined]
+    """The runtime graph tells by these names which kernels run."""
+    node.set_friendly_name(site.label)  # type: ignore[attr-defined]
     return port(node)

@@ -18,15 +18,13 @@ from ..ahead import Ahead
 from ..inputs import Quantizer
 from ..kept import give_back
 from ..reference import evaluate
-from .build import Built, Source, Tap
+from .build import Built, Source, Tap, label
 from .core import core
+from .executed import PRODUCTS, Node, executed
 from .joint import join
 
 OFF_GRID = 1e-2
 """How far from an integer, in steps, a value may lie that OpenVINO should have rounded."""
-
-PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
-"""Kinds of OpenVINO's nodes that multiply activations with weights."""
 
 
 def compile_model(model: Any, threads: int | None) -> Any:
@@ -47,11 +45,6 @@ def compile_model(model: Any, threads: int | None) -> Any:
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads
     return core().compile_model(model, "CPU", config)
-
-
-def trusted(kernel: str) -> bool:
-    """Whether products in this kernel are exact: int8, and not by gemm, which gets grouped ones wrong."""
-    return kernel.endswith("_I8") and "gemm" not in kernel.removeprefix("brgemm")
 
 
 @dataclass(frozen=True)
@@ -122,14 +115,18 @@ class Compiled:
                 give_back()
 
     def kernels(self) -> dict[str, str]:
-        """Friendly name given to a convolution or product → the kernel it runs in, precision included."""
-        found = {}
-        for node in self._model.get_runtime_model().get_ops():
-            info = node.get_rt_info()
-            if str(info["layerType"].astype(str)) in PRODUCTS:
-                for name in str(info["originalLayersNames"].astype(str)).split(","):
-                    found[name.split("/Dequantization")[0]] = str(info["primitiveType"].astype(str))
-        return found
+        """Name of an op that became part of a product's kernel → that kernel, precision included."""
+        ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
+        return {ops[n]: node.kernel for node in self.nodes() if node.kind in PRODUCTS for n in node.names if n in ops}
+
+    def inside_products(self) -> set[str]:
+        """Names of the ops that became part of an exact product's kernel."""
+        ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
+        return {ops[n] for node in self.nodes() if node.exact_product for n in node.names if n in ops}
+
+    def nodes(self) -> list[Node]:
+        """What is executed."""
+        return executed(self._model)
 
 
 class _Request:

@@ -1,15 +1,23 @@
-"""Tables as functions: evaluated by OpenVINO inside the kernel before them, where all 256 entries come out right.
+"""Tables as functions: evaluated by OpenVINO inside the kernel of the product before them; all others are indexed.
+
+Nothing but the end of a product's own kernel is trusted with that: it computes in float32 what stands in the model.
+Anywhere else OpenVINO's low precision passes come first. Before a Clamp of uint8 integers (2026.4), say, they move the
+multiplication behind it, and its ends, which then are no integers, are cut to integers.
+
+So a table is evaluated where it is the only reader of a product, where OpenVINO gives all its 256 entries behind a
+product, and where the compiled model shows that it became part of the product's kernel (see ``executed``).
 
 A table whose entries are R(f(v)/s_y + δ) for one small δ keeps every entry away from its rounding boundaries by a
 margin; δ goes into the input range of the FakeQuantize. A margin of a thousandth of a step is usual, and what single
-precision errs by is a tenth of that. Tables no function fits are indexed.
+precision errs by is a tenth of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import openvino
@@ -20,8 +28,12 @@ from intact.program.ops import Array, Op
 from intact.program.program import Program
 
 from .elementwise import gathered
+from .executed import executed
 from .unary import unary
-from .values import LEVELS, Port, Site, Value, clamped, constant, fake_quantize, port, times
+from .values import LEVELS, Port, Site, Value, clamped, constant, dequantized, fake_quantize, port, rounded, times
+
+PRODUCTS = ("conv", "linear")
+"""Kinds whose kernels evaluate a table behind them."""
 
 FUNCTIONS = ("hardswish", "silu", "sigmoid", "hardsigmoid", "tanh", "gelu", "mish", "elu", "softplus")
 """Functions OpenVINO's kernels evaluate to a few units in the last place."""
@@ -31,6 +43,11 @@ IDENTITY = "identity"
 
 MARGIN = 4e-4
 """Smallest distance, in output steps, of any entry from its rounding boundaries: 2⁻²⁴·256 is one rounding."""
+
+NEGLIGIBLE = 4e-3
+"""OpenVINO (2026.4) leaves out what a FakeQuantize adds before it rounds, z + δ, where that is below 255·10⁻⁵."""
+
+SIDE = 16
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,13 @@ class Function:
     y_scale: float
 
 
+class _Table(NamedTuple):
+    function: Function
+    z_x: int
+    z_y: int
+    entries: bytes
+
+
 def fit(op: Op, program: Program) -> Function | None:
     """The function that gives the table, or None."""
     name = str(op.attrs["fn"])
@@ -62,26 +86,33 @@ def fit(op: Op, program: Program) -> Function | None:
     v = (np.arange(LEVELS, dtype=np.float64) - z_x) * s_x
     exact = (v if fn == IDENTITY else unary64(fn, {}, v)) / s_y
     lo, hi = (int(table.min()), int(table.max())) if fn == IDENTITY else (0, LEVELS - 1)
+    if lo == hi or not np.isfinite(exact).all():
+        return None
     steps = table - z_y
     # Entries at an end of the clamp may lie anywhere beyond it.
-    up = np.where(table == hi, np.inf, steps + 0.5 - exact).min()
-    down = np.where(table == lo, np.inf, exact - (steps - 0.5)).min()
-    if up + down < 2 * MARGIN or not np.isfinite(exact).all():
-        return None
+    up = float(np.where(table == hi, np.inf, steps + 0.5 - exact).min())
+    down = float(np.where(table == lo, np.inf, exact - (steps - 0.5)).min())
     shift = 0.0 if min(up, down) > 10 * MARGIN else float(np.clip((up - down) / 2, -0.5, 0.5))
+    if z_y == 0 and abs(shift) < NEGLIGIBLE:
+        shift = max((0.0, NEGLIGIBLE, -NEGLIGIBLE), key=lambda d: min(up - d, down + d))
+    if min(up - shift, down + shift) < MARGIN:
+        return None
     return Function(fn, lo, hi, shift, s_x, s_y)
 
 
 def fits(program: Program) -> dict[str, Function]:
-    """The tables that are evaluated: those a function fits, checked on all 256 integers by OpenVINO itself."""
-    found = {}
+    """The tables that are evaluated: only readers of a product, which a function fits, and right in all 256 entries."""
+    users = Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
+    products = {op.name for op in program.ops if op.kind in PRODUCTS and users[op.name] == 1}
+    found: dict[str, _Table] = {}
     for op in program.ops:
-        if op.kind == "table":
+        if op.kind == "table" and op.inputs[0] in products:
             function = fit(op, program)
             if function is not None:
-                found[op.name] = function
-    wrong = _wrong(found, program)
-    return {name: f for name, f in found.items() if name not in wrong}
+                z_x, z_y = (int(program.tensors[n].zero_point or 0) for n in (op.inputs[0], op.name))
+                found[op.name] = _Table(function, z_x, z_y, op.arrays["table"].tobytes())
+    right = _right(set(found.values()))
+    return {name: t.function for name, t in found.items() if t in right}
 
 
 def table(site: Site, function: Function | None) -> Value:
@@ -90,6 +121,7 @@ def table(site: Site, function: Function | None) -> Value:
         return gathered(site)
     x = site.inputs[0]
     y = evaluated(x.port, function.x_scale / x.steps, function, site.z, site.unit)
+    y.get_node().set_friendly_name(site.label)
     return Value(y, site.unit, site.z)
 
 
@@ -107,37 +139,37 @@ def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:
     return fake_quantize(y, z, step, unit, f.shift)
 
 
-def _wrong(functions: Mapping[str, Function], program: Program) -> set[str]:
-    """Tables whose function OpenVINO evaluates to other integers, all 256 compared."""
-    if not functions:
+def _right(tables: Iterable[_Table]) -> set[_Table]:
+    """Those whose function OpenVINO evaluates to their entries inside the kernel of a product.
+
+    Each gets an int8 convolution of its own, of all 256 integers: times 1, which gives every argument, and times 2,
+    which gives results beyond what an argument can be.
+    """
+    tables = list(tables)
+    if not tables:
         return set()
-    every = ov.parameter([1, LEVELS, 1, 1], np.float32)
-    results, names = [], list(functions)
-    for name in names:
-        f = functions[name]
-        z_x = program.tensors[_source(program, name)].zero_point or 0
-        centered = port(ov.subtract(port(every), constant(float(z_x))))
-        results.append(ov.result(evaluated(centered, f.x_scale, f, int(program.tensors[name].zero_point or 0), 1.0)))
-    model = openvino.Model(results, [every], "tables")
+    every = np.arange(LEVELS, dtype=np.uint8).reshape(1, SIDE, 4, 4)
+    eye = np.eye(SIDE, dtype=np.int8)
+    weight = ov.constant(np.concatenate([eye, 2 * eye])[:, :, None, None])
+    inputs, results = [ov.parameter(list(every.shape), np.uint8) for _ in tables], []
+    for i, t in enumerate(tables):
+        bias = np.repeat([-t.z_x, -t.z_x - 128], SIDE)
+        scaled = port(ov.multiply(port(ov.convert(weight, np.float32)), constant(np.ones((2 * SIDE, 1, 1, 1)))))
+        y = dequantized(port(inputs[i]), 0, 1.0).port
+        y = port(ov.convolution(y, scaled, [1, 1], [0, 0], [0, 0], [1, 1]))
+        y = rounded(port(ov.add(y, constant(bias.reshape(1, -1, 1, 1)))), t.z_x, 0, LEVELS - 1)
+        y = evaluated(y, t.function.x_scale, t.function, t.z_y, 1.0)
+        y.get_node().set_friendly_name(f"table.{i}")
+        results.append(ov.result(y))
     from .requests import compile_model
 
-    compiled = compile_model(model, None)
-    given = compiled([np.arange(LEVELS, dtype=np.float32).reshape(1, LEVELS, 1, 1)])
-    wrong = set()
-    for i, name in enumerate(names):
-        got: Array = np.asarray(given[i]).reshape(-1) + int(program.tensors[name].zero_point or 0)
-        if not np.array_equal(got, _table(program, name)):
-            wrong.add(name)
-    return wrong
-
-
-def _op(program: Program, name: str) -> Op:
-    return next(op for op in program.ops if op.name == name)
-
-
-def _source(program: Program, name: str) -> str:
-    return _op(program, name).inputs[0]
-
-
-def _table(program: Program, name: str) -> Any:
-    return _op(program, name).arrays["table"]
+    compiled = compile_model(openvino.Model(results, inputs, "tables"), None)
+    given = compiled([every] * len(tables))
+    inside = {name for node in executed(compiled) if node.exact_product for name in node.names}
+    sums = np.concatenate([every, np.clip(2 * every.astype(np.int64) - 128, 0, LEVELS - 1)], axis=1)
+    right = set()
+    for i, t in enumerate(tables):
+        want: Array = np.frombuffer(t.entries, np.uint8)[sums]
+        if f"table.{i}" in inside and np.array_equal(np.asarray(given[i]) + t.z_y, want):
+            right.add(t)
+    return right

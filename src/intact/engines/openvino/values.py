@@ -58,19 +58,24 @@ class Site:
 
     Attributes:
         op: the operation.
+        label: what the node that stands for it is called inside the model; OpenVINO joins and splits such names, so
+            it is not the op's.
         inputs: one value per input.
         out: the output tensor, its shape that of this batch.
         unit: the unit chosen for the output (1.0 where it is not quantized).
         rounded: a Round of its own stands before the FakeQuantize (see ``units``).
+        inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
         kernels: the batch size that kernels are chosen for (see ``kernels.preferred``); 0 leaves it to OpenVINO.
     """
 
     op: Op
+    label: str
     inputs: tuple[Value, ...]
     out: Tensor
     unit: float = 1.0
     rounded: bool = False
+    inside: bool = False
     plain_integers: bool = False
     kernels: int = 0
 
@@ -128,12 +133,19 @@ def requantized(site: Site, x: Port, step: float) -> Value:
     """
     z, unit = site.z, site.unit
     lo, hi = site.limits
+    if site.inside:
+        return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), unit), unit, z)
     if site.rounded:
         x, step = port(ov.round(times(x, 1.0 / step), "half_to_even")), 1.0
     if lo > 0 or hi < LEVELS - 1:
         # The ends are integers, so clamping before rounding gives the same. Beyond them FakeQuantize clamps by itself.
         x = clamped(x, z, lo, hi, step, relu=site.op.kind in RELU)
     return Value(fake_quantize(x, z, step, unit), unit, z)
+
+
+def rounded(x: Port, z: int, lo: int, hi: int) -> Port:
+    """clamp(R(x) + z, lo, hi) − z in float32, in nodes that OpenVINO neither drops nor turns into a FakeQuantize."""
+    return port(ov.clamp(port(ov.round(x, "half_to_even")), float(lo - z), float(hi - z)))
 
 
 def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Port:
