@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("openvino")
 
 from tests.conformance.networks import Network
 from tests.test_import import run_python
 
+import intact
 from intact.arithmetic import integer
 from intact.arithmetic.numpy_floats import run_float
 from intact.engines import get_engine
@@ -124,6 +126,16 @@ def test_units_follow_the_ratios_of_an_add() -> None:
     first, second = (units[n] for n in add.inputs)
     assert second / first == pytest.approx(abs(add.attrs["a"][1] / add.attrs["a"][0]), rel=1e-12)
     assert rounded(program, ()) == {add.inputs[0]}
+
+
+def test_a_linear_layer_of_a_vector() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4), torch.nn.GLU(0))
+    sim = intact.prepare(model.eval(), torch.randn(5))
+    intact.calibrate(sim, [torch.randn(5) for _ in range(40)])
+    program = intact.convert(sim)
+    assert program.run(np.ones(5, np.float32), engine="openvino").shape == (2,)
+    assert intact.verify(program, torch.randn(5), engines=("openvino",)).exact
 
 
 def float_program(op: Op, inputs: dict[str, np.ndarray[Any, Any]], dtype: str, shape: tuple[int, ...]) -> Program:

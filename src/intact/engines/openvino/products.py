@@ -18,7 +18,7 @@ from intact.program.ops import Array, Op, Tensor
 
 from .elementwise import scaled
 from .kernels import convolution
-from .moves import cut
+from .moves import cut, ints
 from .values import Port, Site, Value, constant, port, ratios, requantized, unscaled
 
 FLOAT32 = 1 << 24
@@ -34,7 +34,15 @@ def conv(site: Site) -> Value:
 
 
 def linear(site: Site) -> Value:
-    """A product with the last dimension."""
+    """A product with the last dimension.
+
+    A vector is a row here: OpenVINO (2026.4) gives such a product's result a dimension too many, or cannot compile what
+    reads it.
+    """
+    if len(site.inputs[0].shape) == 1:
+        rows = tuple(replace(v, port=port(ov.reshape(v.port, ints([1, -1]), False))) for v in site.inputs)
+        row = linear(replace(site, inputs=rows))
+        return replace(row, port=port(ov.reshape(row.port, ints([-1]), False)))
 
     def product(x: Port, weight: Array, scale: Array | None) -> Port:
         return _named(site, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))

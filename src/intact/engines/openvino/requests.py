@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,6 +34,9 @@ def compile_model(model: Any, threads: int | None) -> Any:
     Args:
         model: an ``openvino.Model``.
         threads: threads of each inference; None leaves the choice to OpenVINO.
+
+    Raises:
+        EngineError: OpenVINO refuses the model.
     """
     config: dict[str, Any] = {
         # bf16 is the default on CPUs that have it, and none of the proofs holds there.
@@ -44,7 +48,21 @@ def compile_model(model: Any, threads: int | None) -> Any:
     }
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads
-    return core().compile_model(model, "CPU", config)
+    with refusals():
+        return core().compile_model(model, "CPU", config)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What OpenVINO raises, as an EngineError."""
+    try:
+        yield
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise EngineError(
+            "OpenVINO refuses this program", where="openvino", why=lines[-1] if lines else type(error).__name__,
+            remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
+        ) from error  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,7 +124,8 @@ class Compiled:
         try:
             request, new = idle.pop(), False
         except IndexError:
-            request, new = _Request(self._program, self._forms[size], self._model, self._threads), True
+            with refusals():
+                request, new = _Request(self._program, self._forms[size], self._model, self._threads), True
         try:
             return request.run(given)
         finally:
