@@ -106,7 +106,7 @@ def adaptive_divisors(shape: Ints, output_size: Ints, most: int) -> set[int] | N
     greatest common divisor of r and O.
 
     Example:
-        >>> sorted(adaptive_divisors([10, 1 << 30], [4, 1 << 30], 9))
+        >>> sorted(adaptive_divisors([11, 1 << 30], [4, 1 << 30], 9))
         [3, 4]
     """
     lengths = []
