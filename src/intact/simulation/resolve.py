@@ -30,6 +30,7 @@ from .layers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
 from .motion import ScaleWarning
 from .nodes import POOLS, PRODUCTS, SUMS, TABLES
 from .pools import adaptive_counts, window_counts
+from .reach import keep_in_reach
 from .scales import MOVE, Scales
 from .tables import table_entries
 
@@ -76,6 +77,8 @@ def _solve_table(node: Node, sim: Simulation) -> None:
 def _resolve(scales: Scales) -> None:
     sim = scales.sim
     integer = [n for n in sim.graph if n.name in sim.placed.point_of]
+    if scales.fresh:
+        keep_in_reach(scales, [_reached(node, sim) for node in integer if node.op in PRODUCTS | POOLS])
     solved: dict[str, dict[str, Any]] = {}
     for node in integer:
         if node.op in SUMS:
@@ -105,6 +108,13 @@ def _resolve(scales: Scales) -> None:
             ),
             stacklevel=2,
         )
+
+
+def _reached(node: Node, sim: Simulation) -> tuple[Node, str, float]:
+    """A product or pool, the form of its error bound, and what its ratio of scales is multiplied by."""
+    if node.op in PRODUCTS:
+        return node, "scaled", float(node.attrs.get("mul", 1.0))
+    return node, "mean" if node.op == "mean" else "scaled", 1 / _divisors(node, sim.graph.nodes[node.inputs[0]])[-1]
 
 
 def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
