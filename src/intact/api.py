@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from intact.capture.dynamic import Dynamic
 from intact.capture.fuse import fuse
 from intact.capture.torch_export import FIXED_BATCH, require_module
 from intact.errors import CalibrationError, CaptureWarning, RecipeError, StateError
+from intact.diagnose.fidelity import check_outputs
 from intact.lower import lower
 from intact.program.program import Program
 from intact.recipe.place import place
@@ -100,8 +102,14 @@ def convert(sim: Simulation) -> Program:
 
     Observers are not consulted: what the simulation computes now is what ships.
 
+    A few of the calibration samples go through it and through the float network with the weights it has now.
+
     Raises:
         StateError: not calibrated, in training mode, or fake quantization switched off somewhere.
+
+    Warns:
+        AccuracyWarning: an output is far from the float network's (names the operation where it is first lost), or most
+            multiplications stay float and the recipe does not ask for it. The program's provenance has the numbers.
     """
     if not isinstance(sim, Simulation):
         raise StateError(
@@ -109,7 +117,8 @@ def convert(sim: Simulation) -> Program:
             remedy="call intact.prepare(model, …) first, and pass what it returned; not DistributedDataParallel or "
             "AveragedModel around it, but their .module",
         )
-    return lower(sim)
+    program = lower(sim)
+    return replace(program, provenance=program.provenance | check_outputs(sim))
 
 
 def quantize(

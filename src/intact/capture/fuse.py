@@ -13,6 +13,7 @@ from .constants import constants_to_scale_shift
 from .graph import Graph, Node
 from .masks import masks_into_softmax
 from .rewrite import Note, Rewriter, parts
+from .slices import slices_of_parts
 from .tables import ELEMENTWISE, to_tables
 
 CARRIES_CLAMP = frozenset(
@@ -48,6 +49,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     - batch norm right before a conv or linear without padding → folded into it.
     - a positive factor before or after a product of two activations → its attribute ``mul``.
     - any other batch norm that stands alone, and arithmetic with one constant per channel → ``scale_shift``.
+    - a slice of a concatenation → its part (see ``intact.capture.slices``).
     - runs of other functions of one number → ``table`` (see ``intact.capture.tables``).
 
     Nothing is fused into an operation that somebody else reads, too, nor across dropout, which is no identity in
@@ -69,6 +71,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
         (['fc'], {'kind': 'clamp', 'min': 0.0, 'max': None}, (Note(node='act', decision='fused into fc'),))
     """
     work = Rewriter(graph)
+    slices_of_parts(work)
     made = masks_into_softmax(work, tensors) if masks else {}
     made |= constants_to_scale_shift(work, tensors)
     _fuse_batch_norms(work)

@@ -40,7 +40,7 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
             if mask is not None:
                 work.put(replace(node, inputs=[scores, mask], source=parts(masker) + parts(node)))
                 work.note(masker.name, f"fused into {node.name}")
-                _prune(work, masker.name)
+                work.prune(masker.name)
                 break
     return made
 
@@ -121,14 +121,3 @@ def _values(work: Rewriter, node: Node, tensors: Mapping[str, Tensor]) -> set[fl
     if node.op == "affine_scalar":
         return {v * node.attrs["mul"] + node.attrs["add"] for v in inner}
     return inner | {node.attrs["value"]} if node.op == "masked_fill" else inner
-
-
-def _prune(work: Rewriter, name: str) -> None:
-    """Remove ``name`` and whatever only led to it."""
-    node = work.graph.nodes[name]
-    if work.users(name) or name in work.graph.outputs or node.op in ("input", "constant"):
-        return
-    work.remove(node)
-    for maker in dict.fromkeys(node.inputs):
-        if maker in work.graph.nodes:
-            _prune(work, maker)

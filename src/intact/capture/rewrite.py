@@ -91,6 +91,16 @@ class Rewriter:
         del self.graph.nodes[node.name]
         self._users = None
 
+    def prune(self, name: str) -> None:
+        """Remove ``name``, if nobody reads it, and whatever only led to it."""
+        node = self.graph.nodes[name]
+        if self.users(name) or name in self.graph.outputs or node.op in ("input", "constant"):
+            return
+        self.remove(node)
+        for maker in dict.fromkeys(node.inputs):
+            if maker in self.graph.nodes:
+                self.prune(maker)
+
     def note(self, node: str, decision: str) -> None:
         """Log what became of ``node``; a later decision replaces an earlier one."""
         self._notes[node] = decision

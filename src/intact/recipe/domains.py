@@ -88,7 +88,7 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
                 and _floats_after(node.name, graph, users, reasons)
             ):
                 reasons[node.name] = "adds a constant before float operations, where integers would only cost accuracy"
-            elif node.op == "add" and _is_stream(node.name, graph, users, reasons):
+            elif node.op in ("add", "cat") and _is_stream(node.name, graph, users, reasons):
                 reasons[node.name] = "the residual stream between float norms, where integers would only cost accuracy"
         if len(reasons) == known:
             break
@@ -118,13 +118,19 @@ def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reaso
 
 
 def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Whether a float norm reads the sum ``name``, and the sums it goes on to."""
-    after = [graph.nodes[user] for user in users[name]]
-    while len(after) == 1 and after[0].op == "dropout":
-        after = [graph.nodes[user] for user in users[after[0].name]]
-    norms = [node for node in after if node.op in ("layer_norm", "rms_norm") and node.name in reasons]
-    sums = [node for node in after if node.op == "add"]
-    return bool(norms) and bool(sums) and len(norms) + len(sums) == len(after)
+    """Whether a float norm reads the sum or concatenation ``name``, and the sums it goes on to."""
+    norms, sums, todo = 0, 0, list(users[name])
+    while todo:
+        node = graph.nodes[todo.pop()]
+        if node.op in ("layer_norm", "rms_norm") and node.name in reasons:
+            norms += 1
+        elif node.op in ("add", "cat"):
+            sums += 1
+        elif node.op in ("dropout", "reshape", "permute", "slice", "expand") and node.name not in graph.outputs:
+            todo += users[node.name]
+        else:
+            return False
+    return norms > 0 and sums > 0
 
 
 def _no_number(node: Node, name: str, graph: Graph) -> bool:

@@ -51,6 +51,9 @@ Visitor = Callable[[Node, list[Value], Value], None]
 
 AFFINE = frozenset({"conv", "linear", "scale_shift"})
 
+CHECKED = 4
+"""Samples kept for the check at the end of conversion."""
+
 
 class Simulation(Switches):
     """A captured model with quantization points: what :func:`intact.prepare` returns.
@@ -66,6 +69,8 @@ class Simulation(Switches):
         placed: the graph with integer and float parts decided.
         recipe: what was asked for.
         constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
+        samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
+        last_uses: for every node in order, the values no later node needs.
 
     Example:
         >>> import torch, intact
@@ -128,7 +133,8 @@ class Simulation(Switches):
             if node.op in AFFINE and node.name not in self.coded
         }
         self._affine |= self.coded
-        self._last_use = _last_uses(placed.graph)
+        self.last_uses = _last_uses(placed.graph)
+        self.samples: list[Tensor] = []
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
         self.calibration: dict[str, Any] = {}
@@ -202,10 +208,17 @@ class Simulation(Switches):
         self.observe(False)
         try:
             with torch.no_grad():
-                collect(self, [self.flatten(*call) for call in calls])
+                inputs = [self.flatten(*call) for call in calls]
+                collect(self, inputs)
+                self.samples = self._few(inputs[0]) if inputs else []
         finally:
             for name, on in observing.items():
                 self.points[name].observing = on
+
+    def _few(self, inputs: list[Tensor]) -> list[Tensor]:
+        """The first samples of a batch, copied."""
+        cut = self.graph.dynamic_batch and all(self.graph.nodes[n].shape[:1] == (None,) for n in self.graph.inputs)
+        return [(t[:CHECKED] if cut else t).detach().clone() for t in inputs]
 
     # -- solving ----------------------------------------------------------------------------------------------
 
@@ -299,7 +312,7 @@ class Simulation(Switches):
                 if visit is not None:
                     visit(node, taken, value)
                 if not keep:
-                    for name in self._last_use[position]:
+                    for name in self.last_uses[position]:
                         del values[name]
         if self.training and self.phase == "observe" and not in_backward():
             follow(self, missing_only=True)

@@ -8,6 +8,8 @@ of their 255 steps and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from intact.arithmetic.tie_free import largest_denominator
 from intact.capture.graph import Node
 
@@ -20,6 +22,23 @@ _PASSES = 4
 """A coarser grid may be the output of another product; each pass goes once through the graph, from its end."""
 
 
+def denominator(form: str, ratio: float, terms: float, engines: Collection[str]) -> int:
+    """The largest b every engine has a margin for, or every engine but OpenVINO where that one alone is too small.
+
+    OpenVINO rounds a mean before it is scaled: of more than some thousand elements none has a multiplier it proves.
+
+    Args:
+        form: key of ``intact.arithmetic.tie_free.FORMS``.
+        ratio: what the multiplier shall be.
+        terms: bound of what is rounded before, in output steps; only a mean has any.
+        engines: of the recipe.
+    """
+    terms = terms * 1.03 if form == "mean" else 0.0
+    b = int(largest_denominator(form, residual_steps=terms, engines=engines))
+    others = tuple(name for name in engines if name != "openvino")
+    return b if ratio * b >= ROOM or form != "mean" else int(largest_denominator(form, engines=others))
+
+
 def keep_in_reach(scales: Scales, nodes: list[tuple[Node, str, float]]) -> None:
     """Enlarge input scales until every ratio can be reached.
 
@@ -28,7 +47,8 @@ def keep_in_reach(scales: Scales, nodes: list[tuple[Node, str, float]]) -> None:
         nodes: product or pool, form of its bound, and constant factor of its ratio, in execution order.
     """
     for _ in range(_PASSES):
-        if not any([_widen(scales, *each) for each in reversed(nodes)]):
+        widened = [_widen(scales, *each) for each in reversed(nodes)]
+        if not any(widened):
             return
 
 
@@ -39,8 +59,7 @@ def _widen(scales: Scales, node: Node, form: str, factor: float) -> bool:
     ratio = factor / scales.scale[out]
     for point in points:
         ratio *= scales.scale[point]
-    terms = 255 * ratio * ROOM / min(factor, 1.0) if form == "mean" else 0.0
-    lacking = ROOM / (ratio * int(largest_denominator(form, residual_steps=terms, engines=scales.sim.recipe.engines)))
+    lacking = ROOM / (ratio * denominator(form, ratio, 255 * ratio / factor, scales.sim.recipe.engines))
     free = [point for point in points if point != out and point not in scales.pinned]
     if lacking <= 1 or not free:
         return False

@@ -30,7 +30,7 @@ from .layers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
 from .motion import ScaleWarning
 from .nodes import POOLS, PRODUCTS, SUMS, TABLES
 from .pools import adaptive_counts, window_counts
-from .reach import keep_in_reach
+from .reach import denominator, keep_in_reach
 from .scales import MOVE, Scales
 from .tables import table_entries
 
@@ -156,7 +156,7 @@ def _single(
     scales: Scales, form: str, out: str, ratio: float, inputs: list[str], terms: float = 0.0
 ) -> tuple[int, int, float]:
     """One ratio ~ 1/s_y: exact by moving the output where it is free."""
-    b_max = int(largest_denominator(form, residual_steps=terms * 1.03, engines=scales.sim.recipe.engines))
+    b_max = denominator(form, ratio, terms, scales.sim.recipe.engines)
     free = out not in scales.pinned and out not in inputs
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
     if free:

@@ -248,7 +248,7 @@ def a_calibrated_simulation() -> tuple[Any, dict[str, Any]]:
 
 @clean(
     "IQ201", "IQ202", "IQ203", "IQ204", "IQ206", "IQ303", "IQ401", "IQ402", "IQ404", "IQ452", "IQ453", "IQ454",
-    "IQ601", "IQ602", "IQ604",
+    "IQ601", "IQ602", "IQ604", "IQ605", "IQ606",
 )  # fmt: skip
 def a_program() -> tuple[Any, dict[str, Any]]:
     return clean_program(), {}
@@ -581,6 +581,27 @@ def golden_vectors() -> tuple[Any, dict[str, Any]]:
 @faulty("IQ604")
 def a_ratio_off_by_three_percent() -> tuple[Any, dict[str, Any]]:
     return altered(gain_error=0.03), {}
+
+
+@faulty("IQ605")
+def an_input_clipped_to_a_tenth() -> tuple[Any, dict[str, Any]]:
+    return program(Recipe(inputs={"*": Scheme(fixed=(1e-3, 128))})), {}
+
+
+class OwnLinear(nn.Module):
+    """A linear layer written as a product of two tensors behind a norm, which is float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.weight = nn.LayerNorm(8), nn.Parameter(torch.randn(16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x) @ self.weight.T
+
+
+@faulty("IQ606")
+def a_weight_that_is_no_linear_layer() -> tuple[Any, dict[str, Any]]:
+    return intact.quantize(OwnLinear(), torch.randn(64, 8)), {}
 
 
 __all__ = ["CLEAN", "FAULTY", "Chain", "np"]

@@ -71,3 +71,45 @@ def large_gain_error(subject: Any) -> Iterator[Hit]:
         gain = float((op.certificate or {}).get("gain_error", 0.0) or 0.0)
         if gain > GAIN:
             yield Hit(f"the multiplier is off by {gain:.1%}", module=op.module, node=op.name, data={"gain_error": gain})
+
+
+@rule(
+    "IQ605", "output-far-from-float", "warning", PROGRAM,
+    remedy="keep the operation that is named float, calibrate on more or other data, or try recipes.accurate()",
+    covers=("EX19a", "EX26"),
+)  # fmt: skip
+def output_far_from_float(subject: Any) -> Iterator[Hit]:
+    """An output was far from the float network's when the program was made.
+
+    Conversion runs a few of the calibration samples through the simulation and through its float operations, with the
+    weights of that moment. An output below 20 dB is compared with what 8-bit weights and 8-bit inputs of layers alone
+    leave on the same samples (plain W8A8). It is reported where it lies more than 6 dB below that, or below 3 dB in any
+    case. The operation named is the first one that costs more than 6 dB, or, where the loss is gradual, the one that
+    costs most. `intact.compare(model, sim, data)` shows all of them.
+    """
+    lost = subject.program.provenance.get("lost")
+    for row in subject.program.provenance.get("outputs", []) if isinstance(lost, dict) else []:
+        if row.get("plain", ...) is not ...:
+            plain = "" if row["plain"] is None else f", weights and layer inputs in 8 bits alone {row['plain']:.1f} dB"
+            yield Hit(
+                f"{row['name']} has {row['sqnr']:.1f} dB{plain}; most is lost at {lost['node']} ({lost['op']}): "
+                f"{lost['before']:.1f} dB before, {lost['after']:.1f} dB behind",
+                module=str(lost["module"]), node=str(lost["node"]), data={**row, "lost": lost},
+            )  # fmt: skip
+
+
+@rule(
+    "IQ606", "mostly-float", "warning", PROGRAM,
+    remedy="write products with weights as nn.Linear or F.linear, or choose recipes.dynamic() or weight_only()",
+    covers=("EX19d", "OS21"),
+)  # fmt: skip
+def mostly_float(subject: Any) -> Iterator[Hit]:
+    """More than half of the multiplications are computed in float, and the recipe did not ask for it.
+
+    A product with a weight that is neither a linear layer nor a convolution (`torch.addmm` with a transposed weight as
+    in GPT-2's Conv1D, `x @ self.weight.T`) is a product of two tensors to the quantizer, and stays float where its
+    other operand is float. Nothing is wrong with the results, but int8 gains next to nothing.
+    """
+    found = subject.program.provenance
+    if found.get("float_reason"):
+        yield Hit(f"{found['float_share']:.0%} of the multiplications stay float: {found['float_reason']}")

@@ -1,0 +1,99 @@
+"""What conversion checks at its end, and what it says."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+from intact import Recipe, Scheme, recipes
+from intact.diagnose.fidelity import AccuracyWarning, check_outputs
+
+pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+
+
+def calibrated(recipe: Recipe | None = None) -> intact.Simulation:
+    sim = intact.prepare(network(), torch.randn(2, 8), recipe).eval()
+    intact.calibrate(sim, torch.randn(64, 8, generator=torch.Generator().manual_seed(1)))
+    return sim
+
+
+def test_a_good_program_says_nothing_and_records_the_numbers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        program = intact.convert(calibrated())
+    (row,) = program.provenance["outputs"]
+    assert row["sqnr"] > 25 and "plain" not in row and "lost" not in program.provenance
+    assert program.provenance["samples"] == 4 and program.provenance["float_share"] == 0
+
+
+def test_the_first_operation_that_loses_it_is_named() -> None:
+    clipped = Recipe(overrides={"2": {"activation": {"fixed": (1e-4, 0)}}})
+    with pytest.warns(AccuracyWarning, match=r"first lost at 2 \(linear\)"):
+        program = intact.convert(calibrated(clipped))
+    (row,) = program.provenance["outputs"]
+    assert row["sqnr"] < 20 < row["plain"] and program.provenance["lost"]["node"] == "2"
+
+
+def test_quantize_checks_as_well() -> None:
+    with pytest.warns(AccuracyWarning, match="1 of 1 outputs"):
+        intact.quantize(network(), torch.randn(64, 8), Recipe(inputs={"*": Scheme(fixed=(1e-3, 128))}))
+
+
+def test_what_plain_rounding_loses_as_well_is_not_told() -> None:
+    """Three-bit weights are what was asked for: the outputs are poor, but nothing between the layers is to blame."""
+    weight = Scheme(dtype="int8", bits=3, symmetric=True, granularity="per_channel", observer="minmax")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        program = intact.convert(calibrated(Recipe(weight=weight)))
+    (row,) = program.provenance["outputs"]
+    assert row["sqnr"] < 20 and abs(row["sqnr"] - row["plain"]) < 6
+
+
+def test_after_training_the_weights_of_now_are_compared() -> None:
+    sim = calibrated()
+    with torch.no_grad():
+        for parameter in sim.parameters():
+            parameter.mul_(0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        assert check_outputs(sim.eval())["outputs"][0]["sqnr"] > 15
+
+
+class OwnLinear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.weight, self.bias = (
+            nn.LayerNorm(8),
+            nn.Parameter(torch.randn(8, 16)),
+            nn.Parameter(torch.randn(16)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, self.norm(x), self.weight)
+
+
+def test_products_left_float_are_told() -> None:
+    with pytest.warns(AccuracyWarning, match="100% of the multiplications stay float"):
+        intact.quantize(OwnLinear(), torch.randn(64, 8))
+
+
+def test_products_left_float_on_request_are_not() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        intact.quantize(OwnLinear(), torch.randn(64, 8), recipes.dynamic())
+        intact.quantize(network(), torch.randn(64, 8), Recipe(overrides={"*": None}))
+
+
+def test_without_samples_there_is_nothing_to_check() -> None:
+    sim = calibrated()
+    sim.samples = []
+    assert check_outputs(sim) == {}

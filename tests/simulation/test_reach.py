@@ -1,0 +1,63 @@
+"""Products and means whose ratio of scales no multiplier reaches keep their values, at the cost of some steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+from intact import recipes
+
+pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+
+
+class LargeMean(nn.Module):
+    """A mean of 16,384 values, far smaller than they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x).mean((2, 3))
+
+
+class SmallFactors(nn.Module):
+    """Factors of a thousandth each give products of ordinary size, because hundreds of them are added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x).mT @ (self.b(x) / 1000)
+
+
+class SharedGrid(nn.Module):
+    """A small product on the grid of a concatenation with something large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.a(x) * self.b(x).sigmoid() / 20, 20 * self.c(x)], -1)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "bound"),
+    [(LargeMean(), (4, 3, 128, 128), 0.02), (SmallFactors(), (4, 1500, 8), 0.02), (SharedGrid(), (64, 8), 0.02)],
+    ids=["large-mean", "small-factors", "shared-grid"],
+)
+def test_close_to_float(model: nn.Module, shape: tuple[int, ...], bound: float) -> None:
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(shape)
+    program = intact.quantize(model.eval(), x, recipes.minmax())
+    with torch.no_grad():
+        wanted = model(x)
+    assert float((program.run(x) - wanted).norm() / wanted.norm()) < bound
+    assert intact.verify(program, x[:2]).exact
+    assert max(float((op.certificate or {}).get("gain_error", 0.0)) for op in program.ops) < 0.02
