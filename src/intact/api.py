@@ -18,8 +18,8 @@ from intact.capture import Captured, capture
 from intact.capture.dynamic import Dynamic
 from intact.capture.fuse import fuse
 from intact.capture.torch_export import FIXED_BATCH, require_module
-from intact.errors import CalibrationError, CaptureWarning, RecipeError, StateError
 from intact.diagnose.fidelity import check_outputs
+from intact.errors import CalibrationError, CaptureWarning, RecipeError, StateError
 from intact.lower import lower
 from intact.program.program import Program
 from intact.recipe.place import place

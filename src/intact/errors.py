@@ -83,3 +83,7 @@ class InternalError(IntactError):
 
 class CaptureWarning(UserWarning):
     """A program will be more limited than the model, because of how the model is written."""
+
+
+class AccuracyWarning(UserWarning):
+    """A program was made whose outputs are far from the float network's, or that computes mostly in float."""

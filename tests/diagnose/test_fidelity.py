@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import intact
 from intact import Recipe, Scheme, recipes
-from intact.diagnose.fidelity import AccuracyWarning, check_outputs
+from intact.diagnose.fidelity import check_outputs
+from intact.errors import AccuracyWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from intact.calibration.data import device_of
 from intact.capture.graph import Node
+from intact.errors import AccuracyWarning
 from intact.simulation.module import Simulation
 from intact.simulation.values import real
 from intact.simulation.weights import groups_of, output_first, per_output, transposed
@@ -39,10 +40,6 @@ CLEAN = 60.0
 
 MOSTLY_FLOAT = 0.5
 """Share of multiplications in float that is told, unless the recipe asks for it."""
-
-
-class AccuracyWarning(UserWarning):
-    """A program was made whose outputs are far from the float network's, or that computes mostly in float."""
 
 
 def check_outputs(sim: Simulation) -> dict[str, Any]:
@@ -240,4 +237,4 @@ def _shares(sim: Simulation, work: Mapping[str, int]) -> dict[str, Any]:
     return found
 
 
-__all__ = ["AccuracyWarning", "check_outputs"]
+__all__ = ["check_outputs"]
