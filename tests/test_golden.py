@@ -180,6 +180,6 @@ def test_malformed_golden_vectors_are_refused(program: Program, tmp_path: Path, 
 
 def test_they_do_not_outlive_a_change_of_the_program(program: Program) -> None:
     changed = with_op(program, "net.c1", arrays={"bias": np.full(4, 9, np.int32)})
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(ProgramError) as caught:
         reproduce(ReferenceEngine().prepare(changed), "reference", every=True)
     assert caught.value.where == "net.c1"

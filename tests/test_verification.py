@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from tests.program.build import certified, data, network
+from tests.program.build import certified, data, network, with_op
 
 import intact.verification as verification
 from intact.engines import get_runner
 from intact.errors import EngineError, InputError
+from intact.golden import with_golden
 from intact.program.ops import Array
 from intact.program.program import Program
 from intact.verification import verify
@@ -135,6 +136,27 @@ def test_nothing_to_verify_on() -> None:
         verify(PROGRAM, 5, ("reference",))
     with pytest.raises(InputError, match="batch_size"):
         verify(PROGRAM, (X, BIAS), batch_size=0)
+
+
+def test_golden_vectors_are_replayed_on_every_engine() -> None:
+    program = with_golden(PROGRAM)
+    report = verify(program, (X, BIAS), ("reference", "onednn"))
+    assert list(report.golden) == ["reference", "onednn"] and not report.golden_differs and report.exact
+    assert all("4 samples" in text and "bit for bit" in text for text in report.golden.values())
+    assert report.to_json()["golden"] == report.golden
+    assert "none in the program" in verify(PROGRAM, (X, BIAS), ("reference",)).golden["reference"]
+
+
+def test_a_program_changed_since_its_conversion_is_not_exact() -> None:
+    """As a bit that flipped in a file without checksum: engines agree with each other, not with what was converted."""
+    program = with_golden(PROGRAM)
+    weight = program.ops[1].arrays["weight"].copy()
+    weight.flat[0] ^= 64
+    report = verify(
+        with_op(program, program.ops[1].name, arrays={"weight": weight}), (X, BIAS), ("reference", "onednn")
+    )
+    assert report.mismatches == 0 and not report.exact and list(report.golden_differs) == ["reference", "onednn"]
+    assert all("the program is damaged" in text and "net.c1" in text for text in report.golden_differs.values())
 
 
 def test_report_as_json_and_table() -> None:

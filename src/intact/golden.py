@@ -9,7 +9,7 @@ import numpy as np
 
 from intact.engines.base import Runner
 from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError, InputError
+from intact.errors import EngineError, InputError, IntactError, ProgramError
 from intact.program.golden import Golden, checksum, exact_tensors, index_bounds, products, sample, values_of
 from intact.program.ops import Array
 from intact.program.program import Program
@@ -88,6 +88,7 @@ def reproduce(
 
     Raises:
         EngineError: a difference; it names sample and first differing op.
+        ProgramError: the reference engine differs, too: the program is not the one its golden vectors were made of.
     """
     program = runner.program
     golden = program.golden
@@ -128,8 +129,16 @@ def _first(golden: Golden, i: int, values: dict[str, Array]) -> str | None:
 
 def _difference(
     runner: Runner, engine: str, golden: Golden, i: int, given: dict[str, Array], outputs: dict[str, Array]
-) -> EngineError:
+) -> IntactError:
     program = runner.program
+    expected = ReferenceEngine().prepare(program).tensors(given)  # a refusal may take its time
+    altered = _first(golden, i, expected)
+    if altered is not None:
+        return ProgramError(
+            "the program is damaged: it does not give what it gave when it was converted", where=altered,
+            why=f"golden sample {i + 1} ({golden.samples[i][0]}) has another result on the reference engine, too",
+            remedy="get the file again from where it came from, or convert the model again",
+        )  # fmt: skip
     values = runner.tensors(given)
     name = _first(golden, i, values)
     pattern = golden.samples[i][0]
@@ -141,17 +150,14 @@ def _difference(
         op = next(op for op in program.ops if op.name == name)
         where = name
         module = f", from module {op.module}" if op.module else ""
-        detail = f"kind {op.kind}{module}{_how(program, given, name, values)}"
+        detail = f"kind {op.kind}{module}{_how(expected[name], np.asarray(values[name]))}"
     return EngineError(
         f"{engine} does not give the program's integers: the first that differ, on golden sample {i + 1} ({pattern})",
         where=where, why=detail, remedy="use another engine (engine='reference' is exact by definition), report this",
     )  # fmt: skip
 
 
-def _how(program: Program, given: dict[str, Array], name: str, values: dict[str, Array]) -> str:
-    """How many differ, by the reference run here: a refusal may take its time."""
-    expected = ReferenceEngine().prepare(program).tensors(given)[name]
-    got = np.asarray(values[name])
+def _how(expected: Array, got: Array) -> str:
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return f"; {got.dtype} {got.shape} in place of {expected.dtype} {expected.shape}"
     return f"; {int(np.count_nonzero(got != expected))} of {got.size} differ"

@@ -13,9 +13,11 @@ import numpy as np
 from intact.arithmetic.affine import dequantize
 from intact.display import inert
 from intact.engines import get_runner
+from intact.engines.base import Runner
 from intact.engines.binding import batch_size as size_of
 from intact.engines.binding import bind, is_torch, sole_quantizers
-from intact.errors import EngineError, InputError
+from intact.errors import EngineError, InputError, ProgramError
+from intact.golden import reproduce
 from intact.nesting import arguments, leaves, nests
 from intact.program.certify import uncertified
 from intact.program.ops import Array
@@ -102,6 +104,9 @@ class VerifyReport:
         first: first differing element: earliest batch, then earliest tensor.
         islands: names of float ops, which the promise leaves out; engines were fed the reference's values behind them.
         uncertified: op → reason, for integer ops without proof.
+        golden: engine, the reference included → what of the program's golden vectors it reproduced, bit for bit.
+        golden_differs: engine → what is wrong, where it did not.
+        remarks: about the file the program was loaded from.
     """
 
     samples: int = 0
@@ -110,6 +115,9 @@ class VerifyReport:
     first: Difference | None = None
     islands: list[str] = field(default_factory=list)
     uncertified: dict[str, str] = field(default_factory=dict)
+    golden: dict[str, str] = field(default_factory=dict)
+    golden_differs: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -128,8 +136,9 @@ class VerifyReport:
 
     @property
     def exact(self) -> bool:
-        """Whether every integer of every engine was compared and is the reference's."""
-        return self.mismatches == 0 and not any(e.missing for e in self.by_engine.values())
+        """Whether every integer of every engine was compared and is the reference's, and the golden vectors hold."""
+        missing = any(e.missing for e in self.by_engine.values())
+        return self.mismatches == 0 and not missing and not self.golden_differs
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -152,6 +161,9 @@ class VerifyReport:
             },
             "islands": list(self.islands),
             "uncertified": dict(self.uncertified),
+            "golden": dict(self.golden),
+            "golden_differs": dict(self.golden_differs),
+            "remarks": list(self.remarks),
         }
 
     def __rich__(self) -> Group:
@@ -168,7 +180,8 @@ class VerifyReport:
             lines.append(f"{len(self.islands)} float ops are outside the promise: {', '.join(self.islands[:6])}"
                          f"{' …' if len(self.islands) > 6 else ''}")  # fmt: skip
         lines += [f"not proved: {name}: {reason}" for name, reason in self.uncertified.items()]
-        return Group(table, *map(inert, lines))
+        lines += [f"golden vectors on {name}: {what}" for name, what in (self.golden | self.golden_differs).items()]
+        return Group(table, *map(inert, (*lines, *self.remarks)))
 
 
 def _difference_json(d: Difference | None) -> dict[str, Any] | None:
@@ -188,6 +201,9 @@ def verify(
 
     Float32 tensors that are exact by definition (dynamic quantization) are compared with them, as bits: a difference
     of 1 is the next float32 number.
+
+    The golden vectors, where the program has them, are reproduced on every engine first, and on the reference: they
+    tell of a program that was changed since it was converted.
 
     Engines are given the reference's values for the outputs of float ops, so that one float's noise is not counted
     again in every integer behind it. One batch is in memory at a time.
@@ -220,7 +236,10 @@ def verify(
         by_engine={name: EngineReport() for name in [*names, *([SIMULATION] if sim is not None else [])]},
         islands=[op.name for op in program.islands()],
         uncertified={op.name: reason for op, reason in uncertified(program)},
+        remarks=program.remarks,
     )
+    for name, runner in {REFERENCE: reference, **runners}.items():
+        _replay(report, name, runner)
     for batch in batches(program, inputs, batch_size):
         expected = reference.tensors(batch)
         feed = {op.name: expected[op.name] for op in program.islands()}
@@ -240,6 +259,18 @@ def verify(
     if report.samples == 0:
         raise InputError("there are no inputs to verify on", where="verify", remedy="give one sample or more")
     return report
+
+
+def _replay(report: VerifyReport, engine: str, runner: Runner) -> None:
+    """The golden vectors on one engine: what the program gave when it was converted, not what it gives now."""
+    golden = runner.program.golden
+    if golden is None or golden.omitted:
+        report.golden[engine] = f"none in the program{f': {golden.omitted}' if golden is not None else ''}"
+        return
+    try:
+        report.golden[engine] = str(reproduce(runner, engine, every=True))
+    except (EngineError, ProgramError) as error:
+        report.golden_differs[engine] = str(error)
 
 
 def _compare(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from intact.runtime import cache, load
+from intact.runtime import cache, choose, load
 from intact.runtime.isolate import Outcome
 
 pytestmark = pytest.mark.usefixtures("engines")
@@ -167,3 +167,77 @@ def _probes_of(path: str) -> list[str]:
             except OSError:
                 continue
     return found
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777], ids=oct)
+def test_a_directory_others_can_write_is_neither_believed_nor_used(path: Path, cache: Path, mode: int) -> None:
+    load(path, engine="fine")
+    cache.chmod(mode)
+    info = load(path, engine="fine").info
+    assert info.probe.startswith("passed, but") and any("can be written by others" in r for r in info.remarks)
+    cache.chmod(0o700)
+    assert load(path, engine="fine").info.probe == "remembered"
+
+
+@posix
+def test_a_directory_of_somebody_else(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(path, engine="fine")
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    assert "belongs to another user" in load(path, engine="fine").info.probe
+
+
+@posix
+def test_an_entry_others_can_write_costs_a_probe(path: Path, cache: Path) -> None:
+    load(path, engine="fine")
+    (entry,) = cache.glob("*.json")
+    assert entry.stat().st_mode & 0o777 == 0o600
+    entry.chmod(0o666)
+    assert load(path, engine="fine").info.probe == "passed"
+
+
+@posix
+@pytest.mark.parametrize("suffix", ["json", "lock"])
+@pytest.mark.parametrize("what", ["pipe", "link", "folder"])
+def test_what_lies_where_an_entry_or_a_lock_belongs(path: Path, cache: Path, suffix: str, what: str) -> None:
+    load(path, engine="fine")
+    (entry,) = cache.glob("*.json")
+    place = entry.with_suffix(f".{suffix}")
+    place.unlink(missing_ok=True)
+    entry.unlink(missing_ok=True)
+    mine = cache.parent / "mine"
+    mine.write_text("mine")
+    if what == "pipe":
+        os.mkfifo(place)
+    elif what == "link":
+        place.symlink_to(mine)
+    else:
+        place.mkdir()
+    assert load(path, engine="fine").info.probe.startswith("passed")
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "refused"},
+        {"verdict": "late"},
+        {"error": []},
+        {"seconds": "x"},
+        {"verdict": "died", "signal": "SIGKILL"},
+    ],
+    ids=str,
+)
+def test_an_outcome_that_would_not_be_remembered_is_not_recalled(change: dict[str, object]) -> None:
+    assert Outcome.from_json({**RESULT, **change}) is None
+
+
+def test_a_measurement_of_what_is_no_engine_is_none(cache_dir: Path) -> None:
+    choose.remember("key", {"reference": 2.0})
+    assert choose.recall("key") == {"reference": 2.0}
+    choose.remember("key", {"auto": 1.0, "reference": 2.0})
+    assert choose.recall("key") is None

@@ -164,14 +164,27 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
 
 def _numpy(name: str, value: Any) -> Array:
     if is_torch(value):
+        if value.device.type == "meta":
+            raise InputError("a tensor on meta has no values", where=name, remedy="give one that has")
         if value.device.type != "cpu":
             raise InputError(f"the tensor is on {value.device}", where=name, remedy="move it: x.cpu()")
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool"):
             raise InputError(f"tensors of dtype {dtype} are not taken", where=name, remedy="convert it: x.float()")
-        return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+        if str(value.layout) != "torch.strided" or value.is_nested:
+            kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").removeprefix("_")
+            raise InputError(f"{kind} tensors are not taken", where=name, remedy="give a dense one: x.to_dense()")
+        try:
+            return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+        except (RuntimeError, TypeError) as error:  # tensors that torch makes up: of functorch, fake ones, …
+            raise InputError(
+                f"a {type(value).__name__} without values is not taken", where=name, why=str(error),
+                remedy="give an ordinary tensor",
+            ) from error  # fmt: skip
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
     if isinstance(value, np.ndarray):
-        return value
+        return np.asarray(value)
     raise InputError(
         f"expected a numpy array or torch tensor, got {type(value).__name__}",
         where=name,

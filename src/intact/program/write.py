@@ -17,12 +17,17 @@ SETTLED = 1.0
 """Seconds: a younger temporary file may belong to a writer that has not come to locking it."""
 
 
-def write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write ``data`` under no name or a temporary one, flush it to the disk, rename it to ``path``.
 
     Where the file system can (Linux), the bytes have no name until they are complete, so that a killed process leaves
     nothing; elsewhere, and in the instant between naming and renaming, a killed process leaves a temporary file,
     which the next save to the same path removes.
+
+    Args:
+        path: of the file.
+        data: what shall be in it.
+        mode: its permissions, less those the umask takes away.
 
     Raises:
         OSError: as the operating system says; ``path`` is as before.
@@ -33,11 +38,11 @@ def write(path: Path, data: bytes) -> None:
     prefix = f".{path.name[:100]}."
     temporary = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
     _sweep(path.parent, prefix)
-    descriptor = _unnamed(path.parent)
+    descriptor = _unnamed(path.parent, mode)
     named = descriptor is None
     try:
         if descriptor is None:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
         _lock(descriptor)  # until after the renaming, so that a sweep by another process leaves the file alone
         _fill(descriptor, data)
         if not named:
@@ -53,13 +58,13 @@ def write(path: Path, data: bytes) -> None:
     _sync_directory(path.parent)
 
 
-def _unnamed(folder: Path) -> int | None:
+def _unnamed(folder: Path, mode: int) -> int | None:
     """A file in ``folder`` that has no name yet; None where that cannot be had."""
     flag = getattr(os, "O_TMPFILE", 0)
     if not flag or not os.path.isdir("/proc/self/fd"):
         return None
     try:
-        return os.open(folder, os.O_WRONLY | flag, 0o666)
+        return os.open(folder, os.O_WRONLY | flag, mode)
     except OSError:  # the file system has no unnamed files, or nothing may be written here: the named way will say
         return None
 

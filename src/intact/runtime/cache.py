@@ -1,4 +1,8 @@
-"""What earlier probes found, remembered per user. Losing or damaging it costs a probe, nothing else."""
+"""What earlier probes found, remembered per user. Losing or damaging it costs a probe, nothing else.
+
+What is remembered decides whether an engine is probed, so it is believed only where nobody else can have written it:
+the directory and the files in it must be the user's own, and not writable by others.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,12 +68,16 @@ def _passes() -> list[int] | None:
 
 
 def recall(name: str) -> dict[str, Any] | None:
-    """What was remembered under a key; None where nothing was, or it is damaged."""
+    """What was remembered under a key; None where nothing was, it is damaged, or others could have written it."""
     place = folder()
-    if place is None:
+    if place is None or _distrusted(place):
         return None
     try:
-        with open(place / f"{name}.json", "rb") as stream:
+        # Opening a pipe would wait for its other end.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(place / f"{name}.json", flags), "rb") as stream:
+            if not _own_file(os.fstat(stream.fileno())):
+                return None
             entry = json.loads(stream.read(LARGEST).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
@@ -86,10 +95,38 @@ def remember(name: str, result: dict[str, Any]) -> str:
     text = json.dumps({"result": result, "sum": _sum(name, result)})
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write(place / f"{name}.json", text.encode())
+        problem = _distrusted(place)
+        if problem:
+            return problem
+        write(place / f"{name}.json", text.encode(), 0o600)
     except OSError as error:
         return f"{place}: {error.strerror or error}"
     return ""
+
+
+def _distrusted(place: Path) -> str:
+    """Why nothing in the directory is believed or written, "" where it is trusted or not there yet."""
+    try:
+        about = os.stat(place)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{place}: {error.strerror or error}"
+    if not stat.S_ISDIR(about.st_mode):
+        return f"{place} is no directory"
+    if sys.platform != "win32":
+        if about.st_uid != os.geteuid():
+            return f"{place} belongs to another user: set INTACT_CACHE_DIR to a directory of your own"
+        if about.st_mode & 0o022:
+            return f"{place} can be written by others (mode {about.st_mode & 0o777:o}): take that away (chmod 700)"
+    return ""
+
+
+def _own_file(about: os.stat_result) -> bool:
+    """Whether it is a regular file that only this user can have written."""
+    if not stat.S_ISREG(about.st_mode):
+        return False
+    return sys.platform == "win32" or (about.st_uid == os.geteuid() and not about.st_mode & 0o022)
 
 
 def _sum(name: str, result: Any) -> str:
@@ -109,8 +146,11 @@ def lock(name: str, timeout: float) -> Iterator[bool]:
     if place is not None:
         try:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            held = FileLock(str(place / f"{name}.lock"), timeout=timeout)
-            held.acquire()
+            file = place / f"{name}.lock"
+            # Opening a link empties what it leads to, and a pipe has no end.
+            if not _distrusted(place) and (not os.path.lexists(file) or stat.S_ISREG(os.lstat(file).st_mode)):
+                held = FileLock(str(file), timeout=timeout)
+                held.acquire()
         except (OSError, Timeout, NotImplementedError):  # read-only, too busy, or a file system without locks
             held = None
     try:

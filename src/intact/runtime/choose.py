@@ -25,7 +25,9 @@ def key(program: Program, digest: str, threads: int | None, batch: int, facts: F
 def recall(name: str) -> dict[str, float] | None:
     """Engine → milliseconds as measured earlier, fastest first; None where nothing was, or it is damaged."""
     found = (cache.recall(name) or {}).get("milliseconds")
-    if not isinstance(found, dict) or not all(isinstance(v, float) and v > 0 for v in found.values()):
+    if not isinstance(found, dict) or "auto" in found:
+        return None
+    if not all(isinstance(v, float) and v > 0 for v in found.values()):
         return None
     return dict(sorted(found.items(), key=lambda item: item[1])) or None
 

@@ -76,11 +76,14 @@ class Outcome:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Outcome | None:
-        """The outcome, None where ``value`` is none."""
+        """The outcome, None where ``value`` is none that is remembered."""
         texts = ("verdict", "stage", "detail", "signal")
         if set(value) != {*texts, "seconds", "error"} or not all(isinstance(value[k], str) for k in texts):
             return None
-        return Outcome(**value)
+        if not isinstance(value["seconds"], int | float) or value["error"] != {}:
+            return None
+        outcome = Outcome(**value)
+        return outcome if outcome.lasting else None
 
 
 def run_probe(
