@@ -226,6 +226,20 @@ def test_scaled_dot_product_attention(causal: bool, mask: str | None) -> None:
     assert "softmax" in ops and ops.count("matmul") == 2
 
 
+VECTORS = {
+    "right": lambda x, m: x @ m.w[:, 0],
+    "left": lambda x, m: m.w[:, 0] @ x.transpose(1, 2),
+    "both": lambda x, m: torch.mv(x[0] * 1, m.w[:, 0]),
+    "activation": lambda x, m: m.w.T @ x[0, 0],
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_products_with_vectors(name: str) -> None:
+    sizes = (1,) if name in ("both", "activation") else (3,)
+    check(Function(VECTORS[name]), torch.randn(1, 4, 6), batches=sizes)
+
+
 def test_embedding_of_integers() -> None:
     model = nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 3))
     graph = check(model, torch.randint(0, 7, (2, 4))).graph

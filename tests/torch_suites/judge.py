@@ -124,9 +124,9 @@ def _attempt(finding: Finding, where: str, what: Callable[[], Any]) -> Any:
 
 def _trial(network: Network, finding: Finding, engines: Sequence[str], files: bool) -> None:
     model, data = network.model, [network.calls(SAMPLES) for _ in range(BATCHES)]
-    before = {name: t.detach().clone() for name, t in model.state_dict().items() if isinstance(t, Tensor)}
     with torch.no_grad():
         want = model(*copy.deepcopy(data[0]))
+    before = {name: t.detach().clone() for name, t in model.state_dict().items() if isinstance(t, Tensor)}
     finding.outcome = "refused"
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -253,8 +253,27 @@ def where(c: Call) -> Value:
 
 
 def matmul(c: Call) -> Value:
-    """matmul, mm, bmm."""
-    return product(c, c["self"], c.args["mat2"] if "mat2" in c.args else c["other"])
+    """matmul, mm, bmm; a vector on the left is a row, one on the right a column."""
+    a, b = c["self"], c.args["mat2"] if "mat2" in c.args else c["other"]
+    row, column = len(c.shape(a)) == 1, len(c.shape(b)) == 1
+    if not row and not column:
+        return product(c, a, b)
+    kept = c.out_shape
+    full = (*kept, 1) if column else kept
+    full = (*full[:-1], 1, full[-1]) if row else full
+    a = _matrix(c, a, (1, *c.shape(a))) if row else a
+    b = _matrix(c, b, (*c.shape(b), 1)) if column else b
+    return c.reshape(product(c, a, b, out=full), kept)
+
+
+def _matrix(c: Call, vector: Any, shape: Shape) -> Any:
+    """A vector as a matrix of ``shape``; one that is known stays a tensor that follows its parameters."""
+    if not isinstance(vector, Tensor):
+        return c.reshape(vector, shape)
+    sizes = c.static(*shape)
+    matrix = vector.reshape(sizes)
+    c.builder.record([vector], torch.ops.aten.reshape.default, [vector, sizes], {}, [matrix])
+    return matrix
 
 
 def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
