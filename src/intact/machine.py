@@ -1,8 +1,11 @@
-"""What this machine is: CPU features by the names Linux gives them."""
+"""What this machine is: CPU features by the names Linux gives them, and the memory that is left."""
 
 from __future__ import annotations
 
 import functools
+import re
+import sys
+from pathlib import Path
 
 
 @functools.cache
@@ -16,3 +19,50 @@ def cpu_features() -> list[str]:
     import archspec.cpu.detect
 
     return sorted(archspec.cpu.detect.detected_info().features)
+
+
+def available_memory() -> int | None:
+    """Bytes that can be allocated before the machine or its container runs out; None where unknown."""
+    bounds = []
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", read_text("/proc/meminfo"), re.MULTILINE)
+    if found:
+        bounds.append(int(found.group(1)) * 1024)
+    bounds += _container_memory()
+    if sys.platform != "win32":
+        import resource
+
+        used = read_text("/proc/self/statm").split()
+        for limit, column in ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)):
+            soft = resource.getrlimit(limit)[0]
+            if soft != resource.RLIM_INFINITY and len(used) > column:
+                bounds.append(max(soft - int(used[column]) * resource.getpagesize(), 0))
+    return min(bounds, default=None)
+
+
+def _container_memory() -> list[int]:
+    """What the control groups of this process leave, version 2 and 1. Page cache counts as free."""
+    left = []
+    for line in read_text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, limit, usage, key = "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            folder, limit, usage = "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            key = "total_inactive_file"
+        else:
+            continue
+        for place in (folder + path, folder):  # inside a container its own group is the root
+            most, used = read_text(f"{place}/{limit}").strip(), read_text(f"{place}/{usage}").strip()
+            if most.isdigit() and used.isdigit():
+                cache = re.search(rf"^{key} (\d+)$", read_text(f"{place}/memory.stat"), re.MULTILINE)
+                left.append(max(int(most) - int(used) + (int(cache.group(1)) if cache else 0), 0))
+                break
+    return left
+
+
+def read_text(path: str) -> str:
+    """What a file of the system says, "" where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # another system, or not for this user
+        return ""

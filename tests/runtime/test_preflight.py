@@ -9,8 +9,9 @@ from tests.program.build import certified
 from tests.runtime.faults.machines import AVX2, GOOD, MACHINES, needy
 
 from intact.errors import EngineError
-from intact.runtime.facts import Facts, available_memory
-from intact.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, memory_needed, preflight, refusal
+from intact.machine import available_memory
+from intact.runtime.facts import Facts
+from intact.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, preflight, refusal
 
 ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
 
@@ -59,12 +60,6 @@ def test_an_engine_of_another_package_needs_memory_only() -> None:
 def test_candidates() -> None:
     assert candidates(["a", "b"]) == ("a", "b") and candidates("a") == ("a",)
     assert candidates("auto")[-1] == "reference" and len(candidates("auto")) >= 3
-
-
-def test_memory_counts_arrays_and_the_worst_moment() -> None:
-    program = certified()
-    largest = 3 * 8 * 8 + 2 * 4 * 8 * 8
-    assert 2 * program.nbytes() + 4 * largest <= memory_needed(program) <= 2 * program.nbytes() + 4 * 3 * largest
 
 
 def test_facts_of_this_machine() -> None:

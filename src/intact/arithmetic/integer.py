@@ -8,7 +8,7 @@ never shows in the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Ints = Sequence[int]
 
-CHUNK = 1 << 24
+CHUNK = 1 << 22
 """Elements of the largest intermediate matrix a convolution unfolds at once."""
 
 
@@ -233,17 +233,19 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
     out = [(s - d * (k - 1) - 1) // t + 1 for s, d, k, t in zip(x.shape[2:], dilation, kernel, stride, strict=True)]
     if w.shape[1] == 1:
         return _depthwise(x, w, stride, dilation, out)
-    per_group, outputs, positions = channels // groups, w.shape[0], math.prod(out)
+    per_group, outputs, taps = channels // groups, w.shape[0], math.prod(kernel)
     weight = w.reshape(groups, outputs // groups, -1)
-    result = np.empty((n, groups, outputs // groups, positions), x.dtype)
-    step = max(1, CHUNK // max(1, channels * math.prod(kernel) * positions))
-    for start in range(0, n, step):
-        part = x[start : start + step]
+    result = np.empty((n, groups, outputs // groups, *out), x.dtype)
+    for samples, *block in _blocks((n, *out), max(1, CHUNK // (channels * taps))):
+        # The part of x that this block of the output reads begins at its first position.
+        inside: tuple[Any, ...] = tuple(slice(b.start * t, None) for b, t in zip(block, stride, strict=True))
+        part = x[(samples, slice(None), *inside)]
+        sizes = [b.stop - b.start for b in block]
         by_sample, by_channel, *by_position = part.strides
         # (channel, kernel position, sample, output position): one matrix product serves all samples of the part.
         view = np.lib.stride_tricks.as_strided(
             part,
-            (channels, *kernel, len(part), *out),
+            (channels, *kernel, len(part), *sizes),
             (
                 by_channel,
                 *(s * d for s, d in zip(by_position, dilation, strict=True)),
@@ -252,10 +254,25 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
             ),
             writeable=False,
         )
-        columns = view.reshape(groups, per_group * math.prod(kernel), len(part) * positions)
-        product = np.matmul(weight, columns).reshape(groups, outputs // groups, len(part), positions)
-        result[start : start + step] = product.transpose(2, 0, 1, 3)
+        columns = view.reshape(groups, per_group * taps, len(part) * math.prod(sizes))
+        product = np.matmul(weight, columns).reshape(groups, outputs // groups, len(part), *sizes)
+        result[(samples, slice(None), slice(None), *block)] = np.moveaxis(product, 2, 0)
     return result.reshape(n, outputs, *out)
+
+
+def _blocks(shape: Ints, most: int) -> Iterator[tuple[slice, ...]]:
+    """Parts of an array of that shape, of at most ``most`` elements, that together are all of it."""
+    if math.prod(shape) <= most:
+        yield tuple(slice(0, size) for size in shape)
+        return
+    inner = math.prod(shape[1:])
+    step = max(1, most // inner)
+    for start in range(0, shape[0], step):
+        first = slice(start, min(start + step, shape[0]))
+        if inner <= most:
+            yield (first, *(slice(0, size) for size in shape[1:]))
+        else:
+            yield from ((first, *rest) for rest in _blocks(shape[1:], most))
 
 
 def _depthwise(x: Array, w: Array, stride: Ints, dilation: Ints, out: list[int]) -> Array:

@@ -13,6 +13,8 @@ from intact.program.program import Program
 
 from .base import Engine, Runner
 from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from .forked import follow
+from .memory import Admission
 
 ENGINES = ("reference", "onnxruntime", "openvino", "onednn")
 """Names of all engines; ``auto`` takes the last one that can run here; ``intact.runtime.load`` measures."""
@@ -98,7 +100,12 @@ class _Runners:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.by_key: dict[tuple[str, int | None], Runner] = {}
+        self.by_key: dict[tuple[str, int | None], tuple[Runner, Admission]] = {}
+        follow(self)
+
+    def after_fork(self) -> None:
+        """Free the lock, which nobody may be left to give back."""
+        self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[_Runners], tuple[()]]:
         return (_Runners, ())
@@ -115,6 +122,10 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
     Raises:
         EngineError: unknown or missing engine, or a CPU feature the program needs.
     """
+    return _prepared(program, engine, threads)[0]
+
+
+def _prepared(program: Program, engine: str, threads: int | None = None) -> tuple[Runner, Admission]:
     chosen = get_engine(engine)
     runners: _Runners = vars(program).setdefault("_runners", _Runners())
     with runners.lock:
@@ -125,8 +136,14 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
                 raise EngineError(
                     "the engine cannot run here", where=chosen.name, why=reason, remedy="engine='reference'"
                 )
-            runners.by_key[key] = chosen.prepare(program, threads=threads)
+            runner = chosen.prepare(program, threads=threads)
+            runners.by_key[key] = runner, admission(runner, chosen.name)
         return runners.by_key[key]
+
+
+def admission(runner: Runner, engine: str) -> Admission:
+    """What a call of ``runner`` is refused by that memory has no room for."""
+    return Admission(runner.program, engine, getattr(runner, "largest_part", None))
 
 
 def run(
@@ -147,15 +164,26 @@ def run(
         ``intact.outputs``. torch tensors when an input was one, else numpy.
 
     Raises:
-        InputError: see :func:`intact.engines.binding.bind`.
+        InputError: see :func:`intact.engines.binding.bind`; or memory has no room for so large a call.
         EngineError: see :func:`get_runner`.
     """
     arrays = bind(program, inputs, named, layout)
-    runner = get_runner(program, engine)
+    runner, admit = _prepared(program, engine)
+    admit(arrays)
     outputs = empty_outputs(program, arrays) if batch_size(program, arrays) == 0 else runner(arrays)
     if any(is_torch(value) for value in (*inputs, *named.values())):
         return rebuild(program.structure, [to_torch(y) for y in outputs])
     return rebuild(program.structure, [np.asarray(y) for y in outputs])
 
 
-__all__ = ["ENGINES", "Engine", "Runner", "available_engines", "engine_status", "get_engine", "get_runner", "run"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Runner",
+    "admission",
+    "available_engines",
+    "engine_status",
+    "get_engine",
+    "get_runner",
+    "run",
+]

@@ -32,6 +32,9 @@ PREFIX = "/golden/"
 
 MOST_SAMPLES, MOST_VALUES = 16, 256
 
+BLOCK = 1 << 16
+"""Elements of a sample that are made at once."""
+
 
 PRODUCTS = ("conv", "linear", "dynamic_linear")
 """Kinds of layers whose multiplications are counted."""
@@ -117,18 +120,24 @@ def sample(program: Program, golden: Golden, index: int) -> dict[str, Array]:
 def _input(program: Program, name: str, pattern: str, seed: int, bound: int) -> Array:
     tensor = program.tensors[name]
     shape = tuple(d if isinstance(d, int) else 1 for d in tensor.shape)
-    count = math.prod(shape)
-    if tensor.dtype == "int64":
-        return _integers(pattern, shape, count, seed, 0, bound - 1).astype(np.int64)
-    if tensor.dtype == "bool":
-        return _integers(pattern, shape, count, seed, 0, 1).astype(np.bool_)
-    if tensor.quantized or tensor.dtype == "uint8":
-        return _integers(pattern, shape, count, seed, 0, 255).astype(np.uint8)
-    scale, zero_point, lo, hi = _grid(program, name)
-    q = _integers(pattern, shape, count, seed, lo, hi).astype(np.float64) - zero_point
-    if pattern == "noise":  # off the grid by up to 0.4 steps, so that rounding has something to do
-        q += (_hash(count, seed + 1).reshape(shape) % np.uint32(801)).astype(np.float64) / 1000.0 - 0.4
-    return (q * scale).astype(np.float32)
+    integers = tensor.quantized or tensor.dtype != "float32"
+    if integers:
+        low, high = 0, {"int64": bound - 1, "bool": 1}.get(tensor.dtype, 255)
+        scale, zero_point = 1.0, 0
+    else:
+        scale, zero_point, low, high = _grid(program, name)
+    values = np.empty(math.prod(shape), tensor.dtype)
+    for start in range(0, values.size, BLOCK):  # the int64 and float64 in between are larger than what is made
+        stop = min(start + BLOCK, values.size)
+        q = _integers(pattern, shape, start, stop, seed, low, high)
+        if integers:
+            values[start:stop] = q
+            continue
+        steps = q.astype(np.float64) - zero_point
+        if pattern == "noise":  # off the grid by up to 0.4 steps, so that rounding has something to do
+            steps += (_hash(start, stop, seed + 1) % np.uint32(801)).astype(np.float64) / 1000.0 - 0.4
+        values[start:stop] = (steps * scale).astype(np.float32)
+    return values.reshape(shape)
 
 
 def _grid(program: Program, name: str) -> tuple[float, int, int, int]:
@@ -140,31 +149,32 @@ def _grid(program: Program, name: str) -> tuple[float, int, int, int]:
     return 1.0 / 128, 128, 0, 255
 
 
-def _integers(pattern: str, shape: tuple[int, ...], count: int, seed: int, low: int, high: int) -> Array:
+def _integers(pattern: str, shape: tuple[int, ...], start: int, stop: int, seed: int, low: int, high: int) -> Array:
+    """Elements ``start`` to ``stop`` of the pattern, int64."""
     if pattern in ("low", "high"):
-        return np.full(shape, low if pattern == "low" else high, np.int64)
+        return np.full(stop - start, low if pattern == "low" else high, np.int64)
     if pattern == "smooth":
-        return _waves(shape, seed, low, high)
-    noise = _hash(count, seed).reshape(shape)
+        return _waves(shape, start, stop, seed, low, high)
+    noise = _hash(start, stop, seed)
     if pattern == "extremes":
         return np.where(noise & np.uint32(1), np.int64(high), np.int64(low))
     return noise.astype(np.int64) % (high - low + 1) + low
 
 
-def _waves(shape: tuple[int, ...], seed: int, low: int, high: int) -> Array:
+def _waves(shape: tuple[int, ...], start: int, stop: int, seed: int, low: int, high: int) -> Array:
     """Triangles along every dimension, in integers."""
-    total = np.zeros(shape, np.int64)
+    total, at = np.zeros(stop - start, np.int64), np.arange(start, stop, dtype=np.int64)
     for axis, size in enumerate(shape):
         step = 3 + (seed + 4 * axis) % 11
-        total += (np.arange(size) * step).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        total += at // math.prod(shape[axis + 1 :]) % size * step
     span = max(high - low, 1)
     folded = total % (2 * span)
     return low + np.minimum(np.where(folded > span, 2 * span - folded, folded), high - low)
 
 
-def _hash(count: int, seed: int) -> Array:
-    """``count`` well mixed uint32 (the finalizer of MurmurHash3 over a counter): the same under any numpy."""
-    x = np.arange(count, dtype=np.uint32) + np.uint32(seed * 0x9E3779B9 & 0xFFFFFFFF)
+def _hash(start: int, stop: int, seed: int) -> Array:
+    """Well mixed uint32 of a counter (the finalizer of MurmurHash3): the same under any numpy."""
+    x = np.arange(start, stop, dtype=np.uint32) + np.uint32(seed * 0x9E3779B9 & 0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         x ^= x >> np.uint32(shift)
         x *= np.uint32(factor)

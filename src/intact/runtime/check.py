@@ -15,8 +15,9 @@ from intact.text import printable
 from . import cache
 from .facts import Facts
 from .isolate import PASSED, failure, run_probe
-from .load import Opened, memory_limit, open_program, unproved
+from .load import Opened, open_program, unproved
 from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, origin_row, preflight, program_rows, refusal
+from .probing import memory_limit
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -158,13 +159,13 @@ def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Fa
         return EngineCheck(name, tuple(rows), True)
     try:
         outcome = run_probe(
-            opened.path, opened.digest, name, None, memory=memory_limit(opened.program, facts), seconds=time_limit,
-            every=True,
+            opened.path, opened.digest, name, None, memory=memory_limit(opened.program, facts, name),
+            seconds=time_limit, every=True,
         )  # fmt: skip
     except EngineError as error:
         rows.append(Row("probe", "a child process", str(error), REFUSED, error.remedy))
         return EngineCheck(name, tuple(rows), False)
-    if outcome.lasting and name != "reference":
+    if outcome.lasting:
         cache.remember(cache.key(opened.program, opened.digest, name, None, facts), outcome.to_json())
     needed = _needed(opened.program.golden)
     if outcome.verdict == PASSED:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from intact.machine import available_memory, cpu_features, read_text
 
 PACKAGES = ("intact", "numpy", "safetensors", "torch", "onnx", "onnxruntime", "openvino")
 
@@ -63,7 +64,6 @@ class Facts:
         import importlib.metadata  # a fifth of this package's import time
 
         from intact import __version__
-        from intact.machine import cpu_features
 
         packages, wheels = {"intact": __version__}, {}
         for name in PACKAGES[1:]:
@@ -106,52 +106,6 @@ def _model_name() -> str:
     return found.group(1).strip() if found else platform.processor()
 
 
-def available_memory() -> int | None:
-    """Bytes that can be allocated before the machine or its container runs out; None where unknown."""
-    bounds = []
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
-    if found:
-        bounds.append(int(found.group(1)) * 1024)
-    bounds += _container_memory()
-    if sys.platform != "win32":
-        import resource
-
-        used = _read("/proc/self/statm").split()
-        for limit, column in ((resource.RLIMIT_AS, 0), (resource.RLIMIT_DATA, 5)):
-            soft = resource.getrlimit(limit)[0]
-            if soft != resource.RLIM_INFINITY and len(used) > column:
-                bounds.append(max(soft - int(used[column]) * resource.getpagesize(), 0))
-    return min(bounds, default=None)
-
-
-def _container_memory() -> list[int]:
-    """What the control groups of this process leave, version 2 and 1. Page cache counts as free."""
-    left = []
-    for line in _read("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            folder, limit, usage, key = "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            folder, limit, usage = "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-            key = "total_inactive_file"
-        else:
-            continue
-        for place in (folder + path, folder):  # inside a container its own group is the root
-            most, used = _read(f"{place}/{limit}").strip(), _read(f"{place}/{usage}").strip()
-            if most.isdigit() and used.isdigit():
-                cache = re.search(rf"^{key} (\d+)$", _read(f"{place}/memory.stat"), re.MULTILINE)
-                left.append(max(int(most) - int(used) + (int(cache.group(1)) if cache else 0), 0))
-                break
-    return left
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:  # another system, or not for this user
-        return ""
-
-
 def _glibc() -> str | None:
     name, version = platform.libc_ver()
     return version if name == "glibc" and version else None
@@ -161,7 +115,7 @@ def _glibcxx() -> tuple[str | None, bool]:
     """Newest symbol version of the C++ library mapped into this process, else of the one the linker should find."""
     if platform.system() != "Linux":
         return None, False
-    mapped = re.search(r"(/\S*libstdc\+\+\.so\.6\S*)$", _read("/proc/self/maps"), re.MULTILINE)
+    mapped = re.search(r"(/\S*libstdc\+\+\.so\.6\S*)$", read_text("/proc/self/maps"), re.MULTILINE)
     candidates = [mapped.group(1)] if mapped else _library_paths()
     for path in candidates:
         try:

@@ -35,7 +35,7 @@ class Info:
         inputs, outputs: name → (dtype, shape), None for the batch, a name for another dimension that may change.
         preflight: what was compared with this machine, all of it fine or unknown.
         probe: "passed" now, "remembered", or "not needed", "switched off" and why.
-        golden: what was reproduced in this process.
+        golden: what was reproduced, in this process, or for the reference in the probe's.
         signed: whether a signature was verified.
         skipped: engines tried before this one.
         measured: engine → median milliseconds per call, fastest first, when engine="auto" chose among several.

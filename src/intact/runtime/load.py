@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from intact.arithmetic.dimensions import Dim
-from intact.engines import get_engine
+from intact.engines import admission, get_engine
 from intact.engines.base import Runner
 from intact.engines.binding import batch_size, bind, check_layout, empty_outputs, is_torch, rebuild, to_torch
 from intact.engines.kept import give_back
@@ -29,11 +29,11 @@ from intact.text import printable
 from . import cache, choose
 from .facts import Facts
 from .info import Info, Skipped
-from .isolate import PASSED, Outcome, failure, run_probe
-from .preflight import REFUSED, Row, candidates, memory_needed, preflight, refusal
+from .isolate import PASSED, failure
+from .preflight import REFUSED, Row, candidates, preflight, refusal
+from .probing import probed
 
 MODES = ("always", "first", "never")
-GIB = 1 << 30
 
 
 def load(
@@ -248,7 +248,10 @@ def start(
     error = refusal(rows, engine)
     if error is not None:
         raise error
-    outcome, told = probed(opened, engine, threads, probe, time_limit, facts, batch)
+    with opened.timed("probe"):
+        outcome, told = probed(
+            opened.path, opened.program, opened.digest, engine, threads, probe, time_limit, facts, batch
+        )
     if outcome is not None and outcome.verdict != PASSED:
         usable = tuple(n for n in (*others, "reference") if n != engine and refusal(
             preflight(opened.program, n, facts), n) is None)  # fmt: skip
@@ -256,7 +259,9 @@ def start(
     with opened.timed("prepare"):
         runner = prepare(opened.program, engine, threads)
     with opened.timed("golden"):
-        reproduced = reproduce(runner, engine)
+        # numpy gives here what it gave there; of other engines it has to be seen.
+        seen = engine == "reference" and outcome is not None
+        reproduced = f"{outcome.detail}, in a child process" if outcome and seen else str(reproduce(runner, engine))
     golden = opened.program.golden
     remarks = [*opened.program.remarks, *unproved(opened.program)]
     remarks += [f"{row.what}: {row.found}" for row in rows if row.verdict != REFUSED and row.verdict != "ok"]
@@ -268,7 +273,7 @@ def start(
         path=str(opened.path), digest=opened.digest, engine=engine, threads=threads,
         inputs=_described(opened.program, opened.program.inputs),
         outputs=_described(opened.program, opened.program.outputs), preflight=tuple(rows), probe=told,
-        golden=str(reproduced), signed=bool(opened.signed), skipped=skipped, packages=dict(facts.packages),
+        golden=reproduced, signed=bool(opened.signed), skipped=skipped, packages=dict(facts.packages),
         seconds=opened.seconds, remarks=tuple(map(printable, remarks)),
     )  # fmt: skip
     return LoadedProgram(opened.program, runner, info)
@@ -286,49 +291,6 @@ def unproved(program: Program) -> list[str]:
 
 def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:
     return {n: (program.tensors[n].dtype, program.tensors[n].shape) for n in names}
-
-
-def probed(
-    opened: Opened, engine: str, threads: int | None, mode: str, time_limit: float, facts: Facts, batch: int = 1
-) -> tuple[Outcome | None, str]:
-    """What a child process found about the engine, now or earlier, and how it is known; None where none was asked."""
-    if mode == "never":
-        return None, "switched off: probe='never'"
-    if engine == "reference":
-        return None, "not needed: numpy is all it runs"
-    with opened.timed("probe"):
-        tried = engine if batch == 1 else f"{engine} at batch {batch}"
-        name = cache.key(opened.program, opened.digest, tried, threads, facts)
-        if mode == "first":
-            known = _recall(name)
-            if known is not None:
-                return known, "remembered"
-        # One process probes, the others wait for what it finds.
-        with cache.lock(name, 2 * time_limit):
-            if mode == "first":
-                known = _recall(name)
-                if known is not None:
-                    return known, "remembered"
-            outcome = run_probe(
-                opened.path, opened.digest, engine, threads, memory=memory_limit(opened.program, facts),
-                seconds=time_limit, every=mode == "always", batch=batch,
-            )  # fmt: skip
-            if not outcome.lasting:
-                return outcome, outcome.verdict
-            problem = cache.remember(name, outcome.to_json())
-            return outcome, f"passed, but it cannot be remembered: {problem}" if problem else "passed"
-
-
-def _recall(name: str) -> Outcome | None:
-    known = cache.recall(name)
-    return None if known is None else Outcome.from_json(known)
-
-
-def memory_limit(program: Program, facts: Facts) -> int:
-    """Bytes a probe may take: generous, but never what would bring the machine down."""
-    needed = memory_needed(program)
-    generous = max(4 * GIB, 4 * needed + 2 * GIB)
-    return generous if facts.memory is None else min(generous, max(facts.memory, GIB // 4))
 
 
 def prepare(program: Program, engine: str, threads: int | None) -> Runner:
@@ -361,6 +323,7 @@ class LoadedProgram:
 
     def __init__(self, program: Program, runner: Runner, info: Info, layout: str = "NCHW") -> None:
         self.program, self.info, self.layout, self._runner = program, info, layout, runner
+        self._admit = admission(runner, info.engine)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run.
@@ -373,11 +336,12 @@ class LoadedProgram:
             The outputs nested as the model nested them; torch tensors where an input was one, else numpy arrays.
 
         Raises:
-            InputError: wrong number, name, dtype or shape.
+            InputError: wrong number, name, dtype or shape; or memory has no room for so large a call.
         """
         if not inputs and not named:
             raise InputError("no input is given", where="call", remedy=f"give {', '.join(self.program.inputs)}")
         arrays = bind(self.program, inputs, named, self.layout)
+        self._admit(arrays)
         outputs = empty_outputs(self.program, arrays) if batch_size(self.program, arrays) == 0 else self._runner(arrays)
         if any(is_torch(value) for value in (*inputs, *named.values())):
             return rebuild(self.program.structure, [to_torch(y) for y in outputs])

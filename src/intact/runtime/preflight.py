@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from intact.engines import ENGINES
 from intact.engines.cpu import has_vnni, isa
+from intact.engines.memory import predicted
 from intact.errors import EngineError
 from intact.program.certify import uncertified
-from intact.program.dimensions import sized_near
 from intact.program.program import Program
 
 from .facts import Facts
@@ -96,7 +95,7 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
         if engine != "reference":
             rows += _features(engine, program, needs, facts)
             rows += [row for name in needs.packages for row in _wheel(name, facts)]
-    rows.append(_memory(program, needs, facts))
+    rows.append(_memory(program, engine, needs, facts))
     return rows
 
 
@@ -230,33 +229,13 @@ def _modern(tag: str) -> str:
     return tag
 
 
-def _memory(program: Program, needs: Requirements | None, facts: Facts) -> Row:
-    needed = memory_needed(program) + (needs.footprint if needs else 0)
+def _memory(program: Program, engine: str, needs: Requirements | None, facts: Facts) -> Row:
+    needed = predicted(program, engine) + (needs.footprint if needs else 0)
     words = f"about {max(needed // MIB, 1)} MiB"
     if facts.memory is None:
         return Row("memory", words, "unknown", UNKNOWN)
     verdict = OK if needed <= facts.memory else REFUSED
     return Row("memory", words, f"{facts.memory // MIB} MiB", verdict, "free memory, or raise the container's limit")
-
-
-def memory_needed(program: Program) -> int:
-    """Bytes for one sample, roughly: the arrays twice (as stored and packed for an engine), and four bytes for every
-    element of the tensors alive at the worst moment. Named dimensions count 512, or the limit they pass.
-
-    Example:
-        >>> memory_needed(Program({}, (), (), ()))
-        0
-    """
-    last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
-    at = sized_near(program, 512)
-    sizes = {n: math.prod(d if isinstance(d, int) else 1 for d in t.shape) for n, t in at.tensors.items()}
-    live = sum(sizes[name] for name in program.inputs)
-    most = live
-    for i, op in enumerate(program.ops):
-        live += sizes[op.name]
-        most = max(most, live)
-        live -= sum(sizes[name] for name in set(op.inputs) if last[name] == i and name not in program.outputs)
-    return 2 * program.nbytes() + 4 * most
 
 
 def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
@@ -283,7 +262,6 @@ __all__ = [
     "UNKNOWN",
     "Row",
     "candidates",
-    "memory_needed",
     "origin_row",
     "preflight",
     "program_rows",

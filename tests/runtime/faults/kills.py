@@ -39,10 +39,10 @@ LOADS = (
     "intact.runtime.load:read:0", "intact.runtime.load:read:1", "intact.runtime.load:parse:0",
     "intact.runtime.load:parse:1", "intact.program.file:recheck:0", "intact.runtime.load:digest:0",
     "intact.runtime.facts:Facts.here:0", "intact.runtime.load:preflight:0", "intact.runtime.cache:recall:0",
-    "intact.runtime.cache:lock:0", "intact.runtime.load:run_probe:0", "intact.runtime.isolate:_start:0",
+    "intact.runtime.cache:lock:0", "intact.runtime.probing:run_probe:0", "intact.runtime.isolate:_start:0",
     "intact.runtime.isolate:_start:1", "intact.runtime.isolate:_send:0", "intact.runtime.isolate:_send:1",
-    "intact.runtime.load:run_probe:1", "intact.runtime.cache:remember:0", "intact.runtime.cache:write:0", "os:write:0",
-    "os:fsync:0", "os:link:0", "os:replace:0", "os:replace:1", "intact.runtime.cache:write:1",
+    "intact.runtime.probing:run_probe:1", "intact.runtime.cache:remember:0", "intact.runtime.cache:write:0",
+    "os:write:0", "os:fsync:0", "os:link:0", "os:replace:0", "os:replace:1", "intact.runtime.cache:write:1",
     "intact.runtime.cache:remember:1", "intact.runtime.load:prepare:0", "intact.runtime.load:reproduce:0",
     "intact.runtime.load:reproduce:1",
 )  # fmt: skip

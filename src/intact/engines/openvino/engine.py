@@ -125,6 +125,11 @@ class OpenVinoRunner:
         self._deployed(1, self._form({}))
         follow(self)
 
+    @property
+    def largest_part(self) -> int | None:
+        """Samples that are run at once; None: all of a batch."""
+        return SIZES[0] if self._in_parts else None
+
     def after_fork(self) -> None:
         """Forget what was compiled: OpenVINO cannot run here, and says so where it is asked to compile."""
         self._models.abandon()
@@ -187,7 +192,7 @@ class OpenVinoRunner:
     def _output(self, name: str, found: Mapping[str, Array], given: Mapping[str, Array]) -> Array:
         if name in self._decoded:
             source = self._ops[name].inputs[0]
-            return self._decoded[name].take(found[source])
+            return self._decoded[name].take(found[source] if source in found else given[source])
         return found[name].copy() if name in found else np.array(given[name])
 
     def _run(self, given: Mapping[str, Array], batch: int) -> dict[str, Array]:

@@ -1,0 +1,103 @@
+"""What a program is predicted to take, and calls that are refused by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.program.build import certified, data
+
+import intact.runtime
+from intact.engines import available_engines, memory
+from intact.engines.memory import Admission, predicted, running, seconds
+from intact.errors import InputError
+from intact.program.dimensions import sized_near
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "memory_prediction.py"
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux")
+@pytest.mark.parametrize("engine", available_engines())
+def test_prediction_is_within_a_factor_of_two(engine: str) -> None:
+    command = [sys.executable, str(SCRIPT), "--engine", engine, "--programs", "5", "--elements", "3e6", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (rows,) = json.loads(done.stdout).values()
+    assert len(rows) >= 4
+    off = [row for row in rows if max(row["predicted"], row["measured"]) > 16 << 20
+           and not 0.5 <= row["predicted"] / row["measured"] <= 2]  # fmt: skip
+    assert not off
+
+
+def stretched() -> Program:
+    """A batch of rows of any length."""
+    x, y = Tensor("x", "float32", (None, "n", 1024)), Tensor("y", "float32", (None, "n", 1024))
+    return Program({"x": x, "y": y}, (Op("y", "float.unary", ("x",), {"fn": "tanh"}),), ("x",), ("y",),
+                   dimensions={"n": (1, None)})  # fmt: skip
+
+
+def test_prediction_grows_with_batch_and_sizes() -> None:
+    program = stretched()
+    one = running(program, "reference", 1, {"n": 100})
+    assert running(program, "reference", 8, {"n": 100}) == running(program, "reference", 1, {"n": 800}) == 8 * one
+    assert predicted(program, "an engine of another package") == predicted(program, "reference")
+
+
+def test_outputs_are_counted_as_often_as_they_are_copied() -> None:
+    program = sized_near(stretched(), 1000)
+    many = Program(program.tensors, program.ops, program.inputs, ("y",) * 60)
+    assert predicted(many, "reference") > 10 * predicted(program, "reference") / 2
+
+
+def test_calls_that_memory_has_no_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = stretched()
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 30)
+    admit = Admission(program, "reference")
+    small, large = (np.broadcast_to(np.float32(0), (n, 512, 1024)) for n in (4, 400))
+    admit({"x": small})
+    with pytest.raises(InputError, match="would take about") as error:
+        admit({"x": large})
+    assert "fewer samples" in error.value.remedy
+    with pytest.raises(InputError, match="would take about"):
+        program.run(large, engine="reference")
+    parts = Admission(program, "reference", part=1)
+    assert parts.needed({"x": large}) < admit.needed({"x": large})
+
+
+def test_a_size_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(memory, "running", lambda *args: asked.append(1) or 0)
+    admit = Admission(certified(), "reference")
+    for n in (1, 2, 1, 2, 2):
+        admit(dict(zip(("x", "bias"), data(n), strict=True)))
+    assert len(asked) == 2
+
+
+def test_loaded_programs_refuse_such_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = intact.runtime.load(stretched().save(tmp_path / "p.safetensors"), engine="reference")
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 28)
+    with pytest.raises(InputError, match="would take about"):
+        runner(np.broadcast_to(np.float32(0), (100, 512, 1024)))
+    assert runner(np.zeros((1, 3, 1024), np.float32)).shape == (1, 3, 1024)
+
+
+def test_the_reference_takes_no_longer_than_predicted() -> None:
+    import time
+
+    from intact.engines import get_engine
+
+    program = certified()
+    runner, given = get_engine("reference").prepare(program), dict(zip(("x", "bias"), data(1), strict=True))
+    start = time.process_time()
+    for _ in range(10):
+        runner(given)
+    assert (time.process_time() - start) / 10 < 10 * seconds(program)
