@@ -5,12 +5,16 @@
 | request         | answer                                                                                         |
 |-----------------|------------------------------------------------------------------------------------------------|
 | POST /predict   | .npy (one input) or .npz (by name): outputs alike; JSON {"inputs": {name: [...]}}: JSON        |
-| GET  /model     | what runs: file, digest, engine, inputs, outputs, how it was checked                           |
-| GET  /healthz   | 200 while the process works                                                                    |
-| GET  /readyz    | 200 while it takes requests; 503 once it is told to end                                        |
+| GET  /model     | what runs: digest, engine, inputs, outputs, how it was checked                                 |
+| GET  /healthz   | 200 while batches run; 503 when the worker has ended, or a batch does not                      |
+| GET  /readyz    | 200 while it takes requests; 503 then, too, and once it is told to end                         |
 | GET  /metrics   | Prometheus                                                                                     |
 | SIGHUP          | load the file again. If that fails, the old program stays, and the log says why                |
 | SIGTERM, SIGINT | take no new connections, answer what was asked, close the others one by one, end               |
+
+Bounds: a body has no more bytes than the program's inputs for ``--batch`` samples need, an archive is not decompressed
+beyond them, all bodies together take ``--memory``, there are ``--connections`` of them, and whoever is slow is cut off
+(``connections.py``). Every request is checked by itself before it shares a batch, and fails by itself.
 
 Every program is loaded by ``intact.runtime.load``: preflight, probe in a child process, golden vectors. So a file that
 would crash the engine is refused while the old one serves on.
@@ -20,15 +24,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
-import json
 import logging
 import signal
 import socket
 import time
-import zipfile
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -36,22 +38,29 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 import uvicorn
-from batching import Batcher, Busy
+from batching import Batcher, Busy, Dead
+from bodies import JSON, NPZ, Limits, TooLarge, decode, encoded, memory
+from connections import Punctual
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import intact.runtime
 from intact.errors import InputError, IntactError
+from intact.program.samples import random_samples
 from intact.runtime.load import LoadedProgram
 
 log = logging.getLogger("serving")
 
-LARGEST_BODY = 64 << 20
 DRAIN_SECONDS = 30.0
-NPY, NPZ, JSON = "application/x-npy", "application/x-npz", "application/json"
+TOLD = ("digest", "engine", "threads", "inputs", "outputs", "probe", "golden", "signed", "packages")
+"""What /model says: nothing about the machine."""
+BATCH_SECONDS = 60.0
+"""A batch that takes longer is taken for one that never ends."""
+ELSEWHERE = 256 << 10
+"""Bodies of more bytes are decoded outside the event loop, which answers others meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,8 @@ class Settings:
     queue: int = 1024
     public_key: Path | None = None
     expect: str | None = None
+    memory: int = 512 << 20
+    connections: int = 512
 
 
 class Metrics:
@@ -75,30 +86,66 @@ class Metrics:
         self.registry = CollectorRegistry()
         r = self.registry
         self.requests = Counter("intact_requests", "Requests to /predict", ["status"], registry=r)
-        self.seconds = Histogram("intact_request_seconds", "Time from body read to answer", registry=r,
+        self.seconds = Histogram("intact_request_seconds", "Time from the headers to the answer", registry=r,
                                  buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5))  # fmt: skip
         self.batch = Histogram("intact_batch_samples", "Samples per batch", buckets=2.0 ** np.arange(11), registry=r)
         self.reloads = Counter("intact_reloads", "Reloads of the file", ["result"], registry=r)
         self.waiting = Gauge("intact_queue_requests", "Requests waiting", registry=r)
+        self.memory = Gauge("intact_body_bytes", "Memory of bodies that are read or wait", registry=r)
         self.model = Gauge("intact_model", "The program that runs", ["digest", "engine"], registry=r)
+
+
+@dataclass
+class Budget:
+    """Memory that all requests together may take."""
+
+    limit: int
+    taken: int = 0
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[Share]:
+        """One request's part, given back at the end."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self.taken -= share.taken
+
+
+@dataclass
+class Share:
+    """What one request has of a budget."""
+
+    budget: Budget
+    taken: int = field(default=0)
+
+    def take(self, size: int) -> None:
+        """``size`` bytes more.
+
+        Raises:
+            Busy: there are not so many.
+        """
+        if self.budget.taken + size > self.budget.limit:
+            raise Busy
+        self.budget.taken += size
+        self.taken += size
 
 
 class Service:
     """The program that runs, its queue, and its exchange."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.metrics = settings, Metrics()
+        self.settings, self.metrics, self.budget = settings, Metrics(), Budget(settings.memory)
         self.draining = False
+        self.decoding = ThreadPoolExecutor(2, "decode")
         self._reloading = asyncio.Lock()
         self.loaded = self._load()
-        # A program whose batch size is fixed takes one request at a time.
-        self.dynamic = all(shape[:1] == (None,) for _, shape in self.loaded.info.inputs.values())
         self.batcher = Batcher(
-            self._run, most=settings.most if self.dynamic else 1, wait=settings.wait, queue=settings.queue,
-            observe=self.metrics.batch.observe,
-        )  # fmt: skip
+            self._run, most=1, wait=settings.wait, queue=settings.queue, observe=self.metrics.batch.observe
+        )
+        self._take_over(self.loaded)
         self.metrics.waiting.set_function(lambda: len(self.batcher))
-        self._publish()
+        self.metrics.memory.set_function(lambda: self.budget.taken)
 
     def _load(self) -> LoadedProgram:
         s = self.settings
@@ -106,13 +153,21 @@ class Service:
             s.file, s.engine, s.threads, batch=min(8, s.most), public_key=s.public_key, expect=s.expect
         )
 
-    def _publish(self) -> None:
+    def _take_over(self, fresh: LoadedProgram) -> None:
+        dynamic = batchable(fresh)
+        self.loaded, self.dynamic = fresh, dynamic
+        self.limits = Limits.of(fresh.program, self.settings.most)
+        self.batcher.most = self.settings.most if dynamic else 1
         self.metrics.model.clear()
-        self.metrics.model.labels(self.loaded.info.digest[:12], self.loaded.info.engine).set(1)
+        self.metrics.model.labels(fresh.info.digest[:12], fresh.info.engine).set(1)
+
+    @property
+    def alive(self) -> bool:
+        """Whether batches run."""
+        return self.batcher.healthy(BATCH_SECONDS)
 
     def _run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        found = self.loaded(**inputs)
-        return [np.asarray(y) for y in _flatten(found)]
+        return _flatten(self.loaded(**inputs))
 
     async def reload(self) -> None:
         """Read the file again. Requests go on meanwhile; on success later batches run on the new program."""
@@ -129,18 +184,38 @@ class Service:
                 self.metrics.reloads.labels("refused").inc()
                 log.error("not reloaded, %s serves on: %s", self.loaded.info.digest[:12], error)
                 return
-            self.loaded = fresh
-            self._publish()
+            self._take_over(fresh)
             self.metrics.reloads.labels("done").inc()
             log.info("reloaded: %s on %s", fresh.info.digest[:12], fresh.info.engine)
 
 
-def _flatten(found: Any) -> list[Any]:
+def batchable(loaded: LoadedProgram) -> bool:
+    """Whether requests may share a batch: every input and output has one row per sample, and samples have nothing to do
+    with one another. Where they do, every request runs by itself."""
+    program = loaded.program
+    shapes = [program.tensors[name].shape for name in (*program.inputs, *program.outputs)]
+    if any(shape[:1] != (None,) or None in shape[1:] for shape in shapes):
+        return False
+    samples = random_samples(program, 3)
+    together = _flatten(loaded(**samples))
+    for i in range(3):
+        alone = _flatten(loaded(**{name: x[i : i + 1] for name, x in samples.items()}))
+        if any(
+            len(y) != 3 or not np.array_equal(y[i : i + 1], z, equal_nan=True)
+            for y, z in zip(together, alone, strict=True)
+        ):
+            log.warning("results depend on the batch: every request runs by itself")
+            return False
+    return True
+
+
+def _flatten(found: Any) -> list[np.ndarray]:
+    """The arrays of a nested output; numbers and texts in it are the same for every request."""
     if isinstance(found, dict):
         return [y for value in found.values() for y in _flatten(value)]
     if isinstance(found, (list, tuple)):
         return [y for value in found for y in _flatten(value)]
-    return [found]
+    return [found] if isinstance(found, np.ndarray) else []
 
 
 def create_app(settings: Settings) -> Starlette:
@@ -149,37 +224,45 @@ def create_app(settings: Settings) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        worker = asyncio.create_task(service.batcher.work())
+        service.batcher.start()
         yield
-        worker.cancel()
+        service.batcher.stop()
+        service.decoding.shutdown(wait=False)
 
     async def predict(request: Request) -> Response:
         begin = time.perf_counter()
         try:
             kind = request.headers.get("content-type", "").split(";")[0].strip()
-            inputs = decode(await _body(request), kind, service)
-            response = encode(await service.batcher.submit(inputs), kind)
+            with service.budget.share() as share:
+                inputs = await read(request, kind, service, share)
+                response = reply(await service.batcher.submit(inputs), kind)
         except Busy:
-            response = _problem(503, "too many requests are waiting", {"retry-after": "1"})
-        except (InputError, ValueError, KeyError, TypeError, OSError, zipfile.BadZipFile) as error:
-            response = _problem(400, str(error))
-        except OverflowError as error:
-            response = _problem(413, str(error))
-        except IntactError as error:
-            log.exception("a batch failed")
-            response = _problem(500, str(error))
+            response = problem(503, "too many requests are waiting", {"retry-after": "1", **CLOSE})
+        except Dead:
+            response = problem(503, "no batch runs any more", CLOSE)
+        except TooLarge as error:
+            response = problem(413, str(error), CLOSE)
+        except InputError as error:
+            response = problem(400, str(error))
+        except ClientDisconnect:
+            response = problem(400, "the client has gone")
+        except Exception:
+            log.exception("a request failed")
+            response = problem(500, "the program failed on these inputs")
         service.metrics.requests.labels(str(response.status_code)).inc()
         service.metrics.seconds.observe(time.perf_counter() - begin)
         return response
 
     async def model(_: Request) -> Response:
-        return JSONResponse(service.loaded.info.to_json())
+        info = service.loaded.info.to_json()
+        return JSONResponse({key: info[key] for key in TOLD})
 
     async def healthz(_: Request) -> Response:
-        return JSONResponse({"status": "alive"})
+        return JSONResponse({"alive": service.alive}, 200 if service.alive else 503)
 
     async def readyz(_: Request) -> Response:
-        return JSONResponse({"ready": not service.draining}, 503 if service.draining else 200)
+        ready = service.alive and not service.draining
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     async def metrics(_: Request) -> Response:
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -193,62 +276,44 @@ def create_app(settings: Settings) -> Starlette:
     return app
 
 
-async def _body(request: Request) -> bytes:
+async def read(request: Request, kind: str, service: Service, share: Share) -> dict[str, np.ndarray]:
+    """The inputs in a request's body, which takes no more memory than there is.
+
+    Raises:
+        InputError, TooLarge, Busy: it is wrong, too long, or one too many.
+    """
+    limits = service.limits
+    largest = limits.body(kind)
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > largest:
+        raise TooLarge(f"a body may have {largest} bytes")
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > LARGEST_BODY:
-            raise OverflowError(f"a body may have {LARGEST_BODY} bytes")
+        if size > largest:
+            raise TooLarge(f"a body may have {largest} bytes")
+        share.take(len(part))
         parts.append(part)
-    return b"".join(parts)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    share.take(memory(body, kind, limits))
+    if kind in (JSON, NPZ) or size > ELSEWHERE:
+        elsewhere = service.decoding
+        return await asyncio.get_running_loop().run_in_executor(elsewhere, decode, body, kind, limits, service.dynamic)
+    return decode(body, kind, limits, service.dynamic)
 
 
-def decode(body: bytes, kind: str, service: Service) -> dict[str, np.ndarray]:
-    """Inputs by name, checked against the program before they share a batch with other requests'.
-
-    Raises:
-        InputError, ValueError, …: whatever is wrong with the body.
-    """
-    expected = service.loaded.info.inputs
-    if kind == NPY:
-        given = {next(iter(expected)): np.load(io.BytesIO(body), allow_pickle=False)}
-    elif kind == NPZ:
-        with np.load(io.BytesIO(body), allow_pickle=False) as archive:
-            given = {name: archive[name] for name in archive.files}
-    elif kind == JSON:
-        values = json.loads(body)["inputs"]
-        given = {n: np.asarray(v, expected[n][0] if n in expected else None) for n, v in values.items()}
-    else:
-        raise InputError(f"content-type {kind!r} is not known", remedy=f"send {NPY}, {NPZ} or {JSON}")
-    if set(given) != set(expected):
-        raise InputError(f"got inputs {sorted(given)}", remedy=f"send {', '.join(expected)}")
-    for name, array in given.items():
-        dtype, shape = expected[name]
-        fits = array.ndim == len(shape) and all(d in (None, n) for d, n in zip(shape, array.shape, strict=True))
-        if str(array.dtype) != dtype or not fits:
-            raise InputError(f"{name}: got {array.dtype}{list(array.shape)}", remedy=f"send {dtype}{list(shape)}")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InputError(f"{name}: holds NaN or infinity", remedy="repair the data")
-    sizes = {len(array) for array in given.values()}
-    if service.dynamic and (len(sizes) > 1 or not 1 <= max(sizes) <= service.settings.most):
-        raise InputError(f"got {sorted(sizes)} samples", remedy=f"send 1 to {service.settings.most}, of each input")
-    return given
+def reply(outputs: list[np.ndarray], kind: str) -> Response:
+    """The answer to a request of that kind."""
+    content, kind = encoded(outputs, kind)
+    return Response(content, media_type=kind)
 
 
-def encode(outputs: list[np.ndarray], kind: str) -> Response:
-    """Outputs in the form the inputs came in; several outputs of a .npy request come as .npz."""
-    if kind == JSON:
-        return JSONResponse({"outputs": [y.tolist() for y in outputs]})
-    stream = io.BytesIO()
-    if kind == NPY and len(outputs) == 1:
-        np.save(stream, outputs[0], allow_pickle=False)
-    else:
-        kind = NPZ
-        np.savez(stream, *outputs)
-    return Response(stream.getvalue(), media_type=kind)
+CLOSE = {"connection": "close"}
+"""The rest of the request is not read."""
 
 
-def _problem(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+def problem(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    """What went wrong, as JSON."""
     return JSONResponse({"error": text}, status, headers)
 
 
@@ -301,8 +366,9 @@ async def serve(settings: Settings, host: str, port: int, fd: int | None) -> Non
     info = service.loaded.info
     log.info("%s: %s on %s, golden vectors: %s", info.path, info.digest[:12], info.engine, info.golden)
     config = uvicorn.Config(
-        Draining(app), host=host, port=port, log_level="warning", access_log=False, lifespan="on", backlog=2048
-    )
+        Draining(app), host=host, port=port, log_level="warning", access_log=False, lifespan="on", backlog=2048,
+        http=Punctual, ws="none", limit_concurrency=settings.connections,
+    )  # fmt: skip
     server = Server(config)
     server.service = service
     loop = asyncio.get_running_loop()
@@ -324,11 +390,13 @@ def main(
     wait: Annotated[float, typer.Option(min=0.0, help="Seconds a first request waits for company.")] = 0.0,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are answered 503.")] = 1024,
     public_key: Annotated[Path | None, typer.Option(help="Demand a signature of this Ed25519 key (PEM).")] = None,
+    memory: Annotated[int, typer.Option(min=1, help="MiB that bodies being read or waiting may take together.")] = 512,
+    connections: Annotated[int, typer.Option(min=1, help="Connections; more are answered 503.")] = 512,
     expect: Annotated[str | None, typer.Option(help="NAME or NAME@N: what must be signed.")] = None,
 ) -> None:
     """Serve a program over HTTP."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    settings = Settings(file, engine, threads, most, wait, queue, public_key, expect)
+    settings = Settings(file, engine, threads, most, wait, queue, public_key, expect, memory << 20, connections)
     try:
         asyncio.run(serve(settings, host, port, fd))
     except IntactError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 import shutil
@@ -10,7 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import tracemalloc
+import zipfile
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -134,13 +138,261 @@ def test_what_cannot_be_answered_is_refused_and_the_server_goes_on(
     np.testing.assert_array_equal(np.load(io.BytesIO(reply.content)), expected)
 
 
-def test_a_body_without_end_is_cut_off(client: Any, modules: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules, "LARGEST_BODY", 1000)
-    assert client.post("/predict", content=bytes(1001), headers=NPY).status_code == 413
+def test_a_body_without_end_is_cut_off(client: Any, files: list[Path]) -> None:
+    """16 samples of 8 numbers are 512 bytes; whatever is longer is not read."""
+
+    assert client.post("/predict", content=bytes(1 << 20), headers=NPY).status_code == 413
+    assert client.post("/predict", content=iter([bytes(1000)] * 5), headers=NPY).status_code == 413
+    many = "[" + ",".join(["1.5"] * 5000) + "]"
+    reply = client.post(
+        "/predict", content=f'{{"inputs": {{"x": {many}}}}}', headers={"content-type": "application/json"}
+    )
+    assert reply.status_code == 413 and reply.headers["connection"] == "close"
+
+
+def npz(entries: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as files:
+        for name, data in entries.items():
+            files.writestr(name, data)
+    return stream.getvalue()
+
+
+def header(shape: str, descr: str = "<f4") -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}".encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+GOOD = npy(np.zeros((1, 8), np.float32))
+BOMB = npz({"input.npy": header("(2000000, 8)") + bytes(64_000_000)})
+LYING = BOMB.replace((64_000_000 + 128).to_bytes(4, "little"), (160).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (BOMB, "TooLarge"),
+        (LYING, "InputError"),
+        (npz({"input.npy": GOOD}, zipfile.ZIP_LZMA), "InputError"),
+        (npz({"other.npy": GOOD}), "InputError"),
+        (npz({f"{i}": b"" for i in range(500)}), "InputError"),
+        (npz({"input.npy": b"no array"}), "InputError"),
+        (npz({"input.npy": GOOD})[:-1], "InputError"),
+    ],
+    ids=["bomb", "bomb-that-lies", "lzma", "other-name", "500-entries", "no-array", "cut"],
+)
+def test_archives_are_not_decompressed_beyond_the_inputs(
+    modules: Any, files: list[Path], body: bytes, error: str
+) -> None:
+    import bodies
+
+    limits = bodies.Limits.of(Program.load(files[0]), 4000)
+    assert len(body) < limits.body(bodies.NPZ) < 1 << 18
+    tracemalloc.start()
+    try:
+        with pytest.raises((bodies.InputError, bodies.TooLarge)) as caught:
+            bodies.memory(body, bodies.NPZ, limits)
+            bodies.decode(body, bodies.NPZ, limits, True)
+        assert type(caught.value).__name__ == error
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    good = npz({"input.npy": GOOD})
+    assert bodies.memory(good, bodies.NPZ, limits) == len(GOOD)
+    assert list(bodies.decode(good, bodies.NPZ, limits, True)) == ["input"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        header("(1000000000000, 8)"),
+        header("(-1, 8)"),
+        header("(1, 8)", "|O") + b"cos\nsystem\n.",
+        header("(True, 8)")[:-8] + b"\n" + bytes(32),
+        header("__import__('os')"),
+        header("(" * 300 + ")" * 300),
+        header("(1, 8)") + bytes(33),
+        b"",
+        b"\x93NUMPY\x03\x00" + bytes(64),
+    ],
+    ids=["huge", "negative", "pickle", "bool", "code", "deep", "longer", "empty", "version"],
+)
+def test_headers_are_read_before_anything_else(client: Any, body: bytes) -> None:
+    assert client.post("/predict", content=body, headers=NPY).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"inputs": [1]}', '{"inputs": null}', "5", "[" * 500, '{"inputs": {"input": [[1], [2, 3]]}}',
+     '{"inputs": {"input": ["a"]}}', '{"inputs": {"input": {"a": 1}}}', '{"inputs": {"input": [[' + "1" * 400 + "]]}}"],
+    ids=["list", "null", "number", "deep", "ragged", "text", "object", "large-integer"],
+)  # fmt: skip
+def test_json_of_another_form_is_refused(client: Any, text: str) -> None:
+    reply = client.post("/predict", content=text, headers={"content-type": "application/json"})
+    assert reply.status_code == 400, reply.text
+
+
+def test_bodies_together_take_no_more_than_there_is(modules: Any, files: list[Path]) -> None:
+    from starlette.testclient import TestClient
+
+    app = modules.create_app(modules.Settings(files[0], engine="reference", memory=len(GOOD) - 1))
+    with TestClient(app) as client:
+        reply = client.post("/predict", content=GOOD, headers=NPY)
+        assert reply.status_code == 503 and reply.headers["retry-after"] == "1"
+        assert app.state.service.budget.taken == 0
+        app.state.service.budget.limit += 1
+        assert client.post("/predict", content=GOOD, headers=NPY).status_code == 200
+        assert app.state.service.budget.taken == 0
+
+
+class Rows(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Embedding(10, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows(x).relu()
+
+
+class Centred(torch.nn.Module):
+    """A network whose samples have to do with one another."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0, keepdim=True)
+
+
+def test_one_bad_index_fails_alone(modules: Any, tmp_path: Path) -> None:
+    from starlette.testclient import TestClient
+
+    file = intact.quantize(Rows(), [torch.randint(0, 10, (16, 4)) for _ in range(2)]).save(
+        tmp_path / "rows.safetensors"
+    )
+    app = modules.create_app(modules.Settings(file, engine="reference", wait=0.2))
+    good, bad = npy(np.int64([[1, 2, 3, 4]])), npy(np.int64([[1, 2, 3, 10]]))
+    with TestClient(app) as client, ThreadPoolExecutor(4) as pool:
+        ask = lambda body: client.post("/predict", content=body, headers=NPY).status_code  # noqa: E731
+        assert list(pool.map(ask, [good, good, bad, good])) == [200, 200, 400, 200]
+
+
+def test_requests_share_no_batch_where_results_depend_on_it(modules: Any, files: list[Path], tmp_path: Path) -> None:
+    program = intact.quantize(Centred(), torch.randn(64, 8).split(16))
+    file = program.save(tmp_path / "centred.safetensors")
+    assert not modules.batchable(intact.runtime.load(file, "reference"))
+    assert modules.batchable(intact.runtime.load(files[0], "reference"))
+
+
+def test_a_batch_that_fails_is_tried_one_by_one_and_lengths_are_not_mixed(modules: Any) -> None:
+    from batching import Batcher
+
+    sizes: list[int] = []
+
+    async def scene() -> list[Any]:
+        def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            if inputs["x"].max() > 1:
+                raise RuntimeError("an engine's failure")
+            return [inputs["x"] * 2]
+
+        batcher = Batcher(run, most=8, wait=0.0, queue=8, observe=sizes.append)
+        given = [np.float32([[0]]), np.float32([[9]]), np.float32([[1]]), np.float32([[1, 1]])]
+        asks = [asyncio.ensure_future(batcher.submit({"x": x})) for x in given]
+        await asyncio.sleep(0)
+        batcher.start()
+        found = await asyncio.gather(*asks, return_exceptions=True)
+        assert batcher.healthy(60)
+        batcher.stop()
+        return found
+
+    zero, failed, one, longer = in_a_loop(scene())
+    assert zero[0] == 0 and isinstance(failed, RuntimeError) and one[0] == 2 and longer[0].tolist() == [[2, 2]]
+    assert sizes == [3, 1, 1, 1, 1]
+
+
+def test_a_dead_worker_is_not_healthy_and_nobody_waits_for_it(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    batcher = client.app.state.service.batcher
+
+    def broken(size: int) -> None:
+        raise RuntimeError("a fault of the worker's own")
+
+    monkeypatch.setattr(batcher, "observe", broken)
+    for _ in range(2):
+        assert client.post("/predict", content=GOOD, headers=NPY).status_code == 503
+    assert client.get("/healthz").status_code == client.get("/readyz").status_code == 503
+
+
+def test_a_batch_without_end_is_not_healthy(modules: Any) -> None:
+    from batching import Batcher
+
+    async def scene() -> None:
+        release = threading.Event()
+        batcher = Batcher(lambda inputs: [release.wait(10)] and [inputs["x"]], most=1, wait=0, queue=1, observe=len)
+        batcher.observe = lambda size: None
+        batcher.start()
+        asked = asyncio.ensure_future(batcher.submit({"x": np.zeros((1, 1))}))
+        await asyncio.sleep(0.1)
+        assert batcher.healthy(60) and not batcher.healthy(0.05)
+        release.set()
+        await asked
+        assert batcher.healthy(0.05)
+        batcher.stop()
+
+    in_a_loop(scene())
+
+
+SLOW = {
+    "nothing": b"",
+    "headers": b"POST /predict HTTP/1.1\r\nHost: a\r\n",
+    "body": b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-npy\r\nContent-Length: 160\r\n\r\nx",
+    "second-headers": b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz",
+    "long-header": b"GET /healthz HTTP/1.1\r\nX: " + b"a" * (70 << 10),
+}
+
+
+def test_slow_connections_and_long_headers_are_cut_off(
+    modules: Any, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import connections
+    import uvicorn
+
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.3)
+    app = modules.create_app(modules.Settings(files[0], engine="reference"))
+
+    async def ended(port: int, sent: bytes) -> float:
+        begin = time.monotonic()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return time.monotonic() - begin
+
+    async def scene() -> dict[str, float]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            config = uvicorn.Config(app, http=connections.Punctual, ws="none", log_level="error", limit_concurrency=8)
+            server = uvicorn.Server(config)
+            monkeypatch.setattr(server, "capture_signals", contextlib.nullcontext)
+            serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            port = listener.getsockname()[1]
+            found = {name: await ended(port, sent) for name, sent in SLOW.items()}
+            many = await asyncio.gather(*(ended(port, SLOW["headers"]) for _ in range(40)))
+            assert max(many) < 10 and not server.server_state.connections
+            async with httpx.AsyncClient() as client:
+                reply = await client.post(f"http://127.0.0.1:{port}/predict", content=GOOD, headers=NPY)
+                assert reply.status_code == 200
+            server.should_exit = True
+            await serving
+            return found
+
+    found = in_a_loop(scene())
+    assert max(found.values()) < 10, found
 
 
 def test_what_runs_can_be_read(client: Any, files: list[Path]) -> None:
     told = client.get("/model").json()
+    assert str(files[0].parent) not in client.get("/model").text and "path" not in told
     assert told["engine"] == "reference" and told["digest"] in intact.runtime.load(files[0], "reference").info.digest
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     assert f'intact_model{{digest="{told["digest"][:12]}",engine="reference"}} 1.0' in client.get("/metrics").text

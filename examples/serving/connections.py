@@ -1,0 +1,71 @@
+"""Connections with bounds: their number, their headers, and how long each part of a request may take."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 10.0
+"""From the connection, or the last answer, to the end of a request's headers."""
+BODY_SECONDS = 30.0
+"""From the headers to the end of the body."""
+ANSWER_SECONDS = 120.0
+"""From the body to the end of the answer, which the client has to take."""
+LARGEST_HEAD = 64 << 10
+"""Bytes of the path and all headers, about."""
+FRAME = 9
+"""Bytes of a chunked body's smallest chunk, of which one is body."""
+
+
+class Punctual(HttpToolsProtocol):
+    """uvicorn's protocol, which waits for ever for a request that has begun. Whoever is late is cut off."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _other = 0
+    """Bytes of the present request that are no body: headers, frames of chunks, trailers."""
+
+    def _within(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._within(HEAD_SECONDS)
+        # Above its limit uvicorn answers 503. Those who do not even ask are turned away at twice as many.
+        if self.limit_concurrency is not None and len(self.connections) > 2 * self.limit_concurrency:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._other += len(data)
+        super().data_received(data)
+        if self._other > LARGEST_HEAD:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        self._other = 0
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        self._other -= FRAME * len(body)
+        super().on_body(body)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._within(BODY_SECONDS)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._within(ANSWER_SECONDS)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        waiting: Any = self.cycle
+        self._within(HEAD_SECONDS if waiting is None or waiting.response_complete else ANSWER_SECONDS)
