@@ -107,6 +107,7 @@ class VerifyReport:
         golden: engine, the reference included → what of the program's golden vectors it reproduced, bit for bit.
         golden_differs: engine → what is wrong, where it did not.
         remarks: about the file the program was loaded from.
+        nan: ``quantize`` op → how many NaN of a float island it turned into its least integer, in the reference.
     """
 
     samples: int = 0
@@ -118,6 +119,7 @@ class VerifyReport:
     golden: dict[str, str] = field(default_factory=dict)
     golden_differs: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    nan: dict[str, int] = field(default_factory=dict)
 
     @property
     def elements(self) -> int:
@@ -164,6 +166,7 @@ class VerifyReport:
             "golden": dict(self.golden),
             "golden_differs": dict(self.golden_differs),
             "remarks": list(self.remarks),
+            "nan": dict(self.nan),
         }
 
     def __rich__(self) -> Group:
@@ -180,6 +183,7 @@ class VerifyReport:
             lines.append(f"{len(self.islands)} float ops are outside the promise: {', '.join(self.islands[:6])}"
                          f"{' …' if len(self.islands) > 6 else ''}")  # fmt: skip
         lines += [f"not proved: {name}: {reason}" for name, reason in self.uncertified.items()]
+        lines += [f"{count:,} NaN became the least integer in {name}" for name, count in self.nan.items()]
         lines += [f"golden vectors on {name}: {what}" for name, what in (self.golden | self.golden_differs).items()]
         return Group(table, *map(inert, (*lines, *self.remarks)))
 
@@ -245,6 +249,7 @@ def verify(
         feed = {op.name: expected[op.name] for op in program.islands()}
         for name in report.by_tensor:
             report.by_tensor[name].elements += int(expected[name].size)
+        _count_nan(program, report, expected)
         found: list[Difference] = []
         for name, runner in runners.items():
             found += _compare(program, report, name, expected, runner.tensors(batch, feed))
@@ -271,6 +276,14 @@ def _replay(report: VerifyReport, engine: str, runner: Runner) -> None:
         report.golden[engine] = str(reproduce(runner, engine, every=True))
     except (EngineError, ProgramError) as error:
         report.golden_differs[engine] = str(error)
+
+
+def _count_nan(program: Program, report: VerifyReport, expected: Mapping[str, Array]) -> None:
+    for op in program.ops:
+        if op.kind == "quantize" and expected[op.inputs[0]].dtype == np.float32:
+            count = int(np.count_nonzero(np.isnan(expected[op.inputs[0]])))
+            if count:
+                report.nan[op.name] = report.nan.get(op.name, 0) + count
 
 
 def _compare(

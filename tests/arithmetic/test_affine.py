@@ -108,6 +108,6 @@ def test_ties_go_to_even_and_ends_saturate() -> None:
     assert quantize(np.float32([3e38]), 1e-10, 0, 0, 255).tolist() == [255]
 
 
-def test_nan_has_no_integer() -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        quantize(np.float32([np.nan]), 1.0, 0, 0, 255)
+@pytest.mark.parametrize(("lo", "hi"), [(0, 255), (7, 200), (100, 255)])
+def test_nan_is_the_least_integer(lo: int, hi: int) -> None:
+    assert quantize(np.float32([np.nan, 1.0]), 1.0, 100, lo, hi).tolist() == [lo, 101]

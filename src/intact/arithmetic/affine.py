@@ -87,29 +87,25 @@ def quantize(x: Array, scale: npt.ArrayLike, zero_point: npt.ArrayLike, qmin: in
     """clamp(R(x / s) + z, qmin, qmax): IEEE float32 division, rounding half to even (ONNX QuantizeLinear's rule).
 
     Multiplying by 1/s would be a different function. The rounded quotient is clamped before the zero point is added,
-    so that ±inf saturates and nothing overflows.
+    so that ±inf saturates and nothing overflows. NaN becomes ``qmin``: the result of max(x, low) where a comparison
+    with NaN is false, which costs no engine anything.
 
     Args:
-        x: float32, any shape, without NaN.
+        x: float32, any shape.
         scale, zero_point: float32 and integer, broadcasting against ``x``.
         qmin, qmax: ends of the integer range.
 
     Returns:
         int32 of the shape of ``x``.
 
-    Raises:
-        ValueError: x holds NaN, for which no integer exists.
-
     Example:
-        >>> quantize(np.float32([-9, 0.5, 1.5, 2.6, 300]), 1.0, 3, 0, 255)
-        array([  0,   3,   5,   6, 255], dtype=int32)
+        >>> quantize(np.float32([-9, 0.5, 1.5, 2.6, 300, np.nan]), 1.0, 3, 0, 255)
+        array([  0,   3,   5,   6, 255,   0], dtype=int32)
     """
     zero = np.asarray(zero_point, np.float64)
     with np.errstate(over="ignore"):
         steps = np.rint(np.asarray(x, np.float32) / np.asarray(scale, np.float32))
-    if np.isnan(steps).any():
-        raise ValueError("x holds NaN, for which no integer exists")
-    shifted = np.clip(steps.astype(np.float64), qmin - zero, qmax - zero) + zero
+    shifted = np.minimum(np.fmax(steps.astype(np.float64), qmin - zero), qmax - zero) + zero
     return shifted.astype(np.int32)
 
 

@@ -13,6 +13,7 @@ from intact.errors import InputError
 from intact.nesting import nests, spread
 from intact.outputs import build
 from intact.program.dimensions import fixed, sizes_of
+from intact.program.kinds import KINDS
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 from intact.program.samples import shortest_table
@@ -56,6 +57,8 @@ def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout
     arrays = {
         name: _array(name, values[name], program.tensors[name], quantizers.get(name), layout) for name in program.inputs
     }
+    for name in quantized_inputs(program):
+        _refuse_nan(name, arrays[name])
     _check_batch(program, arrays)
     sizes_of(program, arrays)
     _check_indices(program, arrays)
@@ -157,9 +160,29 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
         # Integers outside the clamp are what quantize never gives.
         lo, hi = quantizer.attrs["lo"], quantizer.attrs["hi"]
         return array if (lo, hi) == (0, 255) else np.clip(array, lo, hi)
-    if array.size and np.isnan(np.min(array)):  # min propagates NaN in one pass, without a mask
-        raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
     return array
+
+
+def _refuse_nan(name: str, array: Array) -> None:
+    if array.dtype == np.float32 and array.size and np.isnan(np.min(array)):  # which propagates NaN, without a mask
+        raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
+
+
+def quantized_inputs(program: Program) -> frozenset[str]:
+    """Float inputs that a ``quantize`` reads as they are, or after operations that only move values."""
+    known: frozenset[str] | None = vars(program).get("_quantized_inputs")
+    if known is not None:
+        return known
+    sources = {name: frozenset([name]) for name in program.inputs if program.tensors[name].dtype == "float32"}
+    found: frozenset[str] = frozenset()
+    for op in program.ops:
+        behind = frozenset[str]().union(*(sources.get(name, frozenset()) for name in op.inputs))
+        if op.kind == "quantize":
+            found |= behind
+        elif behind and KINDS[op.kind].domain == "any" and not op.is_float:
+            sources[op.name] = behind
+    vars(program)["_quantized_inputs"] = found
+    return found
 
 
 def _numpy(name: str, value: Any) -> Array:

@@ -173,7 +173,7 @@ class OnnxRuntimeRunner:
         model = build(
             self.program, contrib=True, integers=integers, fed=fed,
             everything=everything, forms=self.forms, own=native.operators(), nhwc=last,
-            byte_extremes=_version() >= (1, 24),
+            byte_extremes=_version() >= (1, 24), nan_is_least=platform.machine().lower() in X86,
         )  # fmt: skip
         data = model.SerializeToString()
         del model  # as large as the program; not needed while the session makes its own copy

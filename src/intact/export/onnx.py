@@ -93,6 +93,7 @@ def build(
     own: Collection[str] = (),
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
+    nan_is_least: bool = False,
 ) -> Any:
     """The model, unchecked.
 
@@ -106,6 +107,8 @@ def build(
         own: operators of the compiled passes that may be used, see ``intact.export.onnx_own``.
         nhwc: inputs to take with channels last.
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
+        nan_is_least: whether QuantizeLinear turns NaN into the least integer, as ONNX Runtime's kernels for x86 do;
+            otherwise the model sees to it where float operations lie before.
     """
     if importlib.util.find_spec("onnx") is None:
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact[onnx]'")
@@ -118,7 +121,7 @@ def build(
     b = Builder(
         tensors, contrib=contrib, places=_places(program), forms=forms, own=own,
         images={*images(program), *nhwc},
-        byte_extremes=byte_extremes,
+        byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
     )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:

@@ -58,6 +58,8 @@ class Builder:
         own: operators of the compiled passes that may be used.
         images: tensors whose channels are last in memory where those are used.
         byte_extremes: whether Max and Min take uint8.
+        given: inputs of the program.
+        nan_is_least: whether QuantizeLinear turns NaN into the least integer.
     """
 
     def __init__(
@@ -70,9 +72,12 @@ class Builder:
         own: Collection[str] = (),
         images: Collection[str] = (),
         byte_extremes: bool = False,
+        given: Collection[str] = (),
+        nan_is_least: bool = False,
     ) -> None:
         self.tensors, self.contrib, self._places = tensors, contrib, places
         self.own, self.images = own, images
+        self.given, self.nan_is_least = frozenset(given), nan_is_least
         self._sizes: dict[str | None, str] = {}
         self.forms, self.byte_extremes = forms or {}, byte_extremes
         self.nodes: list[Any] = []

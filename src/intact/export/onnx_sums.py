@@ -21,10 +21,18 @@ LARGEST_RATIO = 255
 
 
 def quantize(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """QuantizeLinear is defined as the contract's ``quantize``: IEEE division, ties to even."""
+    """QuantizeLinear is defined as the contract's ``quantize`` (IEEE division, ties to even) but for NaN."""
     if inputs[0].dtype == "uint8":
         return b.clipped(x[0], op.attrs["lo"], op.attrs["hi"])  # the caller gives the integers themselves
-    return own.quantize(b, op, x[0], y) or b.quantized(x[0], zero(y), op.attrs["lo"], op.attrs["hi"], y.scale)
+    made = own.quantize(b, op, x[0], y)
+    return made or b.quantized(_numbers(b, x[0]), zero(y), op.attrs["lo"], op.attrs["hi"], y.scale)
+
+
+def _numbers(b: Builder, x: str) -> str:
+    """``x`` with NaN as −∞, which becomes the least integer: ONNX does not say what QuantizeLinear makes of NaN."""
+    if x in b.given or b.nan_is_least:
+        return x
+    return b.node("Where", [b.node("IsNaN", [x]), b.float(-math.inf, "least"), x])
 
 
 def dequantize(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

@@ -333,8 +333,12 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     if not point.active:
         return y
     if point.learns_range:
-        return Quantized(point.rounded(y / point.live_scale, point.lo, point.hi), point)
-    return Quantized(quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi), point)
+        q = point.rounded(y / point.live_scale, point.lo, point.hi)
+    else:
+        q = quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi)
+    if not point.training:  # as engines do; in training the loss shall show it
+        q = torch.nan_to_num(q, nan=float(point.lo - int(point.zero_point)))
+    return Quantized(q, point)
 
 
 __all__ = ["Affine", "Integers", "observe_activated", "quantize_to"]

@@ -18,7 +18,8 @@ Array = npt.NDArray[Any]
 
 
 def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str, Tensor]) -> Array:
-    """uint8 (256,): ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, in float64.
+    """uint8 (256,): ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, in float64; where f gives NaN, the
+    least integer, as ``quantize`` does.
 
     Args:
         node: ``table`` (with its ``chain``) or ``requantize``.
@@ -28,7 +29,7 @@ def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str
     value = (np.arange(256, dtype=np.float64) - int(x.zero_point)) * float(x.scale)
     for i, step in enumerate(node.attrs.get("chain", [])):
         value = _apply(step, value, node.params.get(f"chain.{i}.weight"), tensors)
-    steps = np.rint(np.nan_to_num(value / float(y.scale), nan=0.0, posinf=1e9, neginf=-1e9))
+    steps = np.rint(np.nan_to_num(value / float(y.scale), nan=-1e9, posinf=1e9, neginf=-1e9))
     entries: Array = np.clip(steps + int(y.zero_point), y.lo, y.hi).astype(np.uint8)
     return entries
 

@@ -17,8 +17,8 @@ from . import native
 Pass = Callable[[Tensor], Tensor]
 
 
-def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
-    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi.
+def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = False) -> Pass:
+    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi, NaN (where there may be any) as lo.
 
     Clamping to integers commutes with rounding. A float32 ``divisor`` costs the one rounding of an IEEE division, and
     everything after it none.
@@ -28,6 +28,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
 
     def several(v: Tensor) -> Tensor:
         v = (torch.div(v, divisor).clamp_(low, high) if divides else v.clamp(low, high)).round_()
+        v = v.nan_to_num_(nan=low) if nan else v
         # Through int16, because torch converts float32 to uint8 at a third of the speed.
         whole = v.to(torch.int16)
         return (whole if z == 0 else whole.add_(z)).to(torch.uint8)
@@ -51,7 +52,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0) -> Pass:
 
 def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
     """:func:`finisher` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
-    library, end, bits = native.load(), finisher(z, lo, hi, divisor), float_bits(divisor)
+    library, end, bits = native.load(), finisher(z, lo, hi, divisor, nan=True), float_bits(divisor)
     if library is None or not x.is_contiguous():
         return lambda x: end(x.movedim(1, -1).contiguous()).movedim(-1, 1)
     one_pass, (samples, channels, *size) = library.interleave, x.shape

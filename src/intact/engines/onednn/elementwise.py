@@ -30,7 +30,7 @@ def lower_quantize(site: Site) -> Step:
         return _nhwc if turned else lambda x: x
     if turned:
         return turner(x, site.z, site.lo, site.hi, s)
-    return finisher(site.z, site.lo, site.hi, s)
+    return finisher(site.z, site.lo, site.hi, s, nan=True)
 
 
 def _nhwc(x: Tensor) -> Tensor:

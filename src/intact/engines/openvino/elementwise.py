@@ -68,7 +68,9 @@ def quantize(site: Site) -> Value:
     What an island computes is outside the promise, and differs in its last bits between engines anyway; all other
     floats are divided (see ``division``), or quantized by numpy before they are handed over.
     """
-    return requantized(site, site.inputs[0].port, float(site.out.scale or 1.0))
+    s = float(site.out.scale or 1.0)
+    least = port(ov.maximum(site.inputs[0].port, scalar((site.limits[0] - site.z) * s)))
+    return requantized(site, least, s)
 
 
 __all__ = ["add", "dequantize", "gathered", "integers", "mul", "quantize", "scaled"]
