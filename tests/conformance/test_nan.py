@@ -1,4 +1,4 @@
-"""NaN and infinity that arise inside a program become the same integers on every engine, in the simulation and in files."""
+"""NaN and infinity inside a program become the same integers on every engine, in the simulation and in files."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.program.build import certified, data, network, q
 
 from intact.engines import get_engine
 from intact.engines.reference import RULES, ReferenceEngine, evaluate
-from intact.errors import EngineError, InputError
+from intact.errors import EngineError
 from intact.program.kinds import KINDS
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program

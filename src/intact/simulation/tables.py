@@ -18,8 +18,8 @@ Array = npt.NDArray[Any]
 
 
 def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str, Tensor]) -> Array:
-    """uint8 (256,): ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, in float64; where f gives NaN, the
-    least integer, as ``quantize`` does.
+    """uint8 (256,): ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, in float64; where f
+    gives NaN, the least integer, as ``quantize`` does.
 
     Args:
         node: ``table`` (with its ``chain``) or ``requantize``.

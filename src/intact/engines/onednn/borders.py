@@ -18,7 +18,8 @@ Pass = Callable[[Tensor], Tensor]
 
 
 def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = False) -> Pass:
-    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi, NaN (where there may be any) as lo.
+    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi, and NaN as lo if
+    ``nan``.
 
     Clamping to integers commutes with rounding. A float32 ``divisor`` costs the one rounding of an IEEE division, and
     everything after it none.
