@@ -164,3 +164,8 @@ def test_nearest_index_is_torchs(size: int, out: int, mode: str) -> None:
     ramp = torch.arange(size, dtype=torch.float32).reshape(1, 1, size)
     want = F.interpolate(ramp, size=out, mode=mode).reshape(-1).long().tolist()
     assert nearest_index(size, out, mode == "nearest-exact").tolist() == want
+
+
+def test_a_mean_over_everything_has_no_dimension() -> None:
+    got = integer.mean(np.array([[3, 4], [5, 8]], np.uint8), 1, [0, 1], False, 1, 5, 10)
+    assert got.shape == () and got.dtype == np.uint8 and got == 13

@@ -240,6 +240,12 @@ def test_products_with_vectors(name: str) -> None:
     check(Function(VECTORS[name]), torch.randn(1, 4, 6), batches=sizes)
 
 
+def test_squeezing_a_batch_of_one_is_noted() -> None:
+    notes = check(Function(lambda x, m: x.squeeze() * 2), torch.randn(2, 3)).notes
+    assert any("batch of one" in note for note in notes)
+    assert not check(Function(lambda x, m: x.squeeze(1) * 2), torch.randn(2, 1, 3)).notes
+
+
 def test_embedding_of_integers() -> None:
     model = nn.Sequential(nn.Embedding(7, 5), nn.Linear(5, 3))
     graph = check(model, torch.randint(0, 7, (2, 4))).graph

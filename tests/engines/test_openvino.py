@@ -138,6 +138,13 @@ def test_a_linear_layer_of_a_vector() -> None:
     assert intact.verify(program, torch.randn(5), engines=("openvino",)).exact
 
 
+def test_numbers_have_no_dimension() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    op = Op("y", "float.mean", ("x",), {"dims": [0, 1], "keepdim": False})
+    program = Program({"x": Tensor("x", "float32", (2, 3)), "y": Tensor("y", "float32", ())}, (op,), ("x",), ("y",))
+    assert ENGINE.prepare(program).tensors({"x": x})["y"].shape == ()
+
+
 def float_program(op: Op, inputs: dict[str, np.ndarray[Any, Any]], dtype: str, shape: tuple[int, ...]) -> Program:
     """One float op between program inputs and output."""
     batch: Any = (None,)

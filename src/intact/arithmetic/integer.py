@@ -34,7 +34,7 @@ def round_ratio(numerator: Array, b: Array | int) -> Array:
         >>> round_ratio(np.array([-4, -1, 1, 4]), 3).tolist()
         [-1, 0, 0, 1]
     """
-    doubled = numerator * np.int64(2)
+    doubled = np.asarray(numerator * np.int64(2))  # of one number numpy makes no array
     doubled += b
     np.floor_divide(doubled, np.asarray(b, np.int64) * 2, out=doubled)
     return doubled

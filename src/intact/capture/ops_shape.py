@@ -37,6 +37,11 @@ def to(c: Call) -> Value:
 
 def reshape(c: Call) -> Value:
     """view, reshape, flatten, squeeze, unsqueeze …: only the output's shape matters."""
+    if c.op.startswith("squeeze") and c.shape(c["self"])[:1] == (None,):
+        given = c.args.get("dim")
+        dims = [0] if given is None else [given] if isinstance(given, int) else list(given)
+        if any(c.axis(d, len(c.shape(c["self"]))) == 0 for d in dims):
+            c.builder.notes.append(f"aten.{c.op} drops the batch dimension of a batch of one; the program keeps it")
     return c.reshape(c["self"])
 
 

@@ -178,7 +178,7 @@ class OpenVinoRunner:
         for op in self.program.ops:
             if op.kind == "dequantize" and op.name not in found:
                 found[op.name] = self._decoder(op)[found[op.inputs[0]]]
-        return {name: np.ascontiguousarray(found[name]) for name in self.program.tensors}
+        return {name: np.asarray(found[name], order="C") for name in self.program.tensors}
 
     def kernels(self, batch: int = 1) -> dict[str, str]:
         """The kernel, with its precision, of every convolution and product: op name → "brgconv_avx512_I8" …"""

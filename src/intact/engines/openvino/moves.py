@@ -23,7 +23,7 @@ def move(site: Site) -> Value:
 def constant(site: Site) -> Value:
     """A stored tensor."""
     value = site.op.arrays["value"]
-    node = port(ov.constant(np.ascontiguousarray(value)))
+    node = port(ov.constant(np.asarray(value, order="C")))
     return dequantized(node, site.z, site.unit) if site.out.quantized else Value(node)
 
 

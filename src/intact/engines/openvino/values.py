@@ -102,7 +102,7 @@ def scalar(value: float) -> Port:
 
 def constant(values: Any) -> Port:
     """A float32 constant."""
-    return port(ov.constant(np.ascontiguousarray(values, np.float32)))
+    return port(ov.constant(np.asarray(values, np.float32, order="C")))
 
 
 def times(x: Port, factor: float) -> Port:
