@@ -355,11 +355,13 @@ def test_files_of_others_are_called_what_they_are(tmp_path: Path, content: bytes
         load(tmp_path / "x")
 
 
-@pytest.mark.parametrize("number", [10**400, 1 << 63, "1e999"], ids=["400 digits", "64 bits", "1e999"])
+@pytest.mark.parametrize("number", [10**400, 1 << 63, -(1 << 63) - 1], ids=["400 digits", "64 bits", "negative"])
 def test_numbers_beyond_bounds(path: Path, number: object) -> None:
     text = document(certified(), provenance={"n": "NUMBER"}).replace('"NUMBER"', str(number))
     with pytest.raises(ProgramError, match="beyond"):
         load(rewrite(path, intact=text))
+    for fine in ((1 << 63) - 1, -(1 << 63), 0.1234567890123456789, 1e-300):
+        assert load(rewrite(path, intact=document(certified(), provenance={"n": fine}))).provenance == {"n": fine}
 
 
 def test_half_characters(path: Path, tmp_path: Path) -> None:

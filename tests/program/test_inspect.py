@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from tests.program.build import certified, network, with_op
 
+from intact.program.file import load, save
 from intact.program.inspect import table, to_json, tree
+from intact.program.remarks import remarks
+from intact.runtime import load as load_for_running
+from intact.runtime.check import check_file
 
 
 def rendered(view: object) -> str:
@@ -53,3 +58,15 @@ def test_brackets_in_names_are_no_markup() -> None:
 def test_json_is_json() -> None:
     values = json.loads(json.dumps(to_json(certified())))
     assert len(values["rows"]) == len(values["ops"]) and len(values["digest"]) == 64
+
+
+def test_remarks_name_the_operations_without_proof(tmp_path: Path) -> None:
+    assert remarks(certified()) == ()
+    bare = with_op(certified(), "net.c1", certificate=None)
+    (said,) = remarks(load(save(bare, tmp_path / "bare")))
+    assert "not proved exact" in said and "net.c1 (conv: no certificate)" in said
+    assert said in table(bare).caption and to_json(bare)["remarks"] == (said,)
+    assert "and 1 other operation" in remarks(with_op(bare, "sum", certificate=None))[0]
+    assert said in load_for_running(tmp_path / "bare", engine="reference").info.remarks
+    row = next(row for row in check_file(tmp_path / "bare", "reference", probe=False).file if row.what == "remark")
+    assert row.found == said

@@ -33,9 +33,12 @@ def inspect(
         from intact.program.inspect import table, to_json
         from intact.program.inspect import tree as by_module
         from intact.program.program import Program
+        from intact.program.remarks import remarks
 
         program = Program.load(file, public_key=public_key, expect=expect)
         if as_json:
             print_json(to_json(program))
         else:
             stdout().print(by_module(program) if tree else table(program))
+            for remark in remarks(program) if tree else ():
+                stdout().print(remark)

@@ -16,6 +16,7 @@ from .document import to_document
 from .file import digest
 from .ops import Op
 from .program import Program
+from .remarks import remarks
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -58,7 +59,7 @@ class Table:
 
     Attributes:
         rows: one per operation.
-        caption: the program in one line.
+        caption: the program in one line, and what should be known about it.
     """
 
     rows: tuple[Row, ...]
@@ -135,7 +136,7 @@ def table(program: Program) -> Table:
         f"{len(program.ops)} ops, {certified} of {integers} integer ops proved exact, {islands} float ops, "
         f"{program.nbytes():,} bytes, needs {', '.join(program.needs) or 'nothing special'}"
     )
-    return Table(tuple(_row(program, op) for op in program.ops), caption)
+    return Table(tuple(_row(program, op) for op in program.ops), ". ".join((caption, *remarks(program))))
 
 
 def tree(program: Program) -> Branch:
@@ -152,7 +153,8 @@ def tree(program: Program) -> Branch:
 def to_json(program: Program) -> dict[str, Any]:
     """The program as JSON values: its file's document, its digest and the rows of :func:`table`."""
     rows = [asdict(row) | {"inputs": list(row.inputs), "shape": list(row.shape)} for row in table(program)]
-    return {**to_document(program), "digest": digest(program), "bytes": program.nbytes(), "rows": rows}
+    about = {"digest": digest(program), "bytes": program.nbytes(), "remarks": remarks(program)}
+    return {**to_document(program), **about, "rows": rows}
 
 
 def _row(program: Program, op: Op) -> Row:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from intact.errors import EngineError, ProgramError
 from intact.program.document import VERSION
 from intact.program.golden import Golden
+from intact.program.remarks import remarks
 from intact.text import printable
 
 from . import cache
 from .facts import Facts
 from .isolate import PASSED, failure, run_probe
-from .load import Opened, open_program, unproved
+from .load import Opened, open_program
 from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, origin_row, preflight, program_rows, refusal
 from .probing import memory_limit
 
@@ -146,7 +147,7 @@ def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
         Row("specification", "obeyed", f"{len(program.ops)} operations, {integers} integer tensors"),
         *program_rows(program),
         signed,
-        *(Row("remark", "", text, UNKNOWN) for text in (*program.remarks, *unproved(program))),
+        *(Row("remark", "", text, UNKNOWN) for text in remarks(program)),
     )
 
 

@@ -19,10 +19,10 @@ from intact.engines.binding import batch_size, bind, check_layout, empty_outputs
 from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
-from intact.program.certify import uncertified
 from intact.program.file import digest
 from intact.program.file import opened as open_file
 from intact.program.program import Program
+from intact.program.remarks import remarks as remarks_of
 from intact.program.resting import rest
 from intact.text import printable
 
@@ -263,7 +263,7 @@ def start(
         seen = engine == "reference" and outcome is not None
         reproduced = f"{outcome.detail}, in a child process" if outcome and seen else str(reproduce(runner, engine))
     golden = opened.program.golden
-    remarks = [*opened.program.remarks, *unproved(opened.program)]
+    remarks = list(remarks_of(opened.program))
     remarks += [f"{row.what}: {row.found}" for row in rows if row.verdict != REFUSED and row.verdict != "ok"]
     if golden is None or golden.omitted:
         remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
@@ -277,16 +277,6 @@ def start(
         seconds=opened.seconds, remarks=tuple(map(printable, remarks)),
     )  # fmt: skip
     return LoadedProgram(opened.program, runner, info)
-
-
-def unproved(program: Program) -> list[str]:
-    """A remark that names the integer operations without proof; none where all have one."""
-    found = uncertified(program)
-    if not found:
-        return []
-    (op, reason), more = found[0], len(found) - 1
-    others = f" and {more} other operation{'s' if more > 1 else ''}" if more else ""
-    return [f"not proved exact, so that engines may differ: {op.name} ({op.kind}: {reason}){others}"]
 
 
 def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:
