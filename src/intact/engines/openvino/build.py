@@ -80,7 +80,8 @@ class Plan:
         functions: see ``tables.fits``.
         rounded: see ``units.rounded``.
         plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
-        divided: names of ``quantize`` ops of program inputs that the model itself evaluates (see ``division``).
+        divides: names of ``quantize`` ops that the model evaluates exactly (see ``division``).
+        inside: whether it does so for the program's inputs.
         indexed: names of tables that are not evaluated, though a function fits, since no product's kernel took them.
         kernels: whether to choose kernels (see ``kernels.preferred``).
         joined: models of several batch sizes share their weights, which different kernels pack differently.
@@ -92,7 +93,8 @@ class Plan:
     rounded: frozenset[str]
     functions: dict[str, Function]
     plain: frozenset[str] = frozenset()
-    divided: frozenset[str] = frozenset()
+    divides: frozenset[str] = frozenset()
+    inside: bool = True
     indexed: frozenset[str] = frozenset()
     kernels: bool = True
     joined: bool = False
@@ -120,7 +122,7 @@ class Plan:
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
         return Plan(
             program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
-            division.proved(program) if inside else frozenset(), kernels=kernels.selectable(),
+            division.proved(program), inside, kernels=kernels.selectable(),
             ahead={op.name: stages(program, op) for op in program.ops if op.kind == "quantize"} if alone else {},
         )  # fmt: skip
 
@@ -179,8 +181,8 @@ def sources(plan: Plan, given: Given) -> list[Source]:
     found = []
     for op in program.ops:
         if op.kind == "quantize" and op.inputs[0] in known:
-            inside = op.name in plan.divided and op.inputs[0] not in given.integers
-            if not inside:
+            divided = op.name in plan.divides and op.inputs[0] in program.inputs
+            if not (plan.inside and divided and op.inputs[0] not in given.integers):
                 found.append(Source(op, plan.ahead.get(op.name, ()) if op.inputs[0] in given.last else ()))
         if op.kind in units.MOVES and not op.is_float and known.issuperset(op.inputs):
             known.add(op.name)
@@ -252,7 +254,7 @@ class _Builder:
             return self._parameter(op.name)
         program, plan = self._program, self._plan
         out = program.tensors[op.name]
-        if op.name in plan.divided:
+        if op.name in plan.divides:
             grid = division.Grid.of(op, program)
             return dequantized(division.divided(self._values[op.inputs[0]].port, grid), grid.zero, plan.units[op.name])
         if op.kind == "dequantize":

@@ -54,10 +54,12 @@ def divided(x: Port, grid: Grid) -> Port:
 
 
 def proved(program: Program) -> frozenset[str]:
-    """Names of the ``quantize`` ops of float32 program inputs that OpenVINO evaluates exactly on this machine."""
-    floats = {name for name in program.inputs if program.tensors[name].dtype == "float32"}
-    ops = [op for op in program.ops if op.kind == "quantize" and op.inputs[0] in floats]
-    return frozenset(op.name for op in ops if _exact(Grid.of(op, program)))
+    """Names of the ``quantize`` ops of float32 tensors that OpenVINO evaluates exactly on this machine."""
+    tensors = program.tensors
+    ops = [op for op in program.ops if op.kind == "quantize" and tensors[op.inputs[0]].dtype == "float32"]
+    grids = {op.name: Grid.of(op, program) for op in ops}
+    exact = _exact(tuple(sorted(set(grids.values()))))
+    return frozenset(name for name, grid in grids.items() if grid in exact)
 
 
 def boundaries(grid: Grid) -> Array:
@@ -74,12 +76,15 @@ def boundaries(grid: Grid) -> Array:
     return np.concatenate([*found, np.array([0.0, -0.0, largest, -largest, np.inf, -np.inf], np.float32)])
 
 
-@lru_cache(maxsize=64)
-def _exact(grid: Grid) -> bool:
+@lru_cache(maxsize=16)
+def _exact(grids: tuple[Grid, ...]) -> frozenset[Grid]:
+    if not grids:
+        return frozenset()
     from .requests import compile_model
 
-    x = boundaries(grid)
-    parameter = ov.parameter([1, len(x)], np.float32)
-    model = openvino.Model([ov.result(divided(port(parameter), grid))], [parameter], "quantize")
-    given = compile_model(model, 1)([x[None]])[0]
-    return bool((given[0] == quantize(x, np.float32(grid.scale), grid.zero, grid.lo, grid.hi)).all())
+    x = [boundaries(grid) for grid in grids]
+    inputs = [ov.parameter([1, len(v)], np.float32) for v in x]
+    results = [ov.result(divided(port(p), grid)) for p, grid in zip(inputs, grids, strict=True)]
+    given = compile_model(openvino.Model(results, inputs, "quantize"), 1)([v[None] for v in x])
+    want = [quantize(v, np.float32(g.scale), g.zero, g.lo, g.hi) for v, g in zip(x, grids, strict=True)]
+    return frozenset(g for i, g in enumerate(grids) if np.array_equal(given[i][0], want[i]))

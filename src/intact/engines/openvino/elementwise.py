@@ -5,15 +5,25 @@ from __future__ import annotations
 import numpy as np
 from openvino import opset14 as ov
 
-from .values import Port, Site, Value, dequantized, port, requantized, scalar, times
+from intact.arithmetic.dimensions import known
+from intact.arithmetic.integer import requantize
+from intact.program.ops import Array
+
+from .values import LEVELS, Port, Site, Value, dequantized, integers, port, requantized, scalar, times, unscaled
 
 
 def add(site: Site) -> Value:
-    """Σ a_j·(x_j − z_j)/b, in steps in which the first term needs no factor, and with tied units no other does."""
-    a, b = [int(v) for v in site.op.attrs["a"]], int(site.op.attrs["b"])
-    step = site.inputs[0].steps * b / abs(a[0]) if a[0] else 1.0
+    """Σ a_j·(x_j − z_j)/b, in steps in which the first term needs no factor, and with tied units no other does.
+
+    What one tensor decides, a sum with itself included, is a table: OpenVINO moves factors of one tensor about.
+    """
+    terms = _terms(site)
+    if len(terms) < 2:
+        return _of_one(site, [x for x, _ in terms])
+    b = int(site.op.attrs["b"])
+    step = terms[0][0].steps * b / abs(terms[0][1])
     total: Port | None = None
-    for x, numerator in zip(site.inputs, a, strict=True):
+    for x, numerator in terms:
         factor = numerator * step / (b * x.steps)
         if abs(abs(factor) - 1.0) < 1e-12:
             factor = float(np.sign(factor))
@@ -23,15 +33,50 @@ def add(site: Site) -> Value:
             total = port(ov.subtract(total, times(x.port, -factor)))
         else:
             total = port(ov.add(total, times(x.port, factor)))
-    return requantized(site, total, step)
+    return _spread(site, requantized(site, total, step))
 
 
 def mul(site: Site) -> Value:
-    """(x − z_x)·(w − z_w)·a/b: the product of the units and the ratio are the step."""
+    """(x − z_x)·(w − z_w)·a/b: the product of the units and the ratio are the step. A square is a table."""
     x, w = site.inputs
-    return scaled(
-        site, port(ov.multiply(x.port, w.port)), x.steps * w.steps, int(site.op.attrs["a"]), site.op.attrs["b"]
-    )
+    a = int(site.op.attrs["a"])
+    if site.op.inputs[0] == site.op.inputs[1] or a == 0:
+        return _of_one(site, [x] if a else [])
+    return scaled(site, port(ov.multiply(x.port, w.port)), x.steps * w.steps, a, site.op.attrs["b"])
+
+
+def _terms(site: Site) -> list[tuple[Value, int]]:
+    """The tensors of a sum, each once, with what they are multiplied with, which is not 0."""
+    terms: dict[str, tuple[Value, int]] = {}
+    for name, x, a in zip(site.op.inputs, site.inputs, site.op.attrs["a"], strict=True):
+        terms[name] = x, int(a) + (terms[name][1] if name in terms else 0)
+    return [(x, a) for x, a in terms.values() if a]
+
+
+def _of_one(site: Site, inputs: list[Value]) -> Value:
+    """An ``add`` or ``mul`` of no or one tensor: the table of what the definition gives for every integer."""
+    every, z, (lo, hi) = np.arange(LEVELS), site.z, site.limits
+    sums = np.zeros(LEVELS, np.int64)
+    if inputs:
+        steps = every - inputs[0].zero
+        sums = (
+            steps * sum(a for _, a in _terms(site))
+            if site.op.kind == "add"
+            else steps * steps * int(site.op.attrs["a"])
+        )
+    b = np.array([int(site.op.attrs["b"])])
+    entries = requantize(sums, np.array([1]), b, z, lo, hi).astype(np.uint8)
+    if inputs:
+        return _spread(site, indexed(site, inputs[0], entries))
+    return dequantized(port(ov.constant(np.full(known(site.out.shape), entries[0]))), z, site.unit)
+
+
+def _spread(site: Site, y: Value) -> Value:
+    """y in the shape of the result, where what was left out was larger."""
+    if tuple(y.shape) == tuple(site.out.shape):
+        return y
+    shape = ov.constant(np.array(site.out.shape, np.int64))
+    return Value(port(ov.broadcast(y.port, shape, broadcast_spec="BIDIRECTIONAL")), y.unit, y.zero)
 
 
 def scaled(site: Site, x: Port, unit: float, a: int, b: int) -> Value:
@@ -43,34 +88,31 @@ def scaled(site: Site, x: Port, unit: float, a: int, b: int) -> Value:
 
 def gathered(site: Site) -> Value:
     """The stored table, indexed."""
-    x, entries = site.inputs[0], site.op.arrays["table"]
-    q = port(ov.convert(port(ov.round(integers(x), "half_to_even")), np.int32))
+    return indexed(site, site.inputs[0], site.op.arrays["table"])
+
+
+def indexed(site: Site, x: Value, entries: Array) -> Value:
+    """entries[x]."""
+    q = port(ov.convert(integers(x), np.int32))
     picked = port(ov.gather(ov.constant(np.ascontiguousarray(entries)), q, ov.constant(np.int32(0))))
     return dequantized(picked, site.z, site.unit)
-
-
-def integers(x: Value) -> Port:
-    """The integers q of a quantized tensor, as float32."""
-    y = times(x.port, 1.0 / x.steps)
-    return port(ov.add(y, scalar(x.zero))) if x.zero else y
 
 
 def dequantize(site: Site) -> Value:
     """(q − z)·s."""
     x, s = site.inputs[0], float(site.op.attrs["scale"])
-    return Value(port(ov.multiply(x.port, scalar(s / x.steps))))
+    return Value(port(ov.multiply(unscaled(x), scalar(s))))
 
 
 def quantize(site: Site) -> Value:
-    """clamp(R(x / s) + z, lo, hi) of a float island's result.
+    """clamp(R(x / s) + z, lo, hi) of a float island's result, where OpenVINO cannot be kept from multiplying with 1/s.
 
-    OpenVINO turns every division into a multiplication with 1/s, which differs where x/s is a tie or next to one.
-    What an island computes is outside the promise, and differs in its last bits between engines anyway; all other
-    floats are divided (see ``division``), or quantized by numpy before they are handed over.
+    That differs where x/s is a tie or next to one. What an island computes differs in its last bits between engines
+    anyway; all other floats are divided (see ``division``), or quantized by numpy before they are handed over.
     """
     s = float(site.out.scale or 1.0)
     least = port(ov.maximum(site.inputs[0].port, scalar((site.limits[0] - site.z) * s)))
     return requantized(site, least, s)
 
 
-__all__ = ["add", "dequantize", "gathered", "integers", "mul", "quantize", "scaled"]
+__all__ = ["add", "dequantize", "gathered", "indexed", "mul", "quantize", "scaled"]

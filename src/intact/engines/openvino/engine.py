@@ -276,7 +276,15 @@ class OpenVinoRunner:
         while True:
             plan = self._plan.at(dict(form.sizes))
             built = build(plan, batch, wanted, form)
-            compiled = Compiled(plan.program, {batch: built}, self._threads)
+            try:
+                compiled = Compiled(plan.program, {batch: built}, self._threads)
+            except EngineError:
+                # Its products take fewer functions than others, and one that is left alone may have no kernel at all.
+                linear = {n for n in built.evaluated if self._ops[self._ops[n].inputs[0]].kind == "linear"}
+                if not built.evaluated:
+                    raise
+                self._plan = self._plan.with_indexed(linear or built.evaluated)
+                continue
             kernels, apart = compiled.kernels(), built.evaluated - compiled.inside_products()
             missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
             if not missing and not apart:

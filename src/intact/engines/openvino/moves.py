@@ -10,7 +10,7 @@ from openvino import opset14 as ov
 from intact.arithmetic.moves import nearest_index
 
 from .pools import max_pool
-from .values import Port, Site, Value, dequantized, port
+from .values import Port, Site, Value, dequantized, port, unsigned
 
 
 def move(site: Site) -> Value:
@@ -62,10 +62,18 @@ def _roll(site: Site) -> Port:
 
 def _pad(site: Site) -> Port:
     x, t = site.inputs[0], site.op.attrs
-    value = t["value"] if x.unit is None else (t["value"] - x.zero) * x.unit
-    before, after = zip(*t["pads"], strict=True)
-    dtype = x.port.get_element_type().to_dtype()
-    return port(ov.pad(x.port, ints(before), ints(after), "constant", ov.constant(np.asarray(value, dtype))))
+    if x.unit is None:
+        return _padded(site, x.port, t["value"])
+    if t["value"] == x.zero == 0:
+        return _padded(site, x.port, 0)
+    # OpenVINO (2026.4) would pad the uint8 integers with the value minus z.
+    return dequantized(_padded(site, unsigned(x), t["value"]), x.zero, x.steps).port
+
+
+def _padded(site: Site, x: Port, value: float) -> Port:
+    before, after = zip(*site.op.attrs["pads"], strict=True)
+    fill = ov.constant(np.asarray(value, x.get_element_type().to_dtype()))
+    return port(ov.pad(x, ints(before), ints(after), "constant", fill))
 
 
 def _expand(site: Site) -> Port:

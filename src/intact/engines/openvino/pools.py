@@ -12,18 +12,27 @@ from intact.arithmetic.windows import adaptive_windows, pool_size, pool_windows
 from intact.program.ops import Array
 
 from .elementwise import scaled
-from .values import Port, Site, Value, constant, port, requantized, times, unscaled
+from .values import Port, Site, Value, constant, integers, port, requantized, scalar, times, unscaled
 
 Ints = Sequence[int]
 
+FLOAT32, CANCELLED = 1 << 24, 16
+"""Integers float32 counts; and 8 roundings of what is subtracted, which together stay below half of 1/b."""
+
 
 def mean(site: Site) -> Value:
-    """Over any dimensions; 1/n is part of a/b."""
+    """Over any dimensions; 1/n is part of a/b.
+
+    OpenVINO takes the mean of q and subtracts z from it where it rounds. What that loses grows with n·z·a/b; where it
+    might matter, x − z is rounded before, which nothing passes, and added.
+    """
     t, x = site.op.attrs, site.inputs[0]
-    axes = ov.constant(np.array(t["dims"], np.int64))
-    count = math.prod(x.shape[d] for d in t["dims"])
-    y = port(ov.reduce_mean(x.port, axes, bool(t["keepdim"])))
-    return scaled(site, y, x.steps / count, int(t["a"]), int(t["b"]))
+    axes, keep = ov.constant(np.array(t["dims"], np.int64)), bool(t["keepdim"])
+    count, a = math.prod(x.shape[d] for d in t["dims"]), int(t["a"])
+    if x.zero * count * a * CANCELLED < FLOAT32:
+        return scaled(site, port(ov.reduce_mean(x.port, axes, keep)), x.steps / count, a, int(t["b"]))
+    centered = port(ov.subtract(integers(x), scalar(x.zero)))
+    return scaled(site, port(ov.reduce_sum(centered, axes, keep)), 1.0, a, int(t["b"]))
 
 
 def avg_pool(site: Site) -> Value:

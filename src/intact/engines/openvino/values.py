@@ -115,6 +115,17 @@ def unscaled(x: Value) -> Port:
     return x.port if x.steps == 1.0 else port(ov.round(times(x.port, 1.0 / x.steps), "half_to_even"))
 
 
+def integers(x: Value) -> Port:
+    """The integers q of a quantized tensor, as float32."""
+    y = times(x.port, 1.0 / x.steps)
+    return port(ov.round(port(ov.add(y, scalar(x.zero))) if x.zero else y, "half_to_even"))
+
+
+def unsigned(x: Value) -> Port:
+    """The integers q as uint8, where OpenVINO knows nothing of the scale they came with."""
+    return port(ov.convert(integers(x), np.uint8))
+
+
 def dequantized(q: Port, zero: int, unit: float) -> Value:
     """uint8 integers as (q − z)·unit, in the form the low precision transformations read as "these are uint8"."""
     x = port(ov.convert(q, np.float32))
