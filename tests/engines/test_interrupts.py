@@ -14,7 +14,7 @@ from intact.engines import available_engines, get_engine
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
 
-SECONDS, RUNS = 1.0, 5
+SECONDS, RUNS = 0.5, 5
 
 
 class Stop(Exception):

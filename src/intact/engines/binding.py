@@ -16,7 +16,7 @@ from intact.program.dimensions import fixed, sizes_of
 from intact.program.kinds import KINDS
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
-from intact.program.samples import shortest_table
+from intact.program.samples import shortest_tables
 
 LAYOUTS = ("NCHW", "NHWC")
 """How a caller orders the dimensions of images; programs always have channels before height and width."""
@@ -67,8 +67,11 @@ def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout
 
 def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
     """Engines differ in what they do with an index outside a table; some read other memory."""
-    for name, array in arrays.items():
-        if array.dtype != np.int64 or not array.size or (rows := shortest_table(program, name)) is None:
+    indices = {name: array for name, array in arrays.items() if array.dtype == np.int64 and array.size}
+    tables = shortest_tables(program) if indices else {}
+    for name, array in indices.items():
+        rows = tables.get(name)
+        if rows is None:
             continue
         least, most = int(array.min()), int(array.max())
         if least < 0 or most >= rows:

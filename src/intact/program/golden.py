@@ -111,13 +111,14 @@ def sample(program: Program, golden: Golden, index: int) -> dict[str, Array]:
     """Inputs by name of one sample: batch 1, in the dtypes the program declares."""
     program = sized_near(program, SAMPLE)
     pattern, seed = golden.samples[index]
+    quantizers = {op.inputs[0]: op for op in reversed(program.ops) if op.kind == "quantize"}
     return {
-        name: _input(program, name, pattern, seed + 7919 * position, golden.bounds.get(name, 2))
+        name: _input(program, name, pattern, seed + 7919 * position, golden.bounds.get(name, 2), quantizers.get(name))
         for position, name in enumerate(program.inputs)
     }
 
 
-def _input(program: Program, name: str, pattern: str, seed: int, bound: int) -> Array:
+def _input(program: Program, name: str, pattern: str, seed: int, bound: int, quantizer: Op | None) -> Array:
     tensor = program.tensors[name]
     shape = tuple(d if isinstance(d, int) else 1 for d in tensor.shape)
     integers = tensor.quantized or tensor.dtype != "float32"
@@ -125,7 +126,7 @@ def _input(program: Program, name: str, pattern: str, seed: int, bound: int) -> 
         low, high = 0, {"int64": bound - 1, "bool": 1}.get(tensor.dtype, 255)
         scale, zero_point = 1.0, 0
     else:
-        scale, zero_point, low, high = _grid(program, name)
+        scale, zero_point, low, high = _grid(program, quantizer)
     values = np.empty(math.prod(shape), tensor.dtype)
     for start in range(0, values.size, BLOCK):  # the int64 and float64 in between are larger than what is made
         stop = min(start + BLOCK, values.size)
@@ -140,13 +141,12 @@ def _input(program: Program, name: str, pattern: str, seed: int, bound: int) -> 
     return values.reshape(shape)
 
 
-def _grid(program: Program, name: str) -> tuple[float, int, int, int]:
+def _grid(program: Program, quantizer: Op | None) -> tuple[float, int, int, int]:
     """Scale, zero point, lowest and highest integer of the first ``quantize`` a float32 input goes to."""
-    for op in program.ops:
-        if op.kind == "quantize" and name in op.inputs:
-            t: Tensor = program.tensors[op.name]
-            return float(t.scale or 1.0), int(t.zero_point or 0), int(op.attrs["lo"]), int(op.attrs["hi"])
-    return 1.0 / 128, 128, 0, 255
+    if quantizer is None:
+        return 1.0 / 128, 128, 0, 255
+    t: Tensor = program.tensors[quantizer.name]
+    return float(t.scale or 1.0), int(t.zero_point or 0), int(quantizer.attrs["lo"]), int(quantizer.attrs["hi"])
 
 
 def _integers(pattern: str, shape: tuple[int, ...], start: int, stop: int, seed: int, low: int, high: int) -> Array:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from .dimensions import sized_near
 from .ops import EMBEDDINGS, Array, Tensor
-from .program import Program
+
+if TYPE_CHECKING:
+    from .program import Program
 
 LENGTH = 32
 """Size of named dimensions, within their limits."""
@@ -29,40 +33,48 @@ def random_samples(program: Program, samples: int, seed: int = 0) -> dict[str, A
 
     Example:
         >>> from intact.program.ops import Op
+        >>> from intact.program.program import Program
         >>> tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
         >>> program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
         >>> random_samples(program, 3)["x"].shape
         (3, 2)
     """
     program = sized_near(program, LENGTH)
-    rng = np.random.default_rng(seed)
-    return {name: _random(program, program.tensors[name], samples, rng) for name in program.inputs}
+    rng, rows, grids = np.random.default_rng(seed), shortest_tables(program), first_grids(program)
+    return {
+        name: _random(program.tensors[name], samples, rng, rows.get(name, 2), grids.get(name))
+        for name in program.inputs
+    }
 
 
-def _random(program: Program, tensor: Tensor, samples: int, rng: np.random.Generator) -> Array:
+def _random(tensor: Tensor, samples: int, rng: np.random.Generator, rows: int, grid: Tensor | None) -> Array:
     shape = tuple(size if isinstance(size, int) else samples for size in tensor.shape)
     dtype = np.dtype(tensor.dtype)
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
-        return rng.integers(0, 256 if dtype == np.uint8 else shortest_table(program, tensor.name) or 2, shape).astype(
-            dtype
-        )
+        return rng.integers(0, 256 if dtype == np.uint8 else rows, shape).astype(dtype)
     low, high = -1.0, 1.0
-    for op in program.ops:
-        if op.kind == "quantize" and op.inputs[0] == tensor.name:
-            grid = program.tensors[op.name]
-            scale, zero_point = float(grid.scale or 1.0), int(grid.zero_point or 0)
-            low, high = -zero_point * scale, (255 - zero_point) * scale
-            break
+    if grid is not None:
+        scale, zero_point = float(grid.scale or 1.0), int(grid.zero_point or 0)
+        low, high = -zero_point * scale, (255 - zero_point) * scale
     margin = 0.02 * (high - low)
     return rng.uniform(low - margin, high + margin, shape).astype(dtype)
 
 
-def shortest_table(program: Program, name: str) -> int | None:
-    """Rows of the shortest embedding that reads this input; None where none does."""
-    tables = [op.arrays["weight"].shape[0] for op in program.ops if op.kind in EMBEDDINGS and op.inputs[0] == name]
-    return min(tables, default=None)
+def shortest_tables(program: Program) -> dict[str, int]:
+    """Rows of the shortest embedding that reads a tensor, by the tensor's name."""
+    rows: dict[str, int] = {}
+    for op in program.ops:
+        if op.kind in EMBEDDINGS:
+            count, name = int(op.arrays["weight"].shape[0]), op.inputs[0]
+            rows[name] = min(rows.get(name, count), count)
+    return rows
 
 
-__all__ = ["random_samples", "shortest_table"]
+def first_grids(program: Program) -> dict[str, Tensor]:
+    """What the first ``quantize`` of a tensor gives, by the tensor's name."""
+    return {op.inputs[0]: program.tensors[op.name] for op in reversed(program.ops) if op.kind == "quantize"}
+
+
+__all__ = ["first_grids", "random_samples", "shortest_tables"]

@@ -230,12 +230,23 @@ def _modern(tag: str) -> str:
 
 
 def _memory(program: Program, engine: str, needs: Requirements | None, facts: Facts) -> Row:
-    needed = predicted(program, engine) + (needs.footprint if needs else 0)
+    needed = memory_needed(program, engine) + (needs.footprint if needs else 0)
     words = f"about {max(needed // MIB, 1)} MiB"
     if facts.memory is None:
         return Row("memory", words, "unknown", UNKNOWN)
     verdict = OK if needed <= facts.memory else REFUSED
     return Row("memory", words, f"{facts.memory // MIB} MiB", verdict, "free memory, or raise the container's limit")
+
+
+def memory_needed(program: Program, engine: str = "reference") -> int:
+    """Bytes that preparing a program and running one sample takes, libraries aside; named dimensions count 32, or the
+    limit they pass. See :mod:`intact.engines.memory`.
+
+    Example:
+        >>> memory_needed(Program({}, (), (), ()))
+        0
+    """
+    return predicted(program, engine)
 
 
 def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
@@ -262,6 +273,7 @@ __all__ = [
     "UNKNOWN",
     "Row",
     "candidates",
+    "memory_needed",
     "origin_row",
     "preflight",
     "program_rows",

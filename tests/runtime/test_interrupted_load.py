@@ -1,0 +1,62 @@
+"""Signals whose handlers raise while a program is loaded: no process is left behind, no lock held."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import pytest
+from tests.program.build import certified
+
+import intact.runtime
+from intact.golden import with_golden
+
+CHILDREN = Path("/proc/self/task")
+pytestmark = pytest.mark.skipif(not CHILDREN.exists(), reason="children are read from /proc")
+STEPS = 4
+
+
+class Stop(Exception):
+    """Raised by the handler."""
+
+
+def children() -> set[str]:
+    return {pid for task in CHILDREN.iterdir() for pid in (task / "children").read_text(encoding="utf-8").split()}
+
+
+def test_interrupted_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    path = with_golden(certified()).save(tmp_path / "p.safetensors")
+    before, there = signal.getsignal(signal.SIGALRM), children()
+
+    def load(probe: str) -> float:
+        start = time.perf_counter()
+        intact.runtime.load(path, engine="onnxruntime", probe=probe)
+        return time.perf_counter() - start
+
+    pytest.importorskip("onnxruntime")
+    whole = load("always")
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise Stop
+
+    signal.signal(signal.SIGALRM, handler)
+    stopped = 0
+    try:
+        for share in np.linspace(0.02, 0.95, STEPS):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, float(share) * whole)
+                load("always")
+            except Stop:
+                stopped += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert children() <= there, f"after {share:.0%} of a load"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stopped
+    assert load("always") < 10 * whole  # it waits for no lock

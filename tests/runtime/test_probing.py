@@ -1,0 +1,86 @@
+"""The reference, too, runs in a limited child process first, unless it is predicted to need little."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.program.build import certified
+from tests.runtime.large import alone
+
+import intact.runtime
+from intact.errors import EngineError
+from intact.golden import with_golden
+from intact.program.golden import Golden
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+from intact.runtime import probing
+from intact.runtime.facts import Facts
+
+MIB = 1 << 20
+
+
+def steps(count: int) -> Program:
+    """A recurrent layer of so many steps, each a few calls of numpy, and sums that nothing gives."""
+    x, y = Tensor("x", "float32", (count, 1, 1)), Tensor("y", "float32", (count, 1, 1))
+    one = np.ones((1, 1, 1), np.int8)
+    arrays = {"weight_ih": one, "weight_hh": 0 * one, "scale_ih": np.full((1, 1), 1e-3, np.float32),
+              "scale_hh": np.ones((1, 1), np.float32), "bias": np.zeros((1, 1), np.float32)}  # fmt: skip
+    attrs = {"hidden": 1, "bidirectional": False, "states": False, "lengths": False, "result": "steps",
+             "nonlinearity": "relu"}  # fmt: skip
+    golden = Golden((("low", 1),) * 16, checksums={"y": (0,) * 16})
+    return Program({"x": x, "y": y}, (Op("y", "rnn", ("x",), attrs, arrays),), ("x",), ("y",), golden=golden)
+
+
+def test_a_small_program_needs_no_child(tmp_path: Path) -> None:
+    path = with_golden(certified()).save(tmp_path / "p.safetensors")
+    info = intact.runtime.load(path, engine="reference").info
+    assert info.probe == "not needed: numpy is all it runs" and "child" not in info.golden
+
+
+def test_any_other_passes_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(probing, "SMALL", 0)
+    path = with_golden(certified()).save(tmp_path / "p.safetensors")
+    first = intact.runtime.load(path, engine="reference").info
+    assert first.probe == "passed" and first.golden.endswith(", in a child process")
+    module = sys.modules["intact.runtime.load"]  # the package has a function of that name
+    monkeypatch.setattr(module, "reproduce", lambda *args: pytest.fail("run in this process"))
+    again = intact.runtime.load(path, engine="reference").info
+    assert again.probe == "remembered" and again.golden == first.golden
+
+
+def test_time_limit_binds_the_reference(tmp_path: Path) -> None:
+    path = steps(1 << 20).save(tmp_path / "p.safetensors")
+    start = time.perf_counter()
+    with pytest.raises(EngineError, match="reference does not come to an end; only a child process"):
+        intact.runtime.load(path, engine="reference", time_limit=2.0)
+    assert time.perf_counter() - start < 30
+
+
+@pytest.mark.parametrize(
+    ("program", "limit", "memory", "small"),
+    [
+        pytest.param(certified(), 120.0, None, True, id="small"),
+        pytest.param(certified(), 1e-4, None, False, id="no time"),
+        pytest.param(certified(), 120.0, 1024, False, id="no memory"),
+        pytest.param(steps(1 << 16), 120.0, None, False, id="many steps"),
+        pytest.param(alone("conv", 4 << 20), 120.0, None, True, id="an image"),
+        pytest.param(alone("table", 64 << 20), 120.0, None, False, id="a large tensor"),
+        pytest.param(alone("float.unary gelu", 4 << 20), 120.0, None, False, id="objects of Python"),
+    ],
+)
+def test_what_is_small(program: Program, limit: float, memory: int | None, small: bool) -> None:
+    facts = replace(Facts.here(), memory=memory)
+    assert probing.is_small(program, limit, facts) is small
+
+
+def test_the_child_s_memory_is_limited(tmp_path: Path) -> None:
+    program = alone("table", 1 << 20)
+    limit = probing.memory_limit(program, replace(Facts.here(), memory=300 * MIB), "reference")
+    assert limit == 300 * MIB
+    assert probing.memory_limit(program, replace(Facts.here(), memory=None), "reference") >= 4 << 30
