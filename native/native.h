@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
 #include <Python.h>
+#include <limits.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -129,23 +130,33 @@ typedef struct {
     int zero_other, zero_sum, low_sum, high_sum;
 } convolution_args;
 
-/* Everything but the addresses, from (N, height, width, C) and the numbers of intact/engines/convolutions.py. */
-HIDDEN void describe_convolution(convolution_args *args, int dense, const Py_ssize_t size[4], const Py_ssize_t numbers[11]);
+/* Everything but the addresses, from (N, height, width, C) and the numbers of intact/engines/convolutions.py. NULL, or why
+   there is no such convolution. */
+HIDDEN const char *describe_convolution(convolution_args *args, int dense, const Py_ssize_t size[4], const Py_ssize_t numbers[11]);
+
+/* Elements of weights, and of sums to begin with and ratios, in the order of intact/engines/convolutions.py. */
+typedef struct {
+    Py_ssize_t weight, results;
+} packed_sizes;
+
+HIDDEN packed_sizes sizes_of_packed(const convolution_args *args, int dense);
 HIDDEN body prepare_convolution(int dense); /* or depthwise; NULL where this CPU has no use for it */
 
 /* Images through convolutions one behind the other, `band` rows of the last one at a time. A stage is STAGE numbers:
    addresses of weights, sums, ratios and of memory for the rows behind it; whether dense; height, width and channels; its
    numbers; then -1 or the stage whose results are added to its own, bits of the ratio of these and of those, zero point of
-   those, zero point and limits of the sum. See intact/engines/ahead.py. */
-#define STAGE 26
+   those, zero point and limits of the sum; then the bytes at the four addresses. See intact/engines/ahead.py. */
+#define STAGE 30
 typedef struct {
     interleave_args image; /* of one sample; without x its bytes are there */
     uint8_t *y;
+    Py_ssize_t bytes; /* of y */
     Py_ssize_t samples, count, band;
     const int64_t *stages;
     volatile int *no_memory;
 } cascade_args;
 
-HIDDEN void cascade_run(const cascade_args *args);
+/* NULL, or why there are no such stages. */
+HIDDEN const char *cascade_run(const cascade_args *args);
 
 #endif

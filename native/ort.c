@@ -31,7 +31,6 @@
 #define DENSE (1 << 21)     /* multiplications of convolutions */
 #define DEPTHWISE (1 << 18)
 #define MOST_DIMS 16
-#define LARGEST 64    /* window, stride or padding */
 
 typedef void (*function)(void);
 typedef const function *api;
@@ -205,20 +204,17 @@ static status convolve(void *context, int dense) {
     for (size_t i = 0; i < 3; i++) TRY(take(context, i + 1, packed + i));
     TRY(take_numbers(context, 4, 11, &given));
     for (int i = 0; i < 11; i++) n[i] = given[i];
-    if (x.rank != 4 || n[10] < 1) return CREATE_STATUS(INVALID, "no image");
-    for (int i = 0; i < 6; i++)
-        if (n[i] < (i < 4) || n[i] > LARGEST) return CREATE_STATUS(INVALID, "no windows of an image");
+    if (x.rank != 4) return CREATE_STATUS(INVALID, "no image");
     for (int i = 0; i < 4; i++) size[i] = (Py_ssize_t)x.dims[i];
-    if (size[1] + 2 * n[4] < n[0] || size[2] + 2 * n[5] < n[1]) return CREATE_STATUS(INVALID, "windows that do not fit");
     volatile int no_memory = 0;
-    convolution_args args = {(const uint8_t *)x.data, NULL, (const int8_t *)packed[0].data, (const int32_t *)packed[1].data,
-                             (const float *)packed[2].data, &no_memory};
-    describe_convolution(&args, dense, size, n);
-    const int64_t whole = args.results * args.pixels / 64 * 64, last = args.results * args.pixels - whole;
-    const int64_t results = whole + (dense && last <= 32 ? (last + 15) / 16 * 16 : (last + 63) / 64 * 64);
-    const int64_t depth = dense ? args.tall * ((args.wide * args.channels + 3) / 4) : args.wide * ((args.tall + 3) / 4);
-    if ((args.pixels > 1 && (results != 64 || args.step_right != 1)) || packed[0].count != results * depth * 4 ||
-        packed[1].count != results || packed[2].count != results)
+    convolution_args args;
+    memset(&args, 0, sizeof args);
+    args.x = (const uint8_t *)x.data, args.weight = (const int8_t *)packed[0].data;
+    args.bias = (const int32_t *)packed[1].data, args.ratio = (const float *)packed[2].data, args.no_memory = &no_memory;
+    const char *reason = describe_convolution(&args, dense, size, n);
+    if (reason) return CREATE_STATUS(INVALID, reason);
+    const packed_sizes sizes = sizes_of_packed(&args, dense);
+    if (packed[0].count != sizes.weight || packed[1].count != sizes.results || packed[2].count != sizes.results)
         return CREATE_STATUS(INVALID, "weights that do not fit");
     const int64_t dims[4] = {size[0], args.rows, args.columns, args.results};
     TRY(give(context, dims, 4, &args.y));

@@ -2,7 +2,8 @@
 
    Every operation is one IEEE float32 operation (compiled without contraction or reassociation) or exact, so the bits
    are those of intact.arithmetic.dynamic and intact.arithmetic.recurrent on every CPU. Addresses come as Python
-   integers from intact.engines.onednn.native, which answers for sizes, dtypes and life times. */
+   integers, and behind all other arguments the bytes that are there: whoever calls answers for dtypes and life times, and
+   here it is seen to that nothing beyond is touched. */
 
 #include "native.h"
 
@@ -297,7 +298,7 @@ WIDE static void norm_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
 enum { LSTM, GRU, RNN, RELU };
 
 typedef struct {
-    Py_ssize_t kind, batch, size;
+    Py_ssize_t kind, batch, size, time;
     const float *input;          /* (T, B, G*H) input parts */
     const float *scale;          /* (G*H) of the hidden weight where products come as int32, NULL where it is in them */
     const float *bias;           /* (H) of GRU's gate n in the hidden product */
@@ -457,136 +458,204 @@ WIDE static void step_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
 
 /* ---- Python ------------------------------------------------------------------------------------------------------ */
 
-static int take(const char *name, PyObject *const *args, Py_ssize_t given, void **out, Py_ssize_t wanted) {
-    if (given != wanted) {
-        PyErr_Format(PyExc_TypeError, "%s takes %zd integers, got %zd", name, wanted, given);
+#define MOST_NUMBERS 28
+#define MOST_MEMORIES 12
+
+static PyObject *refused; /* intact.errors.EngineError */
+
+/* What a function was called with: integers, then as many numbers of bytes as it takes addresses. Without these (in tests
+   between guard pages) memory counts as endless; its sizes are checked all the same. */
+typedef struct {
+    const char *name;
+    void *a[MOST_NUMBERS];
+    Py_ssize_t bytes[MOST_MEMORIES];
+} call;
+
+static int take(call *c, const char *name, PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Py_ssize_t memories) {
+    if (given != wanted && given != wanted + memories) {
+        PyErr_Format(PyExc_TypeError, "%s takes %zd integers and %zd sizes, got %zd", name, wanted, memories, given);
         return 0;
     }
+    c->name = name;
     for (Py_ssize_t i = 0; i < wanted; i++) {
-        out[i] = PyLong_AsVoidPtr(args[i]);
-        if (!out[i] && PyErr_Occurred()) return 0;
+        c->a[i] = PyLong_AsVoidPtr(args[i]);
+        if (!c->a[i] && PyErr_Occurred()) return 0;
+    }
+    for (Py_ssize_t i = 0; i < memories; i++) {
+        c->bytes[i] = given == wanted ? PY_SSIZE_T_MAX : PyLong_AsSsize_t(args[wanted + i]);
+        if (c->bytes[i] < 0) return PyErr_Occurred() ? 0 : (PyErr_Format(refused, "%s: a negative size", name), 0);
     }
     return 1;
 }
 
-static PyObject *use_threads(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[4];
-    if (!take("use_threads", args, count, a, 4)) return NULL;
-    memcpy(&parallel, &a[0], sizeof(void *));
-    memcpy(&thread_number, &a[1], sizeof(void *));
-    memcpy(&thread_count, &a[2], sizeof(void *));
-    memcpy(&thread_limit, &a[3], sizeof(void *));
+static Py_ssize_t whole(const call *c, int i) { return (Py_ssize_t)c->a[i]; }
+static float float_of(const call *c, int i) { return number((int32_t)(intptr_t)c->a[i]); }
+
+/* The product of sizes; -1 where one is negative or there is no such number. */
+static Py_ssize_t times(Py_ssize_t a, Py_ssize_t b) { return a < 0 || b < 0 || (b && a > PY_SSIZE_T_MAX / b) ? -1 : a * b; }
+
+/* Whether `count` elements of `size` bytes are in memory `which` at the address `at`. */
+static int holds(const call *c, int which, const void *at, Py_ssize_t count, Py_ssize_t size) {
+    const Py_ssize_t bytes = times(count, size);
+    if (bytes >= 0 && bytes <= c->bytes[which] && (at || !bytes)) return 1;
+    PyErr_Format(refused, "%s: %zd elements of %zd bytes are not in memory %d of %zd bytes. Remedy: run with engine='reference', "
+                 "and report this", c->name, count, size, which, c->bytes[which]);
+    return 0;
+}
+
+/* Whether limits and zero point are those of bytes; low and high are relative to zero. */
+static int bytes_result(const call *c, Py_ssize_t low, Py_ssize_t high, Py_ssize_t zero) {
+    if (zero >= 0 && zero <= 255 && low >= -zero && low <= high && high <= 255 - zero) return 1;
+    PyErr_Format(refused, "%s: limits %zd to %zd around zero point %zd are none of bytes", c->name, low, high, zero);
+    return 0;
+}
+
+static PyObject *use_threads(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "use_threads", args, count, 4, 0)) return NULL;
+    memcpy(&parallel, &c.a[0], sizeof(void *));
+    memcpy(&thread_number, &c.a[1], sizeof(void *));
+    memcpy(&thread_count, &c.a[2], sizeof(void *));
+    memcpy(&thread_limit, &c.a[3], sizeof(void *));
     Py_RETURN_NONE;
 }
 
-static PyObject *quantize_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[5];
-    if (!take("quantize_rows", args, count, a, 5)) return NULL;
-    const Py_ssize_t rows = (Py_ssize_t)a[3], width = (Py_ssize_t)a[4];
-    quantize_args given = {(const float *)a[0], (uint8_t *)a[1], (float *)a[2], width};
+static PyObject *quantize_rows(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "quantize_rows", args, count, 5, 3)) return NULL;
+    const Py_ssize_t rows = whole(&c, 3), width = whole(&c, 4), size = times(rows, width);
+    if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], size, 1) || !holds(&c, 2, c.a[2], rows, 4)) return NULL;
+    quantize_args given = {(const float *)c.a[0], (uint8_t *)c.a[1], (float *)c.a[2], width};
     Py_BEGIN_ALLOW_THREADS
-    divided(quantize_run, &given, rows, rows * width);
+    divided(quantize_run, &given, rows, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *scale_rows(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[5];
-    if (!take("scale_rows", args, count, a, 5)) return NULL;
-    const Py_ssize_t rows = (Py_ssize_t)a[3], width = (Py_ssize_t)a[4];
-    scale_args given = {(float *)a[0], (const float *)a[1], (const float *)a[2], width};
+static PyObject *scale_rows(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "scale_rows", args, count, 5, 3)) return NULL;
+    const Py_ssize_t rows = whole(&c, 3), width = whole(&c, 4), size = times(rows, width);
+    if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], rows, 4)) return NULL;
+    if (c.a[2] && !holds(&c, 2, c.a[2], width, 4)) return NULL;
+    scale_args given = {(float *)c.a[0], (const float *)c.a[1], (const float *)c.a[2], width};
     Py_BEGIN_ALLOW_THREADS
-    divided(scale_run, &given, rows, rows * width);
+    divided(scale_run, &given, rows, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
-
-static float float_of(void *argument) { return number((int32_t)(intptr_t)argument); }
 
 /* With `alone` in this thread only. Both say whether x holds NaN. */
-static PyObject *finish(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[8];
-    if (!take("finish", args, count, a, 8)) return NULL;
-    const Py_ssize_t size = (Py_ssize_t)a[2];
+static PyObject *finish(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "finish", args, count, 8, 2)) return NULL;
+    const Py_ssize_t size = whole(&c, 2);
+    if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], size, 1)) return NULL;
+    if (!bytes_result(&c, whole(&c, 4), whole(&c, 5), whole(&c, 6))) return NULL;
     volatile int nan = 0;
-    finish_args given = {(const float *)a[0], (uint8_t *)a[1], float_of(a[3]), (float)(Py_ssize_t)a[4],
-                         (float)(Py_ssize_t)a[5], (int32_t)(Py_ssize_t)a[6], float_of(a[3]) != 1.0f, &nan};
+    finish_args given = {(const float *)c.a[0], (uint8_t *)c.a[1], float_of(&c, 3), (float)whole(&c, 4),
+                         (float)whole(&c, 5), (int32_t)whole(&c, 6), float_of(&c, 3) != 1.0f, &nan};
     Py_BEGIN_ALLOW_THREADS
-    divided(finish_run, &given, size, a[7] ? 0 : size);
+    divided(finish_run, &given, size, c.a[7] ? 0 : size);
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(nan);
 }
 
-static PyObject *interleave(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[10];
-    if (!take("interleave", args, count, a, 10)) return NULL;
-    const Py_ssize_t samples = (Py_ssize_t)a[2], channels = (Py_ssize_t)a[3], pixels = (Py_ssize_t)a[4];
+static PyObject *interleave(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "interleave", args, count, 10, 2)) return NULL;
+    const Py_ssize_t samples = whole(&c, 2), channels = whole(&c, 3), pixels = whole(&c, 4);
+    const Py_ssize_t size = times(times(samples, channels), pixels);
+    if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], size, 1)) return NULL;
+    if (!bytes_result(&c, whole(&c, 6), whole(&c, 7), whole(&c, 8))) return NULL;
     volatile int nan = 0;
-    interleave_args given = {{(const float *)a[0], (uint8_t *)a[1], float_of(a[5]), (float)(Py_ssize_t)a[6],
-                              (float)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8], 1, &nan},
+    interleave_args given = {{(const float *)c.a[0], (uint8_t *)c.a[1], float_of(&c, 5), (float)whole(&c, 6),
+                              (float)whole(&c, 7), (int32_t)whole(&c, 8), 1, &nan},
                              channels, pixels, (pixels + BLOCK - 1) / BLOCK};
     Py_BEGIN_ALLOW_THREADS
-    divided(interleave_run, &given, samples * given.blocks, a[9] ? 0 : samples * channels * pixels);
+    divided(interleave_run, &given, samples * given.blocks, c.a[9] ? 0 : size);
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(nan);
 }
 
-static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[12];
-    if (!take("multiply", args, count, a, 12)) return NULL;
-    const Py_ssize_t rows = (Py_ssize_t)a[3], width = (Py_ssize_t)a[4];
-    multiply_args given = {(const uint8_t *)a[0], (const uint8_t *)a[1], (uint8_t *)a[2], width, (Py_ssize_t)a[5],
-                           (int32_t)(Py_ssize_t)a[6], (int32_t)(Py_ssize_t)a[7], (int32_t)(Py_ssize_t)a[8],
-                           float_of(a[9]), (float)(Py_ssize_t)a[10], (float)(Py_ssize_t)a[11]};
+static PyObject *multiply(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "multiply", args, count, 12, 3)) return NULL;
+    const Py_ssize_t rows = whole(&c, 3), width = whole(&c, 4), repeat = whole(&c, 5), size = times(rows, width);
+    const Py_ssize_t groups = repeat < 1 || rows < 0 ? -1 : rows / repeat + (rows % repeat > 0);
+    if (!holds(&c, 0, c.a[0], size, 1) || !holds(&c, 1, c.a[1], times(groups, width), 1) || !holds(&c, 2, c.a[2], size, 1))
+        return NULL;
+    if (!bytes_result(&c, whole(&c, 10), whole(&c, 11), whole(&c, 8)) || !bytes_result(&c, 0, 0, whole(&c, 6)) ||
+        !bytes_result(&c, 0, 0, whole(&c, 7)))
+        return NULL;
+    if (!width) Py_RETURN_NONE;
+    multiply_args given = {(const uint8_t *)c.a[0], (const uint8_t *)c.a[1], (uint8_t *)c.a[2], width, repeat,
+                           (int32_t)whole(&c, 6), (int32_t)whole(&c, 7), (int32_t)whole(&c, 8),
+                           float_of(&c, 9), (float)whole(&c, 10), (float)whole(&c, 11)};
     Py_BEGIN_ALLOW_THREADS
-    divided(prepare_multiply(&given), &given, rows, rows * width);
+    divided(prepare_multiply(&given), &given, rows, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *mean(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[11];
-    if (!take("mean", args, count, a, 11)) return NULL;
-    const Py_ssize_t samples = (Py_ssize_t)a[2], pixels = (Py_ssize_t)a[3], channels = (Py_ssize_t)a[4];
-    mean_args given = {(const uint8_t *)a[0], (uint8_t *)a[1], pixels, channels, (int64_t)(Py_ssize_t)a[5],
-                       (double)(Py_ssize_t)a[6] / (double)(Py_ssize_t)a[7], (double)(Py_ssize_t)a[8],
-                       (double)(Py_ssize_t)a[9], (int32_t)(Py_ssize_t)a[10]};
+static PyObject *mean(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "mean", args, count, 11, 2)) return NULL;
+    const Py_ssize_t samples = whole(&c, 2), pixels = whole(&c, 3), channels = whole(&c, 4);
+    const Py_ssize_t results = times(samples, channels), size = times(results, pixels);
+    if (!holds(&c, 0, c.a[0], size, 1) || !holds(&c, 1, c.a[1], results, 1)) return NULL;
+    if (!bytes_result(&c, whole(&c, 8), whole(&c, 9), whole(&c, 10))) return NULL;
+    mean_args given = {(const uint8_t *)c.a[0], (uint8_t *)c.a[1], pixels, channels, (int64_t)whole(&c, 5),
+                       (double)whole(&c, 6) / (double)whole(&c, 7), (double)whole(&c, 8), (double)whole(&c, 9),
+                       (int32_t)whole(&c, 10)};
     Py_BEGIN_ALLOW_THREADS
-    divided(mean_run, &given, samples * ((channels + BLOCK - 1) / BLOCK), samples * pixels * channels);
+    divided(mean_run, &given, samples * ((channels + BLOCK - 1) / BLOCK), size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *dequantize(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[7];
-    if (!take("dequantize", args, count, a, 7)) return NULL;
-    const Py_ssize_t rows = (Py_ssize_t)a[2], width = (Py_ssize_t)a[3];
-    dequantize_args given = {(const uint8_t *)a[0], (float *)a[1], width, (Py_ssize_t)a[4],
-                             float_of(a[5]), (int32_t)(Py_ssize_t)a[6]};
+/* Elements from the first to the last one of rows that lie `stride` apart. */
+static Py_ssize_t extent(Py_ssize_t rows, Py_ssize_t stride, Py_ssize_t width) {
+    const Py_ssize_t last = rows > 0 ? times(rows - 1, stride) : rows;
+    return last < 0 || width < 0 || last > PY_SSIZE_T_MAX - width ? -1 : rows ? last + width : 0;
+}
+
+static PyObject *dequantize(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "dequantize", args, count, 7, 2)) return NULL;
+    const Py_ssize_t rows = whole(&c, 2), width = whole(&c, 3), stride = whole(&c, 4), size = times(rows, width);
+    if (!holds(&c, 0, c.a[0], extent(rows, stride, width), 1) || !holds(&c, 1, c.a[1], size, 4)) return NULL;
+    if (!bytes_result(&c, 0, 0, whole(&c, 6))) return NULL;
+    dequantize_args given = {(const uint8_t *)c.a[0], (float *)c.a[1], width, stride, float_of(&c, 5), (int32_t)whole(&c, 6)};
     Py_BEGIN_ALLOW_THREADS
-    divided(dequantize_run, &given, rows, rows * width);
+    divided(dequantize_run, &given, rows, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *read_table(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[4];
-    if (!take("read_table", args, count, a, 4)) return NULL;
-    const Py_ssize_t size = (Py_ssize_t)a[2];
-    table_args given = {(const uint8_t *)a[0], (uint8_t *)a[1], (const uint8_t *)a[3]};
+static PyObject *read_table(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "read_table", args, count, 4, 3)) return NULL;
+    const Py_ssize_t size = whole(&c, 2);
+    if (!holds(&c, 0, c.a[0], size, 1) || !holds(&c, 1, c.a[1], size, 1) || !holds(&c, 2, c.a[3], 256, 1)) return NULL;
+    table_args given = {(const uint8_t *)c.a[0], (uint8_t *)c.a[1], (const uint8_t *)c.a[3]};
     Py_BEGIN_ALLOW_THREADS
     divided(prepare_table(), &given, size, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[7];
-    if (!take("layer_norm", args, count, a, 7)) return NULL;
-    const Py_ssize_t rows = (Py_ssize_t)a[4], width = (Py_ssize_t)a[5];
-    norm_args given = {(const float *)a[0], (const float *)a[1], (const float *)a[2], (float *)a[3], width, float_of(a[6])};
+static PyObject *layer_norm(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "layer_norm", args, count, 7, 4)) return NULL;
+    const Py_ssize_t rows = whole(&c, 4), width = whole(&c, 5), size = times(rows, width);
+    if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], width, 4) || !holds(&c, 2, c.a[2], width, 4) ||
+        !holds(&c, 3, c.a[3], size, 4))
+        return NULL;
+    norm_args given = {(const float *)c.a[0], (const float *)c.a[1], (const float *)c.a[2], (float *)c.a[3], width,
+                       float_of(&c, 6)};
     Py_BEGIN_ALLOW_THREADS
-    divided(norm_run, &given, rows, rows * width);
+    divided(norm_run, &given, rows, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -595,36 +664,53 @@ static PyObject *layer_norm(PyObject *self, PyObject *const *args, Py_ssize_t co
 
 static void forget(PyObject *capsule) { PyMem_Free(PyCapsule_GetPointer(capsule, LAYER)); }
 
-static PyObject *layer_of(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[20];
-    if (!take("layer", args, count, a, 20)) return NULL;
-    const Py_ssize_t kind = (Py_ssize_t)a[0];
+/* Whether all memory of a layer is there. The tables' addresses are those of their middles, `end` entries from both ends;
+   where a step has no row of its own, `time` is one. */
+static int layer_holds(const call *c, Py_ssize_t kind, Py_ssize_t batch, Py_ssize_t size, Py_ssize_t time) {
+    const Py_ssize_t gates = times(GATES[kind], size), states = times(batch, size), end = whole(c, 9), table = end + 1;
+    if (end < 0 || end > 1 << 20 || !holds(c, 0, c->a[3], times(times(time, batch), gates), 4)) return 0;
+    if (c->a[4] && !holds(c, 1, c->a[4], gates, 4)) return 0;
+    if ((kind == GRU || c->a[5]) && !holds(c, 2, c->a[5], size, 4)) return 0;
+    for (int i = 0; i < 3 && kind != RELU; i++)
+        if (!holds(c, 3 + i, c->a[6 + i], table, 4)) return 0;
+    const Py_ssize_t rows = extent(batch, whole(c, 14), size), all = rows > 0 ? extent(time, whole(c, 13), rows) : rows;
+    return holds(c, 6, c->a[10], states, 4) && holds(c, 7, c->a[11], states, 4) && holds(c, 8, c->a[12], all, 4) &&
+           (!c->a[15] || holds(c, 9, c->a[15], times(time, batch), 1)) && holds(c, 10, c->a[16], states, 1) &&
+           holds(c, 11, c->a[17], batch, 4);
+}
+
+static PyObject *layer_of(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "layer", args, count, 21, 12)) return NULL;
+    const Py_ssize_t kind = whole(&c, 0), batch = whole(&c, 1), size = whole(&c, 2), time = whole(&c, 20);
     if (kind < LSTM || kind > RELU) {
         PyErr_Format(PyExc_ValueError, "no kind %zd", kind);
         return NULL;
     }
+    if (!layer_holds(&c, kind, batch, size, time) || !bytes_result(&c, 0, 0, whole(&c, 18))) return NULL;
     layer *n = (layer *)PyMem_Malloc(sizeof(layer));
     if (!n) return PyErr_NoMemory();
     n->kind = kind;
-    n->batch = (Py_ssize_t)a[1];
-    n->size = (Py_ssize_t)a[2];
-    n->input = (const float *)a[3];
-    n->scale = (const float *)a[4];
-    n->bias = (const float *)a[5];
-    n->sigmoid = (const float *)a[6];
-    n->tanh = (const float *)a[7];
-    n->cell_tanh = (const float *)a[8];
-    n->end = (float)(Py_ssize_t)a[9];
-    n->h = (float *)a[10];
-    n->c = (float *)a[11];
-    n->y = (float *)a[12];
-    n->step = (Py_ssize_t)a[13];
-    n->row = (Py_ssize_t)a[14];
-    n->inside = (const uint8_t *)a[15];
-    n->q = (uint8_t *)a[16];
-    n->s = (float *)a[17];
-    n->zero = (float)(Py_ssize_t)a[18];
-    n->own = (Py_ssize_t)a[19];
+    n->batch = batch;
+    n->size = size;
+    n->time = time;
+    n->input = (const float *)c.a[3];
+    n->scale = (const float *)c.a[4];
+    n->bias = (const float *)c.a[5];
+    n->sigmoid = (const float *)c.a[6];
+    n->tanh = (const float *)c.a[7];
+    n->cell_tanh = (const float *)c.a[8];
+    n->end = (float)whole(&c, 9);
+    n->h = (float *)c.a[10];
+    n->c = (float *)c.a[11];
+    n->y = (float *)c.a[12];
+    n->step = whole(&c, 13);
+    n->row = whole(&c, 14);
+    n->inside = (const uint8_t *)c.a[15];
+    n->q = (uint8_t *)c.a[16];
+    n->s = (float *)c.a[17];
+    n->zero = (float)whole(&c, 18);
+    n->own = whole(&c, 19);
     n->unit = kind == RELU ? 1.0f : 1.0f / REACH;
     for (Py_ssize_t b = 0; b < n->batch; b++) state_quantize(n, b);
     PyObject *capsule = PyCapsule_New(n, LAYER, forget);
@@ -632,74 +718,107 @@ static PyObject *layer_of(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return capsule;
 }
 
-static PyObject *advance(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "advance takes a layer and two integers");
+static PyObject *advance(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    if (count < 3) {
+        PyErr_SetString(PyExc_TypeError, "advance takes a layer, two integers and a size");
         return NULL;
     }
     const layer *n = (const layer *)PyCapsule_GetPointer(args[0], LAYER);
-    if (!n) return NULL;
-    void *a[2];
-    if (!take("advance", args + 1, 2, a, 2)) return NULL;
-    step_args given = {n, (Py_ssize_t)a[0], a[1]};
+    call c;
+    if (!n || !take(&c, "advance", args + 1, count - 1, 2, 1)) return NULL;
+    const Py_ssize_t t = whole(&c, 0), size = n->batch * GATES[n->kind] * n->size;
+    if (t < 0 || t >= n->time) {
+        PyErr_Format(refused, "advance: there is no step %zd of %zd", t, n->time);
+        return NULL;
+    }
+    if (c.a[1] && !holds(&c, 0, c.a[1], size, 4)) return NULL;
+    step_args given = {n, t, c.a[1]};
     Py_BEGIN_ALLOW_THREADS
-    divided(step_run, &given, n->batch, n->batch * GATES[n->kind] * n->size);
+    divided(step_run, &given, n->batch, size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-static PyObject *attend(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[25];
-    if (!take("attend", args, count, a, 25)) return NULL;
-    attention n = {(const float *)a[0], (const float *)a[1], (const float *)a[2], (const float *)a[3], (float *)a[4],
-                   (Py_ssize_t)a[6], (Py_ssize_t)a[7], (Py_ssize_t)a[8], (Py_ssize_t)a[9]};
+/* Whether rows of an operand or the result of an attention are in memory `which`. */
+static int attention_holds(const call *c, int which, Py_ssize_t samples, Py_ssize_t heads, Py_ssize_t rows, Py_ssize_t width,
+                           const Py_ssize_t strides[3]) {
+    const Py_ssize_t head = extent(rows, strides[2], width), sample = head > 0 ? extent(heads, strides[1], head) : head;
+    return holds(c, which, c->a[which], sample > 0 ? extent(samples, strides[0], sample) : sample, 4);
+}
+
+static PyObject *attend(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "attend", args, count, 25, 5)) return NULL;
+    attention n;
+    memset(&n, 0, sizeof n);
+    n.from_q = (const float *)c.a[0], n.from_k = (const float *)c.a[1], n.from_v = (const float *)c.a[2];
+    n.from_mask = (const float *)c.a[3], n.to_y = (float *)c.a[4];
+    const Py_ssize_t samples = whole(&c, 5), heads = n.heads = whole(&c, 6);
+    const Py_ssize_t queries = n.queries = whole(&c, 7), keys = n.keys = whole(&c, 8), width = n.width = whole(&c, 9);
     for (int i = 0; i < 3; i++) {
-        n.q[i] = (Py_ssize_t)a[10 + i];
-        n.k[i] = (Py_ssize_t)a[13 + i];
-        n.v[i] = (Py_ssize_t)a[16 + i];
-        n.mask[i] = (Py_ssize_t)a[19 + i];
-        n.y[i] = (Py_ssize_t)a[22 + i];
+        n.q[i] = whole(&c, 10 + i);
+        n.k[i] = whole(&c, 13 + i);
+        n.v[i] = whole(&c, 16 + i);
+        n.mask[i] = whole(&c, 19 + i);
+        n.y[i] = whole(&c, 22 + i);
     }
+    if (!attention_holds(&c, 0, samples, heads, queries, width, n.q) ||
+        !attention_holds(&c, 1, samples, heads, keys, width, n.k) ||
+        !attention_holds(&c, 2, samples, heads, keys, width, n.v) ||
+        (n.from_mask && !attention_holds(&c, 3, samples, heads, queries, keys, n.mask)) ||
+        !attention_holds(&c, 4, samples, heads, queries, width, n.y))
+        return NULL;
+    if (keys > INT32_MAX || width > INT32_MAX || times(times(samples, heads), times(queries, keys)) < 0) return PyErr_NoMemory();
     const body run = prepare_attention(&n);
     if (!run) {
         PyErr_SetString(PyExc_RuntimeError, "this CPU has no vectors for attention");
         return NULL;
     }
-    const size_t threads = thread_limit ? (size_t)thread_limit() : 1;
-    n.scratch = (float *)PyMem_Malloc(threads * (size_t)n.needed * sizeof(float));
+    const Py_ssize_t room = times(times(thread_limit ? thread_limit() : 1, n.needed), (Py_ssize_t)sizeof(float));
+    n.scratch = room < 0 ? NULL : (float *)PyMem_Malloc((size_t)room);
     if (!n.scratch) return PyErr_NoMemory();
-    const Py_ssize_t heads = (Py_ssize_t)a[5] * n.heads;
     Py_BEGIN_ALLOW_THREADS
-    divided(run, &n, heads, heads * n.queries * n.keys);
+    divided(run, &n, samples * heads, samples * heads * queries * keys);
     Py_END_ALLOW_THREADS
     PyMem_Free(n.scratch);
     Py_RETURN_NONE;
 }
 
-static PyObject *can_attend(PyObject *self, PyObject *ignored) {
+static PyObject *can_attend(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
     attention n;
     memset(&n, 0, sizeof(n));
     return PyBool_FromLong(prepare_attention(&n) != NULL);
 }
 
 /* As in ort.c, from a program that has been checked. */
-static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[22];
+static PyObject *convolve(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
     Py_ssize_t n[15]; /* size, numbers */
-    if (!take("convolve", args, count, a, 22)) return NULL;
-    for (int i = 0; i < 15; i++) n[i] = (Py_ssize_t)a[7 + i];
-    const int dense = a[5] != NULL;
+    if (!take(&c, "convolve", args, count, 22, 5)) return NULL;
+    for (int i = 0; i < 15; i++) n[i] = whole(&c, 7 + i);
+    const int dense = c.a[5] != NULL;
     const body run = prepare_convolution(dense);
     if (!run) {
         PyErr_SetString(PyExc_RuntimeError, "convolve: not for this CPU");
         return NULL;
     }
     volatile int no_memory = 0;
-    convolution_args given = {(const uint8_t *)a[0], (uint8_t *)a[4], (const int8_t *)a[1], (const int32_t *)a[2],
-                              (const float *)a[3], &no_memory};
-    describe_convolution(&given, dense, n, n + 4);
+    convolution_args given;
+    memset(&given, 0, sizeof given);
+    given.x = (const uint8_t *)c.a[0], given.y = (uint8_t *)c.a[4], given.weight = (const int8_t *)c.a[1];
+    given.bias = (const int32_t *)c.a[2], given.ratio = (const float *)c.a[3], given.no_memory = &no_memory;
+    const char *reason = describe_convolution(&given, dense, n, n + 4);
+    if (reason) {
+        PyErr_Format(refused, "convolve: %s", reason);
+        return NULL;
+    }
+    packed_sizes packed = sizes_of_packed(&given, dense);
+    if (!holds(&c, 0, c.a[0], times(n[0] * n[1], n[2] * n[3]), 1) || !holds(&c, 1, c.a[1], packed.weight, 1) ||
+        !holds(&c, 2, c.a[2], packed.results, 4) || !holds(&c, 3, c.a[3], packed.results, 4) ||
+        !holds(&c, 4, c.a[4], times(n[0] * given.rows, given.columns * given.results), 1))
+        return NULL;
     Py_BEGIN_ALLOW_THREADS
-    if (a[6])
+    if (c.a[6])
         run(&given, 0, given.count);
     else
         divided(run, &given, given.count, given.images * given.rows * given.columns * given.results);
@@ -708,33 +827,48 @@ static PyObject *convolve(PyObject *self, PyObject *const *args, Py_ssize_t coun
     Py_RETURN_NONE;
 }
 
-static PyObject *cascade(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    void *a[13];
-    if (!take("cascade", args, count, a, 13)) return NULL;
-    const Py_ssize_t channels = (Py_ssize_t)a[3], pixels = (Py_ssize_t)a[4];
+static PyObject *cascade(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
+    call c;
+    if (!take(&c, "cascade", args, count, 13, 4)) return NULL;
+    const Py_ssize_t channels = whole(&c, 3), pixels = whole(&c, 4), samples = whole(&c, 9), stages = whole(&c, 11);
+    const Py_ssize_t size = times(channels, pixels);
+    if (c.a[0] && !holds(&c, 0, c.a[0], times(samples, size), 4)) return NULL;
+    if (!holds(&c, 1, c.a[1], size, 1) || !holds(&c, 3, c.a[10], times(stages, STAGE), 8)) return NULL;
+    if (!bytes_result(&c, whole(&c, 6), whole(&c, 7), whole(&c, 8))) return NULL;
+    if (stages < 1 || whole(&c, 12) < 1 || samples < 0) {
+        PyErr_SetString(refused, "cascade: no stages, no rows or no images");
+        return NULL;
+    }
     volatile int nan = 0, no_memory = 0;
     const cascade_args given = {
-        {{(const float *)a[0], (uint8_t *)a[1], float_of(a[5]), (float)(Py_ssize_t)a[6], (float)(Py_ssize_t)a[7],
-          (int32_t)(Py_ssize_t)a[8], 1, &nan},
+        {{(const float *)c.a[0], (uint8_t *)c.a[1], float_of(&c, 5), (float)whole(&c, 6), (float)whole(&c, 7),
+          (int32_t)whole(&c, 8), 1, &nan},
          channels, pixels, (pixels + BLOCK - 1) / BLOCK},
-        (uint8_t *)a[2], (Py_ssize_t)a[9], (Py_ssize_t)a[11], (Py_ssize_t)a[12], (const int64_t *)a[10], &no_memory};
+        (uint8_t *)c.a[2], c.bytes[2], samples, stages, whole(&c, 12), (const int64_t *)c.a[10], &no_memory};
+    const char *reason;
     Py_BEGIN_ALLOW_THREADS
-    cascade_run(&given);
+    reason = cascade_run(&given);
     Py_END_ALLOW_THREADS
+    if (reason) {
+        PyErr_Format(refused, "cascade: %s", reason);
+        return NULL;
+    }
     if (no_memory) return PyErr_NoMemory();
     return PyBool_FromLong(nan);
 }
 
 int plain;
 
-static PyObject *leave_to_compiler(PyObject *self, PyObject *given) {
+static PyObject *leave_to_compiler(PyObject *Py_UNUSED(self), PyObject *given) {
     const int wanted = PyObject_IsTrue(given);
     if (wanted < 0) return NULL;
     plain = wanted;
     Py_RETURN_NONE;
 }
 
-static PyObject *can_convolve(PyObject *self, PyObject *ignored) { return PyBool_FromLong(prepare_convolution(1) != NULL); }
+static PyObject *can_convolve(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(prepare_convolution(1) != NULL);
+}
 
 static PyMethodDef methods[] = {
     {"use_threads", (PyCFunction)(void (*)(void))use_threads, METH_FASTCALL,
@@ -758,7 +892,7 @@ static PyMethodDef methods[] = {
     {"layer_norm", (PyCFunction)(void (*)(void))layer_norm, METH_FASTCALL,
      "x, weight, bias, y, rows, width, bits of epsilon."},
     {"layer", (PyCFunction)(void (*)(void))layer_of, METH_FASTCALL,
-     "kind, batch, size, input, scale, bias, sigmoid, tanh, cell_tanh, end, h, c, y, step, row, inside, q, s, zero, own."},
+     "kind, batch, size, input, scale, bias, sigmoid, tanh, cell_tanh, end, h, c, y, step, row, inside, q, s, zero, own, time."},
     {"advance", (PyCFunction)(void (*)(void))advance, METH_FASTCALL, "layer, step, product or 0."},
     {"attend", (PyCFunction)(void (*)(void))attend, METH_FASTCALL,
      "q, k, v, mask or 0, y, samples, heads, queries, keys, width, then three strides of q, k, v, mask and y."},
@@ -772,4 +906,10 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_native", "One-pass rows and recurrent steps.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *errors = PyImport_ImportModule("intact.errors");
+    if (!errors) return NULL;
+    refused = PyObject_GetAttrString(errors, "EngineError");
+    Py_DECREF(errors);
+    return refused ? PyModule_Create(&definition) : NULL;
+}

@@ -20,6 +20,7 @@ from intact.arithmetic import dynamic as definition
 from intact.engines import engine_status, get_engine
 from intact.engines.onednn import attention, borders, dynamic, native
 from intact.engines.onednn.threads import thread_count
+from intact.errors import EngineError
 
 ENOUGH = 1 << 15
 """Elements from which a second thread is used: that of native/passes.c."""
@@ -455,6 +456,88 @@ def test_wrong_arguments_are_refused(library):
     with pytest.raises(TypeError, match="int"):
         library.read_table(0, 0, "0", 0)
     with pytest.raises(ValueError, match="no kind 4"):
-        library.layer(4, *[0] * 19)
+        library.layer(4, *[0] * 20)
     with pytest.raises(ValueError, match="PyCapsule"):
         library.advance(None, 0, 0)
+
+
+def buffers(library, rows=3, width=20):
+    """Pass → its integers, the bytes at each address, all of which are needed."""
+    n, one = rows * width, borders.float_bits(1.0)
+    room = np.zeros(4096, np.uint8)
+    at = room.ctypes.data
+    passes = {
+        "quantize_rows": ([at, at, at, rows, width], [4 * n, n, 4 * rows]),
+        "scale_rows": ([at, at, at, rows, width], [4 * n, 4 * rows, 4 * width]),
+        "finish": ([at, at, n, one, -3, 9, 5, 0], [4 * n, n]),
+        "interleave": ([at, at, 1, rows, width, one, -3, 9, 5, 0], [4 * n, n]),
+        "multiply": ([at, at, at, rows, width, rows, 3, 4, 5, one, -3, 9], [n, width, n]),
+        "mean": ([at, at, 1, rows, width, 3, 1, 9, -3, 9, 5], [n, width]),
+        "dequantize": ([at, at, rows, width, width + 2, one, 0], [n + 2 * (rows - 1), 4 * n]),
+        "read_table": ([at, at, n, at], [n, n, 256]),
+        "layer_norm": ([at, at, at, at, rows, width, one], [4 * n, 4 * width, 4 * width, 4 * n]),
+    }
+    if library.can_attend():
+        strides = [0, 0, width, 0, 0, width, 0, 0, width, 0, 0, rows, 0, 0, width]
+        sizes = [4 * n, 4 * n, 4 * n, 4 * rows * rows, 4 * n]
+        passes["attend"] = ([at] * 5 + [1, 1, rows, rows, width, *strides], sizes)
+    if library.can_convolve():
+        numbers = [3, 3, 1, 1, 1, 1, 0, 0, 0, 255, 5]
+        sizes = [4 * 4 * 2, 3 * 2 * 4 * 16, 4 * 16, 4 * 16, 4 * 4 * 5]
+        passes["convolve"] = ([at] * 5 + [1, 1, 1, 4, 4, 2, *numbers], sizes)
+    return passes, room
+
+
+NAMES = (
+    "quantize_rows", "scale_rows", "finish", "interleave", "multiply", "mean", "dequantize", "read_table", "layer_norm",
+    "attend", "convolve",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_that_is_too_small_is_refused(name, library):
+    passes, room = buffers(library)
+    if name not in passes:
+        pytest.skip("not for this CPU")
+    numbers, sizes = passes[name]
+    one_pass = getattr(library, name)
+    one_pass(*numbers, *sizes)
+    before = room.copy()
+    for i in range(len(sizes)):
+        with pytest.raises(EngineError, match=f"{name}: "):
+            one_pass(*numbers, *sizes[:i], sizes[i] - 1, *sizes[i + 1 :])
+    with pytest.raises(EngineError, match=f"{name}: "):
+        one_pass(*numbers, *sizes[:-1], -1)
+    assert (room == before).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [-1, 1 << 62, (1 << 63) - 1])
+def test_sizes_that_no_memory_has_are_refused(name, size, library):
+    passes, _ = buffers(library)
+    if name not in passes:
+        pytest.skip("not for this CPU")
+    numbers, sizes = passes[name]
+    place = {"read_table": 2, "finish": 2, "attend": 8, "convolve": 8, "dequantize": 3, "layer_norm": 5}.get(name, 4)
+    with pytest.raises((EngineError, MemoryError)):
+        getattr(library, name)(*numbers[:place], size, *numbers[place + 1 :], *sizes)
+
+
+def test_steps_of_a_layer_stay_inside_its_memory(library):
+    room = np.zeros(4096, np.float32)
+    at = room.ctypes.data
+    batch, hidden, time, end = 2, 4, 3, 5
+    middles, out = [at + 4 * end] * 3, [at, at, at, batch * hidden, hidden]
+    numbers = [0, batch, hidden, at, 0, 0, *middles, end, *out, 0, at, at, 0, 0, time]
+    table, states, product = 4 * (end + 1), 4 * batch * hidden, 4 * batch * 4 * hidden
+    sizes = [time * product, 0, 0, table, table, table, states, states, time * states, 0, batch * hidden, 8]
+    layer = library.layer(*numbers, *sizes)
+    for i, needed in enumerate(sizes):
+        if needed:
+            with pytest.raises(EngineError, match="layer: "):
+                library.layer(*numbers, *sizes[:i], needed - 1, *sizes[i + 1 :])
+    library.advance(layer, 0, 0, 0)
+    library.advance(layer, time - 1, at, product)
+    for step, size in ((time, 4096), (-1, 4096), (0, product - 1)):
+        with pytest.raises(EngineError, match="advance: "):
+            library.advance(layer, step, at, size)

@@ -71,7 +71,7 @@ def flipped(whole: bytes, rng: np.random.Generator, start: int, end: int) -> byt
     """Up to three bits of the bytes from ``start`` to ``end``, as far as there are any, flipped."""
     data = bytearray(whole)
     for _ in range(int(rng.integers(1, 4))):
-        data[min(int(rng.integers(start, end)), len(data) - 1)] ^= 1 << int(rng.integers(8))
+        data[min(int(rng.integers(start, max(end, start + 1))), len(data) - 1)] ^= 1 << int(rng.integers(8))
     return bytes(data)
 
 

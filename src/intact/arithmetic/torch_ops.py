@@ -304,7 +304,7 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "log_softmax": lambda a, x, p: torch.log_softmax(x[0], a["axis"]),
     "layer_norm": lambda a, x, p: F.layer_norm(x[0], a["shape"], p.get("weight"), p.get("bias"), a["eps"]),
     "rms_norm": lambda a, x, p: F.rms_norm(x[0], a["shape"], p.get("weight"), a["eps"]),
-    "group_norm": lambda a, x, p: F.group_norm(x[0], a["groups"], p.get("weight"), p.get("bias"), a["eps"]),
+    "group_norm": lambda a, x, p: torch.group_norm(x[0], a["groups"], p.get("weight"), p.get("bias"), a["eps"]),
     "matmul": _matmul,
     "reduce": _reduce,
     "embedding": lambda a, x, p: F.embedding(x[0], p["weight"]),

@@ -1,17 +1,21 @@
-"""Passes over rows, in C (``native/passes.c``). Addresses, sizes and strides are integers; nothing is checked."""
+"""Passes over rows, in C (``native/passes.c``). Addresses, sizes and strides are integers.
+
+Behind all other arguments come ``sizes``: the bytes at each address, in the order of the addresses. EngineError where a
+pass would go beyond them. Without any, memory counts as endless (tests between guard pages).
+"""
 
 from typing import Any
 
 def use_threads(parallel: int, thread_number: int, thread_count: int, thread_limit: int, /) -> None:
     """Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads."""
 
-def quantize_rows(x: int, q: int, s: int, rows: int, width: int, /) -> None:
+def quantize_rows(x: int, q: int, s: int, rows: int, width: int, /, *sizes: int) -> None:
     """``intact.arithmetic.dynamic.quantize_rows`` of float32 (rows, width): uint8 and float32 (rows, 1)."""
 
-def scale_rows(y: int, s: int, bias: int, rows: int, width: int, /) -> None:
+def scale_rows(y: int, s: int, bias: int, rows: int, width: int, /, *sizes: int) -> None:
     """y = y·s + bias in place, each rounded; ``bias`` 0 for none."""
 
-def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, alone: int, /) -> bool:
+def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, alone: int, /, *sizes: int) -> bool:
     """y = clamp(R(x / divisor), low, high) + zero: float32 to uint8; ``divisor`` is the float32's bits.
 
     With ``alone`` in this thread only. True where x holds NaN.
@@ -29,6 +33,7 @@ def interleave(
     zero: int,
     alone: int,
     /,
+    *sizes: int,
 ) -> bool:
     """:func:`finish` from (samples, channels, pixels) to (samples, pixels, channels)."""
 
@@ -45,7 +50,7 @@ def convolve(
     width: int,
     channels: int,
     /,
-    *numbers: int,
+    *numbers_and_sizes: int,
 ) -> None:
     """``intact.engines.convolutions.Convolution`` of images (samples, height, width, C), ``alone`` in this thread."""
 
@@ -64,6 +69,7 @@ def cascade(
     count: int,
     band: int,
     /,
+    *sizes: int,
 ) -> bool:
     """Images, each as :func:`interleave` leaves it in ``image``, through convolutions one behind the other.
 
@@ -84,6 +90,7 @@ def multiply(
     low: int,
     high: int,
     /,
+    *sizes: int,
 ) -> None:
     """y = clamp(R((x − zero_x)·(w − zero_w)·ratio), low, high) + zero of uint8 rows; w has one for every ``repeat``."""
 
@@ -100,16 +107,17 @@ def mean(
     high: int,
     zero: int,
     /,
+    *sizes: int,
 ) -> None:
     """y = clamp(R((Σ x − offset)·a/b), low, high) + zero over uint8 pixels (samples, pixels, channels)."""
 
-def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, zero: int, /) -> None:
+def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, zero: int, /, *sizes: int) -> None:
     """y = (x − zero)·scale: uint8 rows ``stride`` apart to float32 rows side by side; ``scale`` as bits."""
 
-def read_table(x: int, y: int, size: int, table: int, /) -> None:
+def read_table(x: int, y: int, size: int, table: int, /, *sizes: int) -> None:
     """y = table[x] of bytes."""
 
-def layer_norm(x: int, weight: int, bias: int, y: int, rows: int, width: int, epsilon: int, /) -> None:
+def layer_norm(x: int, weight: int, bias: int, y: int, rows: int, width: int, epsilon: int, /, *sizes: int) -> None:
     """Layer norm of float32 rows; ``epsilon`` as bits."""
 
 def layer(
@@ -133,11 +141,13 @@ def layer(
     s: int,
     zero: int,
     own: int,
+    time: int,
     /,
+    *sizes: int,
 ) -> Any:
     """One direction of a recurrent layer; see ``struct layer`` in ``native/passes.c``."""
 
-def advance(layer: Any, step: int, product: int, /) -> None:
+def advance(layer: Any, step: int, product: int, /, *sizes: int) -> None:
     """One time step; ``product`` is the hidden product, 0 for none."""
 
 def leave_to_compiler(wanted: object, /) -> None:
@@ -161,9 +171,9 @@ def attend(
     keys: int,
     width: int,
     /,
-    *strides: int,
+    *strides_and_sizes: int,
 ) -> None:
     """softmax(q·kᵀ + mask)·v in float32, all (samples, heads, rows, width) with elements of rows side by side.
 
-    ``mask`` (samples, heads, queries, keys) or 0; ``strides`` are three of each of q, k, v, mask and y, in elements.
+    ``mask`` (samples, heads, queries, keys) or 0; strides are three of each of q, k, v, mask and y, in elements.
     """

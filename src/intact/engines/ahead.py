@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from intact.errors import InputError
+from intact.errors import EngineError, InputError
 from intact.program.ops import Array, Op
 from intact.program.program import Program
 
@@ -182,14 +182,18 @@ class Ahead:
             )  # fmt: skip
         channels, numbers, image = x.shape[1], self._quantizer.numbers, address(self._own)
         last = (address(stages), len(stages), band)
+        if y.dtype != np.uint8 or not y.flags.c_contiguous:
+            raise EngineError(f"results of {y.dtype} that are not contiguous", where=self._name, remedy="report this")
         pixels = self._own.size // channels
         if x.dtype == np.float32 and x.flags.c_contiguous:
-            if self._cascade(address(x), image, address(y), channels, pixels, *numbers, len(x), *last):
+            sizes = x.nbytes, self._own.nbytes, y.nbytes, stages.nbytes
+            if self._cascade(address(x), image, address(y), channels, pixels, *numbers, len(x), *last, *sizes):
                 raise self._quantizer.refusal()
             return
         for n in range(len(x)):
             self._quantizer(x[n : n + 1], self._image)
-            self._cascade(0, image, address(y[n]), channels, pixels, *numbers, 1, *last)
+            sizes = 0, self._own.nbytes, y[n].nbytes, stages.nbytes
+            self._cascade(0, image, address(y[n]), channels, pixels, *numbers, 1, *last, *sizes)
 
     def _prepare(self, stages: tuple[Stage, ...]) -> tuple[Array, int, list[Array]]:
         """Stages as the compiled pass takes them: numbers, rows of the last one at a time, and memory."""
@@ -201,8 +205,9 @@ class Ahead:
         for i, stage in enumerate(stages):
             made, memory = stage.convolution, address(rows[i]) if i < len(rows) else 0
             packed = (address(a) for a in made.packed)
+            sizes = (*(a.nbytes for a in made.packed), rows[i].nbytes if i < len(rows) else 0)
             own = (made.kind == "Dense", *self._shapes[i], *made.numbers)
-            numbers.append([*packed, memory, *own, stage.other, *stage.terms])
+            numbers.append([*packed, memory, *own, stage.other, *stage.terms, *sizes])
         return np.array(numbers, np.int64), band, rows
 
     def _held(self, stages: tuple[Stage, ...], band: int) -> list[int]:

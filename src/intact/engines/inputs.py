@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intact.errors import InputError
+from intact.errors import EngineError, InputError
 from intact.program.ops import Array, Op, Tensor
 
 from .native import address, float_bits, load
@@ -74,6 +74,11 @@ class Quantizer:
 
     def _compiled(self, library: Any, x: Array, own: Array) -> bool:
         """In one pass, in this thread; whether x holds NaN."""
+        if x.dtype != np.float32 or own.dtype != np.uint8 or own.shape != x.shape:
+            raise EngineError(
+                f"{x.dtype} of shape {x.shape} cannot fill {own.dtype} of shape {own.shape}", where=self._source,
+                remedy="give float32, and memory of the same shape",
+            )  # fmt: skip
         turned = not own.flags.c_contiguous
         if turned and channels_last(x):
             turned = False
@@ -82,8 +87,9 @@ class Quantizer:
         if turned:
             samples, channels = x.shape[:2]
             pixels = x.size // max(samples * channels, 1)
-            return bool(library.interleave(address(x), address(own), samples, channels, pixels, *self.numbers, 1))
-        return bool(library.finish(address(x), address(own), x.size, *self.numbers, 1))
+            sizes = samples, channels, pixels
+            return bool(library.interleave(address(x), address(own), *sizes, *self.numbers, 1, x.nbytes, own.nbytes))
+        return bool(library.finish(address(x), address(own), x.size, *self.numbers, 1, x.nbytes, own.nbytes))
 
     def _by_numpy(self, x: Array, own: Array) -> bool:
         """One sample at a time: its steps stay in the cache from the first pass over them to the last."""

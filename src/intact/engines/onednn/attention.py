@@ -94,14 +94,16 @@ def lower_attention(site: Site) -> Step:
         keys = k.shape[2]
         # Rows of all heads of a position side by side: what follows joins the heads.
         y = torch.empty(samples, queries, heads, width, dtype=torch.float32).transpose(1, 2)
-        added, strides = 0, tuple[int, ...]((0, 0, 0))
+        added, room, strides = 0, 0, tuple[int, ...]((0, 0, 0))
         if mask is not None:
             mask = _rows(mask.expand(samples, heads, queries, keys))
-            added, strides = mask.data_ptr(), mask.stride()[:3]
+            added, room, strides = mask.data_ptr(), native.reach(mask, torch.float32), mask.stride()[:3]
         one_pass(
             *(q.data_ptr(), k.data_ptr(), v.data_ptr(), added, y.data_ptr()),
             *(samples, heads, queries, keys, width),
             *(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *strides, *y.stride()[:3]),
+            *(native.reach(x, torch.float32) for x in (q, k, v)),
+            *(room, y.nbytes),
         )
         return y
 

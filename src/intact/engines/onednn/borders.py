@@ -45,7 +45,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = Fals
         if y.stride() != v.stride():  # memory with gaps, or read several times
             v = v.contiguous()
             y = torch.empty_like(v, dtype=torch.uint8)
-        one_pass(v.data_ptr(), y.data_ptr(), v.numel(), bits, low, high, z, 0)
+        one_pass(v.data_ptr(), y.data_ptr(), v.numel(), bits, low, high, z, 0, v.nbytes, y.nbytes)
         return y
 
     return one
@@ -62,7 +62,20 @@ def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
     def one(x: Tensor) -> Tensor:
         x = x.contiguous()
         y = torch.empty(samples, *size, channels, dtype=torch.uint8)
-        one_pass(x.data_ptr(), y.data_ptr(), samples, channels, pixels, bits, lo - z, hi - z, z, 0)
+        one_pass(
+            x.data_ptr(),
+            y.data_ptr(),
+            samples,
+            channels,
+            pixels,
+            bits,
+            lo - z,
+            hi - z,
+            z,
+            0,
+            *native.sizes(x, torch.float32),
+            y.nbytes,
+        )
         return y.movedim(-1, 1)
 
     return one
@@ -85,7 +98,7 @@ def dequantizer(x: Tensor, z: int, s: float) -> Pass:
         if x.stride() != strides:  # an expanded tensor that was replaced by one of full size
             return dequantizer(x, z, s)(x)
         y = torch.empty(sizes, dtype=torch.float32)
-        one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z)
+        one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z, native.reach(x, torch.uint8), y.nbytes)
         return y if plain else y.permute(back)
 
     return one
@@ -107,7 +120,7 @@ def reader(table: Tensor) -> Pass:
         if y.stride() != x.stride():
             x = x.contiguous()
             y = torch.empty_like(x)
-        one_pass(x.data_ptr(), y.data_ptr(), x.numel(), table.data_ptr())
+        one_pass(x.data_ptr(), y.data_ptr(), x.numel(), table.data_ptr(), *native.sizes(x, torch.uint8), y.nbytes, 256)
         return y
 
     return one

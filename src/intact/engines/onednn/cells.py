@@ -16,6 +16,8 @@ from intact.arithmetic.dynamic_torch import row_scales
 from intact.arithmetic.recurrent import HIDDEN, REACH, STEPS
 from intact.program.ops import Array
 
+from . import native
+
 END = STEPS * REACH
 """Tables have entries for −END … END."""
 
@@ -82,7 +84,17 @@ class CompiledCell:
         self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
         self._scales = torch.empty(batch, dtype=torch.float32)
         self._call, self._advance = call, library.advance  # memory stays while the call is there
-        middles = (0, 0, 0) if t is None else tuple(x[END:].data_ptr() for x in (t.sigmoid, t.tanh, t.cell))
+        middles = [] if t is None else [x[END:] for x in (t.sigmoid, t.tanh, t.cell)]
+        memories: list[Tensor | None] = [
+            call.input,
+            call.scale,
+            call.bias_hh,
+            *(middles or [None] * 3),
+            call.h,
+            call.c,
+            call.y,
+        ]
+        memories += [call.inside, self.q, self._scales]
         self._layer = library.layer(
             KINDS.index("relu" if t is None else call.kind),
             batch,
@@ -90,7 +102,7 @@ class CompiledCell:
             call.input.data_ptr(),
             _address(call.scale),
             _address(call.bias_hh),
-            *middles,
+            *([x.data_ptr() for x in middles] or (0, 0, 0)),
             END,
             call.h.data_ptr(),
             call.c.data_ptr(),
@@ -101,11 +113,13 @@ class CompiledCell:
             self._scales.data_ptr(),
             call.zero,
             call.own_scales,
+            len(call.input),
+            *(0 if x is None else native.reach(x, x.dtype) for x in memories),
         )
 
     def advance(self, step: int, product: Tensor | None) -> None:
         """Take time step ``step`` with the hidden product of ``q``, None for zero."""
-        self._advance(self._layer, step, 0 if product is None else product.data_ptr())
+        self._advance(self._layer, step, *((0, 0) if product is None else (product.data_ptr(), product.nbytes)))
 
 
 class TorchCell:

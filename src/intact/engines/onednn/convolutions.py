@@ -23,7 +23,8 @@ def lower_compiled(site: Site) -> Step | None:
     def packed(i: int) -> torch.Tensor:
         return torch.from_numpy(found.packed[i])
 
-    addresses = [site.pack((found.kind, i), partial(packed, i)).weight.data_ptr() for i in range(3)]
+    packs = [site.pack((found.kind, i), partial(packed, i)).weight for i in range(3)]
+    addresses, sizes = [pack.data_ptr() for pack in packs], [pack.nbytes for pack in packs]
     n, channels, *size = x.shape
     rows, columns = found.size(size)
     results = len(site.op.arrays["bias"])
@@ -33,7 +34,7 @@ def lower_compiled(site: Site) -> Step | None:
     def step(x: torch.Tensor) -> torch.Tensor:
         x = x if fits else to_nhwc(x)
         y = torch.empty(n, rows, columns, results, dtype=torch.uint8)
-        one_pass(x.data_ptr(), *addresses, y.data_ptr(), *fixed)
+        one_pass(x.data_ptr(), *addresses, y.data_ptr(), *fixed, *native.sizes(x, torch.uint8), *sizes, y.nbytes)
         return y.permute(0, 3, 1, 2)
 
     return step

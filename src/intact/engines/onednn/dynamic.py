@@ -46,7 +46,16 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
         def by_row(x: Tensor) -> Rows:
             x = x.contiguous()
             q, s = torch.empty(x.shape, dtype=torch.uint8), torch.empty((*x.shape[:-1], 1), dtype=torch.float32)
-            one_pass(x.data_ptr(), q.data_ptr(), s.data_ptr(), s.numel(), x.shape[-1])
+            one_pass(
+                x.data_ptr(),
+                q.data_ptr(),
+                s.data_ptr(),
+                s.numel(),
+                x.shape[-1],
+                *native.sizes(x, torch.float32),
+                q.nbytes,
+                s.nbytes,
+            )
             return q, s
 
         return by_row
@@ -69,7 +78,9 @@ def scaler(granularity: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor
         one_pass = compiled.scale_rows
 
         def by_row(y: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
-            one_pass(y.data_ptr(), s.data_ptr(), 0 if bias is None else bias.data_ptr(), s.numel(), y.shape[-1])
+            added, size = (0, 0) if bias is None else (bias.data_ptr(), bias.nbytes)
+            sizes = *native.sizes(y, torch.float32), *native.sizes(s, torch.float32), size
+            one_pass(y.data_ptr(), s.data_ptr(), added, s.numel(), y.shape[-1], *sizes)
             return y
 
         return by_row

@@ -117,7 +117,18 @@ def _multiply_rows(site: Site, one_pass: Callable[..., None], ratio: float, full
     def step(*tensors: Tensor) -> Tensor:
         x, w = tensors[full], tensors[1 - full].contiguous()
         y = torch.empty_like(x)
-        one_pass(x.data_ptr(), w.data_ptr(), y.data_ptr(), rows, width, repeat, *zeros, *last)
+        one_pass(
+            x.data_ptr(),
+            w.data_ptr(),
+            y.data_ptr(),
+            rows,
+            width,
+            repeat,
+            *zeros,
+            *last,
+            *native.sizes(x, torch.uint8, w),
+            y.nbytes,
+        )
         return y
 
     return step

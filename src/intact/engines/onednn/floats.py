@@ -97,7 +97,8 @@ def _layer_norm(site: Site) -> Step | None:
         x = x.contiguous()
         y = x if free else torch.empty_like(x)
         rows = x.numel() // width
-        one_pass(x.data_ptr(), weight.data_ptr(), bias.data_ptr(), y.data_ptr(), rows, width, eps)
+        sizes = native.sizes(x, torch.float32, weight, bias, y)
+        one_pass(x.data_ptr(), weight.data_ptr(), bias.data_ptr(), y.data_ptr(), rows, width, eps, *sizes)
         return y
 
     return norm

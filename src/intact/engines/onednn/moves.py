@@ -72,10 +72,11 @@ def lower_upsample(site: Site) -> Step:
     """Nearest neighbours by index; torch computes the other modes, of float tensors only."""
     x, attrs = site.inputs[0], site.op.attrs
     size, mode = [int(v) for v in attrs["size"]], str(attrs["mode"])
-    if mode != "nearest":
-        align = None if mode == "nearest-exact" else bool(attrs["align_corners"])  # torch refuses it for that mode
+    if not mode.startswith("nearest"):
+        align = bool(attrs["align_corners"])
         return lambda x: F.interpolate(x, size=size, mode=mode, align_corners=align)
-    picks = [torch.from_numpy(nearest_index(n, o)) for n, o in zip(x.shape[2:], size, strict=True)]
+    exact = mode == "nearest-exact"
+    picks = [torch.from_numpy(nearest_index(n, o, exact)) for n, o in zip(x.shape[2:], size, strict=True)]
 
     def step(x: Tensor) -> Tensor:
         for i, index in enumerate(picks):

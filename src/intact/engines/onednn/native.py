@@ -8,6 +8,8 @@ from types import ModuleType
 
 import torch
 
+from intact.errors import EngineError
+
 from .. import native
 
 THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
@@ -26,3 +28,36 @@ def load() -> ModuleType | None:
         return library  # torch has other threads: these passes use one
     library.use_threads(*addresses)
     return library
+
+
+def sizes(x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> list[int]:
+    """Bytes of tensors, as the compiled passes take them behind all else, where all are of this dtype.
+
+    Raises:
+        EngineError: one is of another dtype, which what made the plan should not have let through.
+    """
+    found = [x.nbytes]
+    for other in others:
+        found.append(other.nbytes)
+        if other.dtype is not dtype:
+            raise _refusal(other, dtype)
+    if x.dtype is not dtype:
+        raise _refusal(x, dtype)
+    return found
+
+
+def reach(x: torch.Tensor, dtype: torch.dtype) -> int:
+    """Bytes from the first element of a tensor, whatever its strides, to the end of its memory.
+
+    Raises:
+        EngineError: as :func:`sizes`.
+    """
+    if x.dtype is not dtype:
+        raise _refusal(x, dtype)
+    return int(x.untyped_storage().nbytes() - x.storage_offset() * x.element_size())
+
+
+def _refusal(x: torch.Tensor, dtype: torch.dtype) -> EngineError:
+    return EngineError(
+        f"a compiled pass for {dtype} was given {x.dtype}", remedy="run with engine='reference', and report this"
+    )

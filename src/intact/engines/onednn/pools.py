@@ -49,7 +49,7 @@ def _one_pass_mean(site: Site, one_pass: Callable[..., None], x: Tensor, a: int,
     def step(x: Tensor) -> Tensor:
         x = to_nhwc(x)
         y = torch.empty(samples, 1, 1, channels, dtype=torch.uint8)
-        one_pass(x.data_ptr(), y.data_ptr(), *tail)
+        one_pass(x.data_ptr(), y.data_ptr(), *tail, *native.sizes(x, torch.uint8), y.nbytes)
         return y.movedim(-1, 1)
 
     return step
