@@ -39,7 +39,7 @@ def main() -> None:
     found = fuzz(given.seed, given.count, given.engines.split(","), given.seconds, kinds, given.start)
     for what, count in sorted(found.counts.items()):
         print(f"{count:9,} {what}")
-    print(f"{time.monotonic() - began:9.0f} s")
+    print(f"{time.monotonic() - began:9.0f} s, {os.times().children_user + os.times().children_system:.0f} s of CPU")
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for fault in found.faults:
         key = tuple(str(fault.get(name, ""))[:60] for name in ("fault", "engine", "place", "status", "error"))

@@ -85,15 +85,10 @@ class CompiledCell:
         self._scales = torch.empty(batch, dtype=torch.float32)
         self._call, self._advance = call, library.advance  # memory stays while the call is there
         middles = [] if t is None else [x[END:] for x in (t.sigmoid, t.tanh, t.cell)]
-        memories: list[Tensor | None] = [
-            call.input,
-            call.scale,
-            call.bias_hh,
-            *(middles or [None] * 3),
-            call.h,
-            call.c,
-            call.y,
-        ]
+        tables: list[Tensor | None] = [None, None, None]
+        if middles:
+            tables = [*middles]
+        memories = [call.input, call.scale, call.bias_hh, *tables, call.h, call.c, call.y]
         memories += [call.inside, self.q, self._scales]
         self._layer = library.layer(
             KINDS.index("relu" if t is None else call.kind),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from intact.arithmetic.dimensions import fits, show
-from intact.errors import EngineError, InputError
+from intact.errors import EngineError, InputError, IntactError
 from intact.program.ops import Op
 from intact.program.program import Program
 
@@ -172,10 +172,14 @@ class Plan:
         slots: list[Any] = [None] * len(self._names)
         for index, x in zip(self._inputs, inputs, strict=True):
             slots[index] = x
-        for step, reads, writes, frees in self._calls:
-            slots[writes] = step(*[slots[i] for i in reads])
-            for i in frees:
-                slots[i] = None
+        writes = 0
+        try:
+            for step, reads, writes, frees in self._calls:
+                slots[writes] = step(*[slots[i] for i in reads])
+                for i in frees:
+                    slots[i] = None
+        except (IndexError, RuntimeError) as error:
+            raise _refusal(error, self._names[writes]) from error
         return [slots[i].clone() if copy else slots[i] for i, copy in zip(self._outputs, self._copies, strict=True)]
 
     def watch(self, inputs: Sequence[Tensor], feed: Mapping[str, Tensor], seen: Observer) -> None:
@@ -187,7 +191,10 @@ class Plan:
         for line in self._lines:
             y = feed.get(line.name)
             if y is None:
-                y = line.step(*[slots[i] for i in line.reads])
+                try:
+                    y = line.step(*[slots[i] for i in line.reads])
+                except (IndexError, RuntimeError) as error:
+                    raise _refusal(error, line.name) from error
             elif y.dtype != line.dtype or tuple(y.shape) != line.shape:
                 raise InputError(
                     f"fed {y.dtype} of shape {tuple(y.shape)}, not {line.dtype} of {line.shape}", where=line.name,
@@ -239,7 +246,9 @@ def _build(site: Site, given: Sequence[Any]) -> tuple[Callable[..., Any], Tensor
             step = LOWER[op.kind](site) if op.kind in LOWER else lower_float(site)
         # An op that may overwrite an input does so here, too: nobody reads that input later.
         return step, step(*given)
-    except RuntimeError as error:
+    except IndexError as error:
+        raise _refusal(error, op.name) from error
+    except (RuntimeError, ValueError) as error:
         shapes = ", ".join(str(tuple(t.shape)) for t in site.inputs)
         raise EngineError(
             f"torch refused the {op.kind} on shapes {shapes}",
@@ -247,6 +256,14 @@ def _build(site: Site, given: Sequence[Any]) -> tuple[Callable[..., Any], Tensor
             why=str(error).strip().split("\n")[0],
             remedy="run with engine='reference', and report this with the shapes above",
         ) from error
+
+
+def _refusal(error: Exception, name: str) -> IntactError:
+    """What torch says of an input, in this project's words."""
+    why = str(error).strip().split("\n")[0]
+    if isinstance(error, IndexError):
+        return InputError("an index outside the table", where=name, why=why, remedy="look at what makes the indices")
+    return EngineError("torch cannot run this input", where=name, why=why, remedy="run with engine='reference'")
 
 
 def _check_result(site: Site, y: Tensor) -> None:
