@@ -28,11 +28,14 @@ INSIDE ending end_of(const convolution_args *a) {
     return e;
 }
 
+INSIDE __m512i scaled(__m512i sum, const float *ratio) {
+    return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(again(ratio))));
+}
+
 /* `packed` of four vectors of sums. */
 INSIDE __m512i finished(const __m512i *sum, const float *const *ratio, const ending *e) {
-    __m512i v[4];
-    for (int q = 0; q < 4; q++)
-        v[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[q]), _mm512_loadu_ps(again(ratio[q]))));
+    const __m512i v[4] = {scaled(sum[0], ratio[0]), scaled(sum[1], ratio[1]), scaled(sum[2], ratio[2]),
+                          scaled(sum[3], ratio[3])};
     return packed(v, e);
 }
 

@@ -96,7 +96,7 @@ def allowed(check: Validator) -> tuple[Any, ...]:
 def anything(s: Source, kind: str, x: Shape) -> Built:
     """By the declaration alone."""
     entry, sizes = KINDS[kind], [*known(x), 1, 2, 4, 256]
-    count = s.whole(*entry.inputs)
+    count = s.whole(entry.inputs[0], min(entry.inputs[1], 4))
     attrs = {}
     for name, check in {**entry.attrs, **entry.optional}.items():
         options = allowed(check) or (0,)

@@ -1,0 +1,83 @@
+"""The bounded part of ``python -m tests.fuzz``: programs of every kind by chance, in forked children."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+from tests.fuzz import run
+from tests.fuzz.programs import NAMES, make
+from tests.fuzz.shapes import BUILDERS, Source, anything
+
+from intact.engines import available_engines
+from intact.errors import ProgramError
+from intact.program.check import check
+from intact.program.kinds import KINDS
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+
+
+def test_every_kind_is_made_and_obeys_the_specification() -> None:
+    made: Counter[str] = Counter()
+    for index in range(6 * len(NAMES)):
+        found = make(1, index)
+        if found is None:
+            continue
+        program, _ = found
+        try:
+            check(program)
+        except ProgramError:
+            continue
+        made.update({op.kind for op in program.ops})
+    assert set(made) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", ["float.relu", "float.compare", "float.mean", "table", "cat", "dequantize"])
+def test_a_kind_without_a_builder_is_made_from_its_declaration(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(BUILDERS, kind, raising=False)
+    assert BUILDERS.get(kind, anything) is anything
+    accepted = 0
+    for index in range(30):
+        found = make(2, index, (kind,))
+        if found is None:
+            continue
+        try:
+            check(found[0])
+            accepted += kind in {op.kind for op in found[0].ops}
+        except ProgramError:
+            pass
+    assert accepted
+
+
+def test_the_same_seed_makes_the_same_program() -> None:
+    for index in range(20):
+        first, again = make(3, index), make(3, index)
+        assert (first is None) == (again is None)
+        assert first is None or again is None or str(first[0]) == str(again[0])
+    assert Source((1, 2)).size() == Source((1, 2)).size()
+
+
+@pytest.mark.parametrize(("engine", "count"), [("onednn", 600), ("onnxruntime", 40)])
+def test_nothing_dies_differs_or_escapes(engine: str, count: int) -> None:
+    if engine not in available_engines():
+        pytest.skip(f"no {engine}")
+    found = run.fuzz(0, count, [engine])
+    assert not found.faults
+    assert found.counts["accepted"] > count / 2
+    assert found.counts["check: refused"] > count / 10
+
+
+def test_deaths_and_foreign_errors_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def case(seed: int, index: int, engines: object, folder: object, found: run.Found, kinds: object) -> None:
+        if index == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        run.guarded(found, {"index": index}, "check", lambda: [][index])
+        found.counts["files"] += 1
+
+    monkeypatch.setattr(run, "case", case)
+    found = run.fuzz(0, 12, [])
+    deaths = [f for f in found.faults if f["fault"] == "death"]
+    assert [(f["index"], f["status"]) for f in deaths] == [(7, "SIGKILL")]
+    assert [f["index"] for f in found.faults if f["fault"] == "foreign error"] == [8, 9, 10, 11]
