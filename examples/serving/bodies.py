@@ -137,7 +137,8 @@ def array(body: bytes) -> np.ndarray:
         raise InputError("no .npy header", why=f"{error!s:.200}", remedy="write it with numpy.save") from error
     if dtype.hasobject or dtype.kind not in "biuf":
         raise InputError(f"dtype {dtype!s:.80}", why="allow_pickle is off", remedy="send numbers")
-    wanted, left = math.prod(map(int, shape)) * dtype.itemsize, len(body) - stream.tell()
+    shape = tuple(map(int, shape))
+    wanted, left = math.prod(shape) * dtype.itemsize, len(body) - stream.tell()
     if min(shape, default=0) < 0 or wanted != left:
         raise InputError(f"the header says {wanted} bytes, {left} follow", remedy="write it with numpy.save")
     values = np.frombuffer(body, dtype, offset=stream.tell())

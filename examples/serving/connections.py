@@ -13,6 +13,8 @@ BODY_SECONDS = 30.0
 """From the headers to the end of the body."""
 ANSWER_SECONDS = 120.0
 """From the body to the end of the answer, which the client has to take."""
+LINGER_SECONDS = 2.0
+"""How long what a refused client goes on sending is thrown away, so that it can read why."""
 LARGEST_HEAD = 64 << 10
 """Bytes of the path and all headers, about."""
 FRAME = 9
@@ -23,6 +25,7 @@ class Punctual(HttpToolsProtocol):
     """uvicorn's protocol, which waits for ever for a request that has begun. Whoever is late is cut off."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _refused = False
     _other = 0
     """Bytes of the present request that are no body: headers, frames of chunks, trailers."""
 
@@ -44,10 +47,19 @@ class Punctual(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return  # a connection that is closed before it was read would take the answer with it
         self._other += len(data)
         super().data_received(data)
-        if self._other > LARGEST_HEAD:
-            self.transport.abort()
+        if self._other > LARGEST_HEAD and not self.transport.is_closing():
+            self._refused = True
+            if self._answered():
+                self.transport.write(
+                    b"HTTP/1.1 431 Headers too large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                )
+                self._within(LINGER_SECONDS)
+            else:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         self._other = 0
@@ -63,9 +75,13 @@ class Punctual(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._within(ANSWER_SECONDS)
+        self._within(HEAD_SECONDS if self._answered() else ANSWER_SECONDS)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        waiting: Any = self.cycle
-        self._within(HEAD_SECONDS if waiting is None or waiting.response_complete else ANSWER_SECONDS)
+        self._within(HEAD_SECONDS if self._answered() else ANSWER_SECONDS)
+
+    def _answered(self) -> bool:
+        """Whether no request waits for its answer."""
+        latest: Any = self.cycle
+        return latest is None or bool(latest.response_complete)

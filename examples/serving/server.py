@@ -237,11 +237,11 @@ def create_app(settings: Settings) -> Starlette:
                 inputs = await read(request, kind, service, share)
                 response = reply(await service.batcher.submit(inputs), kind)
         except Busy:
-            response = problem(503, "too many requests are waiting", {"retry-after": "1", **CLOSE})
+            response = problem(503, "too many requests are waiting", {"retry-after": "1"})
         except Dead:
-            response = problem(503, "no batch runs any more", CLOSE)
+            response = problem(503, "no batch runs any more")
         except TooLarge as error:
-            response = problem(413, str(error), CLOSE)
+            response = problem(413, str(error))
         except InputError as error:
             response = problem(400, str(error))
         except ClientDisconnect:
@@ -306,10 +306,6 @@ def reply(outputs: list[np.ndarray], kind: str) -> Response:
     """The answer to a request of that kind."""
     content, kind = encoded(outputs, kind)
     return Response(content, media_type=kind)
-
-
-CLOSE = {"connection": "close"}
-"""The rest of the request is not read."""
 
 
 def problem(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -147,7 +147,7 @@ def test_a_body_without_end_is_cut_off(client: Any, files: list[Path]) -> None:
     reply = client.post(
         "/predict", content=f'{{"inputs": {{"x": {many}}}}}', headers={"content-type": "application/json"}
     )
-    assert reply.status_code == 413 and reply.headers["connection"] == "close"
+    assert reply.status_code == 413
 
 
 def npz(entries: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -209,7 +209,7 @@ def test_archives_are_not_decompressed_beyond_the_inputs(
         header("(1000000000000, 8)"),
         header("(-1, 8)"),
         header("(1, 8)", "|O") + b"cos\nsystem\n.",
-        header("(True, 8)")[:-8] + b"\n" + bytes(32),
+        header("(True, 9)") + bytes(36),
         header("__import__('os')"),
         header("(" * 300 + ")" * 300),
         header("(1, 8)") + bytes(33),
@@ -380,6 +380,12 @@ def test_slow_connections_and_long_headers_are_cut_off(
             many = await asyncio.gather(*(ended(port, SLOW["headers"]) for _ in range(40)))
             assert max(many) < 10 and not server.server_state.connections
             async with httpx.AsyncClient() as client:
+                url = f"http://127.0.0.1:{port}/predict"
+                for _ in range(2):  # what is too long is not kept, and read all the same: the client learns why
+                    reply = await client.post(url, content=bytes(1 << 22), headers=NPY)
+                    assert reply.status_code == 413
+                reply = await client.get(url, headers={"x": "a" * (900 << 10)})
+                assert reply.status_code == 431
                 reply = await client.post(f"http://127.0.0.1:{port}/predict", content=GOOD, headers=NPY)
                 assert reply.status_code == 200
             server.should_exit = True
