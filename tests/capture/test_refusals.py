@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intact.capture.export import capture
-from intact.errors import CaptureError, InputError
+import intact
+from intact.capture.export import HANDLERS, capture
+from intact.errors import CaptureError, InputError, InternalError
 
 
 class Layer(nn.Module):
@@ -102,3 +104,68 @@ def test_bad_input(model: Any, inputs: Any, error: type[Exception], message: str
 
 def test_no_parameters_is_fine() -> None:
     assert [n.op for n in capture(nn.ReLU(), torch.zeros(1, 2)).graph] == ["input", "relu"]
+
+
+class Own(Exception):
+    """What a model raises of its own."""
+
+
+def raises(m: nn.Module, x: Tensor) -> Tensor:
+    raise Own("of its own")
+
+
+def test_what_a_model_raises_is_the_reason() -> None:
+    with pytest.raises(CaptureError, match="does not run on the example inputs. Reason: of its own") as caught:
+        capture(wrapped(raises), torch.randn(3, 4))
+    assert isinstance(caught.value.__cause__, Own)
+
+
+def test_faults_of_capture_name_the_operator_and_keep_their_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HANDLERS, "tanh", lambda call: 1 // 0)
+    with pytest.raises(
+        InternalError, match="1.0 .Layer..*capturing operator aten.tanh failed.*ZeroDivisionError"
+    ) as caught:
+        capture(wrapped(lambda m, x: x.tanh()), torch.randn(3, 4))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_activations_taken_out_of_the_graph() -> None:
+    with pytest.raises(CaptureError, match=r"use x.detach\(\)"):
+        capture(wrapped(lambda m, x: x.data * 2), torch.randn(3, 4))
+
+
+def foreign() -> dict[str, Any]:
+    """Models that went through something else."""
+    float_model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.randn(2, 4)
+    exported = torch.export.export(float_model, (x,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {
+            "exported": exported,
+            "exported-module": exported.module(),
+            "traced": torch.jit.trace(float_model, x),
+            "holds-traced": nn.Sequential(torch.jit.trace(float_model, x)),
+            "observed": nn.Sequential(float_model, torch.ao.quantization.MinMaxObserver()),
+            "dynamic": torch.ao.quantization.quantize_dynamic(float_model),
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("exported", "an ExportedProgram"),
+        ("exported-module", "the module of an ExportedProgram"),
+        ("traced", "TorchScript"),
+        ("holds-traced", "TorchScript"),
+        ("observed", r"1 \(MinMaxObserver\): this model went through torch.ao"),
+        ("dynamic", r"0 \(Linear\): this model went through torch.ao"),
+    ],
+)
+def test_models_of_other_tools(name: str, message: str) -> None:
+    model = foreign()[name]
+    for verb in (intact.prepare, intact.quantize):
+        with pytest.raises(InputError, match=message) as caught:
+            verb(model, torch.randn(2, 4))
+        assert caught.value.remedy
+    stubs = nn.Sequential(torch.ao.quantization.QuantStub(), nn.Linear(4, 4))
+    assert [n.op for n in capture(stubs, torch.randn(2, 4)).graph] == ["input", "linear"]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
@@ -335,6 +336,13 @@ def _placeholders(
             feed.append(tensors[str(spec.target)])
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             value: Any = program.constants[str(spec.target)]
+            if isinstance(value, FakeTensor):
+                raise CaptureError(
+                    "an activation is taken out of the graph (as x.data does)",
+                    where="the model itself",
+                    why="torch.export does not see what is computed from it",
+                    remedy="use x.detach() in its place",
+                )
             feed.append(value.clone())
         elif spec.kind is InputKind.USER_INPUT:
             key, at, leaf = layout.keys[leaf], leaf, leaf + 1

@@ -101,6 +101,8 @@ def clamp(c: Call) -> Value:
     if limits == [0, None]:
         return c.emit("relu", x)
     lo, hi = (None if v is None else float(v) for v in limits)
+    if lo is None and hi is None:
+        return c.value(x)
     return c.emit("clamp", x, min=lo, max=hi)
 
 

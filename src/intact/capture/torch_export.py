@@ -24,11 +24,6 @@ from .structure import register_outputs
 FIXED_BATCH = "batch size fixed to the example's"
 """How the note begins that says why a program takes batches of one size only."""
 
-EXPORT_ERRORS = (
-    RuntimeError, ValueError, TypeError, AssertionError, KeyError, AttributeError, NotImplementedError, IndexError,
-)  # fmt: skip
-"""What torch.export raises on models it cannot follow; its own classes derive from these."""
-
 
 @dataclass(frozen=True)
 class Exported:
@@ -191,9 +186,9 @@ def export(
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             register_outputs(model(*args, **kwargs))
-    except IntactError:
+    except (IntactError, MemoryError, torch.OutOfMemoryError):
         raise
-    except EXPORT_ERRORS as error:
+    except Exception as error:
         raise CaptureError(
             "the model does not run on the example inputs", where=blame(model, error), why=first_lines(error),
             remedy="check that model(*example_inputs) works in eval mode",
@@ -205,7 +200,9 @@ def export(
         for dynamic in (True, False) if dynamic_batch else (False,):
             try:
                 program = _export(model, args, kwargs, dynamic, named or {}, strict)
-            except EXPORT_ERRORS as error:
+            except (MemoryError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
                 reason = f"{FIXED_BATCH}: {first_lines(error)}"
             else:

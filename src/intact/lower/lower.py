@@ -11,6 +11,7 @@ import torch
 
 from intact.arithmetic.softmax import softmax_table
 from intact.capture.graph import Node
+from intact.errors import ProgramError
 from intact.golden import with_golden
 from intact.program.certify import certify
 from intact.program.check import check
@@ -78,7 +79,15 @@ def draft(sim: Simulation) -> Program:
         provenance=provenance(sim),
         dimensions=dict(sim.graph.dimensions),
     )
-    check(program)
+    try:
+        check(program)
+    except ProgramError as error:
+        raise ProgramError(
+            f"what was made of the model is no program: {error.what}",
+            where=error.where,
+            why=error.why,
+            remedy="keep this part out of the quantized model, and report it as an issue with this message",
+        ) from error
     return certify(program, sim.recipe.engines)
 
 
