@@ -240,6 +240,10 @@ def test_products_with_vectors(name: str) -> None:
     check(Function(VECTORS[name]), torch.randn(1, 4, 6), batches=sizes)
 
 
+def test_softmax_of_numbers() -> None:
+    check(Function(lambda x, m: x.mean().softmax(0) + x.mean().log_softmax(-1)), torch.randn(3, 2))
+
+
 def test_squeezing_a_batch_of_one_is_noted() -> None:
     notes = check(Function(lambda x, m: x.squeeze() * 2), torch.randn(2, 3)).notes
     assert any("batch of one" in note for note in notes)

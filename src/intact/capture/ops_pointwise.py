@@ -356,8 +356,10 @@ def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
 def softmax(c: Call) -> Value:
     """softmax and log_softmax."""
     x = c.value(c["self"])
-    axis = c.axis(c["dim"], len(c.shape(x)))
-    return c.emit("log_softmax" if "log" in c.op else "softmax", x, axis=axis)
+    kind, shape = "log_softmax" if "log" in c.op else "softmax", c.shape(x)
+    if not shape:  # of a number torch takes the softmax as of a vector with one entry
+        return c.reshape(c.emit(kind, c.reshape(x, (1,)), out=(1,), axis=0), ())
+    return c.emit(kind, x, axis=c.axis(c["dim"], len(shape)))
 
 
 def register(names: str, handler: Handler) -> None:
