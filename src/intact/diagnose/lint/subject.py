@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from intact.program.certify import by_output
 from intact.program.kinds import EXACT_FLOATS
+from intact.program.provenance import well_formed
 
 from .rule import PROGRAM, NeedsError
 from .views import GraphView, NodeView, PointView, WeightView
@@ -95,7 +97,7 @@ class SavedSubject(Subject):
 
     def __init__(self, program: Program, name: str) -> None:
         super().__init__(name)
-        self.program = program
+        self.program = replace(program, provenance=well_formed(program.provenance))
 
     @staticmethod
     def load(path: str | Path) -> SavedSubject:

@@ -19,6 +19,7 @@ from intact.program.golden import products
 from intact.program.inspect import Row, table
 from intact.program.ops import Op
 from intact.program.program import Program
+from intact.program.provenance import well_formed
 from intact.program.samples import random_samples
 from intact.verification import batches
 
@@ -123,7 +124,7 @@ def report(
         compared=0 if compare is None else compare.samples,
         metric=None if sensitivity is None else _metric(sensitivity),
         speed=speed,
-        provenance=dict(program.provenance),
+        provenance=well_formed(program.provenance),
         recipe=program.recipe,
         machine=_machine(),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

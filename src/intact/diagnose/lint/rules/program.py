@@ -111,5 +111,5 @@ def mostly_float(subject: Any) -> Iterator[Hit]:
     other operand is float. Nothing is wrong with the results, but int8 gains next to nothing.
     """
     found = subject.program.provenance
-    if found.get("float_reason"):
+    if found.get("float_reason") and "float_share" in found:
         yield Hit(f"{found['float_share']:.0%} of the multiplications stay float: {found['float_reason']}")
