@@ -130,6 +130,24 @@ def test_a_function_that_linear_layers_have_no_kernel_for() -> None:
     compare(chain(ops, dict.fromkeys(["x", "l", "y"], (None, 33)), {}))
 
 
+@pytest.mark.parametrize(("stride", "refused"), [(4095, False), (4096, True), (65536, True)])
+def test_strides_that_end_the_process(stride: int, refused: bool) -> None:
+    arrays = {
+        "weight": np.ones((1, 1, 1, 2), np.int8), "bias": np.zeros(1, np.int32),
+        "a": np.ones(1, np.int32), "b": np.full(1, 11, np.int32),
+    }  # fmt: skip
+    attrs = {
+        "stride": [1, stride], "padding": [0, 0], "dilation": [1, 1], "output_padding": [0, 0], "groups": 1,
+        "transposed": True, "residual_a": 0, **ALL,
+    }  # fmt: skip
+    program = chain([Op("y", "conv", ("x",), attrs, arrays)], {"x": (None, 1, 1, 2), "y": (None, 1, 1, stride + 2)}, {})
+    if refused:
+        with pytest.raises(EngineError, match=f"y: a transposed convolution.*multiply to {2 * stride}.*Remedy"):
+            ENGINE.prepare(program)
+    else:
+        compare(program, 1)
+
+
 def test_what_openvino_refuses_to_compile_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("Exception from here:\nno kernel for this\n\n")

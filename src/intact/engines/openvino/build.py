@@ -39,6 +39,11 @@ INTEGERS: dict[str, Callable[[Site], Value]] = {
 """Kind → how it is built; the others are moves, ``table`` and float ops."""
 
 
+REACH = 1 << 13
+"""Transposed convolutions end the process at strides of 32768 and windows of 1, 16384 and 3 (OpenVINO 2026.4), and ran
+at a half of that: a quarter is allowed."""
+
+
 @dataclass(frozen=True)
 class Tap:
     """How to read a result of the model: where ``unit`` is set, integers are R(value / unit) + zero."""
@@ -117,6 +122,7 @@ class Plan:
                     where=op.name,
                     remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
                 )
+            _small_windows(op)
         functions = fits(program)
         t = program.tensors
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
@@ -202,6 +208,20 @@ def build(plan: Plan, batch: int, wanted: Iterable[str], given: Given) -> Built:
         EngineError: OpenVINO cannot express an op; names it.
     """
     return _Builder(plan, batch, given).build(list(wanted))
+
+
+def _small_windows(op: Op) -> None:
+    """Refuse transposed convolutions that OpenVINO's kernels have no room for: they end the process."""
+    if not op.attrs.get("transposed"):
+        return
+    kernel = op.arrays["weight"].shape[2:]
+    reach = max(s * d * k for s, d, k in zip(op.attrs["stride"], op.attrs["dilation"], kernel, strict=True))
+    if reach >= REACH:
+        raise EngineError(
+            f"a transposed convolution's stride, dilation and window multiply to {reach}", where=op.name,
+            why=f"OpenVINO's kernels can end the process from {REACH} on",
+            remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
+        )  # fmt: skip
 
 
 def label(index: int) -> str:
