@@ -19,7 +19,7 @@ from intact.capture.dynamic import Dynamic
 from intact.capture.fuse import fuse
 from intact.capture.torch_export import FIXED_BATCH, require_module
 from intact.diagnose.fidelity import check_outputs
-from intact.errors import CalibrationError, CaptureWarning, RecipeError, StateError
+from intact.errors import AccuracyWarning, CalibrationError, CaptureWarning, RecipeError, StateError
 from intact.lower import lower
 from intact.program.program import Program
 from intact.recipe.place import place
@@ -121,6 +121,20 @@ def convert(sim: Simulation) -> Program:
     return replace(program, provenance=program.provenance | check_outputs(sim))
 
 
+def _warn_of_training_mode(model: nn.Module) -> None:
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    found = next((name for name, m in model.named_modules() if m.training and isinstance(m, kinds)), None)
+    if found is not None:
+        warnings.warn(
+            AccuracyWarning(
+                f"{found or 'the model'} is in training mode; what is quantized is what the model computes after "
+                "model.eval(). Every call of it as it is computes something else, and moves batch norm's statistics. "
+                "Remedy: call model.eval() first"
+            ),
+            stacklevel=3,
+        )
+
+
 def quantize(
     model: nn.Module,
     data: Iterable[Any] | Any,
@@ -142,6 +156,9 @@ def quantize(
             where the model allows it: token sequences padded batch by batch give a program for any length.
         progress: called with (batches done, batches in all or None).
 
+    Warns:
+        AccuracyWarning: as :func:`convert`, and for a batch norm or dropout that was left in training mode.
+
     Example:
         >>> import torch, intact
         >>> _ = torch.manual_seed(0)
@@ -152,6 +169,7 @@ def quantize(
     if isinstance(model, Simulation):
         raise StateError("this model is a simulation already", remedy="call intact.calibrate and intact.convert on it")
     require_module(model)
+    _warn_of_training_mode(model)
     if example_inputs is None:
         example_inputs, data = first_batch(model, data)
     dynamic: Mapping[str, Mapping[int, Any]] | Dynamic | None = dynamic_shapes

@@ -86,4 +86,4 @@ class CaptureWarning(UserWarning):
 
 
 class AccuracyWarning(UserWarning):
-    """A program was made whose outputs are far from the float network's, or that computes mostly in float."""
+    """A program's outputs are far from the float network's or will seem so, or it computes mostly in float."""

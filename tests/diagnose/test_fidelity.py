@@ -98,3 +98,13 @@ def test_without_samples_there_is_nothing_to_check() -> None:
     sim = calibrated()
     sim.samples = []
     assert check_outputs(sim) == {}
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5)], ids=["batch-norm", "dropout"])
+def test_a_model_left_in_training_mode_is_told(layer: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), layer)
+    with pytest.warns(AccuracyWarning, match="1 is in training mode"):
+        intact.quantize(model.train(), torch.randn(64, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AccuracyWarning)
+        intact.quantize(model.eval(), torch.randn(64, 8))
