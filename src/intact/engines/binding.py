@@ -13,10 +13,10 @@ from intact.errors import InputError
 from intact.nesting import nests, spread
 from intact.outputs import build
 from intact.program.dimensions import fixed, sizes_of
+from intact.program.indices import table_rows
 from intact.program.kinds import KINDS
 from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
-from intact.program.samples import shortest_tables
 
 LAYOUTS = ("NCHW", "NHWC")
 """How a caller orders the dimensions of images; programs always have channels before height and width."""
@@ -67,11 +67,14 @@ def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout
 
 def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
     """Engines differ in what they do with an index outside a table; some read other memory."""
-    indices = {name: array for name, array in arrays.items() if array.dtype == np.int64 and array.size}
-    tables = shortest_tables(program) if indices else {}
-    for name, array in indices.items():
-        rows = tables.get(name)
-        if rows is None:
+    if not any(array.dtype == np.int64 for array in arrays.values()):
+        return
+    tables: dict[str, int] | None = vars(program).get("_table_rows")
+    if tables is None:
+        tables = vars(program)["_table_rows"] = table_rows(program)
+    for name, rows in tables.items():
+        array = arrays[name]
+        if not array.size:
             continue
         least, most = int(array.min()), int(array.max())
         if least < 0 or most >= rows:
@@ -169,6 +172,11 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
 def _refuse_nan(name: str, array: Array) -> None:
     if array.dtype == np.float32 and array.size and np.isnan(np.min(array)):  # which propagates NaN, without a mask
         raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
+
+
+def outside(where: str, why: str) -> InputError:
+    """What every engine raises for an index that a network computed and its table does not have."""
+    return InputError("an index outside the table", where=where, why=why, remedy="look at what makes the indices")
 
 
 def quantized_inputs(program: Program) -> frozenset[str]:

@@ -17,7 +17,7 @@ from intact.program.ops import Array, Tensor
 from intact.program.program import Program
 
 from . import native
-from .binding import images, sole_quantizers
+from .binding import images, outside, sole_quantizers
 from .forked import follow
 from .inputs import channels_last
 from .kept import Kept
@@ -29,6 +29,9 @@ X86 = frozenset({"x86_64", "amd64"})
 VNNI = frozenset({"avx512_vnni", "avx_vnni"})
 NAN = "x holds NaN, for which no integer exists"
 """What the compiled passes say (``native/ort.c``)."""
+
+BEYOND = "out of data bounds"
+"""What ONNX Runtime's Gather says of an index that the table does not have."""
 
 SESSIONS = 5
 """Sessions a runner keeps: for float and uint8 inputs of both layouts, and where every tensor was asked for."""
@@ -127,6 +130,8 @@ class OnnxRuntimeRunner:
             if NAN in str(error):
                 source = next((op.inputs[0] for op in self.program.ops if op.name == culprit), culprit)
                 raise InputError(NAN, where=source, remedy="repair the data") from error
+            if BEYOND in str(error):
+                raise outside(culprit, str(error)) from error
             raise InputError(
                 "ONNX Runtime cannot run this input", where=culprit, why=str(error),
                 remedy="change the batch size, or compare with engine='reference'",

@@ -15,7 +15,7 @@ from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 from intact.program.shapes import axis_of
 
-from .binding import batch_size
+from .binding import batch_size, outside
 
 Rule = Callable[[Op, list[Array], list[Tensor], Tensor], Array]
 
@@ -118,9 +118,7 @@ def evaluate(op: Op, args: list[Array], inputs: list[Tensor], output: Tensor, ba
             return _expand(op, args[0], output, batch)
         return RULES[op.kind](op, args, inputs, output)
     except IndexError as error:
-        raise InputError(
-            "an index outside the table", where=op.name, why=str(error), remedy="look at what makes the indices"
-        ) from error
+        raise outside(op.name, str(error)) from error
 
 
 def _z(t: Tensor) -> int:

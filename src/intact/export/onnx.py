@@ -17,6 +17,7 @@ from intact.engines.binding import check_layout, images, sole_quantizers
 from intact.errors import EngineError
 from intact.program.dimensions import fixed
 from intact.program.file import digest
+from intact.program.indices import unproved
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
@@ -122,6 +123,7 @@ def build(
         tensors, contrib=contrib, places=_places(program), forms=forms, own=own,
         images={*images(program), *nhwc},
         byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
+        loose=unproved(program),
     )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:

@@ -60,6 +60,7 @@ class Builder:
         byte_extremes: whether Max and Min take uint8.
         given: inputs of the program.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer.
+        loose: embeddings whose indices may lie outside of their table → its rows.
     """
 
     def __init__(
@@ -74,10 +75,11 @@ class Builder:
         byte_extremes: bool = False,
         given: Collection[str] = (),
         nan_is_least: bool = False,
+        loose: Mapping[str, int] | None = None,
     ) -> None:
         self.tensors, self.contrib, self._places = tensors, contrib, places
         self.own, self.images = own, images
-        self.given, self.nan_is_least = frozenset(given), nan_is_least
+        self.given, self.nan_is_least, self._loose = frozenset(given), nan_is_least, loose or {}
         self._sizes: dict[str | None, str] = {}
         self.forms, self.byte_extremes = forms or {}, byte_extremes
         self.nodes: list[Any] = []
@@ -106,6 +108,13 @@ class Builder:
         for node in made:
             if op.name in node.output:
                 node.name = op.name
+
+    def index(self, op: Op, x: str) -> str:
+        """Indices of an embedding's rows. Gather counts negative ones from the end: they become one that it refuses."""
+        if op.name not in self._loose:
+            return x
+        rows, nothing = self.constant(np.int64(self._loose[op.name]), "rows"), self.constant(np.int64(0), "nothing")
+        return self.node("Where", [self.node("Less", [x, nothing]), rows, x])
 
     def transpose_input(self, name: str) -> None:
         """Every node made so far reads the images of input ``name`` with its channels moved from the end."""

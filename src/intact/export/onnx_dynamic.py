@@ -40,7 +40,8 @@ def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
 def decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Rows are taken first and decoded then."""
     weight, scale = (b.constant(op.arrays[role], role) for role in ("weight", "scale"))
-    codes, scales = b.node("Gather", [weight, x[0]], axis=0), b.node("Gather", [scale, x[0]], axis=0)
+    index = b.index(op, x[0])
+    codes, scales = b.node("Gather", [weight, index], axis=0), b.node("Gather", [scale, index], axis=0)
     return _decoded(b, op, codes, scales, len(y.shape))
 
 

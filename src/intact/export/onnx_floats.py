@@ -186,7 +186,7 @@ def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 
 
 def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), x[0]], axis=0)
+    return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
 
 
 def _masked_fill(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

@@ -77,4 +77,4 @@ def norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
 
 def embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Gather of uint8 rows."""
-    return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), x[0]], axis=0)
+    return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)

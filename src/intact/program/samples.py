@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .dimensions import sized_near
-from .ops import EMBEDDINGS, Array, Tensor
+from .indices import table_rows
+from .ops import Array, Tensor
 
 if TYPE_CHECKING:
     from .program import Program
@@ -40,7 +41,7 @@ def random_samples(program: Program, samples: int, seed: int = 0) -> dict[str, A
         (3, 2)
     """
     program = sized_near(program, LENGTH)
-    rng, rows, grids = np.random.default_rng(seed), shortest_tables(program), first_grids(program)
+    rng, rows, grids = np.random.default_rng(seed), table_rows(program), first_grids(program)
     return {
         name: _random(program.tensors[name], samples, rng, rows.get(name, 2), grids.get(name))
         for name in program.inputs
@@ -62,19 +63,9 @@ def _random(tensor: Tensor, samples: int, rng: np.random.Generator, rows: int, g
     return rng.uniform(low - margin, high + margin, shape).astype(dtype)
 
 
-def shortest_tables(program: Program) -> dict[str, int]:
-    """Rows of the shortest embedding that reads a tensor, by the tensor's name."""
-    rows: dict[str, int] = {}
-    for op in program.ops:
-        if op.kind in EMBEDDINGS:
-            count, name = int(op.arrays["weight"].shape[0]), op.inputs[0]
-            rows[name] = min(rows.get(name, count), count)
-    return rows
-
-
 def first_grids(program: Program) -> dict[str, Tensor]:
     """What the first ``quantize`` of a tensor gives, by the tensor's name."""
     return {op.inputs[0]: program.tensors[op.name] for op in reversed(program.ops) if op.kind == "quantize"}
 
 
-__all__ = ["first_grids", "random_samples", "shortest_tables"]
+__all__ = ["first_grids", "random_samples"]

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError, IntactError
+from intact.program.indices import unproved
 from intact.program.ops import Op
 from intact.program.program import Program
 
-from ..binding import batch_size
+from ..binding import batch_size, outside
 from . import attention, dynamic, elementwise, moves, nonlinear, pools, products
 from .floats import lower_float
 from .matmul import lower_matmul
@@ -111,6 +112,7 @@ class Plan:
         self._lines: list[_Line] = []
         self._held: list[Packed] = []
         rows: dict[Any, tuple[int, dynamic.Rows]] = {}
+        loose = unproved(program)
         last_rows = {_rows_key(op): i for i, op in enumerate(program.ops) if op.kind == "dynamic_linear"}
         whole_chains = {} if every else attention.chains(program)
         chains: dict[str, attention.Chain] = {}
@@ -146,7 +148,7 @@ class Plan:
                     self._names.append("")
                     self._lines.append(_Line("", quantize, reads, rows[key][0], (), (), (), torch.uint8))
                 reads, given = (rows[key][0],), [rows[key][1]]
-            step, y = _build(site, given)
+            step, y = _build(site, given, loose.get(op.name))
             _check_result(site, y)
             root[op.name] = next((root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares(y, t)), op.name)
             if op.kind == "constant":
@@ -235,8 +237,22 @@ def _rows_key(op: Op) -> tuple[str, str]:
     return op.inputs[0], op.attrs["granularity"]
 
 
-def _build(site: Site, given: Sequence[Any]) -> tuple[Callable[..., Any], Tensor]:
-    """The step and its first result, on what it is ``given``: its inputs, or their quantized rows."""
+def _within(step: Step, rows: int, name: str) -> Step:
+    """``step`` behind a look at its indices."""
+
+    def checked(index: Tensor) -> Tensor:
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
+            raise outside(name, f"indices from {int(index.min())} to {int(index.max())}, of {rows} rows")
+        return step(index)
+
+    return checked
+
+
+def _build(site: Site, given: Sequence[Any], rows: int | None = None) -> tuple[Callable[..., Any], Tensor]:
+    """The step and its first result, on what it is ``given``: its inputs, or their quantized rows.
+
+    ``rows``: of a table whose indices have to be looked at.
+    """
     op = site.op
     try:
         step: Callable[..., Any]
@@ -244,6 +260,7 @@ def _build(site: Site, given: Sequence[Any]) -> tuple[Callable[..., Any], Tensor
             step = dynamic.lower_dynamic_linear(site)
         else:
             step = LOWER[op.kind](site) if op.kind in LOWER else lower_float(site)
+            step = step if rows is None else _within(step, rows, op.name)
         # An op that may overwrite an input does so here, too: nobody reads that input later.
         return step, step(*given)
     except IndexError as error:

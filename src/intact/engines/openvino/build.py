@@ -13,6 +13,7 @@ from openvino import opset14 as ov
 from intact.arithmetic.dimensions import known
 from intact.errors import EngineError
 from intact.program.dimensions import fixed
+from intact.program.indices import unproved
 from intact.program.ops import Op
 from intact.program.program import Program
 
@@ -123,6 +124,12 @@ class Plan:
                     remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
                 )
             _small_windows(op)
+        for name in unproved(program):
+            raise EngineError(
+                "the indices that the network computes may lie outside of the table", where=name,
+                why="OpenVINO reads something else there and says nothing",
+                remedy="clamp them to the table before, or run with engine='onednn', 'onnxruntime' or 'reference'",
+            )  # fmt: skip
         functions = fits(program)
         t = program.tensors
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))

@@ -1,0 +1,110 @@
+"""Indices a network computes are proved to lie inside their table, or looked at by the engine that runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from intact.engines import engine_status, get_engine
+from intact.errors import EngineError, InputError
+from intact.program.check import check
+from intact.program.indices import table_rows, unproved
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+
+ROWS = 8
+WEIGHT = np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3)
+STATUS = engine_status()
+Step = tuple[str, dict[str, Any]]
+
+
+def program(*steps: Step, dtype: str = "int64", shapes: tuple[tuple[int | None, ...], ...] = ()) -> Program:
+    """An input of (N, 4), the steps, an embedding of 8 rows."""
+    tensors = {"x": Tensor("x", dtype, (None, 4))}
+    ops: list[Op] = []
+    for i, (kind, attrs) in enumerate(steps):
+        before, name = ops[-1].name if ops else "x", f"s{i}"
+        compares = kind == "float.compare"
+        tensors[name] = Tensor(name, "bool" if compares else "int64", shapes[i] if shapes else (None, 4))
+        ops.append(Op(name, kind, (before,), attrs))
+    last = ops[-1].name if ops else "x"
+    tensors["y"] = Tensor("y", "float32", (*tensors[last].shape, 3))
+    ops.append(Op("y", "float.embedding", (last,), {}, {"weight": WEIGHT}))
+    made = Program(tensors, tuple(ops), ("x",), ("y",))
+    check(made)
+    return made
+
+
+CAST: Step = ("float.cast", {"dtype": "int64"})
+ARGMAX: Step = ("float.reduce", {"fn": "argmax", "dims": [1], "keepdim": False})
+PROVED: dict[str, Program] = {
+    "an input": program(),
+    "a moved input": program(("roll", {"shifts": [1], "dims": [1]})),
+    "argmax": program(ARGMAX, dtype="float32", shapes=((None,),)),
+    "comparisons": program(("float.compare", {"fn": "gt", "value": 0.0}), CAST, dtype="float32"),
+    "clamped": program(CAST, ("float.clamp", {"min": 0, "max": 7}), dtype="float32"),
+    "counted down and clamped": program(
+        ("float.affine_scalar", {"mul": -1, "add": 3}), ("float.clamp", {"min": 0, "max": 7})
+    ),
+    "bytes": program(CAST, ("float.clamp", {"min": None, "max": 7}), dtype="uint8"),
+}
+LOOSE: dict[str, Program] = {
+    "a cast": program(CAST, dtype="float32"),
+    "shifted": program(("float.affine_scalar", {"mul": 1, "add": 1})),
+    "negative": program(("float.affine_scalar", {"mul": 1, "add": -1})),
+    "clamped below": program(CAST, ("float.clamp", {"min": 0, "max": None}), dtype="float32"),
+    "clamped to one too many": program(CAST, ("float.clamp", {"min": 0, "max": 8}), dtype="float32"),
+    "bytes": program(CAST, dtype="uint8"),
+    "beyond int64": program(*[("float.affine_scalar", {"mul": 1 << 40, "add": 0})] * 2),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_proved(name: str) -> None:
+    assert unproved(PROVED[name]) == {}
+
+
+@pytest.mark.parametrize("name", LOOSE)
+def test_not_proved(name: str) -> None:
+    assert unproved(LOOSE[name]) == {"y": ROWS}
+
+
+def test_inputs_are_checked_behind_moves_too() -> None:
+    moved = PROVED["a moved input"]
+    assert table_rows(moved) == {"x": ROWS}
+    with pytest.raises(InputError, match="index 8 is outside the table of 8 rows"):
+        moved.run(np.array([[0, 1, 8, 2]]), engine="reference")
+
+
+@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("engine", ["onednn", "onnxruntime"])
+def test_what_is_proved_runs(engine: str, name: str) -> None:
+    made = PROVED[name]
+    x = np.arange(8).reshape(2, 4).astype(made.tensors["x"].dtype)
+    want = made.run(x, engine="reference")
+    assert (made.run(x, engine=engine) == want).all()
+
+
+@pytest.mark.parametrize("value", [-1, -8, -9, ROWS, 1 << 40])
+@pytest.mark.parametrize("engine", ["reference", "onednn", "onnxruntime"])
+def test_every_engine_refuses_the_same_index(engine: str, value: int) -> None:
+    if STATUS[engine] is not None:
+        pytest.skip(str(STATUS[engine]))
+    made = program(("float.affine_scalar", {"mul": 1, "add": value}))
+    runner = get_engine(engine).prepare(made)
+    fine = np.full((1, 4), 3 - value)
+    assert (runner({"x": fine})[0] == WEIGHT[3]).all()
+    for batch in (1, 3):
+        with pytest.raises(InputError, match="y: an index outside the table"):
+            runner({"x": np.zeros((batch, 4), np.int64)})
+
+
+@pytest.mark.skipif(STATUS["openvino"] is not None, reason=str(STATUS["openvino"]))
+def test_openvino_takes_proved_indices_only() -> None:
+    with pytest.raises(EngineError, match="y: the indices that the network computes may lie outside of the table"):
+        get_engine("openvino").prepare(LOOSE["shifted"])
+    made = PROVED["clamped"]
+    x = np.float32([[-5.0, 3.0, 7.0, 1e3]])
+    assert (made.run(x, engine="openvino") == made.run(x, engine="reference")).all()
