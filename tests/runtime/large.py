@@ -214,7 +214,8 @@ FLOATS: dict[str, Callable[[Maker], None]] = {
     "dynamic_linear": lambda m: linear(m, dynamic=True),
 }  # fmt: skip
 ATTENTION: dict[str, Callable[[Maker], None]] = {
-    "matmul": attention, "float.matmul": lambda m: attention(m, "float.matmul"),
+    "matmul": attention, "matmul of columns": attention,
+    "float.matmul": lambda m: attention(m, "float.matmul"),
 }  # fmt: skip
 KINDS = {**INTEGERS, **MOVES, **FLOATS, **ATTENTION, "quantize": as_integers, "dequantize": as_floats}
 
@@ -228,6 +229,8 @@ def alone(kind: str, elements: int) -> Program:
     )
     if kind in ATTENTION:
         shape = (elements // features // 256, 256, features)
+    if kind == "matmul of columns":  # a result much larger than what it is made from
+        shape = (math.isqrt(elements), 1)
     m = Maker(np.random.default_rng(0), shape, "float32" if floats else "uint8")
     KINDS[kind](m)
     return m.program()

@@ -53,7 +53,7 @@ MODELS = {
     "reference": Model(
         2.0, 1, 1.0, (0, 24), (0, 1),
         {
-            "conv": (0, 24), "leaky": (0, 43), "residual": (0, 47), "linear": (0, 26), "matmul": (8, 12),
+            "conv": (0, 24), "leaky": (0, 43), "residual": (0, 47), "linear": (0, 26), "matmul": (1, 27),
             "avg_pool": (24, 8), "adaptive_avg_pool": (24, 8), "mean": (0, 24), "table": (8, 0), "softmax": (28, 0),
             "layer_norm": (23, 0), "rms_norm": (23, 0), "max_pool": (1, 2), "quantize": (20, 3), "dequantize": (0, 8),
             "dynamic_linear": (14, 14), "embedding": (0, 0), "float.leaky_relu": (0, 5), "float.prelu": (0, 5),
