@@ -115,4 +115,4 @@ def linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, gra
 def sum_bound(weight: Array) -> int:
     """Largest |Σ q·w| of any output and any part of its sum; ``weight`` int8 (O, …), q in −127 … 127."""
     rows = np.abs(weight.reshape(weight.shape[0], -1).astype(np.int64)).sum(axis=1)
-    return int(rows.max(initial=0)) * REACH
+    return int(rows.max()) * REACH

@@ -173,7 +173,7 @@ def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
 def sum_bound(w: Array, z: int) -> int:
     """Largest |Σ (x − z)·w| of any output and any part of its sum; ``w`` int8 (O, …), x in 0..255."""
     magnitude = np.abs(w.reshape(w.shape[0], -1).astype(np.int64)).sum(axis=1)
-    return int(magnitude.max(initial=0)) * max(z, 255 - z)
+    return int(magnitude.max()) * max(z, 255 - z)
 
 
 def exact_dtype(bound: int) -> np.dtype[Any]:

@@ -165,7 +165,7 @@ def nearest_ratios(m: Array, b_max: Array) -> tuple[Array, Array]:
     """
     m, b_max = np.asarray(m, np.float64), np.asarray(b_max, np.int64)
     size = np.maximum(np.abs(m), 1e-300)
-    top = np.maximum(np.floor(size * b_max), 1.0)
+    top = np.floor(size * b_max) + 1.0
     a = np.maximum(top[:, None] - np.arange(64), 1.0)
     b = np.rint((a / size[:, None] - 1) / 2) * 2 + 1
     b = np.clip(b, 1, b_max[:, None])
