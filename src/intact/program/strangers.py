@@ -48,9 +48,10 @@ def _text(start: bytes) -> str | None:
         if len(start) < OPENING or error.start < OPENING - 3:  # else a character is cut off there
             return None
         words = start[: error.start].decode("utf-8")
+    words = words.removeprefix("\ufeff")
     if not all(c.isprintable() or c in "\t\r\n\f" for c in words):
         return None
-    if words.lstrip("\ufeff \r\n\t").startswith("<"):
+    if words.lstrip(" \r\n\t").startswith("<"):
         return "an XML or HTML file (OpenVINO's models are XML)"
     return "a text file"
 

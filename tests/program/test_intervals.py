@@ -1,0 +1,106 @@
+"""Intervals of integers that programs compute are those of all values, and tell which embeddings are safe."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from intact.arithmetic.numpy_floats import run_float
+from intact.program.indices import LARGEST, _interval, table_rows, unproved
+from intact.program.ops import Op, Tensor
+from intact.program.program import Program
+
+ENDS = [(-3, 4), (2, 5), (-7, -2), (0, 0), (1, 6)]
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sum": ("float.add", {}), "difference": ("float.sub", {}), "product": ("float.mul", {}),
+    "rectified": ("float.relu", {}), "cast": ("float.cast", {"dtype": "int64"}),
+    "doubled": ("float.affine_scalar", {"mul": 2.0, "add": -1.0}),
+    "negated": ("float.affine_scalar", {"mul": -3.0, "add": 5.0}),
+    "filled": ("float.masked_fill", {"value": -5.0}), "filled above": ("float.masked_fill", {"value": 9.0}),
+    "least": ("float.clamp", {"min": 1, "max": None}), "most": ("float.clamp", {"min": None, "max": 3}),
+    "both": ("float.clamp", {"min": -2, "max": 4}), "free": ("float.clamp", {"min": None, "max": None}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_intervals_are_those_of_all_values(case: str) -> None:
+    kind, attrs = KINDS[case]
+    two = kind in ("float.add", "float.sub", "float.mul")
+    for first, second in itertools.product(ENDS, ENDS if two else [(0, 1)]):
+        x, y = (np.arange(low, high + 1) for low, high in (first, second))
+        left, right = (a.ravel() for a in np.meshgrid(x, y))
+        given = [left, right] if two else [left, right.astype(bool)] if kind == "float.masked_fill" else [left]
+        values = run_float(kind.removeprefix("float."), attrs, given, {}, "int64")
+        names = ("x", "y", "z")[: len(given)]
+        tensors = {n: Tensor(n, "int64", (3,)) for n in ("x", "y", "out")}
+        op = Op("out", kind, names, attrs)
+        got = _interval(op, Program(tensors, (op,), ("x", "y"), ("out",)), {"x": first, "y": second})
+        assert got == (values.min(), values.max()), (first, second)
+
+
+def tower(*steps: Op, dtype: str = "int64", rows: int = 8, shape: tuple[int, ...] = (4, 5)) -> list[str]:
+    """Steps from an input to the embedding of so many rows: the names of what is not proved."""
+    names = ["x", *(op.name for op in steps)]
+    tensors = {n: Tensor(n, "int64", shape) for n in names} | {"x": Tensor("x", dtype, shape)}
+    tensors["e"] = Tensor("e", "float32", (*shape, 2))
+    embedding = Op("e", "float.embedding", (names[-1],), {}, {"weight": np.zeros((rows, 2), np.float32)})
+    return list(unproved(Program(tensors, (*steps, embedding), ("x",), ("e",))))
+
+
+def step(kind: str, **attrs: Any) -> Op:
+    return Op("s", kind, ("x",), attrs)
+
+
+def constant(*values: int) -> Op:
+    return Op("s", "constant", (), {}, {"value": np.array(values)})
+
+
+def test_embeddings_whose_indices_stay_inside_are_proved() -> None:
+    assert tower() == [] and tower(step("roll", shifts=[1], dims=[0])) == []  # checked before the call
+    assert tower(step("float.cast", dtype="int64"), dtype="bool", rows=2) == []
+    assert tower(step("float.cast", dtype="int64"), dtype="bool", rows=1) == ["e"]
+    assert tower(step("float.cast", dtype="int64"), dtype="uint8", rows=256) == []
+    assert tower(step("float.cast", dtype="int64"), dtype="uint8", rows=255) == ["e"]
+    assert tower(step("float.cast", dtype="int64"), dtype="float32") == ["e"]
+    assert tower(constant(0, 7)) == [] and tower(constant(0, 8)) == tower(constant(-1, 3)) == ["e"]
+    for dims, rows, proved in (([0], 4, True), ([0], 3, False), ([1], 5, True), ([1], 4, False), ([], 99, False)):
+        reduced = step("float.reduce", fn="argmax", dims=dims, keepdim=False)
+        assert tower(reduced, dtype="float32", rows=rows) == ([] if proved else ["e"])
+    clamped = step("float.clamp", min=0, max=7)
+    assert tower(clamped) == [] and tower(clamped, rows=7) == ["e"]
+    assert tower(step("float.clamp", min=-1, max=7)) == tower(step("float.clamp", min=None, max=7)) == ["e"]
+    assert tower(step("float.unary", fn="abs")) == tower(step("float.affine_scalar", mul=0.5, add=0.0)) == ["e"]
+    assert tower(step("float.affine_scalar", mul=1.0, add=0.5)) == ["e"]
+    for fn in ("amax", "amin", "sum"):
+        small = [constant(2, 3), Op("r", "float.reduce", ("s",), {"fn": fn, "dims": [0], "keepdim": False})]
+        assert tower(*small) == (["e"] if fn == "sum" else [])
+    padded = [constant(2, 3), Op("r", "pad", ("s",), {"pads": [[1, 1]], "value": 9})]
+    assert tower(*padded) == ["e"] and tower(*padded, rows=10) == []
+
+
+def test_integers_that_might_wrap_are_not_followed() -> None:
+    huge = Op("s", "constant", (), {}, {"value": np.array([LARGEST - 1])})
+    zero = [huge, Op("t", "float.mul", ("s", "s")), Op("u", "float.affine_scalar", ("t",), {"mul": 0.0, "add": 0.0})]
+    assert tower(*zero) == ["e"]
+    once = [huge, Op("t", "float.affine_scalar", ("s",), {"mul": 0.0, "add": 1.0})]
+    assert tower(*once) == []
+    beyond = [Op("s", "constant", (), {}, {"value": np.array([LARGEST])}), once[1]]
+    assert tower(*beyond) == ["e"]
+
+
+def test_rows_of_the_shortest_table_an_input_reaches() -> None:
+    def embedding(name: str, source: str, rows: int) -> Op:
+        return Op(name, "float.embedding", (source,), {}, {"weight": np.zeros((rows, 2), np.float32)})
+
+    ops = (
+        embedding("a", "x", 9), Op("m", "cat", ("x", "y"), {"axis": 0}), embedding("b", "m", 7), embedding("c", "x", 8),
+        Op("f", "float.affine_scalar", ("z",), {"mul": 1.0, "add": 1.0}), embedding("d", "f", 3),
+    )  # fmt: skip
+    tensors = {n: Tensor(n, "int64", (4,)) for n in ("x", "y", "z", "m", "f")}
+    tensors |= {n: Tensor(n, "float32", (4, 2)) for n in "abcd"} | {"w": Tensor("w", "float32", (4,))}
+    program = Program(tensors, ops, ("x", "y", "z", "w"), ("a",))
+    assert table_rows(program) == {"x": 7, "y": 7}
+    assert unproved(program) == {"d": 3}
