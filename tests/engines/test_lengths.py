@@ -85,9 +85,9 @@ def test_a_length_outside_the_limits_is_refused(program: Program, engine: str) -
         program.run(**given, engine=engine)
 
 
-def test_the_file_keeps_dimensions_and_is_of_the_second_version(program: Program, tmp_path: Path) -> None:
+def test_the_file_keeps_dimensions(program: Program, tmp_path: Path) -> None:
     path = program.save(tmp_path / "encoder.safetensors")
-    assert b'"version":"2"' in path.read_bytes()[:100000]
+    assert b'"version":"3"' in path.read_bytes()[:100000]
     again = Program.load(path)
     assert again.dimensions == {"sequence": (1, 24)}
     loaded = load(path, engine="reference")

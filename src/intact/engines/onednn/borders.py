@@ -135,7 +135,7 @@ def _rows(x: Tensor) -> tuple[int, int, int] | None:
             merged[-1] = merged[-1][0] * n, s
         else:
             merged.append((n, s))
-    if not merged:
+    if not merged or not x.numel():
         return 1, x.numel(), x.numel()
     if merged[-1][1] != 1 or len(merged) > 2:
         return None
