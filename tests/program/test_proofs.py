@@ -16,6 +16,7 @@ from tests.program.build import conv_attrs, q
 
 from intact.arithmetic.windows import adaptive_windows
 from intact.program.certify import ENGINES, prove
+from intact.program.holds import holds, magnitudes, row_sums
 from intact.program.ops import Op, Tensor
 
 CLAMP = {"lo": 10, "hi": 255}
@@ -250,3 +251,48 @@ def test_dynamic_layers_count_bytes() -> None:
     layers = {"weight_ih": w.reshape(1, 4, 9), "weight_hh": np.full((1, 4, 4), -127, np.int8)}
     got = prove(replace(op, kind="rnn", arrays=layers), {"x": x, "y": y}, ("reference",))
     assert got["accumulator"] == max(size.sum(1).max(), 4 * 127) * 127 and got["saturation"] == 2 * 127 * 255
+
+
+def lone(weight: int, bias: int, a: int, b: int, z: int, residual: int = 0, **more: int) -> Op:
+    arrays = {"weight": np.array([[weight]], np.int8), "bias": np.array([bias], np.int32)}
+    arrays |= {k: np.array([v], np.int32) for k, v in {"a": a, "b": b, **more}.items()}
+    return Op("y", "linear", ("x", "x")[: 1 + bool(residual)], {**CLAMP, "residual_a": residual}, arrays)
+
+
+def fits(op: Op, z: int, engine: str = "onnxruntime") -> bool:
+    tensors = {"x": q("x", None, 1, z=z), "y": q("y", None, 1)}
+    return holds(engine, op, tensors, 0, row_sums(magnitudes(op)))
+
+
+@pytest.mark.parametrize("z", [0, 100, 200, 255])
+def test_results_stay_below_the_steps_an_int32_holds(z: int) -> None:
+    bias, limit = 256 - max(z, 255 - z), 1 << 22  # the largest sum is 256
+    for sign in (1, -1):
+        assert fits(lone(sign, sign * bias, limit - 1, 1, z), z) and not fits(lone(1, sign * bias, limit, 1, z), z)
+        assert fits(lone(1, bias, 1, 1, z, a_neg=sign * (limit - 1), b_neg=1), z)
+        assert not fits(lone(1, bias, 1, 1, z, a_neg=sign * limit, b_neg=1), z)
+    assert not fits(lone(1, bias, 3 * limit, 3, z), z) and fits(lone(1, bias, 3 * limit - 1, 3, z), z)
+    for residual in (1, 70001):
+        left = (1 << 30) - 255 * residual
+        assert fits(lone(0, left - 1, 1, 1, z, residual), z) and not fits(lone(0, left, 1, 1, z, residual), z)
+
+
+@pytest.mark.parametrize("z", [0, 128])
+def test_sums_of_bytes_stay_below_those_an_int32_holds(z: int) -> None:
+    for bias, fit in (((1 << 31) - 256, True), ((1 << 31) - 255, False)):
+        assert fits(lone(1, bias, 1, 3, z), z) is fit and fits(lone(-1, -bias, 1, 3, z), z) is fit
+
+
+def test_multipliers_of_zero_by_engine() -> None:
+    plain, leaky = lone(1, 0, 0, 1, 0), lone(1, 0, 0, 1, 0, a_neg=1, b_neg=1)
+    engines = ("onednn", "onnxruntime", "openvino")
+    assert [fits(plain, 0, e) for e in engines] == [True, True, False]
+    assert [fits(leaky, 0, e) for e in engines] == [False, True, False]
+    assert all(fits(lone(1, 0, 1, 1, 0, a_neg=0, b_neg=1), 0, e) for e in engines)
+
+
+def test_accumulators_of_31_bits() -> None:
+    tensors = {"x": q("x", None, 1, z=0), "y": q("y", None, 1)}
+    for bias, exact in (((1 << 31) - 256, True), ((1 << 31) - 255, False)):
+        got = prove(lone(1, bias, 1, 3, 0), tensors, ("reference",))
+        assert got["exact"] is exact and got["accumulator"] == bias + 255

@@ -171,7 +171,8 @@ def test_where_a_file_was_made() -> None:
     }
     found = origin_row(replace(PROGRAM, provenance=made), replace(GOOD, machine="aarch64")).found
     assert (
-        found == "x86_64 with AVX2, intact 0.1, torch 2.9, python 3.12; here: aarch64, torch 2.13.0+cpu, python 3.11.7"
+        found
+        == "x86_64 with AVX2, intact 0.1, torch 2.9, python 3.12.1; here: aarch64, torch 2.13.0+cpu, python 3.11.7"
     )
     for provenance, words in (
         ({}, "not recorded; here: x86_64 with AVX512-VNNI, "), ({"machine": "AMD64", "cpu_features": "a"}, "AMD64; "),

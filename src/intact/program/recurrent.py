@@ -64,9 +64,11 @@ def float_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     for role, array in op.arrays.items():
         need(array.shape == wanted[role], f"{role} has shape {array.shape}, not {wanted[role]}")
         need(op.attrs["bidirectional"] or not role.endswith(".reverse"), f"{role} belongs to bidirectional layers")
-    for role in roles:
-        needed = op.attrs["bidirectional"] and role in op.arrays
-        need(not needed or role + ".reverse" in op.arrays, f"{role}.reverse is missing")
+    both = ("", ".reverse") if op.attrs["bidirectional"] else ("",)
+    for role in ("weight_ih", "weight_hh"):
+        need(all(role + d in op.arrays for d in both), f"{role}.reverse is missing")
+    biases = {role + d in op.arrays for role in ("bias_ih", "bias_hh") for d in both}
+    need(len(biases) == 1, "some biases are missing: there are all of them or none")
     return out
 
 
