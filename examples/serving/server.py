@@ -59,6 +59,8 @@ TOLD = ("digest", "engine", "threads", "inputs", "outputs", "probe", "golden", "
 """What /model says: nothing about the machine."""
 BATCH_SECONDS = 60.0
 """A batch that takes longer is taken for one that never ends."""
+AHEAD = 64
+"""Batches up to so many samples are probed at start; larger ones when they come."""
 ELSEWHERE = 256 << 10
 """Bodies of more bytes are decoded outside the event loop, which answers others meanwhile."""
 
@@ -149,9 +151,11 @@ class Service:
 
     def _load(self) -> LoadedProgram:
         s = self.settings
+        sizes = {2**i for i in range(AHEAD.bit_length()) if 2**i < 2 * s.most}  # ranges, so that no request waits for one
         return intact.runtime.load(
-            s.file, s.engine, s.threads, batch=min(8, s.most), public_key=s.public_key, expect=s.expect
-        )
+            s.file, s.engine, s.threads, batch=(min(8, s.most), *sorted(sizes)), integers=True,
+            public_key=s.public_key, expect=s.expect,
+        )  # fmt: skip
 
     def _take_over(self, fresh: LoadedProgram) -> None:
         dynamic = batchable(fresh)

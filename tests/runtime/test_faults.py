@@ -33,8 +33,8 @@ def test_the_batch_that_will_be_measured_is_probed_first(path: Path) -> None:
     opened, facts = open_program(path), Facts.here()
     assert start(opened, "single", None, "first", 60.0, facts).info.probe == "passed"
     with pytest.raises(EngineError, match="SIGSEGV") as caught:
-        start(opened, "single", None, "first", 60.0, facts, batch=4)
-    assert "running a batch of 4" in str(caught.value)
+        start(opened, "single", None, "first", 60.0, facts, batches=(4,))
+    assert "running samples of batch 3 to 4 (batch 4)" in str(caught.value)
 
 
 def test_the_next_engine_takes_over(path: Path) -> None:

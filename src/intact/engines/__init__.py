@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from intact.errors import EngineError
+from intact.program.ops import Array
 from intact.program.program import Program
 
 from .base import Engine, Runner
@@ -141,9 +142,11 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
         return runners.by_key[key]
 
 
-def admission(runner: Runner, engine: str) -> Admission:
-    """What a call of ``runner`` is refused by that memory has no room for."""
-    return Admission(runner.program, engine, getattr(runner, "largest_part", None))
+def admission(
+    runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None
+) -> Admission:
+    """What a call of ``runner`` is refused by that memory has no room for; see there."""
+    return Admission(runner.program, engine, getattr(runner, "largest_part", None), then)
 
 
 def run(

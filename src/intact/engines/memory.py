@@ -8,7 +8,7 @@ prediction is meant to be within a factor of two of what is measured, where that
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from intact.arithmetic.integer import CHUNK
@@ -210,11 +210,15 @@ class Admission:
         program: checked.
         engine: its name.
         part: samples that the engine runs at once; None: all.
+        then: also looks at every size once, after its memory was.
     """
 
-    def __init__(self, program: Program, engine: str, part: int | None = None) -> None:
-        self._program, self._engine, self._part = program, engine, part
-        self._known: set[tuple[tuple[int, ...], ...]] = set()
+    def __init__(
+        self, program: Program, engine: str, part: int | None = None,
+        then: Callable[[Mapping[str, Array]], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._program, self._engine, self._part, self._then = program, engine, part, then
+        self._known: set[tuple[object, ...]] = set()
 
     def __call__(self, arrays: Mapping[str, Array]) -> None:
         """Nothing, or the refusal of a call with these inputs.
@@ -222,7 +226,7 @@ class Admission:
         Raises:
             InputError: it is predicted to take more memory than is free.
         """
-        shapes = tuple([x.shape for x in arrays.values()])
+        shapes = tuple([(x.shape, x.itemsize) for x in arrays.values()])  # an image may be given as floats or as bytes
         if shapes in self._known:
             return
         given = sum(x.nbytes for x in arrays.values())
@@ -234,6 +238,8 @@ class Admission:
                 f"this call would take about {needed >> 20} MiB, and {free >> 20} MiB are free", where=sizes[:200],
                 remedy="give fewer samples or smaller sizes at once, free memory, or raise the container's limit",
             )  # fmt: skip
+        if self._then is not None:
+            self._then(arrays)
         if len(self._known) >= MOST_SIZES:
             self._known.clear()
         self._known.add(shapes)

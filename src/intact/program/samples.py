@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .dimensions import sized_near
+from .dimensions import fixed, sized_near
 from .indices import table_rows
 from .ops import Array, Tensor
 
@@ -17,7 +18,9 @@ LENGTH = 32
 """Size of named dimensions, within their limits."""
 
 
-def random_samples(program: Program, samples: int, seed: int = 0) -> dict[str, Array]:
+def random_samples(
+    program: Program, samples: int, seed: int = 0, sizes: Mapping[str, int] | None = None
+) -> dict[str, Array]:
     """Random inputs by name: over the whole range an input is quantized in, and a little past its ends.
 
     Indices of an embedding stay inside its table. Equality of integers and time do not depend on how real the data
@@ -27,10 +30,10 @@ def random_samples(program: Program, samples: int, seed: int = 0) -> dict[str, A
         program: whose inputs are made up.
         samples: size of the dynamic batch dimension.
         seed: of the random numbers.
+        sizes: of named dimensions; None: 32, or as near to it as their limits allow.
 
     Returns:
-        Input name → array of the declared dtype, (samples, …) where the program has a dynamic batch; named dimensions
-        are 32 long, or as near to it as their limits allow.
+        Input name → array of the declared dtype, (samples, …) where the program has a dynamic batch.
 
     Example:
         >>> from intact.program.ops import Op
@@ -40,7 +43,7 @@ def random_samples(program: Program, samples: int, seed: int = 0) -> dict[str, A
         >>> random_samples(program, 3)["x"].shape
         (3, 2)
     """
-    program = sized_near(program, LENGTH)
+    program = sized_near(program, LENGTH) if sizes is None else fixed(program, sizes)
     rng, rows, grids = np.random.default_rng(seed), table_rows(program), first_grids(program)
     return {
         name: _random(program.tensors[name], samples, rng, rows.get(name, 2), grids.get(name))

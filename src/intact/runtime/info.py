@@ -41,6 +41,7 @@ class Info:
         measured: engine → median milliseconds per call, fastest first, when engine="auto" chose among several.
         packages: versions of the libraries.
         seconds: stage → how long it took.
+        sizes: that a child process has run, in words; sizes met later are added to the runner's ``info``.
         remarks: what does not stop a load, but should be known.
     """
 
@@ -58,6 +59,7 @@ class Info:
     measured: dict[str, float] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

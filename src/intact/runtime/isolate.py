@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,9 @@ import intact
 from intact.errors import EngineError
 
 PASSED, REFUSED, DIED, FAILED, LATE = "passed", "refused", "died", "failed", "late"
+
+AT_SIZE = "running samples of "
+"""How the stage begins in which a size is run, before the words of its range."""
 
 MEANINGS = {
     "SIGILL": "illegal instruction: the library uses instructions this CPU does not have",
@@ -88,9 +92,9 @@ class Outcome:
 
 def run_probe(
     path: Path, digest: str, engine: str, threads: int | None, *, memory: int, seconds: float, every: bool = False,
-    batch: int = 1,
+    golden: bool = True, sizes: Sequence[Mapping[str, Any]] = (),
 ) -> Outcome:  # fmt: skip
-    """Load ``path``, prepare it for ``engine`` and reproduce its golden vectors, in a child process.
+    """Load ``path``, prepare it for ``engine``, reproduce its golden vectors and run samples, in a child process.
 
     Args:
         path: of the program file.
@@ -99,14 +103,15 @@ def run_probe(
         memory: bytes of private memory the child may have.
         seconds: it is ended after this.
         every: compare every exact tensor, not only the outputs.
-        batch: where more than 1, a batch of so many samples is run, too.
+        golden: whether to reproduce the golden vectors.
+        sizes: of samples to run; each has "range" (words for the stage), "batch", "named", "integers".
 
     Raises:
         EngineError: no child process can be started.
     """
     job = {
         "path": str(path.absolute()), "digest": digest, "engine": engine, "threads": threads, "memory": memory,
-        "seconds": seconds, "every": every, "batch": batch,
+        "seconds": seconds, "every": every, "golden": golden, "sizes": list(sizes),
     }  # fmt: skip
     started = time.monotonic()
     child = _start()

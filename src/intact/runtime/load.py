@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from intact.errors import EngineError, InputError
 from intact.golden import reproduce
 from intact.program.file import digest
 from intact.program.file import opened as open_file
+from intact.program.ops import Array
 from intact.program.program import Program
 from intact.program.remarks import remarks as remarks_of
 from intact.program.resting import rest
@@ -31,7 +34,8 @@ from .facts import Facts
 from .info import Info, Skipped
 from .isolate import PASSED, failure
 from .preflight import REFUSED, Row, candidates, preflight, refusal
-from .probing import probed
+from .probing import Subject, probed, status, unchanged
+from .sizes import Probed, Range, shown, wanted
 
 MODES = ("always", "first", "never")
 
@@ -42,7 +46,9 @@ def load(
     threads: int | None = None,
     probe: str = "first",
     *,
-    batch: int = 1,
+    batch: int | Sequence[int] = 1,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    integers: bool = False,
     layout: str = "NCHW",
     public_key: str | Path | None = None,
     expect: str | None = None,
@@ -58,6 +64,10 @@ def load(
         threads: CPU threads of the engine; None leaves its choice.
         probe: whether a child process tries the engine first: "first" on this machine's first load of this program and
             engine (the result is remembered in the user's cache directory), "always" or "never".
+        batch: samples per call, or several such numbers: all are probed, and engine="auto" measures with the first.
+        sizes: name of a dimension → sizes that are probed. Calls of a size that no probe has run, nor another of its
+            range, wait for one, once per machine; see docs/runtime.md.
+        integers: whether inputs that also take uint8 integers are probed with these, too.
         layout: of the images it will be called with; "NHWC": inputs of four dimensions are (N, H, W, C).
         public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
             before anything is read from it. None: what the environment variable ``INTACT_PUBLIC_KEY`` names, if set.
@@ -88,7 +98,8 @@ def load(
     """
     if probe not in MODES:
         raise EngineError(f"probe={probe!r} is not known", where="probe", remedy=f"choose from {', '.join(MODES)}")
-    if batch < 1:
+    batches = (batch,) if isinstance(batch, int) else tuple(batch)
+    if not batches or min(batches) < 1:
         raise EngineError(f"batch={batch!r} is no number of samples", where="batch", remedy="give 1 or more")
     if not time_limit > 0:
         raise EngineError(f"time_limit={time_limit!r} is no time", where="time_limit", remedy="give seconds above 0")
@@ -97,12 +108,10 @@ def load(
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
     check_layout(opened.program, layout)
-    if engine == "auto":
-        loaded = Attempt(opened, threads, probe, time_limit, facts, batch).fastest(names)
-    else:
-        loaded = Attempt(opened, threads, probe, time_limit, facts).first(names)
+    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes, integers)
+    loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
     give_back()
-    return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout)
+    return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout, loaded._probed)
 
 
 class Attempt:
@@ -113,10 +122,12 @@ class Attempt:
     """
 
     def __init__(
-        self, opened: Opened, threads: int | None, probe: str, time_limit: float, facts: Facts, batch: int = 1
-    ) -> None:
+        self, opened: Opened, threads: int | None, probe: str, time_limit: float, facts: Facts,
+        batches: Sequence[int] = (1,), sizes: Mapping[str, Sequence[int]] | None = None, integers: bool = False,
+    ) -> None:  # fmt: skip
         self.opened, self.threads, self.probe = opened, threads, probe
-        self.time_limit, self.facts, self.batch = time_limit, facts, batch
+        self.time_limit, self.facts = time_limit, facts
+        self.batches, self.sizes, self.integers = batches, sizes or {}, integers
         self.skipped: list[Skipped] = []
         self._errors: list[EngineError] = []
 
@@ -148,7 +159,7 @@ class Attempt:
         try:
             return start(
                 self.opened, name, self.threads, self.probe, self.time_limit, self.facts, others, tuple(self.skipped),
-                self.batch,
+                self.batches, self.sizes, self.integers,
             )  # fmt: skip
         except EngineError as error:
             self._errors.append(error)
@@ -161,7 +172,7 @@ class Attempt:
         Raises:
             EngineError: none can run it.
         """
-        name = choose.key(self.opened.program, self.opened.digest, self.threads, self.batch, self.facts)
+        name = choose.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
         known = choose.recall(name)
         if known is None:
             # One process measures, the others wait for what it finds.
@@ -185,7 +196,7 @@ class Attempt:
         measured: dict[str, float] = {}
         with self.opened.timed("measure"), contextlib.suppress(InputError):  # made-up samples may be none it can run
             if len(started) > 1:
-                measured = choose.measure(self.opened.program, started, self.batch)
+                measured = choose.measure(self.opened.program, started, self.batches[0])
         if measured:
             choose.remember(name, measured)
         best = next(iter(measured or started))
@@ -236,22 +247,25 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
 
 def start(
     opened: Opened, engine: str, threads: int | None, probe: str, time_limit: float, facts: Facts,
-    others: Sequence[str] = (), skipped: tuple[Skipped, ...] = (), batch: int = 1,
+    others: Sequence[str] = (), skipped: tuple[Skipped, ...] = (), batches: Sequence[int] = (1,),
+    sizes: Mapping[str, Sequence[int]] | None = None, integers: bool = False,
 ) -> LoadedProgram:  # fmt: skip
-    """One engine: preflight, probe (of a batch of that many samples, too), preparation, golden vectors.
+    """One engine: preflight, probe (of these sizes, too), preparation, golden vectors.
 
     Raises:
         EngineError: it cannot run here.
+        InputError: a size of a dimension that there is not, or outside its limits.
     """
+    ranges = wanted(opened.program, engine, batches, sizes or {}, integers, exact=probe == "always")
     with opened.timed("preflight"):
         rows = preflight(opened.program, engine, facts)
     error = refusal(rows, engine)
     if error is not None:
         raise error
     with opened.timed("probe"):
-        outcome, told = probed(
-            opened.path, opened.program, opened.digest, engine, threads, probe, time_limit, facts, batch
-        )
+        about, path = status(opened.path), opened.path.absolute()
+        subject = Subject(path, opened.program, opened.digest, engine, threads, probe, time_limit, facts)
+        outcome, told = probed(subject, ranges)
     if outcome is not None and outcome.verdict != PASSED:
         usable = tuple(n for n in (*others, "reference") if n != engine and refusal(
             preflight(opened.program, n, facts), n) is None)  # fmt: skip
@@ -269,14 +283,28 @@ def start(
         remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
     if told.startswith("passed, but"):
         remarks.append(told)
+    known = (*shown(opened.program), *ranges) if outcome is not None else ()
     info = Info(
         path=str(opened.path), digest=opened.digest, engine=engine, threads=threads,
         inputs=_described(opened.program, opened.program.inputs),
         outputs=_described(opened.program, opened.program.outputs), preflight=tuple(rows), probe=told,
         golden=reproduced, signed=bool(opened.signed), skipped=skipped, packages=dict(facts.packages),
-        seconds=opened.seconds, remarks=tuple(map(printable, remarks)),
+        seconds=opened.seconds, sizes=tuple(map(str, known)), remarks=tuple(map(printable, remarks)),
     )  # fmt: skip
-    return LoadedProgram(opened.program, runner, info)
+    if outcome is None or engine == "reference":  # numpy has no kernels of its own for a shape
+        return LoadedProgram(opened.program, runner, info)
+    part = getattr(runner, "largest_part", None)
+    asking = Probed(opened.program, engine, part, known, probe == "always", partial(_asked, subject, about))
+    return LoadedProgram(opened.program, runner, info, probed=asking)
+
+
+def _asked(subject: Subject, about: os.stat_result | None, asked: Range) -> EngineError | None:
+    """Have a child process run sizes, or remember that one did. Returns the error where it did not survive."""
+    with unchanged(subject, about) as same:
+        outcome, told = probed(same, [asked], golden=False)
+    if outcome is None or outcome.verdict == PASSED:
+        return None
+    return failure(outcome, subject.engine, ("reference",), told.startswith("remembered"))
 
 
 def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:
@@ -311,9 +339,17 @@ class LoadedProgram:
         layout: how inputs of four dimensions are given.
     """
 
-    def __init__(self, program: Program, runner: Runner, info: Info, layout: str = "NCHW") -> None:
-        self.program, self.info, self.layout, self._runner = program, info, layout, runner
-        self._admit = admission(runner, info.engine)
+    def __init__(
+        self, program: Program, runner: Runner, info: Info, layout: str = "NCHW", probed: Probed | None = None
+    ) -> None:
+        self.program, self.info, self.layout, self._runner, self._probed = program, info, layout, runner, probed
+        self._admit = admission(runner, info.engine, None if probed is None else self._ask)
+
+    def _ask(self, arrays: Mapping[str, Array]) -> None:
+        assert self._probed is not None
+        self._probed(arrays)
+        if len(self._probed.known) != len(self.info.sizes):
+            self.info = replace(self.info, sizes=tuple(map(str, self._probed.known)))
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run.
@@ -327,6 +363,7 @@ class LoadedProgram:
 
         Raises:
             InputError: wrong number, name, dtype or shape; or memory has no room for so large a call.
+            EngineError: the engine's library did not survive a call of this size in a child process.
         """
         if not inputs and not named:
             raise InputError("no input is given", where="call", remedy=f"give {', '.join(self.program.inputs)}")
@@ -339,7 +376,7 @@ class LoadedProgram:
 
     def with_info(self, **changes: Any) -> LoadedProgram:
         """The same runner with other entries of ``info``."""
-        return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout)
+        return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout, self._probed)
 
     def __repr__(self) -> str:
         inputs = ", ".join(printable(f"{n}: {d}{list(s)}") for n, (d, s) in self.info.inputs.items())

@@ -11,6 +11,7 @@ import faulthandler
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 
@@ -67,6 +68,7 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     from intact.errors import EngineError, ProgramError
     from intact.golden import reproduce
     from intact.program.file import digest, load
+    from intact.runtime.isolate import AT_SIZE
 
     program = load(job["path"])
     if digest(program) != job["digest"]:
@@ -78,25 +80,34 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
         raise EngineError("the engine cannot run here", where=job["engine"], why=reason, remedy="engine='reference'")
     note("preparing the program")
     runner = engine.prepare(program, threads=job["threads"])
-    if job["batch"] > 1:  # engines compile, and choose kernels, by shape
-        note(f"running a batch of {job['batch']}")
-        _run_once(runner, job["batch"])
+    compared = "not asked for"
     golden = program.golden
-    if golden is None or golden.omitted:
+    if job["golden"] and (golden is None or golden.omitted):
         note("running a sample")
         _run_once(runner, 1)
-        return {"golden": "none to compare"}
-    # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
-    every = job["every"] or not set(program.outputs) <= set(golden.checksums)
-    return {"golden": str(reproduce(runner, job["engine"], every=every, note=note))}
+        compared = "none to compare"
+    elif job["golden"] and golden is not None:
+        # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
+        every = job["every"] or not set(program.outputs) <= set(golden.checksums)
+        compared = str(reproduce(runner, job["engine"], every=every, note=note))
+    for size in job["sizes"]:  # engines compile, and choose kernels, by shape
+        named = "".join(f", {name} {n}" for name, n in size["named"].items())
+        note(f"{AT_SIZE}{size['range']} (batch {size['batch'] or 'of the program'}{named})")
+        _run_once(runner, size["batch"] or 1, size["named"], size["integers"])
+    return {"golden": compared}
 
 
-def _run_once(runner: Any, batch: int) -> None:
+def _run_once(runner: Any, batch: int, named: dict[str, int] | None = None, integers: Sequence[str] = ()) -> None:
+    import numpy as np
+
     from intact.errors import InputError
     from intact.program.samples import random_samples
 
+    given = random_samples(runner.program, batch, sizes=named)
+    for name in integers:
+        given[name] = np.random.default_rng(0).integers(0, 256, given[name].shape, np.uint8)
     try:
-        runner(random_samples(runner.program, batch))
+        runner(given)
     except InputError:  # this sample is one the network has no answer to, and it said so
         return
 
