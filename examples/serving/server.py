@@ -151,7 +151,9 @@ class Service:
 
     def _load(self) -> LoadedProgram:
         s = self.settings
-        sizes = {2**i for i in range(AHEAD.bit_length()) if 2**i < 2 * s.most}  # ranges, so that no request waits for one
+        sizes = {
+            2**i for i in range(AHEAD.bit_length()) if 2**i < 2 * s.most
+        }  # ranges, so that no request waits for one
         return intact.runtime.load(
             s.file, s.engine, s.threads, batch=(min(8, s.most), *sorted(sizes)), integers=True,
             public_key=s.public_key, expect=s.expect,

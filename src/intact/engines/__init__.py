@@ -142,9 +142,7 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
         return runners.by_key[key]
 
 
-def admission(
-    runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None
-) -> Admission:
+def admission(runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None) -> Admission:
     """What a call of ``runner`` is refused by that memory has no room for; see there."""
     return Admission(runner.program, engine, getattr(runner, "largest_part", None), then)
 
