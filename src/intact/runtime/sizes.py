@@ -70,8 +70,7 @@ class Range:
             size: of the call.
             part: samples that the engine runs at once, of larger batches one part after another; None: all.
         """
-        sizes = ((),) if size.batch is None else ((BATCH, size.batch),)
-        given = [n for _, n in (*filter(None, sizes), *size.named)]
+        given = _numbers(size)
         if self.integers != size.integers or len(given) != len(self.spans):
             return False
         inside = [a <= n <= b for n, (_, a, b) in zip(given, self.spans, strict=True)]
