@@ -39,6 +39,9 @@ INTEGERS: dict[str, Callable[[Site], Value]] = {
 }
 """Kind → how it is built; the others are moves, ``table`` and float ops."""
 
+PRODUCTS = frozenset({"conv", "linear", "matmul"})
+"""Kinds that one of OpenVINO's kernels of products is to compute, which is checked."""
+
 
 REACH = 1 << 13
 """Transposed convolutions end the process at strides of 32768 and windows of 1, 16384 and 3 (OpenVINO 2026.4), and ran
@@ -66,6 +69,7 @@ class Built:
         evaluated: names of the tables that are evaluated as functions.
         batch: size of the batch.
         last: those of ``feeds`` with channels last.
+        products: names of the products that int8 kernels are to compute.
     """
 
     model: Any
@@ -75,6 +79,7 @@ class Built:
     evaluated: frozenset[str]
     batch: int
     last: frozenset[str] = frozenset()
+    products: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -264,9 +269,11 @@ class _Builder:
             results.append(ov.result(value.port))
             taps.append(Tap(name, value.unit, value.zero))
         model = openvino.Model(results, list(self._parameters.values()), "intact")
+        computed = (op for op in program.ops if op.name in self._values and op.name not in self._parameters)
         return Built(
-            model, tuple(self._parameters), tuple(taps), self._sources, self._evaluated, self._batch, self._last
-        )
+            model, tuple(self._parameters), tuple(taps), self._sources, self._evaluated, self._batch, self._last,
+            frozenset(op.name for op in computed if op.kind in PRODUCTS) - self._plan.plain,
+        )  # fmt: skip
 
     def _functions(self, needed: set[str], wanted: Iterable[str]) -> frozenset[str]:
         """Tables to evaluate: what they read is a product in an int8 kernel, neither given nor wanted."""

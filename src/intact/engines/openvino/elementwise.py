@@ -99,9 +99,14 @@ def indexed(site: Site, x: Value, entries: Array) -> Value:
 
 
 def dequantize(site: Site) -> Value:
-    """(q − z)·s."""
+    """(q − z)·s.
+
+    The Round changes nothing, and no low precision pass of OpenVINO's moves integers or their factor beyond it: what
+    follows computes in float32. Some would go wrong with integers: a Clamp's ends, say, are cut to integers.
+    """
     x, s = site.inputs[0], float(site.op.attrs["scale"])
-    return Value(port(ov.multiply(unscaled(x), scalar(s))))
+    steps = port(ov.round(times(x.port, 1.0 / x.steps), "half_to_even"))
+    return Value(port(ov.multiply(steps, scalar(s))))
 
 
 def quantize(site: Site) -> Value:

@@ -287,6 +287,7 @@ class OpenVinoRunner:
                 continue
             kernels, apart = compiled.kernels(), built.evaluated - compiled.inside_products()
             missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
+            missing |= built.products - kernels.keys()  # became part of a kernel nothing is known of
             if not missing and not apart:
                 return compiled
             self._plan = self._plan.with_plain(missing).with_indexed(apart)

@@ -19,9 +19,12 @@ from intact.program.ops import Array, Op, Tensor
 from .elementwise import scaled
 from .kernels import convolution
 from .moves import cut, ints
-from .values import Port, Site, Value, constant, port, ratios, requantized, unscaled
+from .values import Port, Site, Value, constant, port, ratios, requantized, shaped, unscaled
 
 FLOAT32 = 1 << 24
+
+ROWS = 3
+"""Dimensions of a linear layer's input that OpenVINO leaves to the kernels of single products."""
 
 Product = Callable[[Port, Array, Array | None], Port]
 """x, int8 weights, and one factor per output channel (None: 1, in float32) → Σ x·w·factor."""
@@ -34,15 +37,18 @@ def conv(site: Site) -> Value:
 
 
 def linear(site: Site) -> Value:
-    """A product with the last dimension.
+    """A product with the last dimension, in three dimensions or more.
 
-    A vector is a row here: OpenVINO (2026.4) gives such a product's result a dimension too many, or cannot compile what
-    reads it.
+    OpenVINO (2026.4) runs sequences of products with matrices in a kernel of its own, whose integers are wrong behind a
+    softmax. It gives the result of a product with a vector a dimension too many, or cannot compile what reads it.
     """
-    if len(site.inputs[0].shape) == 1:
-        rows = tuple(replace(v, port=port(ov.reshape(v.port, ints([1, -1]), False))) for v in site.inputs)
-        row = linear(replace(site, inputs=rows))
-        return replace(row, port=port(ov.reshape(row.port, ints([-1]), False)))
+    rank = len(site.inputs[0].shape)
+    if rank < ROWS:
+        wide = tuple(
+            replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False))) for v in site.inputs
+        )
+        y = linear(replace(site, inputs=wide))
+        return y if site.inside else replace(y, port=shaped(y.port, site.out.shape))
 
     def product(x: Port, weight: Array, scale: Array | None) -> Port:
         return _named(site, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))

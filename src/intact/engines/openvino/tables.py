@@ -30,7 +30,20 @@ from intact.program.program import Program
 from .elementwise import gathered
 from .executed import executed
 from .unary import unary
-from .values import LEVELS, Port, Site, Value, clamped, constant, dequantized, fake_quantize, port, rounded, times
+from .values import (
+    LEVELS,
+    Port,
+    Site,
+    Value,
+    clamped,
+    constant,
+    dequantized,
+    fake_quantize,
+    port,
+    rounded,
+    shaped,
+    times,
+)
 
 PRODUCTS = ("conv", "linear")
 """Kinds whose kernels evaluate a table behind them."""
@@ -122,7 +135,7 @@ def table(site: Site, function: Function | None) -> Value:
     x = site.inputs[0]
     y = evaluated(x.port, function.x_scale / x.steps, function, site.z, site.unit)
     y.get_node().set_friendly_name(site.label)
-    return Value(y, site.unit, site.z)
+    return Value(shaped(y, site.out.shape), site.unit, site.z)
 
 
 def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:

@@ -9,6 +9,7 @@ multiplication.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +104,13 @@ def scalar(value: float) -> Port:
 def constant(values: Any) -> Port:
     """A float32 constant."""
     return port(ov.constant(np.asarray(values, np.float32, order="C")))
+
+
+def shaped(x: Port, shape: Sequence[int | None]) -> Port:
+    """x in a shape of as many elements, and x itself where it has that shape."""
+    if list(x.get_shape()) == list(shape):
+        return x
+    return port(ov.reshape(x, ov.constant(np.array(shape, np.int64)), False))
 
 
 def times(x: Port, factor: float) -> Port:
