@@ -9,7 +9,7 @@ from intact.arithmetic.dimensions import known
 from intact.arithmetic.integer import requantize
 from intact.program.ops import Array
 
-from .values import LEVELS, Port, Site, Value, dequantized, integers, port, requantized, scalar, times, unscaled
+from .values import LEVELS, Port, Site, Value, dequantized, integers, port, requantized, scalar, times
 
 
 def add(site: Site) -> Value:
