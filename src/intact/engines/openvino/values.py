@@ -106,7 +106,7 @@ def constant(values: Any) -> Port:
     return port(ov.constant(np.asarray(values, np.float32, order="C")))
 
 
-def shaped(x: Port, shape: Sequence[int | None]) -> Port:
+def shaped(x: Port, shape: Sequence[int | str | None]) -> Port:
     """x in a shape of as many elements, and x itself where it has that shape."""
     if list(x.get_shape()) == list(shape):
         return x
