@@ -319,3 +319,15 @@ def test_a_clamp_between_dimensions_of_names() -> None:
     for name, fits in (("n" * 60, True), ("n" * 61, False), ("", False)):
         shape = q("t", None, name, 4)
         assert named({"axis": 2, "start": 0, "end": 4, "step": 1}, shape, shape, **{name: (1, 2)}) is fits
+
+
+def test_what_else_a_program_says() -> None:
+    program = build("table", *CASES["table"])
+    for needs, fits in (((), True), (("vnni",), True), (("avx",), False), (("vnni", "avx"), False)):
+        try:
+            check(replace(program, needs=needs))
+            assert fits
+        except ProgramError:
+            assert not fits
+    attrs, _, inputs, output = CASES["linear"]
+    assert taken("linear", attrs, affine_arrays(1, 3), inputs, replace(output, shape=(None, 7, 1)))  # arrays of one

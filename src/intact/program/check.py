@@ -150,9 +150,7 @@ def _check_op(op: Op, tensors: dict[str, Tensor], defined: set[str]) -> None:
         _check_affine(op)
     if op.kind == "softmax":
         _check_softmax(op)
-    shape = output_shape(
-        op, inputs[:1] if kind.domain == "integer" and op.kind in ("conv", "linear") else inputs, output.shape
-    )
+    shape = output_shape(op, inputs[:1] if op.kind in ("conv", "linear") else inputs, output.shape)
     need(shape == output.shape, f"gives shape {shape}, declared is {output.shape}")
     if len(inputs) == 2 and op.kind in ("conv", "linear"):
         need(inputs[1].shape == shape, f"residual of shape {inputs[1].shape} is not {shape}")
@@ -196,10 +194,10 @@ def _check_arrays(op: Op, kind: Kind) -> None:
 
 
 def _check_affine(op: Op) -> None:
-    weight, groups = op.arrays["weight"], op.attrs.get("groups", 1)
+    weight = op.arrays["weight"]
     need(weight.ndim == 2 if op.kind == "linear" else 3 <= weight.ndim <= 5, f"weight has shape {weight.shape}")
     need(weight.size // min(weight.shape[:2]) <= MOST_TERMS, f"weight of shape {weight.shape} sums too many products")
-    outputs = weight.shape[1] * groups if op.attrs.get("transposed") else weight.shape[0]
+    outputs = weight.shape[1] * op.attrs["groups"] if op.attrs.get("transposed") else weight.shape[0]
     for role in ("bias", "a", "b", "a_neg", "b_neg"):
         if role in op.arrays:
             need(op.arrays[role].shape == (outputs,), f"{role} has shape {op.arrays[role].shape}, not ({outputs},)")

@@ -1,0 +1,119 @@
+"""The operations a float node becomes compute what the node computes: with everything fused into it, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact
+from intact import recipes
+from intact.arithmetic import codes
+from intact.arithmetic.numpy_floats import run_float
+from intact.arithmetic.torch_ops import FLOAT_OPS
+from intact.capture.graph import Node
+from intact.lower.floats import float_ops
+from intact.program.check import check
+
+
+def rand(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape) + len(shape)))
+
+
+X, R = rand(2, 4, 5, 5), rand(2, 4, 5, 5) + 1
+CLAMP, LEAKY, PRELU = (
+    {"kind": "clamp", "min": -0.5, "max": 0.7},
+    {"kind": "leaky_relu", "slope": 0.2},
+    {"kind": "prelu"},
+)
+CONV = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "output_padding": [0, 0], "groups": 1}
+BN = {"bn": {"eps": 0.1, "momentum": 0.1}}
+NORM = {
+    "bn.running_mean": rand(4),
+    "bn.running_var": rand(4).square() + 1,
+    "bn.weight": rand(4) + 2,
+    "bn.bias": rand(4),
+}
+WEIGHT = {"weight": rand(4, 4, 3, 3)}
+CHAIN = {"chain": [{"op": "unary", "attrs": {"fn": "silu"}}, {"op": "prelu"}, {"op": "relu", "attrs": {}}]}
+CASES: dict[str, tuple[str, dict[str, Any], list[Tensor], dict[str, Tensor]]] = {
+    "conv": ("conv", {**CONV, "transposed": False}, [X], {**WEIGHT, "bias": rand(4)}),
+    "conv with everything": (
+        "conv", {**CONV, "transposed": False, **BN, "act": PRELU}, [X, R], {**WEIGHT, **NORM, "act.weight": rand(4)}
+    ),
+    "transposed conv": ("conv", {**CONV, "transposed": True, **BN, "act": CLAMP}, [X], {**WEIGHT, **NORM}),
+    "linear": ("linear", {"act": LEAKY}, [X, R], {"weight": rand(5, 5), "bias": rand(5)}),
+    "linear without bias": ("linear", {}, [X], {"weight": rand(3, 5)}),
+    "scale and shift": ("scale_shift", {"act": CLAMP}, [X, R], {"weight": rand(4), "bias": rand(4)}),
+    "sum": ("add", {"act": CLAMP}, [X, R], {}), "difference": ("sub", {}, [X, R], {}),
+    "product": ("mul", {"act": LEAKY}, [X, R], {}), "quotient": ("div", {}, [X, R.abs() + 1], {}),
+    "scaled matrix product": ("matmul", {"mul": 0.25}, [X, R], {}), "matrix product": ("matmul", {}, [X, R], {}),
+    "masked softmax": ("softmax", {"axis": 3}, [X, R[:, :1] > 1.5], {}), "softmax": ("softmax", {"axis": 1}, [X], {}),
+    "chain": ("table", CHAIN, [X], {"chain.1.weight": rand(4)}),
+    "mean": ("mean", {"dims": [2], "keepdim": True, "act": CLAMP}, [X], {}),
+    "layer norm": ("layer_norm", {"shape": [5], "eps": 0.1}, [X], {"weight": rand(5).double(), "bias": rand(5)}),
+    "embedding": ("embedding", {}, [torch.tensor([[0, 2]])], {"weight": rand(3, 4)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_chain_is_the_node(case: str) -> None:
+    kind, attrs, inputs, params = CASES[case]
+    names = ("x", "y")[: len(inputs)]
+    chain = [{"attrs": {}, **step} for step in attrs.get("chain", ())]
+    whole = {**attrs, "chain": chain} if chain else attrs
+    want = FLOAT_OPS[kind](whole, inputs, {k: v.float() for k, v in params.items()})
+    node = Node("n", kind, list(names), attrs, {role: role for role in params}, shape=tuple(want.shape))
+    ops = float_ops(node, names, params, module="m", note="why")
+    values = {name: t.numpy() for name, t in zip(names, inputs, strict=True)}
+    for op in ops:
+        assert (op.module, op.note) == ("m", "why") and all(a.dtype == np.float32 for a in op.arrays.values())
+        assert op.kind.startswith("float.") and set(op.inputs) <= set(values)
+        values[op.name] = run_float(op.kind[6:], op.attrs, [values[name] for name in op.inputs], op.arrays)
+    assert [op.name for op in ops] == [f"n.part{i}" for i in range(len(ops) - 1)] + ["n"]
+    np.testing.assert_allclose(values["n"], want.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_moves_keep_their_name_and_requantization_is_nothing() -> None:
+    (moved,) = float_ops(Node("n", "roll", ["x"], {"shifts": [1], "dims": [1]}), ("x",), {})
+    assert (moved.kind, moved.attrs) == ("roll", {"shifts": [1], "dims": [1]})
+    (same,) = float_ops(Node("n", "requantize", ["x"]), ("x",), {})
+    assert run_float(same.kind[6:], same.attrs, [X.numpy()], {}).tolist() == X.numpy().tolist()
+    constant = Node("c", "constant", [], {}, {"value": "v"}, shape=(3,))
+    (op,) = float_ops(constant, (), {"v": torch.tensor([1, 2, 3])})
+    assert op.kind == "constant" and op.arrays["value"].dtype == np.int64
+
+
+@pytest.mark.parametrize(("bits", "group", "stored"), [
+    (8, None, 0), (4, None, 0), (4, 8, 8), (4, 31, 31), (4, 32, 0), (4, 64, 0), (8, 16, 16),
+])  # fmt: skip
+def test_codes_stand_for_the_weights(bits: int, group: int | None, stored: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(32, 6).eval()
+    with torch.no_grad():
+        model.weight[0, 0], model.weight[1, 3] = 0.5, -0.5
+    program = intact.quantize(model, torch.randn(4, 32), recipes.weight_only(bits, group))
+    (op,) = [op for op in program.ops if op.kind == "float.decoded_linear"]
+    assert op.attrs == {"bits": bits, "columns": 32, "group": stored}
+    assert op.arrays["weight"].shape == (6, 32 if bits == 8 else 16)
+    weight = codes.decode(op.arrays["weight"], op.arrays["scale"], **op.attrs)
+    step = codes.spread(op.arrays["scale"], 32, stored)
+    ends = np.abs(weight) > ((1 << (bits - 1)) - 1.01) * step  # scales may cut the ends off
+    assert ((np.abs(weight - model.weight.detach().numpy()) <= 0.51 * step) | ends).all() and ends.mean() < 0.35
+    assert op.arrays["bias"].tolist() == model.bias.detach().numpy().tolist()
+    check(program)
+
+
+@pytest.mark.parametrize("rows", ["per_row", "per_tensor"])
+def test_dynamic_layers_store_integers(rows: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(32, 6).eval()
+    program = intact.quantize(model, torch.randn(4, 32), recipes.dynamic(rows))
+    (op,) = [op for op in program.ops if op.kind == "dynamic_linear"]
+    assert op.attrs == {"granularity": rows} and op.arrays["weight"].dtype == np.int8
+    assert set(op.arrays) == {"weight", "scale", "bias"}
+    weight = op.arrays["weight"] * op.arrays["scale"][:, None]
+    assert (np.abs(weight - model.weight.detach().numpy()) <= 0.51 * op.arrays["scale"][:, None]).all()
