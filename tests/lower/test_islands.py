@@ -90,6 +90,7 @@ def test_moves_keep_their_name_and_requantization_is_nothing() -> None:
 @pytest.mark.parametrize(("bits", "group", "stored"), [
     (8, None, 0), (4, None, 0), (4, 8, 8), (4, 31, 31), (4, 32, 0), (4, 64, 0), (8, 16, 16),
 ])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::intact.errors.AccuracyWarning")
 def test_codes_stand_for_the_weights(bits: int, group: int | None, stored: int) -> None:
     torch.manual_seed(0)
     model = nn.Linear(32, 6).eval()
