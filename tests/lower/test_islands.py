@@ -118,3 +118,21 @@ def test_dynamic_layers_store_integers(rows: str) -> None:
     assert set(op.arrays) == {"weight", "scale", "bias"}
     weight = op.arrays["weight"] * op.arrays["scale"][:, None]
     assert (np.abs(weight - model.weight.detach().numpy()) <= 0.51 * op.arrays["scale"][:, None]).all()
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((4,), "linear"), ((4, 6), "conv"), ((4, 6, 5), "conv")])
+def test_a_norm_alone_is_a_layer_of_one_weight_per_channel(shape: tuple[int, ...], kind: str) -> None:
+    torch.manual_seed(0)
+    norm = (nn.BatchNorm1d, nn.BatchNorm1d, nn.BatchNorm2d)[len(shape) - 1](4).eval()
+    with torch.no_grad():
+        for value in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            value += torch.rand(4)  # type: ignore[operator]
+    x = torch.randn(64, *shape)
+    program = intact.quantize(norm, x)
+    (op,) = [op for op in program.ops if op.kind in ("linear", "conv")]
+    assert op.kind == kind and np.count_nonzero(op.arrays["weight"]) == 4
+    assert (program.run(x) - norm(x)).detach().abs().max() < 1.5 * (norm(x).max() - norm(x).min()).item() / 255
+    if kind == "conv":
+        ones, zeros = [1] * (len(shape) - 1), [0] * (len(shape) - 1)
+        assert op.attrs["groups"] == 4 and op.attrs["stride"] == op.attrs["dilation"] == ones
+        assert op.attrs["padding"] == op.attrs["output_padding"] == zeros
