@@ -1,6 +1,6 @@
 """The memory a program takes, as predicted and as measured: over every kind of operation, or random programs.
 
-    python benchmarks/memory_prediction.py [--engine NAME ...] [--programs 40 | --kinds] [--elements 8e6] [--json]
+    python benchmarks/memory_prediction.py [--engine NAME ...] [--programs 40 --first 0 | --kinds] [--elements 8e6] [--json]
 
 Programs are made by ``tests/runtime/large.py``. Every engine has a process of its own, which imports its library and
 runs a few small programs first; measured is by how much the highest resident set while a program is prepared and run
@@ -55,12 +55,12 @@ def once(engine: str, program: Program) -> None:
     runner(inputs(program))
 
 
-def measure(engine: str, programs: int | None, elements: int) -> list[dict[str, Any]]:
+def measure(engine: str, programs: int | None, elements: int, first: int = 0) -> list[dict[str, Any]]:
     """Every kind (None), or so many random programs, in this process."""
     for kind in list(KINDS)[:WARM]:
         once(engine, alone(kind, SMALL))
     rows = []
-    for name in KINDS if programs is None else range(programs):
+    for name in KINDS if programs is None else range(first, first + programs):
         program = alone(name, elements) if isinstance(name, str) else drawn(name, elements)
         try:
             taken = peak(lambda program=program: once(engine, program))
@@ -82,13 +82,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--engine", action="append", choices=available_engines())
     parser.add_argument("--programs", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first program")
     parser.add_argument("--kinds", action="store_true")
     parser.add_argument("--elements", type=float, default=8e6)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     engines = args.engine or available_engines()
     if len(engines) == 1:
-        found = {engines[0]: measure(engines[0], None if args.kinds else args.programs, int(args.elements))}
+        found = {engines[0]: measure(engines[0], None if args.kinds else args.programs, int(args.elements), args.first)}
     else:
         command = [
             sys.executable,
@@ -96,6 +97,8 @@ def main() -> int:
             "--json",
             "--programs",
             str(args.programs),
+            "--first",
+            str(args.first),
             "--elements",
             str(args.elements),
         ]

@@ -14,7 +14,7 @@ from tests.program.build import certified, data
 
 import intact.runtime
 from intact.engines import available_engines, memory
-from intact.engines.memory import Admission, predicted, running, seconds
+from intact.engines.memory import MODELS, Admission, predicted, running, seconds
 from intact.errors import InputError
 from intact.program.dimensions import sized_near
 from intact.program.ops import Op, Tensor
@@ -50,6 +50,16 @@ def test_prediction_grows_with_batch_and_sizes() -> None:
     one = running(program, "reference", 1, {"n": 100})
     assert running(program, "reference", 8, {"n": 100}) == running(program, "reference", 1, {"n": 800}) == 8 * one
     assert predicted(program, "an engine of another package") == predicted(program, "reference")
+
+
+def test_what_is_moved_into_the_batch_counts_as_often() -> None:
+    x, y, z = (Tensor(n, "float32", s) for n, s in (("x", (None, 64, 1024)), ("y", (None, 1024)), ("z", (None, 1024))))
+    ops = (Op("y", "reshape", ("x",), {"shape": [-1, 1024]}), Op("z", "float.unary", ("y",), {"fn": "tanh"}))
+    program = Program({"x": x, "y": y, "z": z}, ops, ("x",), ("z",))
+    given = 4 * 3 * 64 * 1024
+    for engine in MODELS:
+        assert running(program, engine, 3) >= 2 * given
+        assert running(program, engine, 6) == 2 * running(program, engine, 3)
 
 
 def test_outputs_are_counted_as_often_as_they_are_copied() -> None:

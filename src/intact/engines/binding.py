@@ -128,16 +128,21 @@ def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) ->
 
 def sole_quantizers(program: Program) -> dict[str, Op]:
     """Float inputs whose only use is one ``quantize`` op, with that op: they also take the uint8 integers."""
+    known: dict[str, Op] | None = vars(program).get("_sole_quantizers")
+    if known is not None:
+        return known
     users: dict[str, list[Op]] = {name: [] for name in program.inputs}
     for op in program.ops:
         for name in op.inputs:
             if name in users:
                 users[name].append(op)
-    return {
+    found = {
         name: ops[0]
         for name, ops in users.items()
         if len(ops) == 1 and ops[0].kind == "quantize" and name not in program.outputs
     }
+    vars(program)["_sole_quantizers"] = found
+    return found
 
 
 def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: str) -> Array:

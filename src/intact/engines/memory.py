@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from intact.arithmetic.dimensions import known
 from intact.arithmetic.integer import CHUNK
 from intact.arithmetic.recurrent import GATES
 from intact.errors import InputError
@@ -21,6 +22,7 @@ from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 
 from .binding import batch_size
+from .shapes import sized
 
 LENGTH = 32
 """Size of named dimensions where none is given, within their limits: what loading a program runs it with at most."""
@@ -122,8 +124,8 @@ def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str,
 def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
     """Bytes that one call takes at its worst moment, inputs and outputs included; see :func:`predicted`."""
     model = MODELS.get(engine, MODELS["reference"])
-    program = sized_near(program, LENGTH) if sizes is None else fixed(program, sizes)
-    count = {n: math.prod(d if isinstance(d, int) else batch for d in t.shape) for n, t in program.tensors.items()}
+    program = _whole(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch)
+    count = {n: math.prod(known(t.shape)) for n, t in program.tensors.items()}
     own = {name: count[name] * _item(t) for name, t in program.tensors.items()}
     ends = {*program.inputs, *program.outputs}
     inside = {name: size if name in ends else max(size, model.inside * count[name]) for name, size in own.items()}
@@ -137,6 +139,19 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
             done.add(op.name)
         live -= sum(inside[name] for name in done)
     return max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
+
+
+def _whole(program: Program, batch: int) -> Program:
+    """Every shape in numbers: where windows or heads were moved into the batch, it is a multiple of it."""
+    if any(op.kind in ("reshape", "expand") and None in program.tensors[op.name].shape for op in program.ops):
+        try:
+            return sized(program, batch)
+        except InputError:  # it cannot be run either: the engine says why
+            pass
+    tensors = {
+        name: replace(t, shape=tuple(batch if d is None else d for d in t.shape)) for name, t in program.tensors.items()
+    }
+    return replace(program, tensors=tensors)
 
 
 def _item(t: Tensor) -> int:

@@ -20,7 +20,7 @@ from intact.program.program import Program
 from ..ahead import Stage, stages
 from . import division, elementwise, kernels, moves, pools, products, units
 from .floats import island
-from .shapes import sized
+from ..shapes import sized
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
 

@@ -9,7 +9,7 @@ pytest.importorskip("openvino")
 
 from intact.engines.inputs import Quantizer
 from intact.engines.openvino import OpenVinoEngine
-from intact.engines.openvino.shapes import sized
+from intact.engines.shapes import sized
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.program.check import check
