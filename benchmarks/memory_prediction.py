@@ -1,6 +1,6 @@
 """The memory a program takes, as predicted and as measured: over every kind of operation, or random programs.
 
-    python benchmarks/memory_prediction.py [--engine NAME ...] [--programs 40 --first 0 | --kinds] [--elements 8e6] [--json]
+    python benchmarks/memory_prediction.py [--engine NAME ...] [--programs 40 --first 0 | --kinds] [--elements 8e6]
 
 Programs are made by ``tests/runtime/large.py``. Every engine has a process of its own, which imports its library and
 runs a few small programs first; measured is by how much the highest resident set while a program is prepared and run

@@ -52,13 +52,13 @@ def gives(runner: Runner, x: np.ndarray, wanted: np.ndarray) -> bool:
     return bool(np.array_equal(runner({"x": x})[0], wanted))
 
 
-def try_all() -> None:
+def try_all(counts: tuple[int | None, ...]) -> None:
     """Print how the children of this process end."""
     program = network()
     x = np.random.default_rng(0).integers(0, 256, (5, 8, 32, 32)).astype(np.uint8)
     wanted = get_engine("reference").prepare(program)({"x": x})[0]
     for name in available_engines():
-        for threads in (None,) if name == "reference" else (None, 1, 2):
+        for threads in (None,) if name == "reference" else counts:
             engine = get_engine(name)
             runner = engine.prepare(program, threads=threads)
             assert gives(runner, x, wanted) and gives(runner, x[:2], wanted[:2])
@@ -90,8 +90,11 @@ def try_all() -> None:
             print(name, threads, "parent", RIGHT if run() else WRONG, flush=True)
 
 
-def test_runners_in_forked_processes() -> None:
-    code = "from tests.engines.test_fork import try_all; try_all()"
+@pytest.mark.parametrize(
+    "counts", [pytest.param((2,), id="2"), pytest.param((None, 1), id="others", marks=pytest.mark.slow)]
+)
+def test_runners_in_forked_processes(counts: tuple[int | None, ...]) -> None:
+    code = f"from tests.engines.test_fork import try_all; try_all({counts})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run(

@@ -9,8 +9,8 @@ pytest.importorskip("openvino")
 
 from intact.engines.inputs import Quantizer
 from intact.engines.openvino import OpenVinoEngine
-from intact.engines.shapes import sized
 from intact.engines.reference import ReferenceEngine
+from intact.engines.shapes import sized
 from intact.errors import InputError
 from intact.program.check import check
 from intact.program.ops import Op, Tensor

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from types import FrameType
 
-import numpy as np
 import pytest
 from tests.program.build import certified
 
@@ -16,7 +15,6 @@ from intact.golden import with_golden
 
 CHILDREN = Path("/proc/self/task")
 pytestmark = pytest.mark.skipif(not CHILDREN.exists(), reason="children are read from /proc")
-STEPS = 4
 
 
 class Stop(Exception):
@@ -27,7 +25,12 @@ def children() -> set[str]:
     return {pid for task in CHILDREN.iterdir() for pid in (task / "children").read_text(encoding="utf-8").split()}
 
 
-def test_interrupted_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SHARES = [pytest.param([0.5], id="half way"),
+          pytest.param([0.02, 0.33, 0.64, 0.95], id="anywhere", marks=pytest.mark.slow)]  # fmt: skip
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_interrupted_loads(shares: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
     path = with_golden(certified()).save(tmp_path / "p.safetensors")
     before, there = signal.getsignal(signal.SIGALRM), children()
@@ -46,9 +49,9 @@ def test_interrupted_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     signal.signal(signal.SIGALRM, handler)
     stopped = 0
     try:
-        for share in np.linspace(0.02, 0.95, STEPS):
+        for share in shares:
             try:
-                signal.setitimer(signal.ITIMER_REAL, float(share) * whole)
+                signal.setitimer(signal.ITIMER_REAL, share * whole)
                 load("always")
             except Stop:
                 stopped += 1

@@ -18,9 +18,9 @@ from intact.program.ops import Op
 from intact.program.program import Program
 
 from ..ahead import Stage, stages
+from ..shapes import sized
 from . import division, elementwise, kernels, moves, pools, products, units
 from .floats import island
-from ..shapes import sized
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
 
