@@ -49,25 +49,27 @@ def peak(call: Callable[[], object]) -> int:
     return resident("VmHWM") - before
 
 
-def once(engine: str, program: Program) -> None:
+def once(engine: str, program: Program, batch: int = 1) -> None:
     """Prepare and run."""
     runner = get_engine(engine).prepare(program, threads=None if engine == "reference" else 1)
-    runner(inputs(program))
+    runner(inputs(program, batch))
 
 
-def measure(engine: str, programs: int | None, elements: int, first: int = 0) -> list[dict[str, Any]]:
+def measure(engine: str, programs: int | None, elements: int, first: int = 0, batch: int = 1) -> list[dict[str, Any]]:
     """Every kind (None), or so many random programs, in this process."""
     for kind in list(KINDS)[:WARM]:
         once(engine, alone(kind, SMALL))
     rows = []
     for name in KINDS if programs is None else range(first, first + programs):
-        program = alone(name, elements) if isinstance(name, str) else drawn(name, elements)
+        program = alone(name, elements // batch) if isinstance(name, str) else drawn(name, elements // batch)
         try:
-            taken = peak(lambda program=program: once(engine, program))
+            taken = peak(lambda program=program: once(engine, program, batch))
         except EngineError:  # a kind it has no rule for
             continue
         kinds = " ".join(op.kind for op in program.ops)
-        rows.append({"name": str(name), "predicted": predicted(program, engine), "measured": taken, "kinds": kinds})
+        rows.append(
+            {"name": str(name), "predicted": predicted(program, engine, batch), "measured": taken, "kinds": kinds}
+        )
     return rows
 
 
@@ -83,13 +85,18 @@ def main() -> int:
     parser.add_argument("--engine", action="append", choices=available_engines())
     parser.add_argument("--programs", type=int, default=40)
     parser.add_argument("--first", type=int, default=0, help="seed of the first program")
+    parser.add_argument("--batch", type=int, default=1, help="samples of a call; elements are those of all")
     parser.add_argument("--kinds", action="store_true")
     parser.add_argument("--elements", type=float, default=8e6)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     engines = args.engine or available_engines()
     if len(engines) == 1:
-        found = {engines[0]: measure(engines[0], None if args.kinds else args.programs, int(args.elements), args.first)}
+        found = {
+            engines[0]: measure(
+                engines[0], None if args.kinds else args.programs, int(args.elements), args.first, args.batch
+            )
+        }
     else:
         command = [
             sys.executable,
@@ -99,6 +106,8 @@ def main() -> int:
             str(args.programs),
             "--first",
             str(args.first),
+            "--batch",
+            str(args.batch),
             "--elements",
             str(args.elements),
         ]
