@@ -17,7 +17,7 @@ STATUS = engine_status()
 ENGINES = [
     pytest.param(name, marks=pytest.mark.skipif(STATUS[name] is not None, reason=str(STATUS[name]))) for name in PROVED
 ]
-DRAWN = {"onednn": 25, "onnxruntime": 10, "openvino": 3}
+DRAWN = {"onednn": 6, "onnxruntime": 3, "openvino": 1}
 """Per kind: by how long an engine takes to prepare one."""
 
 
@@ -49,7 +49,7 @@ def test_claims_hold_at_the_ends(engine: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_claims_hold_at_the_ends_many(engine: str, kind: str) -> None:
-    assert compare(engine, kind, 30 * DRAWN[engine], 1)["claimed"] or engine == "openvino"
+    assert compare(engine, kind, 100 * DRAWN[engine], 1)["claimed"] or engine == "openvino"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,9 +57,9 @@ def test_a_share_is_claimed(kind: str) -> None:
     """The comparison compares: extreme numbers are drawn, but not only such that nothing is claimed for."""
     claims = [
         engine
-        for i in range(60)
+        for i in range(40)
         for c in [draw(kind, np.random.default_rng((0, i)))[0].ops[0].certificate or {}]
         if c["exact"]
         for engine in c["engines"]
     ]
-    assert claims.count("onednn") >= 8 and claims.count("onnxruntime") >= 8
+    assert claims.count("onednn") > 4 and claims.count("onnxruntime") > 4

@@ -13,7 +13,7 @@ from tests.program.build import certified, network, q, with_op
 from intact.arithmetic.tie_free import FORMS, Roundings, error_bound, largest_denominator
 from intact.errors import ProgramError
 from intact.program.certify import CERTIFIED, ENGINES, by_output, certify, prove, uncertified
-from intact.program.ops import Op
+from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.program.recheck import recheck
 
@@ -203,3 +203,15 @@ def test_what_openvino_is_claimed_for_among_products_of_activations(terms: int, 
     certificate = prove(op, tensors, ENGINES)
     assert certificate["exact"] and certificate["accumulator"] == terms * 155 * 155
     assert ("openvino" in certificate["engines"]) == claims
+
+
+def test_what_weights_need_is_demanded_without_a_certificate_too() -> None:
+    weights = np.full((1, 2), 127, np.int8)
+    arrays = {"weight": weights, **{k: np.ones(1, np.int32) for k in ("bias", "a", "b")}}
+    op = Op("y", "linear", ("x",), {"residual_a": 0, "lo": 0, "hi": 255}, arrays)
+    tensors = {"x": Tensor("x", "uint8", (None, 2), 1.0, 0), "y": Tensor("y", "uint8", (None, 1), 1.0, 0)}
+    bare = Program(tensors, (op,), ("x",), ("y",))
+    with pytest.raises(ProgramError, match="needs: the program does not state that it needs VNNI"):
+        recheck(bare)
+    recheck(replace(bare, needs=("vnni",)))
+    recheck(replace(bare, ops=(replace(op, arrays={**arrays, "weight": weights // 2}),)))

@@ -328,3 +328,17 @@ def test_hostile_nesting_is_refused() -> None:
         structure = {"list": [structure]}
     with pytest.raises(ProgramError, match="too deeply"):
         check(replace(network(), structure=structure))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize(("size", "message"), [(1, "a window holds nothing but padding"), (5, None)])
+def test_a_window_of_padding_alone_has_no_maximum(dtype: str, size: int, message: str | None) -> None:
+    attrs = {"kernel": [2], "stride": [1], "padding": [1], "dilation": [2], "ceil_mode": False}
+    grid: tuple[Any, ...] = (0.5, 3) if dtype == "uint8" else ()
+    x, y = Tensor("x", dtype, (None, 2, size), *grid), Tensor("y", dtype, (None, 2, size), *grid)
+    program = single(Op("y", "max_pool", ("x",), attrs), y, x)
+    if message is None:
+        check(program)
+    else:
+        with pytest.raises(ProgramError, match=f"y: {message}"):
+            check(program)

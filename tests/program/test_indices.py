@@ -89,7 +89,7 @@ def test_what_is_proved_runs(engine: str, name: str) -> None:
 
 @pytest.mark.parametrize("value", [-1, -8, -9, ROWS, 1 << 40])
 @pytest.mark.parametrize("engine", ["reference", "onednn", "onnxruntime"])
-def test_every_engine_refuses_the_same_index(engine: str, value: int) -> None:
+def test_every_engine_refuses_the_same_index(engine: str, value: int, capfd: pytest.CaptureFixture[str]) -> None:
     if STATUS[engine] is not None:
         pytest.skip(str(STATUS[engine]))
     made = program(("float.affine_scalar", {"mul": 1, "add": value}))
@@ -99,6 +99,22 @@ def test_every_engine_refuses_the_same_index(engine: str, value: int) -> None:
     for batch in (1, 3):
         with pytest.raises(InputError, match="y: an index outside the table"):
             runner({"x": np.zeros((batch, 4), np.int64)})
+    assert capfd.readouterr() == ("", ""), "nothing is printed beside the error"
+
+
+@pytest.mark.parametrize("value", [-1, ROWS])
+def test_the_simulation_refuses_it_alike(value: int) -> None:
+    import torch
+
+    import intact
+
+    network = torch.nn.Sequential(torch.nn.Embedding(ROWS, 3), torch.nn.Linear(3, 2)).eval()
+    index = torch.arange(ROWS).reshape(2, 4)
+    sim = intact.prepare(network, index)
+    intact.calibrate(sim, index)
+    for mode in (True, False):
+        with pytest.raises(InputError, match="an index outside the table"):
+            sim.train(mode)(torch.full((1, 4), value))
 
 
 @pytest.mark.skipif(STATUS["openvino"] is not None, reason=str(STATUS["openvino"]))

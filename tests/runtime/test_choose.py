@@ -12,21 +12,46 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.program.build import certified, data
+from tests.program.build import certified, data, network
 
 import intact.runtime.choose as choose
 from intact.engines import available_engines, get_runner
 from intact.engines.binding import rebuild
 from intact.errors import InputError
-from intact.program.file import digest
+from intact.golden import with_golden
+from intact.program.certify import CERTIFIED, certify
+from intact.program.file import digest, save
 from intact.runtime import Facts, load
+from intact.runtime.check import check_file
 
 several = pytest.mark.skipif(len(available_engines()) < 3, reason="needs two engines besides the reference")
 
 
+@pytest.fixture
+def open_path(tmp_path: Path, cache: Path) -> Path:
+    """A file whose certificates claim no engine but the reference: all others are equal."""
+    return save(with_golden(certify(network(), ("reference",))), tmp_path / "open.safetensors")
+
+
 @several
-def test_auto_measures_and_takes_the_fastest(path: Path) -> None:
-    runner = load(path, probe="never")
+def test_auto_takes_what_the_certificates_claim(tmp_path: Path, cache: Path, open_path: Path) -> None:
+    claims = ("reference", "onnxruntime")
+    claimed = save(with_golden(certify(network(), claims)), tmp_path / "claimed.safetensors")
+    info = load(claimed, probe="never").info
+    assert list(info.measured or {info.engine: 0}) == ["onnxruntime"] and not any("proof" in r for r in info.remarks)
+    choose.remember(choose.key(load(claimed).program, info.digest, None, 1, Facts.here()), {"onednn": 1.0})
+    assert load(claimed, probe="never").info.engine == "onnxruntime", "what was measured once does not outdo a proof"
+    for engine in ("onednn", "auto"):
+        first = next(op for op in network().ops if op.kind in CERTIFIED)
+        remarks = load(claimed if engine == "onednn" else open_path, engine=engine, probe="never").info.remarks
+        assert any(r.startswith("proof: not proved for o") and first.name in r for r in remarks)
+    assert get_runner(certify(network(), claims)).__class__.__name__ == "OnnxRuntimeRunner"
+    assert "engine='auto' takes onnxruntime" in check_file(claimed, probe=False).verdict
+
+
+@several
+def test_auto_measures_and_takes_the_fastest(open_path: Path) -> None:
+    runner = load(open_path, probe="never")
     assert set(runner.info.measured) == set(available_engines()) - {"reference"}
     assert list(runner.info.measured.values()) == sorted(runner.info.measured.values())
     assert runner.info.engine == next(iter(runner.info.measured)) and runner.info.seconds["measure"] > 0
@@ -36,24 +61,26 @@ def test_auto_measures_and_takes_the_fastest(path: Path) -> None:
 
 
 @several
-def test_what_was_measured_is_remembered_per_batch_and_threads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = load(path, probe="never").info.measured
+def test_what_was_measured_is_remembered_per_batch_and_threads(
+    open_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = load(open_path, probe="never").info.measured
     monkeypatch.setattr(choose, "measure", lambda *_: pytest.fail("measured again"))
-    again = load(path, probe="never")
+    again = load(open_path, probe="never")
     assert again.info.measured == measured and again.info.engine == next(iter(measured))
     assert "measure" not in again.info.seconds
     for other in ({"batch": 8}, {"threads": 1}):
         with pytest.raises(pytest.fail.Exception, match="measured again"):
-            load(path, probe="never", **other)
+            load(open_path, probe="never", **other)
 
 
 @several
-def test_the_remembered_order_is_obeyed_and_falls_through(path: Path) -> None:
-    program, facts = load(path, engine="reference").program, Facts.here()
+def test_the_remembered_order_is_obeyed_and_falls_through(open_path: Path) -> None:
+    program, facts = load(open_path, engine="reference").program, Facts.here()
     for slowest in ("onnxruntime", "openvino"):
         times = {name: 1.0 for name in available_engines() if name != "reference"} | {slowest: 2.0, "absent": 0.5}
         choose.remember(choose.key(program, digest(program), None, 1, facts), times)
-        info = load(path, probe="never", facts=facts).info
+        info = load(open_path, probe="never", facts=facts).info
         assert info.engine not in ("absent", slowest)
         assert [s.engine for s in info.skipped] == ["absent"]
 
@@ -82,9 +109,9 @@ def test_an_engine_the_machine_cannot_run_is_not_measured(path: Path) -> None:
 
 
 @several
-def test_processes_that_start_at_once_share_one_measurement(path: Path) -> None:
+def test_processes_that_start_at_once_share_one_measurement(open_path: Path) -> None:
     code = (
-        f"import intact.runtime as r, json; i = r.load({str(path)!r}, probe='never').info; "
+        f"import intact.runtime as r, json; i = r.load({str(open_path)!r}, probe='never').info; "
         "print(json.dumps([i.engine, i.measured, 'measure' in i.seconds]))"
     )
     began = time.monotonic()

@@ -51,16 +51,23 @@ def pool_windows(
     return edges, _outer(lengths)
 
 
-def sees_padding_only(length: int, kernel: int, stride: int, padding: int, dilation: int) -> bool:
+def sees_padding_only(
+    length: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False
+) -> bool:
     """Whether an output along this dimension has every tap of the kernel in the padding.
+
+    Only windows that start before the input, or behind its end, can.
 
     Example:
         >>> sees_padding_only(1, 2, 1, 1, 2), sees_padding_only(5, 3, 1, 1, 1)  # taps at −1 and 1 of one element
         (True, False)
     """
-    count = (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    starts = (o * stride - padding for o in range(count))
-    return any(all(not 0 <= start + k * dilation < length for k in range(kernel)) for start in starts)
+    count = pool_size(length, kernel, stride, padding, dilation, ceil_mode)
+    if count < 1 or (count - 1) * stride - padding >= length:
+        return count >= 1
+    starts = np.arange(min(count, -(-padding // stride)), dtype=np.int64) * stride - padding
+    first = -(starts // dilation)  # the tap that is the first inside the input or behind it
+    return bool(((first >= kernel) | (starts + first * dilation >= length)).any())
 
 
 def adaptive_windows(shape: Ints, output_size: Ints) -> tuple[Edges, Array]:

@@ -96,12 +96,21 @@ def available_engines() -> list[str]:
     return [name for name, reason in engine_status().items() if reason is None]
 
 
+def _in_order(program: Program) -> list[str]:
+    """What ``auto`` tries: of the engines that can run here those first that every certificate claims."""
+    from intact.program.certify import by_claim
+
+    claimed, others, reference = by_claim(program, available_engines()[::-1])
+    return [*claimed, *others] or [*reference]
+
+
 class _Runners:
     """Prepared runners of one program. Lives and dies with it, and stays out of its copies and pickles."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.by_key: dict[tuple[str, int | None], tuple[Runner, Admission]] = {}
+        self.auto: str | None = None
         follow(self)
 
     def after_fork(self) -> None:
@@ -117,7 +126,8 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
 
     Args:
         program: checked (converted or loaded). Its arrays must not be edited afterwards.
-        engine: auto, or a name of ENGINES.
+        engine: a name of ENGINES, or auto: the first of onednn, openvino and onnxruntime that takes it, those that
+            all of its certificates claim before the others.
         threads: CPU threads; None leaves the setting of the engine's library.
 
     Raises:
@@ -127,8 +137,21 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
 
 
 def _prepared(program: Program, engine: str, threads: int | None = None) -> tuple[Runner, Admission]:
-    chosen = get_engine(engine)
     runners: _Runners = vars(program).setdefault("_runners", _Runners())
+    if engine == "auto":
+        if runners.auto is not None:
+            return _prepared(program, runners.auto, threads)
+        names = _in_order(program)
+        for name in names:
+            try:
+                found = _prepared(program, name, threads)
+            except EngineError:
+                if name == names[-1]:
+                    raise
+            else:
+                runners.auto = name
+                return found
+    chosen = get_engine(engine)
     with runners.lock:
         key = (chosen.name, threads)
         if key not in runners.by_key:

@@ -191,7 +191,7 @@ class OnnxRuntimeRunner:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         # Quantized operators are written out already; around float islands nothing shall be merged.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what fails is raised; nothing is printed beside it
         options.inter_op_num_threads = 1
         if self._threads is not None:
             options.intra_op_num_threads = self._threads

@@ -83,6 +83,31 @@ def uncertified(program: Program) -> list[tuple[Op, str]]:
     return out
 
 
+def unclaimed(program: Program, engine: str) -> Op | None:
+    """The first integer op whose certificate does not claim the engine; None where all do.
+
+    Without a certificate, or with one that is not exact, nothing is claimed.
+    """
+    for op in program.ops:
+        c = op.certificate or {}
+        if op.kind in CERTIFIED and not (c.get("exact") and engine in c.get("engines", ())):
+            return op
+    return None
+
+
+def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The engines in the order in which "auto" looks at them: those that every certificate claims, the others, the
+    reference.
+
+    Example:
+        >>> by_claim(Program({}, (), (), ()), ("onednn", "reference"))
+        (('onednn',), (), ('reference',))
+    """
+    claimed = tuple(name for name in engines if name != "reference" and unclaimed(program, name) is None)
+    rest = tuple(name for name in engines if name != "reference" and name not in claimed)
+    return claimed, rest, tuple(name for name in engines if name == "reference")
+
+
 def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
     """What certified ops need of a CPU: ``("vnni",)`` or nothing."""
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
@@ -273,4 +298,14 @@ def _sum_bound(op: Op, tensors: dict[str, Tensor], reach: list[int]) -> int:
     return max(reach)
 
 
-__all__ = ["CERTIFIED", "ENGINES", "by_output", "certify", "needs_of", "prove", "uncertified"]
+__all__ = [
+    "CERTIFIED",
+    "ENGINES",
+    "by_claim",
+    "by_output",
+    "certify",
+    "needs_of",
+    "prove",
+    "unclaimed",
+    "uncertified",
+]

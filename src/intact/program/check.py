@@ -12,7 +12,7 @@ import numpy as np
 
 from intact.arithmetic.norms import LONGEST_ROW
 from intact.arithmetic.softmax import PEAK
-from intact.arithmetic.windows import adaptive_divisors, pool_divisors
+from intact.arithmetic.windows import adaptive_divisors, pool_divisors, sees_padding_only
 from intact.errors import ProgramError
 
 from .golden import check_golden
@@ -252,6 +252,12 @@ def _check_windows(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
     if op.kind in ("layer_norm", "rms_norm"):
         need(math.prod(t["shape"]) <= LONGEST_ROW, f"a row of more than {LONGEST_ROW} elements")
         need(all(bool(np.isfinite(v).all()) for v in op.arrays.values()), "gain and offset must be finite")
+    if op.kind == "max_pool":
+        rows = zip(inputs[0].shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"], strict=True)
+        empty = any(
+            isinstance(n, int) and sees_padding_only(n, k, s, p, d, bool(t["ceil_mode"])) for n, k, s, p, d in rows
+        )
+        need(not empty, "a window holds nothing but padding: it has no maximum")
     if op.kind not in ("avg_pool", "adaptive_avg_pool"):
         return
     need(elements(output.shape[2:]) <= MOST_WINDOWS, f"more than {MOST_WINDOWS} windows")

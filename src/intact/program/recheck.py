@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from intact.errors import ProgramError
 
-from .certify import CERTIFIED, ENGINES, needs_of, prove
+from .certify import CERTIFIED, DYNAMIC, ENGINES, needs_of, prove
 from .dimensions import largest
+from .ops import Op
 from .program import Program
 
 FACTS = ("b_min", "b_max", "accumulator", "float32_exact", "saturation", "portable", "engines")
@@ -24,7 +26,8 @@ def recheck(program: Program) -> None:
     follows from the weights alone (``FACTS``) has one value in every version, and must have it.
 
     Raises:
-        ProgramError: a stored certificate claims what does not hold, or ``needs`` is not what the weights need.
+        ProgramError: a stored certificate claims what does not hold, or ``needs`` is not what the weights need, with
+            a certificate or without.
     """
     tensors = largest(program).tensors
     for op in program.ops:
@@ -43,12 +46,20 @@ def recheck(program: Program) -> None:
                 where=op.name, why=f"{proved.get(key)!r:.60} is what the op's numbers give",
                 remedy="the file was altered, or made with error bounds that were too narrow; convert the model again",
             )  # fmt: skip
-    certified = any(op.certificate for op in program.ops)
-    if certified and set(needs_of(program.ops)) - set(program.needs):
+    if set(needs_of(_certified(program))) - set(program.needs):
         raise ProgramError(
             "the program does not state that it needs VNNI", where="needs",
             remedy="the file was altered; convert the model again",
         )  # fmt: skip
+
+
+def _certified(program: Program) -> tuple[Op, ...]:
+    """The operations, those of weights that came without a certificate with one that claims nothing."""
+    tensors = largest(program).tensors
+    bare = {op.name for op in program.ops if op.certificate is None and op.kind in (*DYNAMIC, "conv", "linear")}
+    return tuple(
+        replace(op, certificate=prove(op, tensors, ("reference",))) if op.name in bare else op for op in program.ops
+    )
 
 
 def _overclaimed(stored: dict[str, Any], proved: dict[str, Any]) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact.errors import EngineError, ProgramError
+from intact.program.certify import by_claim
 from intact.program.document import VERSION
 from intact.program.golden import Golden
 from intact.program.remarks import remarks
@@ -17,7 +18,7 @@ from . import cache
 from .facts import Facts
 from .isolate import PASSED, failure, run_probe
 from .load import Opened, open_program
-from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, origin_row, preflight, program_rows, refusal
+from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, claim_row, origin_row, preflight, program_rows, refusal
 from .probing import memory_limit
 
 if TYPE_CHECKING:
@@ -126,12 +127,17 @@ def check_file(
     engines = tuple(_engine(opened, name, probe, time_limit, facts) for name in names)
     usable = [e.engine for e in engines if e.usable]
     if usable:
-        fastest = "; engine='auto' measures which is fastest" if engine == "auto" and len(usable) > 1 else ""
+        first = next(group for group in by_claim(opened.program, usable) if group)
+        fastest = f"; engine='auto' takes {_taken(first)}" if engine == "auto" and len(usable) > 1 else ""
         verdict = f"loads, on {' or '.join(usable)}{fastest}"
     else:
         reasons = [f"{e.engine}: {r.what}: {r.found}" for e in engines for r in e.rows if r.verdict == REFUSED]
         verdict = f"refused: no engine of {', '.join(names)} can run it here. {' | '.join(reasons)}"
     return CheckReport(str(path), bool(usable), verdict, _file(opened, facts), engines, facts.to_json())
+
+
+def _taken(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"the fastest of {' and '.join(names)}, as it measures"
 
 
 def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
@@ -152,7 +158,7 @@ def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
 
 
 def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Facts) -> EngineCheck:
-    rows = preflight(opened.program, name, facts)
+    rows = [*preflight(opened.program, name, facts), claim_row(opened.program, name)]
     if refusal(rows, name) is not None:
         return EngineCheck(name, tuple(rows), False)
     if not probe:

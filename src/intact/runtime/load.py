@@ -21,6 +21,7 @@ from intact.engines.binding import batch_size, bind, check_layout, empty_outputs
 from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
+from intact.program.certify import by_claim
 from intact.program.file import digest
 from intact.program.file import opened as open_file
 from intact.program.ops import Array
@@ -33,7 +34,7 @@ from . import cache, choose
 from .facts import Facts
 from .info import Info, Skipped
 from .isolate import PASSED, failure
-from .preflight import REFUSED, Row, candidates, preflight, refusal
+from .preflight import OK, REFUSED, Row, candidates, claim_row, preflight, refusal
 from .probing import Subject, probed, status, unchanged
 from .sizes import Probed, Range, shown, wanted
 
@@ -59,8 +60,9 @@ def load(
 
     Args:
         path: a file written by ``Program.save``.
-        engine: a name, several to try in order, or "auto": the fastest of all that can run it here. That is measured on
-            this machine's first load of this program and remembered like a probe; ``info.measured`` tells the times.
+        engine: a name, several to try in order, or "auto": the fastest of all that can run it here and that every
+            certificate claims; the others only where none of these can. That is measured on this machine's first load
+            of this program and remembered like a probe; ``info.measured`` tells the times.
         threads: CPU threads of the engine; None leaves its choice.
         probe: whether a child process tries the engine first: "first" on this machine's first load of this program and
             engine (the result is remembered in the user's cache directory), "always" or "never".
@@ -172,6 +174,12 @@ class Attempt:
         Raises:
             EngineError: none can run it.
         """
+        claimed = by_claim(self.opened.program, names)[0]
+        if len(claimed) == 1:  # nothing to measure
+            loaded = self.one(claimed[0], [n for n in names if n not in claimed])
+            if loaded is not None:
+                return loaded
+            names = [n for n in names if n not in claimed]
         name = choose.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
         known = choose.recall(name)
         if known is None:
@@ -180,17 +188,19 @@ class Attempt:
                 known = choose.recall(name)
                 if known is None:
                     return self._measured(names, name)
-        loaded = self.first([*known, *(n for n in names if n not in known)])
-        return loaded.with_info(measured=known)
+        order = [*known, *(n for n in names if n not in known)]
+        first = self.first([n for group in by_claim(self.opened.program, order) for n in group])
+        return first.with_info(measured=known)
 
     def _measured(self, names: Sequence[str], name: str) -> LoadedProgram:
         started: dict[str, LoadedProgram] = {}
-        for i, engine in enumerate(names):
-            if engine == "reference" and started:
-                continue  # numpy, the specification as code, is not what anyone waits for
-            loaded = self.one(engine, names[i + 1 :])
-            if loaded is not None:
-                started[engine] = loaded
+        for group in by_claim(self.opened.program, names):  # the reference is not what anyone waits for
+            for engine in group:
+                loaded = self.one(engine, [n for n in names if n != engine])
+                if loaded is not None:
+                    started[engine] = loaded
+            if started:
+                break
         if not started:
             raise self._none_of(names)
         measured: dict[str, float] = {}
@@ -278,7 +288,8 @@ def start(
         reproduced = f"{outcome.detail}, in a child process" if outcome and seen else str(reproduce(runner, engine))
     golden = opened.program.golden
     remarks = list(remarks_of(opened.program))
-    remarks += [f"{row.what}: {row.found}" for row in rows if row.verdict != REFUSED and row.verdict != "ok"]
+    told_of = [*rows, claim_row(opened.program, engine)]
+    remarks += [f"{row.what}: {row.found}" for row in told_of if row.verdict not in (REFUSED, OK)]
     if golden is None or golden.omitted:
         remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
     if told.startswith("passed, but"):

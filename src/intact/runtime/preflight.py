@@ -10,7 +10,7 @@ from intact.engines import ENGINES
 from intact.engines.cpu import has_vnni, isa
 from intact.engines.memory import predicted
 from intact.errors import EngineError
-from intact.program.certify import CERTIFIED, uncertified
+from intact.program.certify import CERTIFIED, uncertified, unclaimed
 from intact.program.program import Program
 
 from .facts import Facts
@@ -97,6 +97,16 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
             rows += [row for name in needs.packages for row in _wheel(name, facts)]
     rows.append(_memory(program, engine, needs, facts))
     return rows
+
+
+def claim_row(program: Program, engine: str) -> Row:
+    """Whether every certificate claims the engine. Nothing is refused for it: golden vectors and ``verify`` compare."""
+    first = unclaimed(program, engine) if engine != "reference" else None
+    needed = f"every certificate claims {engine}"
+    if first is None:
+        return Row("proof", needed, "all do")
+    found = f"not proved for {engine}, which may give other integers: {first.name} ({first.kind})"
+    return Row("proof", needed, found, UNKNOWN, "use another engine, or compare on data: intact verify")
 
 
 def refusal(rows: Sequence[Row], engine: str) -> EngineError | None:
@@ -273,6 +283,7 @@ __all__ = [
     "UNKNOWN",
     "Row",
     "candidates",
+    "claim_row",
     "memory_needed",
     "origin_row",
     "preflight",

@@ -15,6 +15,7 @@ from intact.arithmetic.dimensions import Dim
 from intact.capture import Captured
 from intact.capture.fuse import Fused
 from intact.capture.graph import Graph, Node
+from intact.engines.binding import outside
 from intact.errors import InputError, IntactError, InternalError, StateError
 from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
@@ -307,6 +308,12 @@ class Simulation(Switches):
                     values[node.name] = value = self.compute(node, taken, resolved)
                 except (IntactError, MemoryError, torch.OutOfMemoryError):
                     raise
+                except IndexError as error:
+                    if node.op != "embedding":
+                        raise InternalError(f"simulating {node.op} failed", _place(node), error) from error
+                    index, rows = real(taken[0]), len(self.tensors[node.params["weight"]])
+                    seen = f"indices from {int(index.min())} to {int(index.max())}, of {rows} rows"
+                    raise outside(node.name, seen) from error
                 except Exception as error:
                     raise InternalError(f"simulating {node.op} failed", _place(node), error) from error
                 if visit is not None:

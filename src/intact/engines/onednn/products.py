@@ -70,7 +70,7 @@ class Numbers:
         slopes = None
         if "a_neg" in op.arrays:
             negative = np.asarray(op.arrays["a_neg"], np.float64) / np.asarray(op.arrays["b_neg"], np.float64)
-            slopes = float32(negative / m)
+            slopes = float32(np.divide(negative, m, out=np.zeros_like(negative), where=m != 0))
         residual = float(np.float32(op.attrs.get("residual_a", 0) / int(b[0]))) if len(op.inputs) == 2 else 0.0
         return Numbers(
             torch.from_numpy(np.array(op.arrays["weight"], np.int8)),

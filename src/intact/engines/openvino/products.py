@@ -223,7 +223,7 @@ def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Por
         node = make(x, w, strides, pads_begin=pads, pads_end=pads, dilations=dilations, output_padding=extra)
         return _named(site, node)
     sizes = zip(x.get_shape()[2:], kernel, strides, pads, dilations, strict=True)
-    if any(sees_padding_only(*map(int, size)) for size in sizes):
+    if any(sees_padding_only(int(n), k, s, p, d) for n, k, s, p, d in sizes):
         # OpenVINO (2026.4) loses the stride of such a pointwise convolution, and would fuse a Pad into it.
         x, pads = _surrounded(x, pads), [0] * spatial
     after = list(pads)

@@ -1,0 +1,19 @@
+"""Windows of pools and convolutions."""
+
+from __future__ import annotations
+
+import itertools
+
+from intact.arithmetic.windows import pool_size, sees_padding_only
+
+
+def test_windows_of_padding_alone_are_found() -> None:
+    for n, k, s, p, d, ceil in itertools.product(*map(range, (1, 1, 1, 0, 1), (7, 5, 5, 5, 5)), (False, True)):
+        starts = [o * s - p for o in range(pool_size(n, k, s, p, d, ceil))]
+        want = any(all(not 0 <= start + j * d < n for j in range(k)) for start in starts)
+        assert sees_padding_only(n, k, s, p, d, ceil) == want, (n, k, s, p, d, ceil)
+
+
+def test_large_numbers_cost_nothing() -> None:
+    assert not sees_padding_only(1 << 30, 1 << 16, 1, 1 << 15, 1)
+    assert sees_padding_only(1 << 30, 2, 1, 1 << 16, 1)
