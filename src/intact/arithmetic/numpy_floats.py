@@ -75,7 +75,14 @@ def _scale_shift(t: Attrs, x: list[Array], p: Arrays) -> Array:
 
 
 def _averages(x: Array, edges: Edges, divisors: Array) -> Array:
-    return window_sums(x.astype(np.float64), edges) / divisors
+    """Of every window alone: NaN and infinity stay in the windows that hold them."""
+    wide, finite = x.astype(np.float64), np.isfinite(x)
+    if finite.all():
+        return window_sums(wide, edges) / divisors
+    y = window_sums(np.where(finite, wide, 0.0), edges) / divisors
+    up, down, nan = (window_sums(m.astype(np.int64), edges) > 0 for m in (x == np.inf, x == -np.inf, np.isnan(x)))
+    y = np.where(up, np.inf, np.where(down, -np.inf, y))
+    return np.asarray(np.where(nan | (up & down), np.nan, y))
 
 
 def _avg_pool(t: Attrs, x: list[Array], p: Arrays) -> Array:

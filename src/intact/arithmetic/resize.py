@@ -22,25 +22,21 @@ def _source(size: int, out: int, align_corners: bool, clip: bool) -> Array:
     return np.maximum(source, np.float32(0)) if clip else source
 
 
-def linear_matrix(size: int, out: int, align_corners: bool) -> Array:
-    """float32 (out, size): weights of every source position; two per row.
+Taps = list[tuple[Array, Array]]
+"""Source position and float32 weight of every output, once per tap."""
 
-    Example:
-        >>> linear_matrix(2, 3, True).tolist()
-        [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
-    """
+
+def _linear_taps(size: int, out: int, align_corners: bool) -> Taps:
+    if size == out:  # as in torch: both taps at the position itself
+        at = np.arange(out)
+        return [(at, np.ones(out, np.float32)), (at, np.zeros(out, np.float32))]
     source = _source(size, out, align_corners, clip=True)
     left = np.minimum(source.astype(np.int64), size - 1)
     share = np.clip(source - left.astype(np.float32), 0, 1)
-    matrix = np.zeros((out, size), np.float32)
-    rows = np.arange(out)
-    np.add.at(matrix, (rows, left), 1 - share)
-    np.add.at(matrix, (rows, np.minimum(left + 1, size - 1)), share)
-    return matrix
+    return [(left, 1 - share), (np.minimum(left + 1, size - 1), share)]
 
 
-def cubic_matrix(size: int, out: int, align_corners: bool) -> Array:
-    """float32 (out, size): four weights per row, edges repeated."""
+def _cubic_taps(size: int, out: int, align_corners: bool) -> Taps:
     source = _source(size, out, align_corners, clip=False)
     left = np.floor(source)
     t = (source - left).astype(np.float64)
@@ -48,17 +44,46 @@ def cubic_matrix(size: int, out: int, align_corners: bool) -> Array:
     near = ((CUBIC + 2) * distances - (CUBIC + 3)) * distances**2 + 1
     far = ((distances - 5) * distances + 8) * distances * CUBIC - 4 * CUBIC
     weights = np.where(distances <= 1, near, far).astype(np.float32)
+    return [(np.clip(left.astype(np.int64) + k - 1, 0, size - 1), weights[:, k]) for k in range(4)]
+
+
+def taps(size: int, out: int, cubic: bool, align_corners: bool) -> Taps:
+    """Source positions and weights of every output of one dimension, tap by tap: two of them, or four."""
+    return (_cubic_taps if cubic else _linear_taps)(size, out, align_corners)
+
+
+def _matrix(entries: Taps, size: int, out: int) -> Array:
     matrix = np.zeros((out, size), np.float32)
-    for k in range(4):
-        np.add.at(matrix, (np.arange(out), np.clip(left.astype(np.int64) + k - 1, 0, size - 1)), weights[:, k])
+    for position, weight in entries:
+        np.add.at(matrix, (np.arange(out), position), weight)
     return matrix
 
 
+def linear_matrix(size: int, out: int, align_corners: bool) -> Array:
+    """float32 (out, size): weights of every source position; two per row.
+
+    Example:
+        >>> linear_matrix(2, 3, True).tolist()
+        [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    return _matrix(_linear_taps(size, out, align_corners), size, out)
+
+
+def cubic_matrix(size: int, out: int, align_corners: bool) -> Array:
+    """float32 (out, size): four weights per row, edges repeated."""
+    return _matrix(_cubic_taps(size, out, align_corners), size, out)
+
+
 def resize(x: Array, size: Sequence[int], cubic: bool, align_corners: bool) -> Array:
-    """Resize the trailing dimensions of float32 ``x`` to ``size``, one dimension after the other."""
-    make = cubic_matrix if cubic else linear_matrix
+    """Resize the trailing dimensions of float32 ``x`` to ``size``, one dimension after the other.
+
+    Every output is a sum of its own taps, so that NaN and infinity reach no others.
+    """
     first = x.ndim - len(size)
     for axis, out in enumerate(size, start=first):
-        matrix = make(x.shape[axis], out, align_corners)
-        x = np.moveaxis(np.matmul(np.moveaxis(x, axis, -1), matrix.T), -1, axis)
+        shape = [1] * x.ndim
+        shape[axis] = out
+        rows = taps(x.shape[axis], out, cubic, align_corners)
+        parts = [x.take(at, axis=axis) * weight.reshape(shape) for at, weight in rows]
+        x = np.asarray(sum(parts[1:], parts[0]))
     return np.asarray(x, np.float32)

@@ -20,6 +20,7 @@ from intact.program.file import digest
 from intact.program.indices import unproved
 from intact.program.ops import Op, Tensor
 from intact.program.program import Program
+from intact.program.special import special
 
 if TYPE_CHECKING:
     from .onnx_build import Builder, Choice
@@ -123,7 +124,7 @@ def build(
         tensors, contrib=contrib, places=_places(program), forms=forms, own=own,
         images={*images(program), *nhwc},
         byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
-        loose=unproved(program),
+        loose=unproved(program), special=special(program),
     )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:

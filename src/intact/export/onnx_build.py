@@ -60,6 +60,7 @@ class Builder:
         byte_extremes: whether Max and Min take uint8.
         given: inputs of the program.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer.
+        special: tensors that may hold NaN or infinity, see ``intact.program.special``.
         loose: embeddings whose indices may lie outside of their table → its rows.
     """
 
@@ -76,9 +77,11 @@ class Builder:
         given: Collection[str] = (),
         nan_is_least: bool = False,
         loose: Mapping[str, int] | None = None,
+        special: Collection[str] = (),
     ) -> None:
         self.tensors, self.contrib, self._places = tensors, contrib, places
         self.own, self.images = own, images
+        self.special = frozenset(special)
         self.given, self.nan_is_least, self._loose = frozenset(given), nan_is_least, loose or {}
         self._sizes: dict[str | None, str] = {}
         self.forms, self.byte_extremes = forms or {}, byte_extremes
@@ -162,6 +165,14 @@ class Builder:
             self._shared[key] = name
         self.initializers.append(numpy_helper.from_array(array, name))
         return name
+
+    def nan_where(self, condition: str, value: str) -> str:
+        """``value``, and NaN where the condition holds."""
+        return self.node("Where", [condition, self.float(np.nan, "nan"), value])
+
+    def positive(self, value: str) -> str:
+        """Where a float32 value is greater than 0."""
+        return self.node("Greater", [value, self.float(0.0, "nothing")])
 
     def ints(self, values: Sequence[int], role: str) -> str:
         """An int64 vector."""

@@ -15,6 +15,10 @@ from .onnx_functions import FUNCTIONS
 from .onnx_recurrent import float_layer
 from .onnx_sums import along_axes, window_matrix
 
+UP: dict[str, Any] = {"detect_negative": 0}
+DOWN: dict[str, Any] = {"detect_positive": 0}
+"""Attributes of IsInf: which infinity."""
+
 Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
 
 
@@ -68,7 +72,12 @@ def _channels(b: Builder, values: Array, rank: int) -> str:
 
 
 def _unary(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    return FUNCTIONS[op.attrs["fn"]](b, op.attrs, _as_float(b, x[0], inputs[0]))
+    value = FUNCTIONS[op.attrs["fn"]](b, op.attrs, _as_float(b, x[0], inputs[0]))
+    if op.attrs["fn"] in ("softshrink", "hardshrink", "threshold", "sign") and x[0] in b.special:
+        # The first three lose NaN; Sign keeps it, and torch's does not.
+        other = b.float(0.0, "nothing") if op.attrs["fn"] == "sign" else x[0]
+        value = b.node("Where", [b.node("IsNaN", [x[0]]), other, value])
+    return value
 
 
 def _affine_scalar(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -87,9 +96,22 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 
 def _averages(b: Builder, x: str, meta: Tensor, edges: Edges, divisors: Array) -> str:
+    """By matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted beside."""
     size = [int(d or 0) for d in meta.shape[2:]]
     matrices = [window_matrix(start, end, n) for (start, end), n in zip(edges, size, strict=True)]
-    return b.node("Div", [along_axes(b, x, matrices, len(meta.shape)), b.float(divisors, "divisors")])
+
+    def sums(value: str) -> str:
+        return along_axes(b, value, matrices, len(meta.shape))
+
+    if x not in b.special:
+        return b.node("Div", [sums(x), b.float(divisors, "divisors")])
+    nan, infinity = b.node("IsNaN", [x]), b.float(np.inf, "infinity")
+    wild = b.node("Or", [nan, b.node("IsInf", [x])])
+    y = b.node("Div", [sums(b.node("Where", [wild, b.float(0.0, "nothing"), x])), b.float(divisors, "divisors")])
+    up, down = (b.positive(sums(b.cast(b.node("IsInf", [x], **side), "float32"))) for side in (UP, DOWN))
+    y = b.node("Where", [up, infinity, b.node("Where", [down, b.node("Neg", [infinity]), y])])
+    lost = b.node("Or", [b.positive(sums(b.cast(nan, "float32"))), b.node("And", [up, down])])
+    return b.nan_where(lost, y)
 
 
 def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -166,6 +188,16 @@ def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     return b.node("MatMul", _common(b, x, inputs, "float32"))
 
 
+def _argmax(b: Builder, guarded: bool, x: str, axis: int, keep: int) -> str:
+    """The first of the largest; the first NaN where there is one, which ONNX Runtime passes over."""
+    y = b.node("ArgMax", [x], axis=axis, keepdims=keep)
+    if not guarded:
+        return y
+    nan = b.cast(b.node("IsNaN", [x]), "float32")
+    found = b.positive(b.node("ReduceMax", [nan], axes=[axis], keepdims=keep))
+    return b.node("Where", [found, b.node("ArgMax", [nan], axis=axis, keepdims=keep), y])
+
+
 def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     t, meta = op.attrs, inputs[0]
     rank, keep = len(meta.shape), int(t["keepdim"])
@@ -173,15 +205,19 @@ def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     if t["fn"] == "argmax":
         value = _as_float(b, x[0], meta) if meta.dtype == "bool" else x[0]
         if t["dims"]:
-            return b.node("ArgMax", [value], axis=dims[0], keepdims=keep)
+            return _argmax(b, x[0] in b.special, value, dims[0], keep)
         flat = b.node("Reshape", [value, b.ints([-1], "flat")])
-        return b.shaped(b.node("ArgMax", [flat], axis=0, keepdims=0), y.shape)
+        return b.shaped(_argmax(b, x[0] in b.special, flat, 0, 0), y.shape)
     dtype = _working(inputs, y)
     (value,) = _common(b, x, inputs, dtype)
     if t["fn"] == "sum":
         value = b.node("ReduceSum", [value, b.ints(dims, "dims")], keepdims=keep)
     else:
-        value = b.node({"amax": "ReduceMax", "amin": "ReduceMin"}[t["fn"]], [value], axes=dims, keepdims=keep)
+        extreme = b.node({"amax": "ReduceMax", "amin": "ReduceMin"}[t["fn"]], [value], axes=dims, keepdims=keep)
+        if x[0] in b.special:
+            nan = b.node("ReduceMax", [b.cast(b.node("IsNaN", [value]), "float32")], axes=dims, keepdims=keep)
+            extreme = b.nan_where(b.positive(nan), extreme)
+        value = extreme
     return value if dtype == y.dtype else b.cast(value, y.dtype)
 
 

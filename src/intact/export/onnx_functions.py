@@ -88,7 +88,9 @@ FUNCTIONS: dict[str, Function] = {
     "rsqrt": lambda b, t, x: b.node("Reciprocal", [b.node("Sqrt", [x])]),
     "square": lambda b, t, x: b.node("Mul", [x, x]),
     "reciprocal": _by("Reciprocal"),
-    "pow": lambda b, t, x: b.node("Pow", [x, b.float(t["exponent"])]),
+    "pow": lambda b, t, x: (  # the root of −∞ is NaN, its power of a half is not
+        b.node("Sqrt", [x]) if t["exponent"] == 0.5 else b.node("Pow", [x, b.float(t["exponent"])])
+    ),
     "sin": _by("Sin"),
     "cos": _by("Cos"),
     "erf": _by("Erf"),

@@ -7,7 +7,7 @@ from onnx import helper, numpy_helper
 
 from intact.arithmetic.dimensions import Dim
 from intact.arithmetic.moves import nearest_index
-from intact.arithmetic.resize import cubic_matrix, linear_matrix
+from intact.arithmetic.resize import cubic_matrix, linear_matrix, taps
 from intact.errors import EngineError
 from intact.program.ops import Op, Tensor
 
@@ -25,7 +25,18 @@ def max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     pads = [*t["padding"], *behind]
     if any(p >= k for p, k in zip(pads, t["kernel"] * 2, strict=True)):
         return _max_of_slices(b, op, x[0], meta, y, pads)
-    return b.node("MaxPool", x, kernel_shape=t["kernel"], strides=t["stride"], pads=pads, dilations=t["dilation"])
+
+    def largest(value: str) -> str:
+        where = {"strides": t["stride"], "pads": pads, "dilations": t["dilation"]}
+        return b.node("MaxPool", [value], kernel_shape=t["kernel"], **where)
+
+    if x[0] not in b.special:
+        return largest(x[0])
+    # ONNX Runtime's leaves NaN out, and gives the least finite number for windows of −∞.
+    lowest = b.float(-np.inf, "lowest")
+    above = b.positive(largest(b.cast(b.node("Greater", [x[0], lowest]), "float32")))
+    nan = b.positive(largest(b.cast(b.node("IsNaN", [x[0]]), "float32")))
+    return b.nan_where(nan, b.node("Where", [above, largest(x[0]), lowest]))
 
 
 def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads: list[int]) -> str:
@@ -111,11 +122,25 @@ def roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
     return value
 
 
+def _by_taps(b: Builder, x: str, size: list[int], out: list[int], cubic: bool, align_corners: bool) -> str:
+    """Sums of weighted rows: a product with a matrix would carry NaN and infinity to where its weight is 0."""
+    for axis, (n, o) in enumerate(zip(size, out, strict=True), start=2):
+        shape, total = [o] + [1] * (len(size) + 1 - axis), ""
+        for at, weight in taps(n, o, cubic, align_corners):
+            row = b.node("Gather", [x, b.constant(at.astype(np.int64), "index")], axis=axis)
+            part = b.node("Mul", [row, b.float(weight.reshape(shape), "weight")])
+            total = b.node("Add", [total, part]) if total else part
+        x = total
+    return x
+
+
 def upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding open)."""
     t, meta = op.attrs, inputs[0]
     size, out, mode = [int(d or 0) for d in meta.shape[2:]], t["size"], t["mode"]
     if not mode.startswith("nearest"):
+        if x[0] in b.special:
+            return _by_taps(b, x[0], size, out, mode == "bicubic", bool(t["align_corners"]))
         make = cubic_matrix if mode == "bicubic" else linear_matrix
         matrices = [make(n, o, bool(t["align_corners"])).T for n, o in zip(size, out, strict=True)]
         return along_axes(b, x[0], matrices, len(meta.shape))

@@ -1,0 +1,39 @@
+"""Where NaN and infinity can arise: what engines whose operators leave them out have to look after."""
+
+from __future__ import annotations
+
+import math
+
+from .kinds import KINDS
+from .ops import Op
+from .program import Program
+
+CREATING = frozenset({
+    "log", "sqrt", "rsqrt", "reciprocal", "pow", "exp", "expm1", "log1p", "tan", "asin", "acos", "acosh", "atanh",
+    "sinh", "cosh",
+})  # fmt: skip
+"""Functions that turn finite numbers into NaN or infinity; sums and products of ordinary size do not."""
+
+
+def special(program: Program) -> frozenset[str]:
+    """Float tensors that may hold NaN or infinity: what a caller gives, what some functions make, and what follows.
+
+    Results of ``dequantize`` and of everything computed from integers are finite, so most islands hold none.
+    """
+    found = {name for name in program.inputs if program.tensors[name].dtype == "float32"}
+    for op in program.ops:
+        if program.tensors[op.name].dtype == "float32" and (_creates(op) or not found.isdisjoint(op.inputs)):
+            found.add(op.name)
+    return frozenset(found)
+
+
+def _creates(op: Op) -> bool:
+    t = op.attrs
+    if op.kind == "float.unary":
+        return t["fn"] in CREATING
+    infinite = isinstance(t.get("value"), float) and math.isinf(t["value"])
+    stored = any(a.dtype.kind == "f" and not math.isfinite(a.sum(dtype="float64")) for a in op.arrays.values())
+    return op.kind == "float.div" or infinite or (stored and KINDS[op.kind].domain in ("float", "any"))
+
+
+__all__ = ["special"]
