@@ -155,7 +155,7 @@ def norm(d: Drawing) -> Op:
     d.quantized("y", (None, 4, 6))
     size = d.pick(1.0, 40.0, 1e30, 1e-38, 3e37)
     arrays = {role: (d.rng.standard_normal(6) * size).astype(np.float32) for role in ("gain", "offset")}
-    attrs = {"shape": [6], "eps": d.pick(1e-36, 1e-12, 1e-3, 1.0, 1e60), **d.clamp()}
+    attrs = {"shape": [6], "eps": d.pick(1e-36, 1e-12, 1e-3, 1.0, 3e38), **d.clamp()}
     return Op("y", d.pick("layer_norm", "rms_norm"), ("x",), attrs, arrays)
 
 

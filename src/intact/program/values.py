@@ -91,7 +91,7 @@ def exactly(wanted: object) -> Validator:
 
 def epsilon(value: Any) -> str | None:
     """A positive number whose root and its inverse are ordinary float32 numbers."""
-    ok = (is_int(value) or isinstance(value, float)) and SMALLEST_EPSILON <= value <= LARGEST_EPSILON
+    ok = number(value) is None and SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if ok else f"must be a number within {SMALLEST_EPSILON}..{LARGEST_EPSILON}, not {value!r:.60}"
 
 
