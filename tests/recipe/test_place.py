@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.capture.graphs import Build
 from tests.capture.test_fuse import networks, residual_block
+from torch import nn
 
+import intact
 from intact.capture.fuse import fuse
 from intact.capture.graph import Graph
 from intact.errors import RecipeError
@@ -369,3 +371,22 @@ def test_any_network_is_placed_consistently(
     overrides = {f"n{i}": None for i in float_nodes if any(f"n{i}" in (n.name, *n.source) for n in graph)}
     inputs = {"x": Scheme(fixed=(0.1, 3))} if fixed else {}
     check(graph, Recipe(overrides=overrides, inputs=inputs))
+
+
+class ScaledStream(nn.Module):
+    """A float residual stream whose first row a linear layer replaces, scaled by a constant before a float norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm, self.last = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8)
+        self.gamma = nn.Parameter(torch.rand(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        return self.last(self.norm(x + self.gamma * torch.cat([self.fc(x[:, :1]), x[:, 1:]], 1)))
+
+
+def test_a_stream_in_float_is_not_rounded_to_be_joined_and_scaled() -> None:
+    sim = intact.prepare(ScaledStream().eval(), torch.randn(2, 5, 8))
+    on_grids = {sim.graph.nodes[name].op for name in sim.placed.point_of}
+    assert on_grids == {"quantize", "linear"}

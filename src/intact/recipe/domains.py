@@ -47,12 +47,12 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
     """Divide a fused graph.
 
     A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
-    with operands of both kinds it does unless everything after it is float. A sum with a constant (a mask, a position)
-    before nothing but float operations is one of them, and so is a sum that float norms and further sums read: the
-    residual stream of a transformer, rounded once per block, would lose its small values. What a division would
-    amplify the rounding of stays float as well (see ``intact.recipe.amplified``). A network input is on a grid
-    where what follows leads to a convolution, or to an output without a float operation between. Constants follow
-    their users.
+    with operands of both kinds it does unless everything after it is float, directly or behind moves and arithmetic
+    with constants. A sum with a constant (a mask, a position) before nothing but float operations is one of them,
+    and so is a sum that float norms and further sums read: the residual stream of a transformer, rounded once per
+    block, would lose its small values. What a division would amplify the rounding of stays float as well (see
+    ``intact.recipe.amplified``). A network input is on a grid where what follows leads to a convolution, or to an
+    output without a float operation between. Constants follow their users.
 
     Args:
         graph: from ``intact.capture.fuse``.
@@ -78,7 +78,9 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
             floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
             after = users[node.name]
             # The network's results are float: an operand that is float already would be rounded for nothing.
-            all_float_after = bool(after or node.name in graph.outputs) and all(u in reasons for u in after)
+            all_float_after = bool(after or node.name in graph.outputs) and all(
+                _leads_to_floats(u, graph, users, reasons) for u in after
+            )
             rows = node.op == "embedding"
             if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
                 reasons[node.name] = "between float operations, where integers would add transitions"
@@ -105,6 +107,18 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
         if name in forced or not (is_move(graph.nodes[name]) or _is_index(graph.nodes[name], graph))
     }
     return Domains(frozenset(integer), listed)
+
+
+def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+    """Whether ``name`` is float, or a move, or arithmetic with constants, that nothing but float operations follow."""
+    node = graph.nodes[name]
+    if name in reasons:
+        return True
+    numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
+    passes = is_move(node) or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
+    if not passes or name in graph.outputs or not users[name]:
+        return False
+    return all(_leads_to_floats(user, graph, users, reasons) for user in users[name])
 
 
 def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
