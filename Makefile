@@ -1,6 +1,7 @@
 # Everything happens in .venv; nothing is written outside this folder. Only python3 and pip are assumed.
 #   make demo    install and run the demonstration
 #   make test    install and run formatting, lint, types and tests, as continuous integration does
+#   make test-all   the same with the long versions of tests, the mutated files and all of torch's own test networks
 #   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
 #   make clean   remove .venv and caches
 #
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 INPUTS := pyproject.toml constraints.txt Makefile
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test test-all lint types bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact demo
@@ -22,6 +23,11 @@ demo: $(VENV)/.demo
 # Two processes of one thread each use two cores better than one process of two threads.
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-all: lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not bench"
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.fuzz --count 20000
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torch_suites build/torch_suites.jsonl
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

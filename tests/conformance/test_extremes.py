@@ -45,7 +45,7 @@ def test_claims_hold_at_the_ends(engine: str, kind: str) -> None:
     compare(engine, kind, DRAWN[engine], 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_claims_hold_at_the_ends_many(engine: str, kind: str) -> None:

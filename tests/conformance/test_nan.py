@@ -54,7 +54,7 @@ def test_nan_becomes_the_least_integer(engine: str, name: str) -> None:
     check_least(engine, name, *LIMITS[list(ISLANDS).index(name) % 3])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("name", ISLANDS)
 @pytest.mark.parametrize("engine", ENGINES)

@@ -91,7 +91,7 @@ def try_all(counts: tuple[int | None, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "counts", [pytest.param((2,), id="2"), pytest.param((None, 1), id="others", marks=pytest.mark.slow)]
+    "counts", [pytest.param((2,), id="2"), pytest.param((None, 1), id="others", marks=pytest.mark.long)]
 )
 def test_runners_in_forked_processes(counts: tuple[int | None, ...]) -> None:
     code = f"from tests.engines.test_fork import try_all; try_all({counts})"

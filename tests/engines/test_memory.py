@@ -26,7 +26,7 @@ SCRIPT = ROOT / "benchmarks" / "memory_prediction.py"
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux")
 @pytest.mark.parametrize(
-    "engine", [pytest.param(n, marks=() if n == "onnxruntime" else pytest.mark.slow) for n in available_engines()]
+    "engine", [pytest.param(n, marks=() if n == "onnxruntime" else pytest.mark.long) for n in available_engines()]
 )
 def test_prediction_is_within_a_factor_of_two(engine: str) -> None:
     command = [sys.executable, str(SCRIPT), "--engine", engine, "--programs", "5", "--elements", "3e6", "--json"]

@@ -26,7 +26,7 @@ def children() -> set[str]:
 
 
 SHARES = [pytest.param([0.5], id="half way"),
-          pytest.param([0.02, 0.33, 0.64, 0.95], id="anywhere", marks=pytest.mark.slow)]  # fmt: skip
+          pytest.param([0.02, 0.33, 0.64, 0.95], id="anywhere", marks=pytest.mark.long)]  # fmt: skip
 
 
 @pytest.mark.parametrize("shares", SHARES)

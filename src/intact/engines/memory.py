@@ -115,7 +115,7 @@ def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str,
         >>> x, y = Tensor("x", "float32", (None, 1 << 20)), Tensor("y", "float32", (None, 1 << 20))
         >>> program = Program({"x": x, "y": y}, (Op("y", "float.relu", ("x",)),), ("x",), ("y",))
         >>> predicted(program, "reference", batch=8) >> 20
-        104
+        96
     """
     model = MODELS.get(engine, MODELS["reference"])
     return int(model.arrays * program.nbytes()) + running(program, engine, batch, sizes)

@@ -190,7 +190,7 @@ def _bounded_in_openvino(op: Op, tensors: dict[str, Tensor], accumulator: int, r
     a product of two activations make of its sums."""
     if op.kind not in OPENVINO or (op.kind == "add" and len(op.inputs) != 2):
         return False
-    if op.kind == "adaptive_avg_pool" and accumulator >= FLOAT32:  # so long a mean has no margin
+    if op.kind in ("avg_pool", "adaptive_avg_pool") and accumulator >= FLOAT32:  # so long a mean has no margin
         return False
     if op.kind == "mean" and _count(op, tensors) is None:
         return False

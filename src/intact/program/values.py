@@ -20,7 +20,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 LARGEST_A = 1 << 24
 """Numerators stay below this, so that a·acc fits int64 with room."""
 
-SMALLEST_EPSILON, LARGEST_EPSILON = 1e-36, 1e60
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-36, LARGEST_FLOAT32
 """Limits of what is added to a variance, in squared steps. The lower one is an ordinary float32 number: ONNX Runtime
 leaves out additions of what is 0 in float32."""
 
