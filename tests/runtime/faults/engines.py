@@ -10,6 +10,8 @@ from typing import Any
 from tests.runtime.faults import packages
 from tests.runtime.faults.base import Case, Loading, Result, caller, shared_load
 
+from intact.program.integrity import seal
+
 STAGES = {
     "import": "importing the libraries",
     "prepare": "preparing the program",
@@ -83,8 +85,8 @@ def skewed() -> Iterator[Case]:
     for name, (engine, package, version, tags, words) in SKEW.items():
         yield Case("version skew", name, _stale(engine, package, version, tags, words), False)
     edits: dict[str, tuple[str, str, str]] = {
-        "format of the future": ('"version":"1"', '"version":"9"', "written by a newer intact"),
-        "format of no version": ('"version":"1"', '"version":"x"', "the format version is"),
+        "format of the future": ('"version":"3"', '"version":"9"', "written by a newer intact"),
+        "format of no version": ('"version":"3"', '"version":"x"', "the format version is"),
         "a key of the future": ('\\"recipe\\":', '\\"Recipe\\":', "unknown key"),
         "a kind of the future": ('\\"kind\\":\\"softmax9\\"', "", ""),
         "an attribute of the future": ('\\"groups\\":', '\\"Groups\\":', "attribute"),
@@ -110,7 +112,7 @@ def _edit(old: str, new: str) -> Callable[[Path], None]:
     def edit(path: Path) -> None:
         whole = path.read_bytes()
         assert len(old) == len(new) and old.encode() in whole
-        path.write_bytes(whole.replace(old.encode(), new.encode()))
+        path.write_bytes(seal(whole.replace(old.encode(), new.encode())))  # as whoever writes such files would
 
     return edit
 
