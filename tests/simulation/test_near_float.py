@@ -86,6 +86,10 @@ def test_forward_and_backward(seed: int, recipe: str, training: bool) -> None:
     ours = dict(sim.named_parameters())
     grads = {n: (p.grad, ours[n].grad) for n, p in other.named_parameters() if p.grad is not None}
     largest = max(float(g.norm()) for g, _ in grads.values())
-    # A bias in front of batch norm has no gradient but noise.
-    told = {n: cosine(g, h) for n, (g, h) in grads.items() if h is not None and g.norm() > 1e-3 * largest}
-    assert len(told) > len(grads) / 2 and min(told.values()) > 0.8, told
+    # A bias in front of batch norm has no gradient but noise; where values are clipped a small one may vanish.
+    far = {
+        n: (float((g - h).norm()), float(g.norm()))
+        for n, (g, h) in grads.items()
+        if h is not None and (g - h).norm() > 0.6 * g.norm() + 0.02 * largest
+    }
+    assert sum(h is not None for _, h in grads.values()) > len(grads) / 2 and not far, far
