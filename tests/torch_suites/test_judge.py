@@ -65,7 +65,8 @@ def test_an_integer_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
         runner = get_runner(program, name, threads)
         if name != "onednn":
             return runner
-        return type("Off", (), {"tensors": lambda self, *a: _changed(runner.tensors(*a)), "__call__": runner})()
+        changed = {"tensors": lambda self, *a: _changed(runner.tensors(*a)), "__call__": runner, "program": program}
+        return type("Off", (), changed)()
 
     monkeypatch.setattr("intact.verification.get_runner", off_by_one)
     finding = tried(Small())
@@ -90,7 +91,9 @@ class Cancels(Small):
         return large + super().forward(x) - large
 
 
-def test_an_output_far_from_float() -> None:
+def test_an_output_far_from_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "far" not in rules(tried(Cancels()))  # convert warns of it
+    monkeypatch.setattr("intact.api.check_outputs", lambda sim: {})
     assert "far" in rules(tried(Cancels()))
 
 

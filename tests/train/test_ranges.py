@@ -219,7 +219,7 @@ def test_the_penalty_of_pact() -> None:
     # It brings clips down where nothing is clipped.
     optimizer = torch.optim.SGD(intact.train.parameter_groups(sim, lr=0.0, scale_lr=0.02))
     before = float(sim.points["fc"].learner.clip())
-    for step in range(3):
+    for step in range(5):
         optimizer.zero_grad()
         x, y = batch(step)
         (nn.functional.cross_entropy(sim.train()(x), y) + intact.train.clipping_penalty(sim)).backward()

@@ -52,6 +52,9 @@ Visitor = Callable[[Node, list[Value], Value], None]
 
 AFFINE = frozenset({"conv", "linear", "scale_shift"})
 
+FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+"""What a mistake in this library raises; other exceptions steer torch, as the end of a recomputation does."""
+
 CHECKED = 4
 """Samples kept for the check at the end of conversion."""
 
@@ -314,7 +317,7 @@ class Simulation(Switches):
                     index, rows = real(taken[0]), len(self.tensors[node.params["weight"]])
                     seen = f"indices from {int(index.min())} to {int(index.max())}, of {rows} rows"
                     raise outside(node.name, seen) from error
-                except Exception as error:
+                except FAULTS as error:
                     raise InternalError(f"simulating {node.op} failed", _place(node), error) from error
                 if visit is not None:
                     visit(node, taken, value)
