@@ -17,7 +17,6 @@ from intact.errors import CalibrationError, StateError
 from .base import NonFiniteError, Observer, make_observer
 from .data import Call, Spec, batches, device_of, first_batch, length, samples
 from .ranks import Ranks, ranks_for, synchronize
-from .sketched import SketchObserver
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
 
 Progress = Callable[[int, "int | None"], None]
@@ -209,7 +208,6 @@ def _show(
     seen = done = 0
     with torch.no_grad():
         for index, (args, kwargs) in ranks.turns(calls, max_batches):
-            _tell_samples(sim, samples((args, kwargs)))
             try:
                 sim(*args, **kwargs)
             except NonFiniteError as error:
@@ -223,13 +221,6 @@ def _show(
             done += 1
             progress(index + 1)
     return _Counts(done, seen)
-
-
-def _tell_samples(sim: Simulated, count: int | None) -> None:
-    """Say how many samples the tensors hold that observers see next; None where that is unknown."""
-    for point in sim.points.values():
-        if isinstance(point.observer, SketchObserver):
-            point.observer.samples = count
 
 
 class _Progress:
@@ -262,7 +253,6 @@ def _observing(sim: Simulated) -> Iterator[None]:
             switch.quantizing = False
         yield
     finally:
-        _tell_samples(sim, None)
         for module, flag in training.items():
             module.training = flag
         for name, flag in observing.items():

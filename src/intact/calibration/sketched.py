@@ -2,125 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from .base import Observer, ObserverBase, dense_values, finite_extent
-from .sketch import Bins, Sketch, bins_of
-
-QUIETEST = -(1 << 10)
-"""The level of samples of nothing but zeros, and of values nobody said which samples they belong to."""
-
-FLOOR = 2
-"""A sample this many octaves below the median is weighed like one there, so that silence does not decide."""
-
-
-SPREAD = 5
-"""Samples this many octaves below the loudest, and more, are weighed alike: beside those, they are silence."""
+from .sketch import Bins, Sketch
 
 
 class SketchObserver(ObserverBase):
     """Observes into a :class:`~intact.calibration.sketch.Sketch`; subclasses choose a range from its bins.
 
-    What a rounding error does to a sample's result depends on how large the sample's other values are. Observers that
-    minimize errors (``weighs``) therefore count each sample's relative to its own energy: one sample a hundred times
-    as loud as all others would decide the range alone. Sketches are kept apart by the octave of the samples' root mean
-    squares, so that halves merge to the same bits as ever.
-
     Attributes:
-        weighs: whether samples are weighed.
-        samples: how many samples the next tensor holds along its dimension 0, one after the other; None: unknown, and
-            nothing is weighed.
-        levels: octave → sketch of the samples of that root mean square.
+        sketch: what was seen; also good for drawing histograms.
     """
 
-    weighs: ClassVar[bool] = False
-
     def __init__(self) -> None:
-        self.samples: int | None = None
-        self.levels: dict[int, Sketch] = {}
-
-    @property
-    def sketch(self) -> Sketch:
-        """All that was seen; also good for drawing histograms. A copy where samples of several levels were."""
-        if len(self.levels) == 1:
-            return next(iter(self.levels.values()))
-        whole = Sketch()
-        for sketch in self.levels.values():
-            whole.merge(sketch)
-        return whole
+        self.sketch = Sketch()
 
     @property
     def count(self) -> int:
         """Number of values seen."""
-        return sum(sketch.count for sketch in self.levels.values())
+        return self.sketch.count
 
     @property
     def minimum(self) -> float:
         """Smallest value seen; NaN when nothing was."""
-        return float(np.fmin.reduce([np.nan, *(sketch.minimum for sketch in self.levels.values())]))
+        return self.sketch.minimum
 
     @property
     def maximum(self) -> float:
         """Largest value seen; NaN when nothing was."""
-        return float(np.fmax.reduce([np.nan, *(sketch.maximum for sketch in self.levels.values())]))
+        return self.sketch.maximum
 
     def observe(self, x: Tensor) -> None:
         """See :class:`~intact.calibration.base.Observer`."""
         if x.numel():
             values = dense_values(x)
             lo, hi = finite_extent(values, self)
-            for level, part in self._by_level(values):
-                if level not in self.levels:
-                    self.levels[level] = Sketch()
-                self.levels[level].add(part, lo, hi)
-
-    def _by_level(self, values: Tensor) -> list[tuple[int, Tensor]]:
-        """Rows of ``values`` by the octave of their sample's root mean square."""
-        samples = self.samples
-        if not self.weighs or not samples or values.dim() != 2 or len(values) % samples:
-            return [(QUIETEST, values)]
-        norms = torch.linalg.vector_norm(values.view(samples, -1), dim=1)
-        octaves = torch.frexp(norms / (values.numel() // samples) ** 0.5).exponent
-        of_samples = torch.where(norms > 0, octaves, QUIETEST)
-        found = [int(level) for level in torch.unique(of_samples)]
-        if len(found) == 1:
-            return [(found[0], values)]
-        of_rows = of_samples.repeat_interleave(len(values) // samples)
-        return [(level, values[of_rows == level]) for level in found]
+            self.sketch.add(values, lo, hi)
 
     def merge(self, other: Observer) -> None:
         """See :class:`~intact.calibration.base.Observer`."""
         self.check_mergeable(other)
         assert isinstance(other, SketchObserver)
-        for level, sketch in other.levels.items():
-            self.levels.setdefault(level, Sketch()).merge(sketch)
+        self.sketch.merge(other.sketch)
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """See :class:`~intact.calibration.base.Observer`."""
-        if not self.count:
+        if not self.sketch.counts.numel():
             raise self.nothing_observed()
         # Zero is always representable, so a range without it is not on offer.
         lo, hi = min(self.minimum, 0.0), max(self.maximum, 0.0)
         if lo == hi:
             return lo, hi
-        return self.choose(self._weighed(), lo, hi, qmin, qmax, symmetric)
-
-    def _weighed(self) -> Bins:
-        """Bins of all samples, those of a level counted by the reciprocal of its energy."""
-        order = sorted(level for level in self.levels if level != QUIETEST)
-        if len(self.levels) < 2:
-            return self.sketch.bins()
-        sizes = np.cumsum([self.levels[level].count for level in order])
-        floor = max(order[int(np.searchsorted(sizes, sizes[-1] / 2))] - FLOOR, order[-1] - SPREAD)
-        counts, weights = np.zeros(1 << 16), {n: 4.0 ** min(floor - n, 0) for n in order} | {QUIETEST: 1.0}
-        for level, sketch in self.levels.items():
-            found = sketch.counts.cpu().numpy()
-            counts[: len(found)] += found * weights[level]
-        return bins_of(counts, self.minimum, self.maximum, min(weights.values()))
+        return self.choose(self.sketch.bins(), lo, hi, qmin, qmax, symmetric)
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """A range within [lo, hi], the extremes widened to 0; ``bins`` holds at least one value that is not 0."""
@@ -128,28 +64,13 @@ class SketchObserver(ObserverBase):
 
     def state(self) -> dict[str, Any]:
         """See :class:`~intact.calibration.base.Observer`."""
-        if set(self.levels) <= {QUIETEST}:
-            return {"kind": self.kind, **self.sketch.state()}
-        order = sorted(self.levels)
-        states = [self.levels[level].state() for level in order]
-        sizes = torch.tensor([[n, len(s["keys"]), s["count"]] for n, s in zip(order, states, strict=True)])
-        whole = {name: torch.cat([s[name] for s in states]) for name in ("keys", "counts")}
-        return {"kind": self.kind, **whole, "levels": sizes, "extremes": torch.stack([s["extremes"] for s in states])}
+        return {"kind": self.kind, **self.sketch.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See :class:`~intact.calibration.base.Observer`."""
-        if "levels" not in state:
-            self.check_state(state, {"keys", "counts", "count", "extremes"})
-            sketch = Sketch.from_state({k: v for k, v in state.items() if k != "kind"})
-            self.levels = {QUIETEST: sketch} if sketch.count else {}
-            return
-        self.check_state(state, {"keys", "counts", "levels", "extremes"})
-        self.levels, start = {}, 0
-        for (level, entries, count), extremes in zip(state["levels"].tolist(), state["extremes"], strict=True):
-            part = slice(start, start := start + entries)
-            values = {"keys": state["keys"][part], "counts": state["counts"][part]}
-            self.levels[level] = Sketch.from_state(values | {"count": torch.tensor(count), "extremes": extremes})
+        self.check_state(state, {"keys", "counts", "count", "extremes"})
+        self.sketch = Sketch.from_state({k: v for k, v in state.items() if k != "kind"})
 
     def reset(self) -> None:
         """Forget everything observed."""
-        self.levels = {}
+        self.sketch = Sketch()
