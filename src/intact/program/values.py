@@ -24,7 +24,7 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 1e-36, LARGEST_FLOAT32
 """Limits of what is added to a variance, in squared steps. The lower one is an ordinary float32 number: ONNX Runtime
 leaves out additions of what is 0 in float32."""
 
-SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, float(np.finfo(np.float32).max) / 255
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, LARGEST_FLOAT32 / 255
 """Limits of scales: a quotient or a product of a scale and an integer step is an ordinary float32 number, which is the
 same whether or not subnormal numbers count as 0. (Conversion stays within 2⁻⁶⁰ … 2¹²⁰.)"""
 
