@@ -13,6 +13,9 @@ typedef struct {
     Py_ssize_t other; /* -1, or the stage whose results it adds */
 } stage;
 
+/* Bytes of one image's results; -1 where there is no such number. */
+static Py_ssize_t bytes_of(const convolution_args *a) { return times(times(a->rows, a->columns), a->results); }
+
 static Py_ssize_t larger(Py_ssize_t a, Py_ssize_t b) { return a > b ? a : b; }
 
 /* Result rows s->end to s->next, from rows first to end of what is before it; 0 where these or memory for those are not
@@ -50,14 +53,14 @@ static void let_go(stage *stages, Py_ssize_t k, Py_ssize_t count) {
 /* One image through all of them; 0 where memory does not do. */
 static int run_bands(const cascade_args *c, stage *stages, const uint8_t *x, const float *further) {
     const stage *last = stages + c->count - 1;
-    const Py_ssize_t rows = last->whole.rows, bands = (rows + c->band - 1) / c->band;
+    const Py_ssize_t rows = last->whole.rows, band = c->band < rows ? c->band : rows, bands = (rows + band - 1) / band;
     const Py_ssize_t share = (c->image.channels * c->image.pixels + bands - 1) / bands;
     for (Py_ssize_t k = 0; k < c->count; k++) stages[k].first = stages[k].end = 0;
     for (Py_ssize_t b = 0; b < bands; b++) {
         /* What is quantized next comes near in the meantime. */
         for (Py_ssize_t i = b * share; further && i < (b + 1) * share; i += 16) PREFETCH(further + i);
         for (Py_ssize_t k = 0; k < c->count; k++) stages[k].next = stages[k].end;
-        stages[c->count - 1].next = (b + 1) * c->band;
+        stages[c->count - 1].next = (b + 1) * band;
         for (Py_ssize_t k = c->count - 1; k >= 0; k--) { /* rows of each that those behind it need */
             stage *s = stages + k;
             const convolution_args *a = &s->whole;
@@ -89,8 +92,10 @@ static const char *open_stage(const cascade_args *c, stage *s, Py_ssize_t k, con
     const char *reason = s->run ? describe_convolution(&s->whole, dense, n, n + 4) : "not for this CPU";
     if (reason) return reason;
     const packed_sizes sizes = sizes_of_packed(&s->whole, dense);
-    if (given[26] < sizes.weight || given[27] < 4 * sizes.results || given[28] < 4 * sizes.results)
+    if (given[26] < sizes.weight || given[27] < 4 * sizes.results || given[28] < 4 * sizes.results || !s->whole.weight ||
+        !s->whole.bias || !s->whole.ratio)
         return "weights that do not fit";
+    if (bytes_of(&s->whole) < 0 || s->room < 0 || (s->room && !s->rows)) return "results that do not fit";
     const convolution_args *before = k ? &s[-1].whole : NULL;
     if (before ? before->rows != s->whole.height || before->columns != s->whole.width || before->results != s->whole.channels
                : s->whole.channels != c->image.channels || s->whole.height * s->whole.width != c->image.pixels)
@@ -116,14 +121,14 @@ const char *cascade_run(const cascade_args *c) {
     }
     const convolution_args *end = stages ? &stages[c->count - 1].whole : NULL;
     const Py_ssize_t size = c->image.channels * c->image.pixels;
-    if (end && !reason && c->samples > c->bytes / (end->rows * end->columns * end->results)) reason = "no room for results";
+    if (end && !reason && c->samples > c->bytes / bytes_of(end)) reason = "no room for results";
     for (Py_ssize_t n = 0; stages && !reason && n < c->samples && !no_memory && !*c->image.f.nan; n++) {
         interleave_args image = c->image;
         if (image.f.x) {
             image.f.x += n * size;
             interleave_run(&image, 0, image.blocks);
         }
-        stages[c->count - 1].room = end->rows * end->columns * end->results;
+        stages[c->count - 1].room = bytes_of(end);
         stages[c->count - 1].rows = c->y + n * stages[c->count - 1].room;
         if (!run_bands(c, stages, image.f.y, image.f.x && n + 1 < c->samples ? image.f.x + size : NULL))
             reason = "no room between stages";

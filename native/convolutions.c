@@ -16,6 +16,7 @@ body prepare_convolution(int dense) { return (void)dense, NULL; }
 #define LARGEST_WINDOW 64 /* or stride or padding */
 #define LARGEST_SIDE 65536
 #define LARGEST_IMAGES ((Py_ssize_t)1 << 40) /* bytes */
+#define LARGEST_LINE (INT_MAX - 64)           /* bytes of a padded row, in which windows begin at int32 places */
 
 const char *describe_convolution(convolution_args *a, int dense, const Py_ssize_t size[4], const Py_ssize_t n[11]) {
     for (int i = 0; i < 6; i++)
@@ -27,6 +28,7 @@ const char *describe_convolution(convolution_args *a, int dense, const Py_ssize_
         bytes *= size[i] ? size[i] : 1;
         if (bytes > LARGEST_IMAGES) return "images of no such size";
     }
+    if (times(size[2] + 2 * n[5], size[3]) > LARGEST_LINE) return "images of no such size";
     if (size[1] + 2 * n[4] < n[0] || size[2] + 2 * n[5] < n[1]) return "windows that do not fit";
     if (n[6] < 0 || n[6] > 255 || n[7] < 0 || n[7] > 255 || n[8] < 0 || n[8] > n[9] || n[9] > 255 || n[10] < 1 || n[10] > 1 << 24)
         return "numbers that are none of bytes";
@@ -41,7 +43,8 @@ const char *describe_convolution(convolution_args *a, int dense, const Py_ssize_
     /* Where there are more weights than bytes of images, threads share the weights. */
     a->by_block = dense && blocks >= 4 && a->results * depth > a->images * a->height * a->width * a->channels;
     a->count = a->by_block ? blocks : a->images * a->rows;
-    a->work = (a->by_block ? a->images * a->rows * 64 : a->results) * a->columns * depth;
+    const Py_ssize_t work = times(times(a->by_block ? times(a->images * a->rows, 64) : a->results, a->columns), depth);
+    a->work = work < 0 ? PY_SSIZE_T_MAX : work;
     return NULL;
 }
 

@@ -42,6 +42,17 @@ INLINE float number(int32_t b) {
     return v;
 }
 
+/* The product of sizes; -1 where one is negative or there is no such number. */
+INLINE Py_ssize_t times(Py_ssize_t a, Py_ssize_t b) { return a < 0 || b < 0 || (b && a > PY_SSIZE_T_MAX / b) ? -1 : a * b; }
+
+/* How many times BLOCK covers n. */
+INLINE Py_ssize_t blocks_of(Py_ssize_t n) { return n / BLOCK + (n % BLOCK > 0); }
+
+/* Whether limits, relative to a zero point, and that are those of bytes. */
+INLINE int are_bytes(Py_ssize_t low, Py_ssize_t high, Py_ssize_t zero) {
+    return zero >= 0 && zero <= 255 && low >= -zero && low <= high && high <= 255 - zero;
+}
+
 /* Work on lo <= index < hi of what args describes. */
 typedef void (*body)(const void *args, Py_ssize_t lo, Py_ssize_t hi);
 

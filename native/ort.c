@@ -144,6 +144,8 @@ static status multiply(void *kernel, void *context) {
         rows &= w.dims[i] == (i == 0 || i == x.rank - 1 ? x.dims[i] : 1);
     }
     if (!same && !rows) return CREATE_STATUS(INVALID, "shapes that do not fit");
+    if (!are_bytes(n[4], n[5], n[2]) || !are_bytes(0, 0, n[0]) || !are_bytes(0, 0, n[1]))
+        return CREATE_STATUS(INVALID, "numbers that are none of bytes");
     const int64_t width = x.rank ? x.dims[x.rank - 1] : 1, count = width ? x.count / width : 0;
     multiply_args args = {(const uint8_t *)x.data, (const uint8_t *)w.data, NULL, (Py_ssize_t)width, 1, n[0], n[1], n[2],
                           number(n[3]), (float)n[4], (float)n[5]};
@@ -157,6 +159,7 @@ static status begin_quantizing(void *context, tensor *x, finish_args *args, vola
     const int32_t *n;
     TRY(take(context, 0, x));
     TRY(take_numbers(context, 1, 4, &n));
+    if (!are_bytes(n[1], n[2], n[3])) return CREATE_STATUS(INVALID, "numbers that are none of bytes");
     const finish_args made = {(const float *)x->data, NULL, number(n[0]), (float)n[1], (float)n[2], n[3], 1, nan};
     *args = made;
     return NULL;
@@ -186,7 +189,7 @@ static status interleave(void *kernel, void *context) {
     if (x.rank != 4) return CREATE_STATUS(INVALID, "no image");
     const int64_t dims[4] = {x.dims[0], x.dims[2], x.dims[3], x.dims[1]};
     args.channels = (Py_ssize_t)x.dims[1], args.pixels = (Py_ssize_t)(x.dims[2] * x.dims[3]);
-    args.blocks = (args.pixels + BLOCK - 1) / BLOCK;
+    args.blocks = blocks_of(args.pixels);
     TRY(give(context, dims, 4, &args.f.y));
     TRY(divided(context, interleave_run, &args, x.dims[0] * args.blocks, SHARE / (args.channels * BLOCK + 1)));
     return not_a_number(&nan);

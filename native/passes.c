@@ -231,10 +231,12 @@ typedef struct {
     int32_t zero;
 } mean_args;
 
+#define MOST_PIXELS (1 << 24) /* whose sum is a uint32 */
+
 /* Means over pixels (N, pixels, C): exact sums, one rounding of a product in float64. */
 WIDE static void mean_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
     const mean_args *a = (const mean_args *)given;
-    const Py_ssize_t channels = a->channels, blocks = (channels + BLOCK - 1) / BLOCK;
+    const Py_ssize_t channels = a->channels, blocks = blocks_of(channels);
     uint32_t sum[BLOCK];
     for (Py_ssize_t at = lo; at < hi; at++) {
         const Py_ssize_t n = at / blocks, from = at % blocks * BLOCK;
@@ -302,7 +304,7 @@ typedef struct {
     const float *input;          /* (T, B, G*H) input parts */
     const float *scale;          /* (G*H) of the hidden weight where products come as int32, NULL where it is in them */
     const float *bias;           /* (H) of GRU's gate n in the hidden product */
-    const float *sigmoid, *tanh; /* the middles of tables for -end ... end; tanh in steps of 1 / HIDDEN */
+    const float *sigmoid, *tanh; /* the middles of tables for -end ... end, that are given whole; tanh in steps of 1 / HIDDEN */
     const float *cell_tanh;      /* the same in steps of the cell */
     float end;
     float *h, *c;                /* (B, H) states in steps, overwritten */
@@ -463,8 +465,7 @@ WIDE static void step_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
 
 static PyObject *refused; /* intact.errors.EngineError */
 
-/* What a function was called with: integers, then as many numbers of bytes as it takes addresses. Without these (in tests
-   between guard pages) memory counts as endless; its sizes are checked all the same. */
+/* What a function was called with: integers, then as many numbers of bytes as it takes addresses. */
 typedef struct {
     const char *name;
     void *a[MOST_NUMBERS];
@@ -472,7 +473,7 @@ typedef struct {
 } call;
 
 static int take(call *c, const char *name, PyObject *const *args, Py_ssize_t given, Py_ssize_t wanted, Py_ssize_t memories) {
-    if (given != wanted && given != wanted + memories) {
+    if (given != wanted + memories) {
         PyErr_Format(PyExc_TypeError, "%s takes %zd integers and %zd sizes, got %zd", name, wanted, memories, given);
         return 0;
     }
@@ -482,7 +483,7 @@ static int take(call *c, const char *name, PyObject *const *args, Py_ssize_t giv
         if (!c->a[i] && PyErr_Occurred()) return 0;
     }
     for (Py_ssize_t i = 0; i < memories; i++) {
-        c->bytes[i] = given == wanted ? PY_SSIZE_T_MAX : PyLong_AsSsize_t(args[wanted + i]);
+        c->bytes[i] = PyLong_AsSsize_t(args[wanted + i]);
         if (c->bytes[i] < 0) return PyErr_Occurred() ? 0 : (PyErr_Format(refused, "%s: a negative size", name), 0);
     }
     return 1;
@@ -490,9 +491,6 @@ static int take(call *c, const char *name, PyObject *const *args, Py_ssize_t giv
 
 static Py_ssize_t whole(const call *c, int i) { return (Py_ssize_t)c->a[i]; }
 static float float_of(const call *c, int i) { return number((int32_t)(intptr_t)c->a[i]); }
-
-/* The product of sizes; -1 where one is negative or there is no such number. */
-static Py_ssize_t times(Py_ssize_t a, Py_ssize_t b) { return a < 0 || b < 0 || (b && a > PY_SSIZE_T_MAX / b) ? -1 : a * b; }
 
 /* Whether `count` elements of `size` bytes are in memory `which` at the address `at`. */
 static int holds(const call *c, int which, const void *at, Py_ssize_t count, Py_ssize_t size) {
@@ -503,9 +501,8 @@ static int holds(const call *c, int which, const void *at, Py_ssize_t count, Py_
     return 0;
 }
 
-/* Whether limits and zero point are those of bytes; low and high are relative to zero. */
 static int bytes_result(const call *c, Py_ssize_t low, Py_ssize_t high, Py_ssize_t zero) {
-    if (zero >= 0 && zero <= 255 && low >= -zero && low <= high && high <= 255 - zero) return 1;
+    if (are_bytes(low, high, zero)) return 1;
     PyErr_Format(refused, "%s: limits %zd to %zd around zero point %zd are none of bytes", c->name, low, high, zero);
     return 0;
 }
@@ -538,6 +535,7 @@ static PyObject *scale_rows(PyObject *Py_UNUSED(self), PyObject *const *args, Py
     const Py_ssize_t rows = whole(&c, 3), width = whole(&c, 4), size = times(rows, width);
     if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], rows, 4)) return NULL;
     if (c.a[2] && !holds(&c, 2, c.a[2], width, 4)) return NULL;
+    if (!size) Py_RETURN_NONE;
     scale_args given = {(float *)c.a[0], (const float *)c.a[1], (const float *)c.a[2], width};
     Py_BEGIN_ALLOW_THREADS
     divided(scale_run, &given, rows, size);
@@ -568,10 +566,11 @@ static PyObject *interleave(PyObject *Py_UNUSED(self), PyObject *const *args, Py
     const Py_ssize_t size = times(times(samples, channels), pixels);
     if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], size, 1)) return NULL;
     if (!bytes_result(&c, whole(&c, 6), whole(&c, 7), whole(&c, 8))) return NULL;
+    if (!size) Py_RETURN_FALSE;
     volatile int nan = 0;
     interleave_args given = {{(const float *)c.a[0], (uint8_t *)c.a[1], float_of(&c, 5), (float)whole(&c, 6),
                               (float)whole(&c, 7), (int32_t)whole(&c, 8), 1, &nan},
-                             channels, pixels, (pixels + BLOCK - 1) / BLOCK};
+                             channels, pixels, blocks_of(pixels)};
     Py_BEGIN_ALLOW_THREADS
     divided(interleave_run, &given, samples * given.blocks, c.a[9] ? 0 : size);
     Py_END_ALLOW_THREADS
@@ -588,7 +587,7 @@ static PyObject *multiply(PyObject *Py_UNUSED(self), PyObject *const *args, Py_s
     if (!bytes_result(&c, whole(&c, 10), whole(&c, 11), whole(&c, 8)) || !bytes_result(&c, 0, 0, whole(&c, 6)) ||
         !bytes_result(&c, 0, 0, whole(&c, 7)))
         return NULL;
-    if (!width) Py_RETURN_NONE;
+    if (!size) Py_RETURN_NONE;
     multiply_args given = {(const uint8_t *)c.a[0], (const uint8_t *)c.a[1], (uint8_t *)c.a[2], width, repeat,
                            (int32_t)whole(&c, 6), (int32_t)whole(&c, 7), (int32_t)whole(&c, 8),
                            float_of(&c, 9), (float)whole(&c, 10), (float)whole(&c, 11)};
@@ -605,11 +604,16 @@ static PyObject *mean(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     const Py_ssize_t results = times(samples, channels), size = times(results, pixels);
     if (!holds(&c, 0, c.a[0], size, 1) || !holds(&c, 1, c.a[1], results, 1)) return NULL;
     if (!bytes_result(&c, whole(&c, 8), whole(&c, 9), whole(&c, 10))) return NULL;
+    if (pixels > MOST_PIXELS || whole(&c, 7) < 1) {
+        PyErr_Format(refused, "mean: %zd pixels, or a denominator of %zd", pixels, whole(&c, 7));
+        return NULL;
+    }
+    if (!results) Py_RETURN_NONE;
     mean_args given = {(const uint8_t *)c.a[0], (uint8_t *)c.a[1], pixels, channels, (int64_t)whole(&c, 5),
                        (double)whole(&c, 6) / (double)whole(&c, 7), (double)whole(&c, 8), (double)whole(&c, 9),
                        (int32_t)whole(&c, 10)};
     Py_BEGIN_ALLOW_THREADS
-    divided(mean_run, &given, samples * ((channels + BLOCK - 1) / BLOCK), size);
+    divided(mean_run, &given, samples * blocks_of(channels), size);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -626,6 +630,7 @@ static PyObject *dequantize(PyObject *Py_UNUSED(self), PyObject *const *args, Py
     const Py_ssize_t rows = whole(&c, 2), width = whole(&c, 3), stride = whole(&c, 4), size = times(rows, width);
     if (!holds(&c, 0, c.a[0], extent(rows, stride, width), 1) || !holds(&c, 1, c.a[1], size, 4)) return NULL;
     if (!bytes_result(&c, 0, 0, whole(&c, 6))) return NULL;
+    if (!size) Py_RETURN_NONE;
     dequantize_args given = {(const uint8_t *)c.a[0], (float *)c.a[1], width, stride, float_of(&c, 5), (int32_t)whole(&c, 6)};
     Py_BEGIN_ALLOW_THREADS
     divided(dequantize_run, &given, rows, size);
@@ -652,6 +657,7 @@ static PyObject *layer_norm(PyObject *Py_UNUSED(self), PyObject *const *args, Py
     if (!holds(&c, 0, c.a[0], size, 4) || !holds(&c, 1, c.a[1], width, 4) || !holds(&c, 2, c.a[2], width, 4) ||
         !holds(&c, 3, c.a[3], size, 4))
         return NULL;
+    if (!size) Py_RETURN_NONE;
     norm_args given = {(const float *)c.a[0], (const float *)c.a[1], (const float *)c.a[2], (float *)c.a[3], width,
                        float_of(&c, 6)};
     Py_BEGIN_ALLOW_THREADS
@@ -664,15 +670,14 @@ static PyObject *layer_norm(PyObject *Py_UNUSED(self), PyObject *const *args, Py
 
 static void forget(PyObject *capsule) { PyMem_Free(PyCapsule_GetPointer(capsule, LAYER)); }
 
-/* Whether all memory of a layer is there. The tables' addresses are those of their middles, `end` entries from both ends;
-   where a step has no row of its own, `time` is one. */
+/* Whether all memory of a layer is there. Where a step has no row of its own, `time` is one. */
 static int layer_holds(const call *c, Py_ssize_t kind, Py_ssize_t batch, Py_ssize_t size, Py_ssize_t time) {
-    const Py_ssize_t gates = times(GATES[kind], size), states = times(batch, size), end = whole(c, 9), table = end + 1;
+    const Py_ssize_t gates = times(GATES[kind], size), states = times(batch, size), end = whole(c, 9);
     if (end < 0 || end > 1 << 20 || !holds(c, 0, c->a[3], times(times(time, batch), gates), 4)) return 0;
     if (c->a[4] && !holds(c, 1, c->a[4], gates, 4)) return 0;
     if ((kind == GRU || c->a[5]) && !holds(c, 2, c->a[5], size, 4)) return 0;
     for (int i = 0; i < 3 && kind != RELU; i++)
-        if (!holds(c, 3 + i, c->a[6 + i], table, 4)) return 0;
+        if (!holds(c, 3 + i, c->a[6 + i], 2 * end + 1, 4)) return 0;
     const Py_ssize_t rows = extent(batch, whole(c, 14), size), all = rows > 0 ? extent(time, whole(c, 13), rows) : rows;
     return holds(c, 6, c->a[10], states, 4) && holds(c, 7, c->a[11], states, 4) && holds(c, 8, c->a[12], all, 4) &&
            (!c->a[15] || holds(c, 9, c->a[15], times(time, batch), 1)) && holds(c, 10, c->a[16], states, 1) &&
@@ -697,9 +702,10 @@ static PyObject *layer_of(PyObject *Py_UNUSED(self), PyObject *const *args, Py_s
     n->input = (const float *)c.a[3];
     n->scale = (const float *)c.a[4];
     n->bias = (const float *)c.a[5];
-    n->sigmoid = (const float *)c.a[6];
-    n->tanh = (const float *)c.a[7];
-    n->cell_tanh = (const float *)c.a[8];
+    const Py_ssize_t middle = kind == RELU ? 0 : whole(&c, 9);
+    n->sigmoid = (const float *)c.a[6] + middle;
+    n->tanh = (const float *)c.a[7] + middle;
+    n->cell_tanh = (const float *)c.a[8] + middle;
     n->end = (float)whole(&c, 9);
     n->h = (float *)c.a[10];
     n->c = (float *)c.a[11];
@@ -746,6 +752,8 @@ static int attention_holds(const call *c, int which, Py_ssize_t samples, Py_ssiz
     return holds(c, which, c->a[which], sample > 0 ? extent(samples, strides[0], sample) : sample, 4);
 }
 
+#define MOST_KEYS (1 << 30) /* or numbers of one: products of two fit */
+
 static PyObject *attend(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count) {
     call c;
     if (!take(&c, "attend", args, count, 25, 5)) return NULL;
@@ -768,7 +776,7 @@ static PyObject *attend(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssi
         (n.from_mask && !attention_holds(&c, 3, samples, heads, queries, keys, n.mask)) ||
         !attention_holds(&c, 4, samples, heads, queries, width, n.y))
         return NULL;
-    if (keys > INT32_MAX || width > INT32_MAX || times(times(samples, heads), times(queries, keys)) < 0) return PyErr_NoMemory();
+    if (keys > MOST_KEYS || width > MOST_KEYS || times(times(samples, heads), times(queries, keys)) < 0) return PyErr_NoMemory();
     const body run = prepare_attention(&n);
     if (!run) {
         PyErr_SetString(PyExc_RuntimeError, "this CPU has no vectors for attention");
@@ -833,9 +841,11 @@ static PyObject *cascade(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     const Py_ssize_t channels = whole(&c, 3), pixels = whole(&c, 4), samples = whole(&c, 9), stages = whole(&c, 11);
     const Py_ssize_t size = times(channels, pixels);
     if (c.a[0] && !holds(&c, 0, c.a[0], times(samples, size), 4)) return NULL;
-    if (!holds(&c, 1, c.a[1], size, 1) || !holds(&c, 3, c.a[10], times(stages, STAGE), 8)) return NULL;
+    if (!holds(&c, 1, c.a[1], size, 1) || !holds(&c, 2, c.a[2], c.bytes[2], 1) ||
+        !holds(&c, 3, c.a[10], times(stages, STAGE), 8))
+        return NULL;
     if (!bytes_result(&c, whole(&c, 6), whole(&c, 7), whole(&c, 8))) return NULL;
-    if (stages < 1 || whole(&c, 12) < 1 || samples < 0) {
+    if (stages < 1 || whole(&c, 12) < 1 || samples < 0 || !size) {
         PyErr_SetString(refused, "cascade: no stages, no rows or no images");
         return NULL;
     }
@@ -843,7 +853,7 @@ static PyObject *cascade(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     const cascade_args given = {
         {{(const float *)c.a[0], (uint8_t *)c.a[1], float_of(&c, 5), (float)whole(&c, 6), (float)whole(&c, 7),
           (int32_t)whole(&c, 8), 1, &nan},
-         channels, pixels, (pixels + BLOCK - 1) / BLOCK},
+         channels, pixels, blocks_of(pixels)},
         (uint8_t *)c.a[2], c.bytes[2], samples, stages, whole(&c, 12), (const int64_t *)c.a[10], &no_memory};
     const char *reason;
     Py_BEGIN_ALLOW_THREADS

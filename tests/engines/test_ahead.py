@@ -14,7 +14,7 @@ from intact.engines import ahead, native
 from intact.engines.ahead import Ahead, stages
 from intact.engines.openvino import OpenVinoEngine
 from intact.engines.reference import ReferenceEngine
-from intact.errors import InputError
+from intact.errors import EngineError, InputError
 from intact.program.ops import Array
 from intact.program.program import Program
 
@@ -138,6 +138,34 @@ def test_nan_is_refused_in_any_sample() -> None:
     with pytest.raises(InputError, match=r"x: x holds NaN"):
         runner({"x": broken})
     np.testing.assert_array_equal(runner({"x": x})[0], ReferenceEngine().prepare(program)({"x": x})[0])
+
+
+@pytest.mark.parametrize("band", [1, 2, 3, 10**9, 2**63 - 1])
+def test_bands_of_any_height(band: int) -> None:
+    """A band higher than the image is the image, and memory for its rows is checked."""
+    program, x = chain(5)
+    found = stages(program, program.ops[0])[:1]
+    run, want = Ahead(program, program.ops[0], found), ReferenceEngine().prepare(program).tensors({"x": x})
+    numbers, _, rows = run._prepared
+    run._prepared = numbers, band, rows
+    shape = want[found[-1].name].shape
+    own = np.empty((len(x), *shape[2:], shape[1]), np.uint8)
+    run(x, own)
+    np.testing.assert_array_equal(np.moveaxis(own, -1, 1), want[found[-1].name])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 26, 27, 28])
+def test_stages_without_memory_are_refused(place: int) -> None:
+    """Addresses of 0, and sizes of which one is missing."""
+    program, x = chain(5)
+    run = Ahead(program, program.ops[0], stages(program, program.ops[0]))
+    numbers, band, rows = run._prepared
+    broken = numbers.copy()
+    broken[0, place] = 0 if place < 3 else broken[0, place] - 1
+    run._prepared = broken, band, rows
+    size = run._shapes[len(numbers)]
+    with pytest.raises(EngineError, match="cascade: weights that do not fit"):
+        run(x, np.empty((len(x), *size), np.uint8))
 
 
 def test_sizes_that_change() -> None:

@@ -167,7 +167,8 @@ def test_gates(seed, groups, width, repeat):
     product = (x.astype(np.int32) - zero_x) * (w.astype(np.int32) - zero_w)
     for _ in with_and_without_vectors(library):
         y.fill(99)
-        library.multiply(*addresses, count, width, repeat, zero_x, zero_w, zero, borders.float_bits(ratio), *ends)
+        numbers = (count, width, repeat, zero_x, zero_w, zero, borders.float_bits(ratio), *ends)
+        library.multiply(*addresses, *numbers, x.nbytes, w.nbytes, y.nbytes)
         np.testing.assert_array_equal(y, finished_as_written(product.astype(np.float32) * ratio, zero, lo, hi))
 
 
@@ -190,7 +191,7 @@ def test_tables(seed, size):
     x, table, y = rng.integers(0, 256, size, np.uint8), rng.permutation(256).astype(np.uint8), np.empty(size, np.uint8)
     for _ in with_and_without_vectors(library):
         y.fill(99)
-        library.read_table(x.ctypes.data, y.ctypes.data, size, table.ctypes.data)
+        library.read_table(x.ctypes.data, y.ctypes.data, size, table.ctypes.data, size, size, 256)
         np.testing.assert_array_equal(y, table[x])
 
 
@@ -205,7 +206,8 @@ def test_means(seed, samples, pixels, channels):
     zero_x, zero, a, b = (*rng.integers(0, 256, 2).tolist(), *rng.integers(1, 8192, 2).tolist())
     lo, hi = sorted(rng.integers(0, 256, 2).tolist())
     sizes, offset = (samples, pixels, channels), zero_x * pixels
-    library.mean(x.ctypes.data, y.ctypes.data, *sizes, offset, a, b * pixels, lo - zero, hi - zero, zero)
+    numbers = (*sizes, offset, a, b * pixels, lo - zero, hi - zero, zero)
+    library.mean(x.ctypes.data, y.ctypes.data, *numbers, x.nbytes, y.nbytes)
     sums = x.sum(1, dtype=np.int64) - offset
     np.testing.assert_array_equal(y, finished_as_written(sums * (a / (b * pixels)), zero, lo, hi))
 
@@ -222,8 +224,9 @@ def test_layer_norms(seed, rows, width):
     x[spoil, rng.integers(width)] = rng.choice([np.nan, np.inf, -np.inf])
     weight, bias = rng.standard_normal((2, width), np.float32)
     y, eps = np.empty_like(x), np.float32(1e-5)
-    addresses = (a.ctypes.data for a in (x, weight, bias, y))
-    library.layer_norm(*addresses, rows, width, borders.float_bits(eps))
+    memories = (x, weight, bias, y)
+    numbers = (*(a.ctypes.data for a in memories), rows, width, borders.float_bits(eps))
+    library.layer_norm(*numbers, *(a.nbytes for a in memories))
     assert (np.isnan(y).all(1) == spoil).all() and (np.isnan(y).any(1) == spoil).all()
     whole = x[~spoil].astype(np.float64)
     mean, deviation = whole.mean(1, keepdims=True), np.sqrt(whole.var(1, keepdims=True) + eps)
@@ -263,7 +266,7 @@ def gated(rng):
 
     def run():
         y = torch.empty_like(x)
-        native.load().multiply(x.data_ptr(), w.data_ptr(), y.data_ptr(), *last)
+        native.load().multiply(x.data_ptr(), w.data_ptr(), y.data_ptr(), *last, x.nbytes, w.nbytes, y.nbytes)
         return (y,)
 
     return run
@@ -274,7 +277,8 @@ def averaged(rng):
 
     def run():
         y = torch.empty(3, 300, dtype=torch.uint8)
-        native.load().mean(x.data_ptr(), y.data_ptr(), 3, 49, 300, 4900, 3, 51, -7, 200, 7)
+        numbers = (3, 49, 300, 4900, 3, 51, -7, 200, 7)
+        native.load().mean(x.data_ptr(), y.data_ptr(), *numbers, x.nbytes, y.nbytes)
         return (y,)
 
     return run
@@ -285,8 +289,9 @@ def normed(rng):
 
     def run():
         y = torch.empty(301, 257, dtype=torch.float32)
-        addresses = (a.ctypes.data for a in (x, weight, bias))
-        native.load().layer_norm(*addresses, y.data_ptr(), 301, 257, borders.float_bits(1e-5))
+        memories = (x, weight, bias, y.numpy())
+        addresses, sizes = [a.ctypes.data for a in memories], [a.nbytes for a in memories]
+        native.load().layer_norm(*addresses, 301, 257, borders.float_bits(1e-5), *sizes)
         return (y,)
 
     return run
@@ -422,29 +427,32 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
         return all((whole[:64] == 0xA5).all() and (whole[-64:] == 0xA5).all() for whole in memory)
 
     (bytes_, at), (others, beside), (floats, there) = guarded(size, np.uint8), guarded(rows, "f4"), guarded(size, "f4")
-    library.quantize_rows(x.ctypes.data, at, beside, rows, width)
+    library.quantize_rows(x.ctypes.data, at, beside, rows, width, 4 * size, size, 4 * rows)
     assert intact(bytes_, others)
-    library.finish(x.ctypes.data, at, size, one, -3, 9, 5, 0)
+    library.finish(x.ctypes.data, at, size, one, -3, 9, 5, 0, 4 * size, size)
     assert intact(bytes_)
-    library.interleave(x.ctypes.data, at, 1, rows, width, one, -3, 9, 5, 0)
+    library.interleave(x.ctypes.data, at, 1, rows, width, one, -3, 9, 5, 0, 4 * size, size)
     assert intact(bytes_)
-    library.multiply(codes.ctypes.data, codes.ctypes.data, at, rows, width, rows, 3, 4, 5, one, -3, 9)
+    numbers = (rows, width, rows, 3, 4, 5, one, -3, 9)
+    library.multiply(codes.ctypes.data, codes.ctypes.data, at, *numbers, size, width, size)
     assert intact(bytes_)
-    library.mean(codes.ctypes.data, beside, rows, width, 1, 3, 1, 9, -3, 9, 5)
+    library.mean(codes.ctypes.data, beside, rows, width, 1, 3, 1, 9, -3, 9, 5, size, rows)
     assert intact(others)
-    library.mean(codes.ctypes.data, at, 1, rows, width, 3, 1, 9, -3, 9, 5)
+    library.mean(codes.ctypes.data, at, 1, rows, width, 3, 1, 9, -3, 9, 5, size, width)
     assert intact(bytes_)
-    library.read_table(codes.ctypes.data, at, size, table.ctypes.data)
+    library.read_table(codes.ctypes.data, at, size, table.ctypes.data, size, size, 256)
     assert intact(bytes_) and (bytes_[64:-64] == table[codes].ravel()).all()
-    library.layer_norm(x.ctypes.data, bias.ctypes.data, bias.ctypes.data, there, rows, width, one)
+    sizes = (4 * size, 4 * width, 4 * width, 4 * size)
+    library.layer_norm(x.ctypes.data, bias.ctypes.data, bias.ctypes.data, there, rows, width, one, *sizes)
     assert intact(floats)
-    library.dequantize(codes.ctypes.data, there, rows, width, width, one, 0)
+    library.dequantize(codes.ctypes.data, there, rows, width, width, one, 0, size, 4 * size)
     assert intact(floats) and (floats[64:-64].view(np.float32) == codes.ravel()).all()
-    library.scale_rows(there, scales.ctypes.data, bias.ctypes.data, rows, width)
+    library.scale_rows(there, scales.ctypes.data, bias.ctypes.data, rows, width, 4 * size, 4 * rows, 4 * width)
     assert intact(floats)
     if library.can_attend():
         strides = (0, 0, width) * 3 + (0, 0, 0) + (0, 0, width)
-        library.attend(*[x.ctypes.data] * 3, 0, there, 1, 1, rows, rows, width, *strides)
+        sizes = (*[4 * size] * 3, 0, 4 * size)
+        library.attend(*[x.ctypes.data] * 3, 0, there, 1, 1, rows, rows, width, *strides, *sizes)
         assert intact(floats)
 
 
@@ -454,11 +462,11 @@ def test_wrong_arguments_are_refused(library):
             with pytest.raises(TypeError, match=name):
                 getattr(library, name)(0)
     with pytest.raises(TypeError, match="int"):
-        library.read_table(0, 0, "0", 0)
+        library.read_table(0, 0, "0", 0, 0, 0, 0)
     with pytest.raises(ValueError, match="no kind 4"):
-        library.layer(4, *[0] * 20)
+        library.layer(4, *[0] * 32)
     with pytest.raises(ValueError, match="PyCapsule"):
-        library.advance(None, 0, 0)
+        library.advance(None, 0, 0, 0)
 
 
 def buffers(library, rows=3, width=20):
@@ -495,6 +503,17 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_no_size_may_be_left_out(name, library):
+    passes, _ = buffers(library)
+    if name not in passes:
+        pytest.skip("not for this CPU")
+    numbers, sizes = passes[name]
+    for kept in range(len(sizes)):
+        with pytest.raises(TypeError, match=f"{name} takes {len(numbers)} integers and {len(sizes)} sizes"):
+            getattr(library, name)(*numbers, *sizes[:kept])
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_memory_that_is_too_small_is_refused(name, library):
     passes, room = buffers(library)
     if name not in passes:
@@ -512,7 +531,7 @@ def test_memory_that_is_too_small_is_refused(name, library):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("size", [-1, 1 << 62, (1 << 63) - 1])
+@pytest.mark.parametrize("size", [-1, 1 << 31, 1 << 62, (1 << 63) - 1])
 def test_sizes_that_no_memory_has_are_refused(name, size, library):
     passes, _ = buffers(library)
     if name not in passes:
@@ -527,9 +546,9 @@ def test_steps_of_a_layer_stay_inside_its_memory(library):
     room = np.zeros(4096, np.float32)
     at = room.ctypes.data
     batch, hidden, time, end = 2, 4, 3, 5
-    middles, out = [at + 4 * end] * 3, [at, at, at, batch * hidden, hidden]
-    numbers = [0, batch, hidden, at, 0, 0, *middles, end, *out, 0, at, at, 0, 0, time]
-    table, states, product = 4 * (end + 1), 4 * batch * hidden, 4 * batch * 4 * hidden
+    out = [at, at, at, batch * hidden, hidden]
+    numbers = [0, batch, hidden, at, 0, 0, at, at, at, end, *out, 0, at, at, 0, 0, time]
+    table, states, product = 4 * (2 * end + 1), 4 * batch * hidden, 4 * batch * 4 * hidden
     sizes = [time * product, 0, 0, table, table, table, states, states, time * states, 0, batch * hidden, 8]
     layer = library.layer(*numbers, *sizes)
     for i, needed in enumerate(sizes):
@@ -541,3 +560,39 @@ def test_steps_of_a_layer_stay_inside_its_memory(library):
     for step, size in ((time, 4096), (-1, 4096), (0, product - 1)):
         with pytest.raises(EngineError, match="advance: "):
             library.advance(layer, step, at, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "sizes"),
+    [
+        ("quantize_rows", [0, 0, 0, 0, 1 << 62], [0, 0, 0]),
+        ("scale_rows", [0, 1, 0, 1 << 40, 0], [0, 1 << 42, 0]),
+        ("interleave", [0, 0, 1 << 62, 0, (1 << 63) - 1, 0, 0, 0, 0, 0], [0, 0]),
+        ("interleave", [0, 0, 0, 1 << 62, (1 << 63) - 1, 0, 0, 0, 0, 1], [0, 0]),
+        ("multiply", [0, 0, 0, 1 << 62, 0, 1 << 61, 0, 0, 0, 0, 0, 0], [0, 0, 0]),
+        ("mean", [0, 0, 0, 1, (1 << 63) - 1, 0, 1, 1, 0, 0, 0], [0, 0]),
+        ("mean", [0, 0, 1 << 62, 0, 0, 0, 1, 1, 0, 0, 0], [0, 0]),
+        ("dequantize", [0, 0, 1 << 62, 0, 0, 0, 0], [0, 0]),
+        ("layer_norm", [0, 0, 0, 0, 1 << 62, 0, 0], [0, 0, 0, 0]),
+    ],
+)
+def test_no_elements_are_no_work(name, numbers, sizes, library):
+    """However many rows of nothing: counts of them neither overflow nor are gone through."""
+    getattr(library, name)(*numbers, *sizes)
+
+
+@pytest.mark.parametrize(("pixels", "b"), [((1 << 24) + 1, 3), (4, 0), (4, -3)])
+def test_means_whose_sums_have_no_room_are_refused(pixels, b, library):
+    room = 1 << 30  # no more is read than the arguments say, and these are refused before
+    with pytest.raises(EngineError, match="mean: "):
+        library.mean(64, 64, 1, pixels, 1, 0, 1, b, 0, 255, 0, room, room)
+
+
+def test_windows_beyond_int32_are_refused(library):
+    """Where the windows of a row begin is an int32: rows of 2 GiB are refused before anything is read."""
+    if not library.can_convolve():
+        pytest.skip("not for this CPU")
+    numbers, room = [1, 1, 1, 1, 0, 0, 0, 0, 0, 255, 1], 1 << 62
+    for size in ((1, 1 << 16, 1 << 15), (1, 1 << 7, 1 << 24), (1, 1 << 22, 1 << 10)):
+        with pytest.raises(EngineError, match="images of no such size"):
+            library.convolve(*[64] * 5, 1, 1, 1, *size, *numbers, *[room] * 5)

@@ -287,6 +287,26 @@ def test_without_the_compiled_passes_the_integers_are_the_same(monkeypatch: pyte
     np.testing.assert_array_equal(ENGINE.prepare(program)({"x": x})[0], ReferenceEngine().prepare(program)({"x": x})[0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [
+        ("Multiply", [0, 0, 256, 0, 0, 0]),
+        ("Multiply", [-1, 0, 0, 0, 0, 255]),
+        ("Multiply", [0, 300, 0, 0, 0, 255]),
+        ("Multiply", [0, 0, 5, 0, -6, 250]),
+        ("Multiply", [0, 0, 5, 0, 9, 8]),
+        ("Quantize", [0, 0, 255, 2**31 - 1]),
+        ("Quantize", [0, -(2**31), 255, 0]),
+        ("Interleave", [0, 0, 256, 0]),
+        ("Interleave", [0, 3, 2, 0]),
+    ],
+)
+def test_numbers_that_are_none_of_bytes_are_refused(kind: str, numbers: list[int]) -> None:
+    x = np.ones((1, 2, 3, 4), np.float32 if kind != "Multiply" else np.uint8)
+    with pytest.raises(Exception, match="numbers that are none of bytes"):
+        run(kind, *([x, x] if kind == "Multiply" else [x]), np.array(numbers, np.int32))
+
+
 def test_an_older_cpu_gives_the_same_integers() -> None:
     library = native.load()
     assert library is not None

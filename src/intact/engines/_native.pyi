@@ -1,7 +1,7 @@
 """Passes over rows, in C (``native/passes.c``). Addresses, sizes and strides are integers.
 
-Behind all other arguments come ``sizes``: the bytes at each address, in the order of the addresses. EngineError where a
-pass would go beyond them. Without any, memory counts as endless (tests between guard pages).
+Behind all other arguments come ``sizes``: the bytes at each address, in the order of the addresses, every one of them
+(0 where the address is 0). TypeError where one is missing, EngineError where a pass would go beyond them.
 """
 
 from typing import Any

@@ -84,10 +84,7 @@ class CompiledCell:
         self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
         self._scales = torch.empty(batch, dtype=torch.float32)
         self._call, self._advance = call, library.advance  # memory stays while the call is there
-        middles = [] if t is None else [x[END:] for x in (t.sigmoid, t.tanh, t.cell)]
-        tables: list[Tensor | None] = [None, None, None]
-        if middles:
-            tables = [*middles]
+        tables: list[Tensor | None] = [None, None, None] if t is None else [t.sigmoid, t.tanh, t.cell]
         memories = [call.input, call.scale, call.bias_hh, *tables, call.h, call.c, call.y]
         memories += [call.inside, self.q, self._scales]
         self._layer = library.layer(
@@ -97,7 +94,7 @@ class CompiledCell:
             call.input.data_ptr(),
             _address(call.scale),
             _address(call.bias_hh),
-            *([x.data_ptr() for x in middles] or (0, 0, 0)),
+            *map(_address, tables),
             END,
             call.h.data_ptr(),
             call.c.data_ptr(),

@@ -20,7 +20,7 @@ from intact.program.program import Program
 from ..ahead import Stage, stages
 from ..shapes import sized
 from . import division, elementwise, kernels, moves, pools, products, units
-from .floats import island
+from .floats import FLOATS, island
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
 
@@ -121,8 +121,8 @@ class Plan:
             alone: one thread does it all.
         """
         for op in program.ops:
-            supported = op.kind in INTEGERS or op.kind in units.MOVES or op.is_float or op.kind == "table"
-            if not supported:
+            island = op.is_float and op.kind.removeprefix("float.") in FLOATS
+            if not (island or op.kind in INTEGERS or op.kind in units.MOVES or op.kind == "table"):
                 raise EngineError(
                     f"no rule for kind {op.kind!r}",
                     where=op.name,
