@@ -1,4 +1,4 @@
-"""NaN and infinity in float islands: where torch gives them, the reference and ONNX Runtime do, and nowhere else."""
+"""NaN and infinity in float islands: where torch gives them, all engines do, and nowhere else."""
 
 from __future__ import annotations
 
@@ -47,6 +47,12 @@ CASES = {
     "threshold": _unary("threshold", threshold=1.0, value=20.0),
     "sign": _unary("sign"),
     "root": _unary("pow", exponent=0.5),
+    "exp": _unary("exp"),
+    "hardsigmoid": _unary("hardsigmoid"),
+    "log_softmax": ("float.log_softmax", {"axis": 1}, SHAPE, "float32"),
+    "cast to bool": ("float.cast", {"dtype": "bool"}, SHAPE, "bool"),
+    "above": ("float.compare", {"fn": "ge", "value": 0.3}, SHAPE, "bool"),
+    "unequal": ("float.compare", {"fn": "ne", "value": 0.3}, SHAPE, "bool"),
     "amax": _reduce("amax", [3]),
     "amax of two": _reduce("amax", [2, 3]),
     "amin": _reduce("amin", [2]),
@@ -69,7 +75,7 @@ def kinds(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("engine", ["onednn", "onnxruntime"])
+@pytest.mark.parametrize("engine", ["onednn", "onnxruntime", "openvino"])
 def test_special_values_lie_where_torch_has_them(engine: str, name: str) -> None:
     if STATUS[engine] is not None:
         pytest.skip(str(STATUS[engine]))
@@ -78,8 +84,10 @@ def test_special_values_lie_where_torch_has_them(engine: str, name: str) -> None
     ops = (Op("i", "float.unary", ("x",), {"fn": "neg"}), Op("y", kind, ("i",), attrs))
     program = Program({"x": Tensor("x", "float32", SHAPE), "i": inner, "y": y}, ops, ("x",), ("y",))
     check(program)
-    want = get_engine("reference").prepare(program)({"x": -IMAGE})[0]
-    np.testing.assert_array_equal(kinds(get_engine(engine).prepare(program)({"x": -IMAGE})[0]), kinds(want))
+    reference, runner = get_engine("reference").prepare(program), get_engine(engine).prepare(program)
+    for image in (IMAGE, np.full_like(IMAGE, -INF), np.full_like(IMAGE, INF)):
+        want = reference({"x": -image})[0]
+        np.testing.assert_array_equal(kinds(runner({"x": -image})[0]), kinds(want))
 
 
 def test_what_comes_from_integers_needs_no_look() -> None:

@@ -7,11 +7,16 @@ and refused by engines that cannot.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from .kinds import KINDS
 from .ops import EMBEDDINGS, Op
 from .program import Program
 
 Interval = tuple[int, int]
+
+Span = tuple[float, float]
 
 LARGEST = 1 << 62
 """Integers beyond are not followed: int64 might wrap around."""
@@ -33,23 +38,63 @@ def table_rows(program: Program) -> dict[str, int]:
 
 def unproved(program: Program) -> dict[str, int]:
     """Embeddings whose indices may lie outside of their table → its rows."""
-    if not any(op.kind in EMBEDDINGS for op in program.ops):
-        return {}
+    found: dict[str, int] = {}
+    embeddings = [op for op in program.ops if op.kind in EMBEDDINGS]
+    known = intervals(program) if embeddings else {}
+    for op in embeddings:
+        rows = len(op.arrays["weight"])
+        low, high = known.get(op.inputs[0], (-1, -1))
+        if low < 0 or high >= rows:
+            found[op.name] = rows
+    return found
+
+
+def intervals(program: Program, given: Interval | None = None) -> dict[str, Interval]:
+    """Least and largest value of the tensors of integers and truth values it is known of.
+
+    Args:
+        program: checked.
+        given: what int64 inputs hold that no table is read with, where the engine looks.
+    """
     known: dict[str, Interval] = {name: (0, rows - 1) for name, rows in table_rows(program).items()}
     for name in program.inputs:
-        if program.tensors[name].dtype in ("bool", "uint8"):
-            known[name] = (0, 1 if program.tensors[name].dtype == "bool" else 255)
-    found: dict[str, int] = {}
+        dtype = program.tensors[name].dtype
+        if dtype in ("bool", "uint8"):
+            known[name] = (0, 1 if dtype == "bool" else 255)
+        elif dtype == "int64" and given is not None and name not in known:
+            known[name] = given
+    floats: dict[str, Span] = {}
     for op in program.ops:
-        if op.kind in EMBEDDINGS:
-            rows = len(op.arrays["weight"])
-            low, high = known.get(op.inputs[0], (-1, -1))
-            if low < 0 or high >= rows:
-                found[op.name] = rows
         interval = _interval(op, program, known)
+        if op.kind == "float.cast" and program.tensors[op.name].dtype == "int64" and op.inputs[0] in floats:
+            low, high = floats[op.inputs[0]]
+            interval = math.floor(low) - 1, math.ceil(high) + 1  # what float32 rounds included
         if interval is not None and max(map(abs, interval)) < LARGEST:
             known[op.name] = interval
-    return found
+        span = _span(op, program, floats)
+        if span is not None and max(map(abs, span)) < LARGEST:
+            floats[op.name] = span
+    return known
+
+
+def _span(op: Op, program: Program, floats: dict[str, Span]) -> Span | None:
+    """Ends of a float32 result that follows from integers by moves, sums and products with numbers, and clamps."""
+    t = op.attrs
+    if op.kind == "dequantize":
+        of = program.tensors[op.inputs[0]]
+        scale, zero = float(of.scale or 1.0), int(of.zero_point or 0)
+        return -zero * scale, (255 - zero) * scale
+    if program.tensors[op.name].dtype != "float32" or not all(name in floats for name in op.inputs) or not op.inputs:
+        return None
+    low, high = floats[op.inputs[0]]
+    if op.kind == "float.affine_scalar":
+        ends = [v * float(t["mul"]) + float(t["add"]) for v in (low, high)]
+        return min(ends), max(ends)
+    if op.kind in ("float.clamp", "float.relu"):
+        least, most = (0.0, None) if op.kind == "float.relu" else (t["min"], t["max"])
+        low, high = (v if least is None else max(v, float(least)) for v in (low, high))
+        return (low, high) if most is None else (min(low, float(most)), min(high, float(most)))
+    return (low, high) if op.kind in ("reshape", "permute", "slice", "expand", "roll") else None
 
 
 def _interval(op: Op, program: Program, known: dict[str, Interval]) -> Interval | None:
@@ -73,16 +118,19 @@ def _interval(op: Op, program: Program, known: dict[str, Interval]) -> Interval 
         return (low, high) if most is None else (min(low, most), min(high, most))
     if not all(name in known for name in op.inputs):
         return None
-    return _combined(op, [known[name] for name in op.inputs])
+    return _combined(op, program, [known[name] for name in op.inputs])
 
 
-def _combined(op: Op, x: list[Interval]) -> Interval | None:
+def _combined(op: Op, program: Program, x: list[Interval]) -> Interval | None:
     t = op.attrs
     if KINDS[op.kind].domain == "any":
         ends = [*x, *([(int(t["value"]),) * 2] if op.kind == "pad" else [])]
         return min(low for low, _ in ends), max(high for _, high in ends)
     if op.kind in ("float.cast", "float.relu") or (op.kind == "float.reduce" and t["fn"] in ("amax", "amin")):
         return x[0] if op.kind != "float.relu" else (max(x[0][0], 0), max(x[0][1], 0))
+    if op.kind == "float.reduce" and t["fn"] == "sum":
+        terms = _terms(program.tensors[op.inputs[0]].shape, t["dims"])
+        return None if terms is None else (terms * x[0][0], terms * x[0][1])
     if op.kind == "float.add":
         return x[0][0] + x[1][0], x[0][1] + x[1][1]
     if op.kind == "float.sub":
@@ -96,8 +144,15 @@ def _combined(op: Op, x: list[Interval]) -> Interval | None:
     return None
 
 
+def _terms(shape: Sequence[int | str | None], dims: list[int]) -> int | None:
+    """Elements of a sum; None where that depends on the input."""
+    sizes = [shape[d] for d in dims] if dims else shape
+    whole = [d for d in sizes if isinstance(d, int)]
+    return math.prod(whole) if len(whole) == len(sizes) else None
+
+
 def _ends(values: list[int]) -> Interval:
     return min(values), max(values)
 
 
-__all__ = ["table_rows", "unproved"]
+__all__ = ["intervals", "table_rows", "unproved"]

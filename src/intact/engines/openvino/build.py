@@ -13,13 +13,15 @@ from openvino import opset14 as ov
 from intact.arithmetic.dimensions import known
 from intact.errors import EngineError
 from intact.program.dimensions import fixed
-from intact.program.indices import unproved
+from intact.program.indices import intervals, unproved
 from intact.program.ops import Op
 from intact.program.program import Program
+from intact.program.special import special
 
 from ..ahead import Stage, stages
 from ..shapes import sized
 from . import division, elementwise, kernels, moves, pools, products, units
+from .core import GIVEN
 from .floats import FLOATS, island
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
@@ -42,6 +44,9 @@ INTEGERS: dict[str, Callable[[Site], Value]] = {
 PRODUCTS = frozenset({"conv", "linear", "matmul"})
 """Kinds that one of OpenVINO's kernels of products is to compute, which is checked."""
 
+
+WHOLE = 1 << 24
+"""Integers that float32 holds."""
 
 REACH = 1 << 13
 """Transposed convolutions end the process at strides of 32768 and windows of 1, 16384 and 3 (OpenVINO 2026.4), and ran
@@ -97,6 +102,7 @@ class Plan:
         kernels: whether to choose kernels (see ``kernels.preferred``).
         joined: models of several batch sizes share their weights, which different kernels pack differently.
         ahead: names of ``quantize`` ops with the convolutions behind them that the compiled passes do (see ``ahead``).
+        special: names of the float tensors that may hold NaN or infinity.
     """
 
     program: Program
@@ -110,6 +116,7 @@ class Plan:
     kernels: bool = True
     joined: bool = False
     ahead: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
+    special: frozenset[str] = frozenset()
 
     @staticmethod
     def of(program: Program, *, inside: bool = True, alone: bool = False) -> Plan:
@@ -135,6 +142,7 @@ class Plan:
                 why="OpenVINO reads something else there and says nothing",
                 remedy="clamp them to the table before, or run with engine='onednn', 'onnxruntime' or 'reference'",
             )  # fmt: skip
+        _small_integers(program)
         functions = fits(program)
         t = program.tensors
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
@@ -142,6 +150,7 @@ class Plan:
             program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
             division.proved(program), inside, kernels=kernels.selectable(),
             ahead={op.name: stages(program, op) for op in program.ops if op.kind == "quantize"} if alone else {},
+            special=special(program),
         )  # fmt: skip
 
     def at(self, sizes: Mapping[str, int]) -> Plan:
@@ -236,6 +245,25 @@ def _small_windows(op: Op) -> None:
         )  # fmt: skip
 
 
+def _small_integers(program: Program) -> None:
+    """Refuse int64 tensors whose values float32 may not hold: OpenVINO keeps them as int32, and computes with floats.
+
+    What is cast from floats may be larger where nothing but clamps read it (see ``nonfinite.whole``).
+    """
+    known = intervals(program, (-GIVEN, GIVEN))
+    clamped = {op.name for op in program.ops if op.kind == "float.cast"} - {*program.outputs}
+    for op in program.ops:
+        if op.kind != "float.clamp" or None in (op.attrs["min"], op.attrs["max"]):
+            clamped.difference_update(op.inputs)
+    for name, t in program.tensors.items():
+        if t.dtype == "int64" and max(map(abs, known.get(name, (WHOLE, WHOLE)))) >= WHOLE and name not in clamped:
+            raise EngineError(
+                f"the integers computed here may reach {WHOLE}, or nothing is known of them", where=name,
+                why="OpenVINO computes them in float32, which holds no larger ones",
+                remedy="clamp them on both sides, or run with engine='onednn', 'onnxruntime' or 'reference'",
+            )  # fmt: skip
+
+
 def label(index: int) -> str:
     """The name, inside models, of the op of that index."""
     return f"op{index}"
@@ -296,7 +324,7 @@ class _Builder:
         site = Site(
             op, self._labels[op.name], tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
             op.name in plan.rounded, op.name in self._inside, op.name in plan.plain,
-            0 if not plan.kernels else 1 if plan.joined else self._batch,
+            0 if not plan.kernels else 1 if plan.joined else self._batch, not plan.special.isdisjoint(op.inputs),
         )  # fmt: skip
         try:
             if op.kind == "table":

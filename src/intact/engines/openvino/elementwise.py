@@ -9,6 +9,7 @@ from intact.arithmetic.dimensions import known
 from intact.arithmetic.integer import requantize
 from intact.program.ops import Array
 
+from .nonfinite import is_nan
 from .values import LEVELS, Port, Site, Value, dequantized, integers, port, requantized, scalar, times
 
 
@@ -116,8 +117,10 @@ def quantize(site: Site) -> Value:
     anyway; all other floats are divided (see ``division``), or quantized by numpy before they are handed over.
     """
     s = float(site.out.scale or 1.0)
-    least = port(ov.maximum(site.inputs[0].port, scalar((site.limits[0] - site.z) * s)))
-    return requantized(site, least, s)
+    least = scalar((site.limits[0] - site.z) * s)
+    x = site.inputs[0].port
+    x = port(ov.select(is_nan(x), least, x)) if site.special else x
+    return requantized(site, port(ov.maximum(x, least)), s)
 
 
 __all__ = ["add", "dequantize", "gathered", "indexed", "mul", "quantize", "scaled"]

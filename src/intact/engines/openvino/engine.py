@@ -24,7 +24,7 @@ from ..forked import follow
 from ..inputs import Quantizer, channels_last, pays
 from ..kept import Kept, give_back
 from ..samples import by_sample
-from .core import FORKED, REMEDY, core, left_behind
+from .core import FORKED, GIVEN, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
     from .build import Given, Plan, Source
@@ -309,6 +309,11 @@ class OpenVinoRunner:
                     if batch not in (None, size):
                         raise InputError(f"batch size {size} differs from that of another input, {batch}", where=name)
                     batch = size
+            if x.dtype == np.int64 and x.size and max(int(x.max()), -int(x.min())) > GIVEN:
+                raise InputError(
+                    f"the openvino engine takes integers up to {GIVEN}", where=name,
+                    remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
+                )  # fmt: skip
             given[name] = x
         if batch == 0:
             raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")

@@ -11,7 +11,8 @@ from openvino import opset14 as ov
 from intact.arithmetic.resize import cubic_matrix, linear_matrix
 from intact.arithmetic.windows import pool_size, pool_windows
 
-from . import moves
+from . import moves, nonfinite
+from .division import KEEP_DIVISION
 from .pools import average
 from .unary import unary
 from .values import Port, Site, Value, constant, port, scalar
@@ -42,10 +43,42 @@ def cast(x: Port, dtype: Any) -> Port:
 
 def _clamp(site: Site) -> Port:
     x, low, high = site.inputs[0].port, site.op.attrs["min"], site.op.attrs["max"]
-    dtype = x.get_element_type().to_dtype()
+    dtype, y = x.get_element_type().to_dtype(), x
     if low is not None:
-        x = port(ov.maximum(x, ov.constant(np.asarray(low, dtype))))
-    return x if high is None else port(ov.minimum(x, ov.constant(np.asarray(high, dtype))))
+        y = port(ov.maximum(y, ov.constant(np.asarray(low, dtype))))
+    y = y if high is None else port(ov.minimum(y, ov.constant(np.asarray(high, dtype))))
+    return nonfinite.kept(x, y) if site.special else y
+
+
+def _relu(site: Site) -> Port:
+    x = site.inputs[0].port
+    return nonfinite.kept(x, port(ov.relu(x))) if site.special else port(ov.relu(x))
+
+
+def _unary(site: Site) -> Port:
+    t, x = site.op.attrs, cast(site.inputs[0].port, np.float32)
+    return nonfinite.function(t, x, unary(t, x)) if site.special else unary(t, x)
+
+
+def _softmax(make: Callable[..., Any]) -> Callable[[Site], Port]:
+    def build(site: Site) -> Port:
+        x, axis = site.inputs[0].port, int(site.op.attrs["axis"])
+        return nonfinite.rows(lambda rows: port(make(rows, axis)), x, axis) if site.special else port(make(x, axis))
+
+    return build
+
+
+def _div(site: Site) -> Port:
+    node = ov.divide(*(cast(x.port, site.out.dtype) for x in site.inputs))
+    node.get_rt_info()[KEEP_DIVISION] = True  # else small divisors become infinite reciprocals
+    return port(node)
+
+
+def _cast(site: Site) -> Port:
+    x = site.inputs[0].port
+    of_float = x.get_element_type().to_dtype() == np.float32
+    y = cast(nonfinite.whole(x) if of_float and site.out.dtype == "int64" else x, site.out.dtype)
+    return port(ov.logical_or(y, nonfinite.is_nan(x))) if site.special and site.out.dtype == "bool" else y
 
 
 def _affine_scalar(site: Site) -> Port:
@@ -137,16 +170,24 @@ def _group_norm(site: Site) -> Port:
     return _scaled(back, site, [1, -1, *[1] * (len(x.shape) - 2)])
 
 
+def _first_largest(x: Port, axis: int) -> Port:
+    return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
+
+
 def _reduce(site: Site) -> Port:
     t, x = site.op.attrs, site.inputs[0]
     dims, keep = list(t["dims"]) or list(range(len(x.shape))), bool(t["keepdim"])
     if t["fn"] != "argmax":
         make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
-        return port(make(cast(x.port, site.out.dtype) if t["fn"] == "sum" else x.port, moves.ints(dims), keep))
+        if t["fn"] == "sum":
+            return port(make(cast(x.port, site.out.dtype), moves.ints(dims), keep))
+        y = port(make(x.port, moves.ints(dims), keep))
+        worst = -np.inf if t["fn"] == "amax" else np.inf
+        return nonfinite.extreme(x.port, y, moves.ints(dims), keep, worst) if site.special else y
     y, axis = x.port, dims[0]
     if not t["dims"]:
         y, axis = port(ov.reshape(y, moves.ints([-1]), False)), 0
-    index = ov.topk(y, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
+    index = nonfinite.first_largest(y, axis) if site.special else _first_largest(y, axis)
     if not t["dims"]:
         return port(ov.reshape(index, moves.ints([1] * len(x.shape) if keep else []), False))
     return index if keep else port(ov.squeeze(index, moves.ints([axis])))
@@ -168,8 +209,9 @@ COMPARE = {
 
 
 def _compare(site: Site) -> Port:
-    make = COMPARE[site.op.attrs["fn"]]
-    return port(make(cast(site.inputs[0].port, np.float32), scalar(site.op.attrs["value"])))
+    fn, x = site.op.attrs["fn"], cast(site.inputs[0].port, np.float32)
+    y = port(COMPARE[fn](x, scalar(site.op.attrs["value"])))
+    return nonfinite.compared(x, y, fn == "ne") if site.special else y
 
 
 def _upsample(site: Site) -> Port:
@@ -177,6 +219,8 @@ def _upsample(site: Site) -> Port:
     x, t = site.inputs[0], site.op.attrs
     if t["mode"].startswith("nearest"):
         return moves.MOVES["upsample"](site)
+    if site.special:
+        return nonfinite.resized(x.port, t["size"], t["mode"] == "bicubic", bool(t["align_corners"]))
     make = cubic_matrix if t["mode"] == "bicubic" else linear_matrix
     y, rank = x.port, len(x.shape)
     for axis, out in enumerate(t["size"], start=rank - len(t["size"])):
@@ -192,24 +236,24 @@ def _slope(site: Site) -> Port:
 
 
 FLOATS: dict[str, Callable[[Site], Port]] = {
-    "relu": lambda s: port(ov.relu(s.inputs[0].port)),
+    "relu": _relu,
     "clamp": _clamp,
     "leaky_relu": lambda s: port(ov.prelu(s.inputs[0].port, constant([s.op.attrs["slope"]]))),
     "prelu": _slope,
-    "unary": lambda s: unary(s.op.attrs, cast(s.inputs[0].port, np.float32)),
+    "unary": _unary,
     "affine_scalar": _affine_scalar,
     "add": _arithmetic(ov.add),
     "sub": _arithmetic(ov.subtract),
     "mul": _arithmetic(ov.multiply),
-    "div": _arithmetic(ov.divide),
+    "div": _div,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
     "conv": _conv,
     "linear": _linear,
     "scale_shift": _channelwise,
-    "softmax": lambda s: port(ov.softmax(s.inputs[0].port, int(s.op.attrs["axis"]))),
-    "log_softmax": lambda s: port(ov.log_softmax(s.inputs[0].port, int(s.op.attrs["axis"]))),
+    "softmax": _softmax(ov.softmax),
+    "log_softmax": _softmax(ov.log_softmax),
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
@@ -218,7 +262,7 @@ FLOATS: dict[str, Callable[[Site], Port]] = {
     "embedding": lambda s: port(ov.gather(constant(s.op.arrays["weight"]), s.inputs[0].port, moves.ints(0))),
     "masked_fill": _masked_fill,
     "compare": _compare,
-    "cast": lambda s: cast(s.inputs[0].port, s.op.attrs["dtype"]),
+    "cast": _cast,
     "upsample": _upsample,
 }
 """NAME → node."""

@@ -9,6 +9,7 @@ from openvino import opset14 as ov
 
 from intact.arithmetic.moves import nearest_index
 
+from . import nonfinite
 from .pools import max_pool
 from .values import Port, Site, Value, dequantized, port, unsigned
 
@@ -34,8 +35,12 @@ def ints(values: object) -> Port:
 
 def _max_pool(site: Site) -> Port:
     t = site.op.attrs
+
+    def largest(x: Port) -> Port:
+        return max_pool(x, t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
+
     x = site.inputs[0].port
-    return max_pool(x, t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
+    return nonfinite.largest(largest, x) if site.special else largest(x)
 
 
 def _slice(site: Site) -> Port:

@@ -68,6 +68,7 @@ class Site:
         inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
         kernels: the batch size that kernels are chosen for (see ``kernels.preferred``); 0 leaves it to OpenVINO.
+        special: an input may hold NaN or infinity (see ``intact.program.special``).
     """
 
     op: Op
@@ -79,6 +80,7 @@ class Site:
     inside: bool = False
     plain_integers: bool = False
     kernels: int = 0
+    special: bool = False
 
     @property
     def z(self) -> int:
