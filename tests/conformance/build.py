@@ -6,8 +6,8 @@ under test.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,27 @@ class Case:
     inputs: dict[str, Array]
     expected: Array
     text: str
+
+    @property
+    def batch(self) -> int:
+        """Samples of every input."""
+        return int(next(iter(self.inputs.values())).shape[0])
+
+
+def beside(cases: Sequence[Case]) -> tuple[Program, dict[str, Array]]:
+    """One program of unconnected ops, with its inputs: the results of the cases are its outputs, in their order."""
+    if len(cases) == 1:
+        return cases[0].program, cases[0].inputs
+    tensors: dict[str, Tensor] = {}
+    ops: list[Op] = []
+    inputs: dict[str, Array] = {}
+    for i, case in enumerate(cases):
+        own = {name: f"{i}.{name}" for name in case.program.tensors}
+        tensors |= {own[name]: replace(t, name=own[name]) for name, t in case.program.tensors.items()}
+        ops += [replace(op, name=own[op.name], inputs=tuple(own[n] for n in op.inputs)) for op in case.program.ops]
+        inputs |= {own[name]: x for name, x in case.inputs.items()}
+    outputs = tuple(f"{i}.{name}" for i, case in enumerate(cases) for name in case.program.outputs)
+    return Program(tensors, tuple(ops), tuple(inputs), outputs, structure=0), inputs
 
 
 @dataclass

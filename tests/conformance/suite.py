@@ -8,7 +8,7 @@ from intact.engines import cpu, get_engine
 from intact.engines.reference import ReferenceEngine
 
 from . import networks
-from .build import Case, draw
+from .build import Case, beside, draw
 
 PROVED = ("onednn", "onnxruntime", "openvino")
 """Engines compared with the ideal; the reference is the ideal (``tests/engines/test_reference.py``)."""
@@ -19,24 +19,36 @@ def wide(engine: str) -> bool:
     return engine == "onednn" and cpu.has_vnni(cpu.isa())
 
 
-def op_mismatches(engine: str, case: Case) -> int:
-    """Integers of an op's result that differ from the ideal, over both ways to run a program."""
-    runner = get_engine(engine).prepare(case.program, threads=1 + case.expected.size % 2)
-    before = {name: x.copy() for name, x in case.inputs.items()}
-    seen = runner.tensors(case.inputs)["y"]
-    (out,) = runner(case.inputs)
-    assert out.dtype == seen.dtype == np.uint8
-    assert out.shape == seen.shape == case.expected.shape, case.text
-    assert all((case.inputs[name] == x).all() for name, x in before.items()), f"an input was overwritten: {case.text}"
-    return int((out != case.expected).sum() + (seen != case.expected).sum())
+def op_mismatches(engine: str, *cases: Case) -> int:
+    """Integers of the ops' results that differ from the ideal, over both ways to run a program that has all of them."""
+    program, inputs = beside(cases)
+    runner = get_engine(engine).prepare(program, threads=1 + cases[0].expected.size % 2)
+    before = {name: x.copy() for name, x in inputs.items()}
+    seen = runner.tensors(inputs)
+    bad = 0
+    for case, name, out in zip(cases, program.outputs, runner(inputs), strict=True):
+        assert out.dtype == seen[name].dtype == np.uint8
+        assert out.shape == seen[name].shape == case.expected.shape, case.text
+        bad += int((out != case.expected).sum() + (seen[name] != case.expected).sum())
+    assert all((inputs[name] == x).all() for name, x in before.items()), f"input overwritten: {[c.text for c in cases]}"
+    return bad
+
+
+def check_ops(engine: str, kind: str, rng: np.random.Generator, wide: bool, count: int) -> list[Case]:
+    """Draw ops and compare; those of one batch size are one program, since preparing one is what costs time."""
+    cases = [draw(kind, rng, wide) for _ in range(count)]
+    for batch in {case.batch for case in cases}:
+        alike = [case for case in cases if case.batch == batch]
+        if op_mismatches(engine, *alike):
+            found = [(bad, case) for case in alike if (bad := op_mismatches(engine, case))]
+            told = [f"{bad} of {2 * case.expected.size} integers differ: {case.text}" for bad, case in found]
+            raise AssertionError(f"{engine}: {told or f'differs only beside others: {[c.text for c in alike]}'}")
+    return cases
 
 
 def check_op(engine: str, kind: str, rng: np.random.Generator, wide: bool = False) -> Case:
     """Draw an op and compare."""
-    case = draw(kind, rng, wide)
-    bad = op_mismatches(engine, case)
-    assert bad == 0, f"{engine}: {bad} of {2 * case.expected.size} integers differ: {case.text}"
-    return case
+    return check_ops(engine, kind, rng, wide, 1)[0]
 
 
 def check_network(engine: str, seed: int) -> int:

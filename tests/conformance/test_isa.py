@@ -19,7 +19,7 @@ CODE = """
 import sys
 import numpy as np
 from dataclasses import replace
-from tests.conformance.suite import check_network, check_op
+from tests.conformance.suite import check_network, check_ops
 from tests.conformance.build import draw
 from intact.engines import cpu, get_engine
 from intact.errors import EngineError
@@ -27,8 +27,7 @@ from intact.errors import EngineError
 engine, count = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(11)
 for kind in ("conv", "linear", "add", "mean", "pool"):
-    for _ in range(count):
-        check_op(engine, kind, rng)
+    check_ops(engine, kind, rng, wide=False, count=count)
 for seed in range(count // 4):
     check_network(engine, seed)
 

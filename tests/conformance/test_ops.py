@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from intact.engines import engine_status
 
 from .build import KINDS, draw
-from .suite import PROVED, check_op, op_mismatches, wide
+from .suite import PROVED, check_ops, op_mismatches, wide
 
 STATUS = engine_status()
 ENGINES = [
@@ -21,7 +21,7 @@ ENGINES = [
 SHARE = {"conv": 60, "linear": 12, "add": 14, "mul": 10, "matmul": 5, "mean": 8, "pool": 14, "table": 6}
 """How many of each kind, in the proportion of what can go wrong in it."""
 
-PER_EXAMPLE = {"onednn": 50, "onnxruntime": 10, "openvino": 9}
+PER_EXAMPLE = {"onednn": 30, "onnxruntime": 10, "openvino": 6}
 """Ops per example of hypothesis: by how long an engine takes to prepare one."""
 
 SHAPES: Counter[tuple[str, str]] = Counter()
@@ -35,14 +35,23 @@ def test_every_kind_is_drawn() -> None:
 @pytest.mark.parametrize("kind", SHARE)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_random_shapes(engine: str, kind: str) -> None:
-    @settings(max_examples=SHARE[kind], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    compare(engine, kind, SHARE[kind])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", SHARE)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_random_shapes_many(engine: str, kind: str) -> None:
+    compare(engine, kind, 5 * SHARE[kind])
+
+
+def compare(engine: str, kind: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, 2**63))
     def check(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for _ in range(PER_EXAMPLE[engine]):
-            case = check_op(engine, kind, rng, wide(engine))
-            SHAPES[engine, kind] += 1
-            ELEMENTS[engine] += case.expected.size
+        cases = check_ops(engine, kind, np.random.default_rng(seed), wide(engine), PER_EXAMPLE[engine])
+        SHAPES[engine, kind] += len(cases)
+        ELEMENTS[engine] += sum(case.expected.size for case in cases)
 
     check()
 
