@@ -72,7 +72,7 @@ BAD = {
     "weight_hh of another size": ({"weight_hh": np.ones((1, 24, 5), np.int8)}, "weight_hh has shape"),
     "a scale of zero": ({"scale_ih": np.zeros((1, 24), np.float32)}, "not positive"),
     "a table beyond one": ({"tanh": np.full(4097, 2, np.float32)}, "outside 0..1"),
-    "a bias of NaN": ({"bias": np.full((1, 24), np.nan, np.float32)}, "NaN"),
+    "a bias of NaN": ({"bias": np.full((1, 24), np.nan, np.float32)}, r"bias holds nan at index \(0, 0\)"),
     "a weight of -128": ({"weight_ih": np.full((1, 24, 7), -128, np.int8)}, "-128"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,3 +169,28 @@ def test_what_fails_while_running_is_reported_with_the_op() -> None:
     program = with_op(PROGRAM, "flat", attrs={"shape": [-1, 48]})
     with pytest.raises(InputError, match="^flat: ONNX Runtime cannot run this input"):
         ENGINE.prepare(with_op(program, "head", arrays={"weight": np.ones((5, 48), np.int8)}))({"x": X, "bias": BIAS})
+
+
+@pytest.mark.parametrize("move", ["permute", "reshape"])
+@pytest.mark.parametrize("everything", [False, True])
+def test_an_output_stays_float_where_what_it_becomes_is_quantized(move: str, everything: bool) -> None:
+    """ONNX Runtime's transpose optimizer quantizes before it moves, and gives the rounded values as the output."""
+    attrs: dict[str, Any] = {"dims": [0, 2, 1]} if move == "permute" else {"shape": [-1, 9, 4]}
+    tensors = {
+        "x": Tensor("x", "float32", (None, 4, 10)), "s": Tensor("s", "float32", (None, 4, 9)),
+        "p": Tensor("p", "float32", (None, 9, 4)), "q": Tensor("q", "uint8", (None, 9, 4), 1.0, 199),
+        "d": Tensor("d", "float32", (None, 9, 4)),
+    }  # fmt: skip
+    ops = (
+        Op("s", "slice", ("x",), {"axis": 2, "start": 1, "end": 10, "step": 1}), Op("p", move, ("s",), attrs),
+        Op("q", "quantize", ("p",), {"lo": 0, "hi": 255}), Op("d", "dequantize", ("q",)),
+    )  # fmt: skip
+    program = Program(tensors, ops, ("x",), ("d", "s"), {"list": [0, 1]})
+    x = {"x": np.random.default_rng(0).standard_normal((2, 4, 10)).astype(np.float32)}
+    wanted, runner = ReferenceEngine().prepare(program), OnnxRuntimeEngine().prepare(program)
+    if everything:
+        for name, value in wanted.tensors(x).items():
+            np.testing.assert_array_equal(runner.tensors(x)[name], value)
+        return
+    for got, want in zip(runner(x), wanted(x), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -15,6 +15,7 @@ from intact.arithmetic import codes
 from intact.arithmetic.numpy_floats import run_float
 from intact.arithmetic.torch_ops import FLOAT_OPS
 from intact.capture.graph import Node
+from intact.engines import get_engine
 from intact.lower.floats import float_ops
 from intact.program.check import check
 
@@ -137,3 +138,29 @@ def test_a_norm_alone_is_a_layer_of_one_weight_per_channel(shape: tuple[int, ...
         ones, zeros = [1] * (len(shape) - 1), [0] * (len(shape) - 1)
         assert op.attrs["groups"] == 4 and op.attrs["stride"] == op.attrs["dilation"] == ones
         assert op.attrs["padding"] == op.attrs["output_padding"] == zeros
+
+
+class Named(nn.Module):
+    """A layer in whose module another one has the name that the first one's part would get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.ModuleDict({"part0": nn.Linear(8, 8)})
+        self.weight = nn.Parameter(rand(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(nn.functional.linear(self.linear["part0"](x), self.weight))
+
+
+@pytest.mark.parametrize("recipe", [recipes.dynamic(), recipes.weight_only()], ids=["dynamic", "weight only"])
+def test_parts_get_names_that_no_node_has(recipe: intact.Recipe) -> None:
+    model, x = nn.Sequential(Named()), rand(4, 8)
+    sim = intact.prepare(model.eval(), x, recipe)
+    intact.calibrate(sim, [x])
+    program = intact.convert(sim)
+    names = [op.name for op in program.ops]
+    assert names == ["0.linear.part0", "0.linear.part0 (2)", "0.linear"]
+    found = get_engine("reference").prepare(program).tensors({program.inputs[0]: x.numpy()})
+    for name, value in sim.integer_tensors([x]).items():
+        np.testing.assert_array_equal(value, found[name])
+    np.testing.assert_allclose(program.run(x.numpy()), model(x).detach().numpy(), atol=0.3)

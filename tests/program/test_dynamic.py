@@ -45,7 +45,7 @@ def decoded(kind, bits, group, columns=5):
 BAD = {
     "scale of another length": ({"scale": np.ones(2, np.float32)}, "scale has shape"),
     "scale of zero": ({"scale": np.zeros(3, np.float32)}, "not positive"),
-    "bias of NaN": ({"bias": np.full(3, np.nan, np.float32)}, "NaN"),
+    "bias of NaN": ({"bias": np.full(3, np.nan, np.float32)}, r"bias holds nan at index \(0,\)"),
     "weight of another width": ({"weight": np.ones((3, 4), np.int8)}, "does not end in 4"),
 }
 

@@ -268,6 +268,35 @@ def test_numbers_that_formulas_are_not_proved_for(kind: str, role: str, value: f
     assert not taken(kind, attrs, scaled(role, value)(arrays), inputs, output)
 
 
+FLOAT_ARRAYS = [
+    (kind, role) for kind, (_, arrays, *_) in CASES.items() for role, a in arrays.items() if a.dtype.kind == "f"
+]
+
+
+@pytest.mark.parametrize(("kind", "role"), FLOAT_ARRAYS)
+def test_float_arrays_hold_numbers(kind: str, role: str) -> None:
+    """NaN nowhere, infinities where the kind declares them; the refusal says which and where."""
+    attrs, arrays, inputs, output = CASES[kind]
+    for value in (np.nan, np.inf, -np.inf):
+        changed = scaled(role, value)(arrays)
+        last = tuple(n - 1 for n in arrays[role].shape)
+        if np.isinf(value) and role in KINDS[kind].infinite:
+            assert taken(kind, attrs, changed, inputs, output)
+            continue
+        with pytest.raises(ProgramError) as refusal:
+            check(build(kind, attrs, changed, inputs, output))
+        assert f"{role} holds {value} at index {last}" in str(refusal.value)
+
+
+def test_every_float_array_is_tried() -> None:
+    declared = {(k, r) for k, kind in KINDS.items() for r, dtype in kind.arrays.items() if dtype == "float32"}
+    assert declared <= set(FLOAT_ARRAYS)
+    infinite = {(k, r) for k, kind in KINDS.items() for r in kind.infinite}
+    assert infinite == {("constant", "value"), ("float.embedding", "weight"),
+                        ("float.scale_shift", "weight"), ("float.scale_shift", "bias")}  # fmt: skip
+    assert infinite <= set(FLOAT_ARRAYS)
+
+
 def test_layers_and_what_they_are_given() -> None:
     for kind in [*GATES, *(f"float.{k}" for k in GATES)]:
         attrs, arrays, inputs, output = CASES[kind]

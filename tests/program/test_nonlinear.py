@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[str, Callable[[Op], Op], str]] = {
     "eps 0": ("layer_norm", lambda op: changed(op, eps=0.0), "eps must be a number within"),
     "eps inf": ("rms_norm", lambda op: changed(op, eps=float("inf")), "eps must be a number within"),
     "other shape": ("layer_norm", lambda op: changed(op, shape=[5]), "does not end in"),
-    "nan": ("rms_norm", lambda op: put(op, gain=np.full(6, np.nan, np.float32)), "must be finite"),
+    "nan": ("rms_norm", lambda op: put(op, gain=np.full(6, np.nan, np.float32)), "gain holds nan at index (0,)"),
     "float rows": ("embedding", lambda op: put(op, weight=np.zeros((9, 6), np.float32)), "dtype"),
 }
 

@@ -139,6 +139,7 @@ def build(
     known = set(inputs)
     outputs = list(dict.fromkeys(made if everything else program.outputs))
     outputs = [name for name in outputs if name not in known] if everything else outputs
+    b.set_apart([name for name in outputs if name not in known and tensors[name].dtype == "float32"])
     graph = helper.make_graph(
         b.nodes,
         "intact",

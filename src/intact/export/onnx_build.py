@@ -31,6 +31,9 @@ ONNX_TYPES: dict[str, int] = {
 }
 """numpy dtype name → ONNX element type."""
 
+MOVING = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+"""Nodes that ONNX Runtime moves a quantization past."""
+
 SHARED = 64
 """Constants of up to this many bytes are stored once and shared between nodes."""
 
@@ -96,6 +99,22 @@ class Builder:
     def begin(self, op: Op) -> None:
         """Nodes that follow belong to ``op``."""
         self.scope, self._first = op.name, len(self.nodes)
+
+    def set_apart(self, outputs: Collection[str]) -> None:
+        """Give these outputs a value of their own where a node that moves values reads them.
+
+        ONNX Runtime's transpose optimizer moves a quantization past such a node and writes what it rounded to the
+        output, too (seen in 1.31, with ``disable_quant_qdq``).
+        """
+        read = {n for node in self.nodes if node.op_type in MOVING for n in node.input}
+        for name in outputs:
+            if name not in read:
+                continue
+            inside = self._fresh_of(name, "inside")
+            for node in self.nodes:
+                node.input[:] = [inside if n == name else n for n in node.input]
+                node.output[:] = [inside if n == name else n for n in node.output]
+            self.nodes.append(helper.make_node("Identity", [inside], [name], name=f"{name}/apart"))
 
     def finish(self, op: Op, value: str) -> None:
         """Give ``value``, made since :meth:`begin`, the op's name; a value from outside is passed through Identity."""

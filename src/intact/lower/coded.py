@@ -20,7 +20,7 @@ from .floats import float_ops
 def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:
     """The ops of one layer: the first is the layer itself, then what was fused into it."""
     layer = sim.coded[node.name]
-    first, *rest = float_ops(node, inputs, sim.tensors, **common)
+    first, *rest = float_ops(node, inputs, sim.tensors, sim.graph.nodes, **common)
     q, scale = layer.codes(sim.tensors)
     arrays = {role: a for role, a in first.arrays.items() if role == "bias"} | {"scale": _numpy(scale, np.float32)}
     if isinstance(layer, DynamicLinear):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from intact.capture.graph import Node
+from intact.program.names import part_name
 from intact.program.ops import Op
 from intact.simulation.weights import folded, own_params
 
@@ -22,8 +23,23 @@ ANY = frozenset(
 LOWEST = float(np.finfo(np.float32).min)
 
 
-def float_ops(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], **common: Any) -> list[Op]:
-    """The ops of one float node: fused parts are ops of their own, the last one has the name of the node."""
+def float_ops(
+    node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], nodes: Container[str] = (), **common: Any
+) -> list[Op]:
+    """The ops of one float node: fused parts are ops of their own, the last one has the name of the node.
+
+    Args:
+        node: to lower.
+        inputs: what its first op reads, and what others do.
+        tensors: parameters by name.
+        nodes: names of all nodes, which no part may have.
+        common: attributes that all ops get.
+    """
+    return _numbered(node.name, nodes, _parts(node, inputs, tensors, common))
+
+
+def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], common: dict[str, Any]) -> list[Op]:
+    """The ops in order, all with the name of the node; "" stands for what the one before gives."""
     if node.op == "table":
         return _chain(node, inputs, tensors, common)
     attrs = {k: v for k, v in node.attrs.items() if k not in ("act", "bn")}
@@ -38,25 +54,25 @@ def float_ops(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor]
         return [Op(node.name, "float.affine_scalar", inputs, {"mul": 1.0, "add": 0.0}, **common)]
     if node.op == "softmax" and len(inputs) == 2:
         fill = Op(node.name, "float.masked_fill", inputs, {"value": LOWEST}, **common)
-        return _numbered(node.name, [fill, Op(node.name, kind, ("",), attrs, **common)])
+        return [fill, Op(node.name, kind, ("",), attrs, **common)]
     if factor is not None:  # on the first operand: queries are fewer than scores
         scaled = Op(node.name, "float.affine_scalar", inputs[:1], {"mul": factor, "add": 0.0}, **common)
-        return _numbered(node.name, [scaled, Op(node.name, kind, ("", inputs[1]), attrs, **common)])
+        return [scaled, Op(node.name, kind, ("", inputs[1]), attrs, **common)]
     residual = node.op in ("conv", "linear", "scale_shift") and len(inputs) > 1
     made = [Op(node.name, kind, inputs[:1] if residual else inputs, attrs, arrays, **common)]
     if residual:
         made.append(Op(node.name, "float.add", ("", inputs[1]), **common))
     if "act" in node.attrs:
         made.append(_activation(node, tensors, common))
-    return _numbered(node.name, made)
+    return made
 
 
-def _numbered(name: str, made: list[Op]) -> list[Op]:
+def _numbered(name: str, nodes: Container[str], made: list[Op]) -> list[Op]:
     """Name the ops of a chain: every op but the last gets a number, and each feeds the next."""
     out: list[Op] = []
     for i, op in enumerate(made):
         inputs = op.inputs if i == 0 else (out[-1].name, *op.inputs[1:])
-        out.append(replace(op, name=name if i == len(made) - 1 else f"{name}.part{i}", inputs=inputs))
+        out.append(replace(op, name=name if i == len(made) - 1 else part_name(name, i, nodes), inputs=inputs))
     return out
 
 
@@ -73,7 +89,7 @@ def _chain(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], c
         role = f"chain.{i}.weight"
         arrays = {"weight": _float32(tensors[node.params[role]])} if role in node.params else {}
         made.append(Op(node.name, f"float.{step['op']}", inputs, dict(step.get("attrs", {})), arrays, **common))
-    return _numbered(node.name, made)
+    return made
 
 
 def _float32(t: Tensor) -> Any:

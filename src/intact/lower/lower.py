@@ -112,7 +112,7 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
     if node.name in sim.coded:
         return coded_ops(sim, node, inputs, note=note, **common)
     if point is None:
-        return float_ops(node, inputs, sim.tensors, note=note, **common)
+        return float_ops(node, inputs, sim.tensors, sim.graph.nodes, note=note, **common)
     if node.op == "constant":
         value = own_params(node, sim.tensors)["value"]
         return [Op(node.name, "constant", (), arrays={"value": _rows(value, point)}, **common)]

@@ -47,6 +47,8 @@ class Kind:
         optional: attributes that may be absent.
         arrays: required arrays, role → dtype name ("" for any).
         optional_arrays: arrays that may be absent.
+        infinite: float arrays that may hold infinities, for what they hold is a value or is added to one (masks); no
+            other may, and none may hold NaN.
         domain: "integer", "float" (a float island), "dynamic" (float32 results that are the same bits everywhere),
             "any" (moves: scale and zero point unchanged), or the kind itself.
     """
@@ -58,6 +60,7 @@ class Kind:
     arrays: dict[str, str] = field(default_factory=dict)
     optional_arrays: dict[str, str] = field(default_factory=dict)
     domain: str = "integer"
+    infinite: frozenset[str] = frozenset()
 
 
 FLOAT, INT = "float32", "int64"
@@ -135,11 +138,15 @@ def _float(
     count: int = 1,
     arrays: tuple[str, ...] = (),
     maybe: tuple[str, ...] = (),
+    infinite: tuple[str, ...] = (),
     **attrs: Validator,
 ) -> Kind:
     """A float op of ``count`` inputs of these types, with float32 arrays that must or may be there."""
     required, optional = dict.fromkeys(arrays, "float32"), dict.fromkeys(maybe, "float32")
-    return Kind((count, count), types, attrs, arrays=required, optional_arrays=optional, domain="float")
+    return Kind(
+        (count, count), types, attrs, arrays=required, optional_arrays=optional, domain="float",
+        infinite=frozenset(infinite),
+    )  # fmt: skip
 
 
 RECURRENT: dict[str, Validator] = {
@@ -193,7 +200,7 @@ KINDS: dict[str, Kind] = {
     "expand": _any(shape=SHAPE),
     "roll": _any(shifts=integers(-LARGEST_SIZE, LARGEST_SIZE), dims=AXES),
     "upsample": Kind((1, 1), MOVED, UPSAMPLE, domain="any"),
-    "constant": Kind((0, 0), CONSTANT, arrays={"value": ""}, domain="any"),
+    "constant": Kind((0, 0), CONSTANT, arrays={"value": ""}, domain="any", infinite=frozenset({"value"})),
     "float.relu": _float(FLOATS),
     "float.clamp": _float(LIMITED, min=limit_or_none, max=limit_or_none),
     "float.leaky_relu": _float(FLOATS, slope=number),
@@ -215,7 +222,7 @@ KINDS: dict[str, Kind] = {
         (1, 1), FLOATS, CONV, arrays={"weight": "float32"}, optional_arrays={"bias": "float32"}, domain="float"
     ),
     "float.linear": _float(FLOATS, arrays=WEIGHT, maybe=BIAS),
-    "float.scale_shift": _float(FLOATS, maybe=BOTH),
+    "float.scale_shift": _float(FLOATS, maybe=BOTH, infinite=BOTH),
     "float.softmax": _float(FLOATS, axis=integer(-8, 7)),
     "float.log_softmax": _float(FLOATS, axis=integer(-8, 7)),
     "float.layer_norm": _float(FLOATS, maybe=BOTH, shape=SIZES, eps=number),
@@ -225,7 +232,7 @@ KINDS: dict[str, Kind] = {
     "float.reduce": _float(
         REDUCED, fn=one_of("sum", "amax", "amin", "argmax"), dims=integers(0, 7, empty=True), keepdim=boolean
     ),
-    "float.embedding": _float(ROWS, arrays=WEIGHT),
+    "float.embedding": _float(ROWS, arrays=WEIGHT, infinite=WEIGHT),
     "float.decoded_linear": Kind(
         (1, 1), FLOATS, dict(CODES), {}, dict(CODE_ARRAYS), {"bias": "float32"}, domain="float"
     ),

@@ -19,4 +19,14 @@ def fresh_name(wanted: str, taken: Container[str]) -> str:
     return name
 
 
-__all__ = ["fresh_name"]
+def part_name(node: str, index: int, nodes: Container[str]) -> str:
+    """The tensor behind part ``index`` of a node that becomes several operations; ``nodes``: the names of all nodes.
+
+    Example:
+        >>> part_name("fc", 0, {"fc"}), part_name("fc", 0, {"fc", "fc.part0"})
+        ('fc.part0', 'fc.part0 (2)')
+    """
+    return fresh_name(f"{node}.part{index}", nodes)
+
+
+__all__ = ["fresh_name", "part_name"]

@@ -17,6 +17,7 @@ from intact.capture.fuse import Fused
 from intact.capture.graph import Graph, Node
 from intact.engines.binding import outside
 from intact.errors import InputError, IntactError, InternalError, StateError
+from intact.program.names import part_name
 from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe
 
@@ -398,7 +399,8 @@ class Simulation(Switches):
                     exact[name] = real(values[name])
                 elif isinstance(layer, DynamicLinear):
                     alone = len(node.inputs) == 1 and "act" not in node.attrs
-                    exact[name if alone else f"{name}.part0"] = layer.sums(real(values[node.inputs[0]]), self.tensors)
+                    made = name if alone else part_name(name, 0, self.graph.nodes)
+                    exact[made] = layer.sums(real(values[node.inputs[0]]), self.tensors)
         return {name: t.cpu().numpy() for name, t in exact.items()}
 
     def require_deployable(self) -> None:
