@@ -26,7 +26,7 @@ from coverage import build as network
 from intact.engines.openvino import kernels
 from intact.engines.openvino.build import Given, Plan, build
 from intact.engines.openvino.values import Site
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.program.program import Program
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0")

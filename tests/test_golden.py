@@ -15,11 +15,11 @@ from tests.program.build import certified, with_op
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, ProgramError
 from intact.golden import reproduce, with_golden
+from intact.opset.op import Array, Op, Tensor
 from intact.program.check import check
 from intact.program.document import to_document
 from intact.program.file import digest, load, save
 from intact.program.golden import PATTERNS, Golden, checksum, exact_tensors, sample
-from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 
 

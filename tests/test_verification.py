@@ -17,7 +17,7 @@ import intact.verification as verification
 from intact.engines import get_runner
 from intact.errors import EngineError, InputError
 from intact.golden import with_golden
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.program.program import Program
 from intact.verification import verify
 

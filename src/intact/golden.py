@@ -10,8 +10,8 @@ import numpy as np
 from intact.engines.base import Runner
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError, IntactError, ProgramError
+from intact.opset.op import Array
 from intact.program.golden import Golden, checksum, exact_tensors, index_bounds, products, sample, values_of
-from intact.program.ops import Array
 from intact.program.program import Program
 
 SAMPLES = (("noise", 1), ("extremes", 2), ("smooth", 3), ("high", 0))

@@ -19,8 +19,8 @@ from intact.engines.binding import bind, is_torch, sole_quantizers
 from intact.errors import EngineError, InputError, ProgramError
 from intact.golden import reproduce
 from intact.nesting import arguments, leaves, nests
+from intact.opset.op import Array
 from intact.program.certify import uncertified
-from intact.program.ops import Array
 from intact.program.program import Program
 from intact.text import printable
 

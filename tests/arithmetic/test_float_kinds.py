@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.floats import run_float
 
-from intact.arithmetic import numpy_floats, resize, torch_ops
+from intact.arithmetic import resize, torch_ops
 from intact.arithmetic.functions64 import UNARY, unary64
-from intact.arithmetic.numpy_floats import run_float, whole_attrs
+from intact.opset.floats import whole_attrs
 
 ENDS = torch.tensor(
     [-90, -20.5, -9, -3, -2.5, -1.5, -1, -0.75, -0.5, -0.25, -1e-3, 0, 1e-3, 0.25, 0.5, 0.6, 0.75, 1, 1.5, 2, 2.5, 3,
@@ -271,7 +272,6 @@ def test_integers_beyond_float64_stay_exact() -> None:
     assert run_float("add", {}, [x, np.uint8([3, 4])], {}, "int64").tolist() == (x + np.array([3, 4])).tolist()
     assert run_float("sub", {}, [np.uint8([3, 4]), np.int64([5, 5])], {}, "int64").tolist() == [-2, -1]
     assert run_float("compare", {"fn": "eq", "value": 4}, [np.uint8([3, 4])], {}, "bool").tolist() == [False, True]
-    assert "add" in numpy_floats.ARITHMETIC
     assert run_float("relu", {}, [np.float32([np.nan, np.inf])], {}).tolist()[1] == np.inf
 
 

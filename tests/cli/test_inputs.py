@@ -6,7 +6,7 @@ import pytest
 from intact.cli.data import Arrays
 from intact.cli.inputs import feed_names
 from intact.errors import InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 

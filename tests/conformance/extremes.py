@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from intact.arithmetic.windows import adaptive_windows, pool_windows
+from intact.opset.op import Op, Tensor
 from intact.program.certify import ENGINES, certify
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from intact.arithmetic import integer, windows
 from intact.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 Array = npt.NDArray[Any]

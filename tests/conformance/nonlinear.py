@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from intact.arithmetic import norms, softmax
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 
 from .build import Array, Case, Draft, Rng, clamp
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from intact.arithmetic.recurrent import GATES, gate_steps, state_count, tanh_table
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 Array = np.ndarray[Any, Any]

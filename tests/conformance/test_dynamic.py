@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from intact.engines import engine_status, get_engine
 from intact.engines.reference import ReferenceEngine
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 from .test_isa import LEVELS

@@ -13,7 +13,7 @@ from intact.arithmetic.affine import quantize
 from intact.engines import engine_status, get_engine
 from intact.engines.onednn import borders
 from intact.errors import InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 from intact.verification import verify
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from intact.engines import engine_status, get_engine
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.program.special import special
 

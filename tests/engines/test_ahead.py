@@ -15,7 +15,7 @@ from intact.engines.ahead import Ahead, stages
 from intact.engines.openvino import OpenVinoEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.program.program import Program
 
 pytestmark = pytest.mark.skipif("Dense" not in native.operators(), reason="this CPU has no AVX512-VNNI")

@@ -22,7 +22,7 @@ from intact.engines.binding import bind
 from intact.engines.kept import Kept
 from intact.engines.samples import by_sample
 from intact.errors import EngineError, InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 BATCHES = (1, 2, 3, 7, 8, 64, 256)

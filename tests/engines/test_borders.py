@@ -9,8 +9,8 @@ import torch
 from intact.engines import engine_status, get_engine
 from intact.engines.onednn import native
 from intact.engines.onednn.borders import dequantizer, finisher, reader, turner
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 CLAMPS = [(0, 0, 255), (255, 0, 255), (128, 128, 255), (77, 3, 250), (200, 10, 90), (13, 40, 40)]

@@ -19,9 +19,9 @@ import intact
 from intact.engines import engine_status, get_engine
 from intact.engines.onednn import native
 from intact.engines.reference import ReferenceEngine
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 REASON = engine_status()["onednn"]

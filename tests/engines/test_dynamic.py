@@ -7,8 +7,8 @@ from tests.arithmetic.test_dynamic import KINDS, rows
 from intact.arithmetic import codes
 from intact.engines import get_engine
 from intact.engines.reference import ReferenceEngine
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ENGINES = ("onednn", "onnxruntime")

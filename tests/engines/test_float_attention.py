@@ -20,8 +20,8 @@ import torch
 from intact.engines import engine_status, get_engine
 from intact.engines.onednn import native
 from intact.engines.onednn.attention import lower_attention
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 HEADS, LENGTH, WIDTH = 4, 96, 16

@@ -16,8 +16,8 @@ import intact.runtime
 from intact.engines import available_engines, memory
 from intact.engines.memory import MODELS, Admission, predicted, running, seconds
 from intact.errors import InputError
+from intact.opset.op import Op, Tensor
 from intact.program.dimensions import sized_near
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ROOT = Path(__file__).parents[2]

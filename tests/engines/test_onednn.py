@@ -19,7 +19,7 @@ from intact.engines.onednn import OnednnEngine, merge
 from intact.engines.onednn.plan import read_as_images
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OnednnEngine()

@@ -18,7 +18,7 @@ from intact.engines import onnxruntime as module
 from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()

@@ -35,7 +35,7 @@ from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import build
 from intact.export.onnx_own import images
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()

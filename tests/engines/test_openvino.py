@@ -14,11 +14,11 @@ import torch
 pytest.importorskip("openvino")
 
 from tests.conformance.networks import Network
+from tests.floats import run_float
 from tests.test_import import run_python
 
 import intact
 from intact.arithmetic import integer
-from intact.arithmetic.numpy_floats import run_float
 from intact.engines import get_engine
 from intact.engines.kept import Kept
 from intact.engines.openvino import OpenVinoEngine
@@ -27,8 +27,8 @@ from intact.engines.openvino.tables import fit
 from intact.engines.openvino.units import choose, rounded
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.verification import verify
 

@@ -17,8 +17,8 @@ pytest.importorskip("openvino")
 from intact.arithmetic import integer
 from intact.arithmetic.tie_free import FORMS, OPENVINO, largest_denominator
 from intact.engines.openvino import OpenVinoEngine
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OpenVinoEngine()

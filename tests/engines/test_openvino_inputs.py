@@ -23,7 +23,7 @@ from intact.engines.openvino.build import Plan
 from intact.engines.openvino.division import Grid, boundaries
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OpenVinoEngine()

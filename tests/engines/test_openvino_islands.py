@@ -15,9 +15,9 @@ pytest.importorskip("openvino")
 
 from intact.engines.openvino import OpenVinoEngine
 from intact.engines.reference import ReferenceEngine
-from intact.program.ops import Array, Op, Tensor
+from intact.opset import output_shape
+from intact.opset.op import Array, Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import output_shape
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))

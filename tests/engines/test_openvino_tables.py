@@ -14,7 +14,7 @@ from tests.conformance.networks import Network
 from intact.engines.openvino import OpenVinoEngine
 from intact.engines.openvino.tables import fit, fits
 from intact.engines.reference import ReferenceEngine
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OpenVinoEngine()

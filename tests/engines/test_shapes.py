@@ -12,8 +12,8 @@ from intact.engines.openvino import OpenVinoEngine
 from intact.engines.reference import ReferenceEngine
 from intact.engines.shapes import sized
 from intact.errors import InputError
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OpenVinoEngine()

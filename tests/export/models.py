@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from intact.program.kinds import output_dtypes
-from intact.program.ops import Op, Tensor
+from intact.opset import output_dtypes, output_shape
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import output_shape
 
 Array = npt.NDArray[Any]
 

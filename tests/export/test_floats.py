@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.export.models import meta, one_op, run_model
+from tests.floats import FLOAT_OPS
 
 from intact.arithmetic.functions64 import UNARY
-from intact.arithmetic.numpy_floats import FLOAT_OPS
 from intact.engines.reference import ReferenceEngine
 from intact.export.onnx import export_onnx
 from intact.export.onnx_floats import FLOATS
 from intact.export.onnx_functions import FUNCTIONS
-from intact.program.ops import Op
+from intact.opset.op import Op
 
 pytest.importorskip("onnxruntime")
 Array = npt.NDArray[Any]

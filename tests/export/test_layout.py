@@ -16,7 +16,7 @@ import onnx
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import export_onnx
-from intact.program.ops import Op
+from intact.opset.op import Op
 
 
 @pytest.mark.parametrize("optimized", [False, True])

@@ -12,7 +12,7 @@ from tests.export.models import meta, one_op, run_model
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError
 from intact.export.onnx import build, export_onnx
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.program.program import Program
 
 pytest.importorskip("onnxruntime")

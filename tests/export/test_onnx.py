@@ -20,8 +20,8 @@ import onnx
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError
 from intact.export.onnx import build, export_onnx
+from intact.opset.op import Op, Tensor
 from intact.program.file import digest
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 QUICK = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from intact.errors import ProgramError
+from intact.opset import KINDS, output_dtypes, output_shape
+from intact.opset.op import Op, Tensor
+from intact.opset.types import PLAIN, QUANTIZED
+from intact.opset.violation import Violation
 from intact.program.golden import Golden
-from intact.program.kinds import KINDS, output_dtypes
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import output_shape
-from intact.program.types import PLAIN, QUANTIZED
-from intact.program.violation import Violation
 
 from .shapes import BUILDERS, RANKS, Shape, Source, anything, known
 

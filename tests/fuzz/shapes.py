@@ -2,7 +2,7 @@
 
 A builder gets the random source, the kind and the shape of the first operand (None: the batch), and returns shapes of
 the other operands, attributes and arrays. Kinds without a builder of their own take :func:`anything`, which knows
-nothing but their declaration in ``intact.program.kinds``.
+nothing but their declaration in ``intact.opset``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from intact.arithmetic.codes import group_count
 from intact.arithmetic.dynamic import GRANULARITIES
 from intact.arithmetic.recurrent import GATES, REACH, STEPS, state_count
 from intact.arithmetic.windows import adaptive_windows, pool_windows
-from intact.program.kinds import KINDS
-from intact.program.values import Validator
+from intact.opset import KINDS
+from intact.opset.values import Validator
 
 Shape = tuple[int | None, ...]
 Built = tuple[list[Shape], dict[str, Any], dict[str, Any]]

@@ -13,8 +13,8 @@ from tests.fuzz.shapes import BUILDERS, Source, anything
 
 from intact.engines import available_engines
 from intact.errors import ProgramError
+from intact.opset import KINDS
 from intact.program.check import check
-from intact.program.kinds import KINDS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.floats import run_float
 from torch import Tensor, nn
 
 import intact
 from intact import recipes
 from intact.arithmetic import codes
-from intact.arithmetic.numpy_floats import run_float
 from intact.arithmetic.torch_ops import FLOAT_OPS
 from intact.capture.graph import Node
 from intact.engines import get_engine

@@ -13,7 +13,7 @@ from tests.simulation.test_exact import RECIPES
 from torch import Tensor
 
 from intact.arithmetic.dimensions import known
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.program.program import Program
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 

@@ -11,9 +11,9 @@ import pytest
 from tests.program.build import affine_arrays, conv_attrs, network, q, with_op, with_tensor
 
 from intact.errors import ProgramError
+from intact.opset import KINDS
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.kinds import KINDS
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 Break = Callable[[Program], Program]

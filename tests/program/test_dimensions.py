@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from intact.errors import InputError, ProgramError
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
 from intact.program.dimensions import LONGEST, fixed, largest, sizes_of
 from intact.program.file import digest
 from intact.program.golden import Golden, sample
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 

@@ -9,10 +9,10 @@ from intact.arithmetic import codes, dynamic
 from intact.engines.reference import ReferenceEngine
 from intact.errors import ProgramError
 from intact.golden import with_golden
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
 from intact.program.check import check
 from intact.program.file import load, save
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 

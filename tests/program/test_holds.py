@@ -9,9 +9,9 @@ import pytest
 from tests.program.build import affine_arrays, network, q, with_op
 
 from intact.errors import ProgramError
+from intact.opset.op import Op, Tensor
 from intact.program.certify import ENGINES, certify, prove
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.program.recheck import recheck
 

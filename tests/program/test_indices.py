@@ -9,9 +9,9 @@ import pytest
 
 from intact.engines import engine_status, get_engine
 from intact.errors import EngineError, InputError
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
 from intact.program.indices import table_rows, unproved
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 ROWS = 8

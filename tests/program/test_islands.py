@@ -11,9 +11,9 @@ from tests.program.build import q
 
 from intact.engines import get_engine
 from intact.engines.reference import evaluate
+from intact.opset import KINDS
+from intact.opset.op import INTERPOLATING, Op, Tensor
 from intact.program.check import check
-from intact.program.kinds import KINDS
-from intact.program.ops import INTERPOLATING, Op, Tensor
 from intact.program.program import Program
 from intact.verification import verify
 

@@ -13,10 +13,12 @@ from tests.program.build import affine_arrays, conv_attrs, q
 from intact.arithmetic.norms import LONGEST_ROW
 from intact.arithmetic.softmax import PEAK
 from intact.errors import ProgramError
-from intact.program.check import MOST_TERMS, MOST_WINDOWS, NAME_LENGTH, check
-from intact.program.ops import Op, Tensor
+from intact.opset.affine import MOST_TERMS
+from intact.opset.op import Op, Tensor
+from intact.opset.pools import MOST_WINDOWS
+from intact.opset.values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE
+from intact.program.check import NAME_LENGTH, check
 from intact.program.program import Program
-from intact.program.values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE
 
 CLAMP = {"lo": 0, "hi": 255}
 

@@ -12,9 +12,9 @@ import pytest
 
 from intact.arithmetic.softmax import softmax_table
 from intact.errors import ProgramError
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify, uncertified
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 
 from .build import q

@@ -15,9 +15,9 @@ from tests.arithmetic.test_ratios import COUNTED
 from tests.program.build import conv_attrs, q
 
 from intact.arithmetic.windows import adaptive_windows
-from intact.program.certify import ENGINES, prove
-from intact.program.holds import holds, magnitudes, row_sums
-from intact.program.ops import Op, Tensor
+from intact.opset.affine import PROOF
+from intact.opset.op import Op, Tensor
+from intact.program.certify import ENGINES, EVALUATIONS, prove
 
 CLAMP = {"lo": 10, "hi": 255}
 U = Fraction(1, 1 << 24)
@@ -261,7 +261,7 @@ def lone(weight: int, bias: int, a: int, b: int, z: int, residual: int = 0, **mo
 
 def fits(op: Op, z: int, engine: str = "onnxruntime") -> bool:
     tensors = {"x": q("x", None, 1, z=z), "y": q("y", None, 1)}
-    return holds(engine, op, tensors, 0, row_sums(magnitudes(op)))
+    return PROOF.fits(EVALUATIONS[engine], op, tensors, PROOF.sums(op, tensors))
 
 
 @pytest.mark.parametrize("z", [0, 100, 200, 255])

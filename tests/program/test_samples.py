@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from tests.cli.test_inputs import IMAGE, MASK, program
 
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.samples import random_samples
 
 

@@ -11,10 +11,10 @@ from tests.program.build import affine_arrays, conv_attrs, scale
 
 from intact.arithmetic.softmax import softmax_table
 from intact.arithmetic.windows import adaptive_divisors, pool_divisors
+from intact.opset import output_shape
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import output_shape
 
 CLAMP = {"lo": 0, "hi": 255}
 RATIO = {"a": 9, "b": 1001, **CLAMP}

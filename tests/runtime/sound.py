@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import jsonschema
@@ -12,14 +11,15 @@ import jsonschema
 from intact.engines import get_runner
 from intact.engines.memory import predicted
 from intact.errors import InputError
+from intact.opset.op import Array
 from intact.program.check import check
 from intact.program.dimensions import SAMPLE, sized_near
 from intact.program.document import from_document, to_document
 from intact.program.file import arrays_by_name, digest
 from intact.program.golden import Golden, index_bounds, sample
-from intact.program.ops import Array
 from intact.program.program import Program
 from intact.program.recheck import recheck
+from intact.program.schema import schema
 
 LARGEST_RUN = 1 << 28
 """Bytes; programs that need more are not run here."""
@@ -44,8 +44,7 @@ def accepted_is_sound(program: Program) -> None:
 
 @cache
 def _schema() -> Any:
-    text = files("intact.program").joinpath("schema.json").read_text(encoding="utf-8")
-    return jsonschema.Draft202012Validator(json.loads(text))
+    return jsonschema.Draft202012Validator(schema())
 
 
 def _runs_as_declared(program: Program) -> None:

@@ -19,7 +19,7 @@ from intact.engines import available_engines, get_runner
 from intact.engines.binding import rebuild
 from intact.errors import InputError
 from intact.golden import with_golden
-from intact.program.certify import CERTIFIED, certify
+from intact.program.certify import certifiable, certify
 from intact.program.file import digest, save
 from intact.runtime import Facts, load
 from intact.runtime.check import check_file
@@ -42,7 +42,7 @@ def test_auto_takes_what_the_certificates_claim(tmp_path: Path, cache: Path, ope
     choose.remember(choose.key(load(claimed).program, info.digest, None, 1, Facts.here()), {"onednn": 1.0})
     assert load(claimed, probe="never").info.engine == "onnxruntime", "what was measured once does not outdo a proof"
     for engine in ("onednn", "auto"):
-        first = next(op for op in network().ops if op.kind in CERTIFIED)
+        first = next(op for op in network().ops if certifiable(op))
         remarks = load(claimed if engine == "onednn" else open_path, engine=engine, probe="never").info.remarks
         assert any(r.startswith("proof: not proved for o") and first.name in r for r in remarks)
     assert get_runner(certify(network(), claims)).__class__.__name__ == "OnnxRuntimeRunner"

@@ -15,8 +15,8 @@ from tests.runtime.large import alone
 import intact.runtime
 from intact.errors import EngineError
 from intact.golden import with_golden
+from intact.opset.op import Op, Tensor
 from intact.program.golden import Golden
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.runtime import probing
 from intact.runtime.facts import Facts

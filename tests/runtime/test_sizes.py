@@ -11,7 +11,7 @@ import pytest
 from tests.program.build import data
 
 from intact.errors import EngineError, InputError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 from intact.runtime import load, probing
 from intact.runtime.sizes import Range, Size, range_of, span

@@ -78,13 +78,16 @@ Its FakeQuantize with the ends l and h evaluates R(x·γ + δ), γ = 255/(h − 
 value between them by no more than itself; γ's own two roundings act on x·γ + δ, which is at most 256.
 """
 
+ENGINES: dict[str, dict[str, Roundings]] = {"onednn": FORMS, "onnxruntime": FORMS, "openvino": OPENVINO}
+"""Engine → roundings of its formulas."""
+
 
 def error_bound(
     form: str,
     bias_steps: Array | float = 0.0,
     residual_steps: Array | float = 0.0,
     *,
-    result_steps: float = STEPS,
+    result_steps: Array | float = STEPS,
     engines: Collection[str] | None = None,
 ) -> Array:
     """Largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS).
@@ -100,9 +103,8 @@ def error_bound(
         True
     """
     bias, residual = np.asarray(bias_steps, np.float64), np.asarray(residual_steps, np.float64)
-    forms = [FORMS[form]]
-    if engines is None or "openvino" in engines:
-        forms.append(OPENVINO[form])
+    known = ENGINES.values() if engines is None else [ENGINES[name] for name in engines if name in ENGINES]
+    forms = [FORMS[form], *(roundings[form] for roundings in known if form in roundings)]
     return np.asarray(
         U * np.max([n.result * result_steps + n.bias * bias + n.residual * residual for n in forms], axis=0)
     )

@@ -18,7 +18,7 @@ from intact.timing import Timing, interleaved
 if TYPE_CHECKING:
     from torch import nn
 
-    from intact.program.ops import Array
+    from intact.opset.op import Array
     from intact.program.program import Program
 
 FLOAT = "float32"

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from intact.errors import InputError
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 ARRAYS = frozenset({".npy", ".npz", ".safetensors"})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from intact.cli.data import Data
 from intact.errors import InputError
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.program.program import Program
 
 if TYPE_CHECKING:

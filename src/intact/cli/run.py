@@ -15,7 +15,7 @@ from intact.cli.data import batches, load
 from intact.cli.inputs import feed_names
 from intact.cli.messages import Debug, friendly, progress_bar, stderr
 from intact.errors import InputError
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 
 def run(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from intact.capture.graph import Node
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.program.program import Program
 from intact.simulation.points import WeightPoint
 from intact.simulation.weights import folded, groups_of, output_first, transposed

@@ -19,8 +19,8 @@ import numpy as np
 
 from intact.engines.cpu import LEVELS, has_vnni, isa
 from intact.golden import with_golden
+from intact.opset.op import Array, Op, Tensor
 from intact.program.certify import certify
-from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 from intact.runtime.check import CheckReport, check_file
 from intact.runtime.facts import Facts

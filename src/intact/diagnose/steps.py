@@ -15,9 +15,9 @@ from intact.capture.graph import Graph, Node
 from intact.engines import available_engines, get_engine
 from intact.engines.base import Runner
 from intact.errors import InputError
+from intact.opset.op import Op
 from intact.program.certify import uncertified
 from intact.program.dimensions import fixed
-from intact.program.ops import Op
 from intact.program.program import Program
 from intact.simulation.exact import convolve
 from intact.simulation.module import AFFINE, Simulation

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intact.errors import EngineError
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.program.program import Program
 
 from .base import Engine, Runner

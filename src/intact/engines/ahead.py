@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from intact.errors import EngineError, InputError
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 from intact.program.program import Program
 
 from .convolutions import Convolution

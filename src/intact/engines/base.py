@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.program.program import Program
 
 

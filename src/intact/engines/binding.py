@@ -11,11 +11,11 @@ import numpy as np
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import InputError
 from intact.nesting import nests, spread
+from intact.opset import KINDS
+from intact.opset.op import Array, Op, Tensor
 from intact.outputs import build
 from intact.program.dimensions import fixed, sizes_of
 from intact.program.indices import table_rows
-from intact.program.kinds import KINDS
-from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 
 LAYOUTS = ("NCHW", "NHWC")

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from intact.arithmetic.windows import pool_size
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 
 from . import cpu
 

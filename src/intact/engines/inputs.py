@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intact.errors import EngineError, InputError
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
 
 from .native import address, float_bits, load
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 
 def load() -> ModuleType | None:

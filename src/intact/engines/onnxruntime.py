@@ -12,8 +12,8 @@ import numpy as np
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.machine import cpu_features
+from intact.opset.op import Array, Tensor
 from intact.program.dimensions import sizes_of
-from intact.program.ops import Array, Tensor
 from intact.program.program import Program
 
 from . import native

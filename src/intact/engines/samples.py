@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from intact.arithmetic.recurrent import GATES
+from intact.opset import KINDS, Op, Tensor
+from intact.opset.shapes import elements
 from intact.program.dimensions import fixed
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import elements
-
-SHAPED = frozenset({"permute", "reshape", "mean", "float.mean", "float.reduce", "float.embedding", "embedding"})
-"""Kinds whose result has other dimensions than their input. All others align shapes at their ends."""
-
-BATCH_FIRST = frozenset({
-    "conv", "avg_pool", "adaptive_avg_pool", "max_pool", "upsample", "float.conv", "float.avg_pool",
-    "float.adaptive_avg_pool", "float.group_norm",
-})  # fmt: skip
-"""Kinds that go along every dimension but the first."""
-
 
 PROBES = (101, 103)
 """Sizes that named dimensions are taken to have."""
@@ -56,28 +45,15 @@ def _rows(op: Op, inputs: list[tuple[Tensor, int]], out: Tensor) -> int | None:
     if not batched:
         return int(None in out.shape)
     rows = batched[0][1]
+    kind = KINDS[op.kind]
     if None not in out.shape or any(other != rows for _, other in batched):
         return None
-    if any(_works_along(op, t, t.shape.index(None)) for t, _ in batched):
+    if any(kind.works_along(op, t, t.shape.index(None)) for t, _ in batched):
         return None
     if op.kind == "reshape":
         return _reshaped(batched[0][0], rows, out)
     aligned = all(len(t.shape) - t.shape.index(None) == len(out.shape) - out.shape.index(None) for t, _ in batched)
-    return rows if aligned or op.kind in SHAPED else None
-
-
-def _works_along(op: Op, t: Tensor, batch: int) -> bool:
-    """Whether the op reads across dimension ``batch`` of its input, or moves along it."""
-    if op.kind in BATCH_FIRST:
-        return batch != 0
-    if op.kind == "pad":
-        return any(op.attrs["pads"][batch])
-    if op.kind == "permute":
-        return False
-    if op.kind.removeprefix("float.") in GATES:  # (time, batch, features)
-        return batch != 1
-    axes = [*op.attrs.get("dims", ()), *([op.attrs["axis"]] if "axis" in op.attrs else [])]
-    return any(axis % len(t.shape) == batch for axis in axes)
+    return rows if aligned or not kind.aligned else None
 
 
 def _reshaped(t: Tensor, rows: int, out: Tensor) -> int | None:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from intact.arithmetic.dimensions import known
 from intact.arithmetic.moves import expanded_shape
 from intact.errors import InputError
-from intact.program.ops import Op, Tensor
+from intact.opset import output_shape
+from intact.opset.op import Op, Tensor
+from intact.opset.violation import Violation
 from intact.program.program import Program
-from intact.program.shapes import output_shape
-from intact.program.violation import Violation
 
 
 def sized(program: Program, batch: int) -> Program:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 from intact.arithmetic.dimensions import Dim
 from intact.engines.binding import check_layout, images, sole_quantizers
 from intact.errors import EngineError
+from intact.opset.op import Tensor
 from intact.program.dimensions import fixed
 from intact.program.file import digest
 from intact.program.indices import unproved
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.program.special import special
 
 if TYPE_CHECKING:
-    from .onnx_build import Builder, Choice
+    from .onnx_build import Choice
     from .onnx_floats import Rule
 
 OPSET, IR_VERSION = 17, 8
@@ -66,7 +66,7 @@ def export_onnx(
         InputError: the layout is not known, or no input has four dimensions.
 
     Example:
-        >>> from intact.program.ops import Tensor
+        >>> from intact.opset.op import Tensor
         >>> x, y = Tensor("x", "float32", (None, 4)), Tensor("y", "uint8", (None, 4), 0.5, 3)
         >>> quantize = Op("y", "quantize", ("x",), {"lo": 0, "hi": 255})
         >>> model = export_onnx(Program({"x": x, "y": y}, (quantize,), ("x",), ("y",)))
@@ -119,6 +119,10 @@ def build(
     from .onnx_build import Builder
     from .onnx_own import images
 
+    rules = _rules()
+    for op in program.ops:
+        if op.kind not in rules:
+            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
         tensors, contrib=contrib, places=_places(program), forms=forms, own=own,
@@ -128,7 +132,9 @@ def build(
     )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:
-            _add(b, op)
+            b.begin(op)
+            value = rules[op.kind](b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name])
+            b.finish(op, value)
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape
@@ -156,14 +162,6 @@ def build(
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="intact")
     helper.set_model_props(model, {"intact.digest": digest(program), "intact.needs": ",".join(program.needs)})
     return model
-
-
-def _add(b: Builder, op: Op) -> None:
-    rule = _rules().get(op.kind)
-    if rule is None:
-        raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
-    b.begin(op)
-    b.finish(op, rule(b, op, list(op.inputs), [b.tensors[n] for n in op.inputs], b.tensors[op.name]))
 
 
 def _rules() -> dict[str, Rule]:

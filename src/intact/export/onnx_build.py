@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intact.arithmetic.dimensions import Dim
 from intact.errors import EngineError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 
 CONTRIB = "com.microsoft"
 OWN = "intact"

@@ -13,7 +13,7 @@ import numpy as np
 
 from intact.arithmetic.codes import MIDDLE, group_count
 from intact.arithmetic.dynamic import REACH, SMALLEST, ZERO
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 
 from .onnx_build import Builder
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_windows
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
 
 from .onnx_build import Builder
 from .onnx_functions import FUNCTIONS

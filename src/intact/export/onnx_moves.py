@@ -9,7 +9,7 @@ from intact.arithmetic.dimensions import Dim
 from intact.arithmetic.moves import nearest_index
 from intact.arithmetic.resize import cubic_matrix, linear_matrix, taps
 from intact.errors import EngineError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 
 from .onnx_build import Builder
 from .onnx_sums import along_axes, hang

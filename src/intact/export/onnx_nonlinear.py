@@ -12,8 +12,8 @@ import numpy as np
 
 from intact.arithmetic.norms import MIDDLE
 from intact.arithmetic.softmax import FLOAT32_TERMS
-from intact.program.ops import Op, Tensor
-from intact.program.shapes import axis_of
+from intact.opset.op import Op, Tensor
+from intact.opset.shapes import axis_of
 
 from .onnx_build import Builder, zero
 

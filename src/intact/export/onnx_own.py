@@ -22,7 +22,7 @@ import numpy as np
 from intact.arithmetic.dimensions import Dim
 from intact.engines.convolutions import Convolution
 from intact.engines.native import float_bits
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 from .onnx_build import OWN, Builder, zero

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from intact.arithmetic.integer import flip_transposed
-from intact.program.certify import FLOAT32
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
+from intact.opset.proof import FLOAT32
 
 from . import onnx_own as own
 from .onnx_build import CONTRIB, Builder, reach, zero

@@ -15,7 +15,7 @@ from onnx import helper
 from intact.arithmetic.dynamic import REACH, SMALLEST, ZERO
 from intact.arithmetic.recurrent import GATES, HIDDEN, STEPS, state_count
 from intact.arithmetic.recurrent import REACH as TABLE_REACH
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
 
 from .onnx_build import ONNX_TYPES, Builder
 from .onnx_dynamic import dynamic_linear

@@ -9,8 +9,8 @@ import numpy as np
 
 from intact.arithmetic.dimensions import Dim
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_windows
-from intact.program.certify import FLOAT32
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
+from intact.opset.proof import FLOAT32
 
 from . import onnx_own as own
 from .onnx_build import CONTRIB, Builder, reach, zero

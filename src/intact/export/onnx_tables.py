@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 from intact.program.program import Program
 
 from .onnx_build import CONTRIB, Builder, Choice, zero

@@ -10,7 +10,7 @@ import torch
 
 from intact.arithmetic.codes import pack
 from intact.capture.graph import Node
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.simulation.coded import DynamicLinear
 from intact.simulation.module import Simulation
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from intact.capture.graph import Node
+from intact.opset.op import Op
 from intact.program.names import part_name
-from intact.program.ops import Op
 from intact.simulation.weights import folded, own_params
 
 ANY = frozenset(

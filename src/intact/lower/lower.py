@@ -13,9 +13,9 @@ from intact.arithmetic.softmax import softmax_table
 from intact.capture.graph import Node
 from intact.errors import ProgramError
 from intact.golden import with_golden
+from intact.opset.op import Op, Tensor
 from intact.program.certify import certify
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
 from intact.simulation.activation import integer_limits
 from intact.simulation.affine import Affine

@@ -5,32 +5,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from intact.arithmetic.norms import LONGEST_ROW
-from intact.arithmetic.softmax import PEAK
-from intact.arithmetic.windows import adaptive_divisors, pool_divisors, sees_padding_only
 from intact.errors import ProgramError
+from intact.opset import KINDS, Array, Kind, Op, Tensor, output_shape
+from intact.opset.shapes import elements
+from intact.opset.types import PLAIN, check_types
+from intact.opset.values import LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE, is_int
+from intact.opset.violation import Violation, need
 
 from .golden import check_golden
-from .kinds import KINDS, Kind
-from .ops import Array, Op, Tensor
 from .program import Program
-from .shapes import elements, output_shape
-from .types import PLAIN, check_types
-from .values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE, is_int
-from .violation import Violation, need
 
 NAME_LENGTH = 500
-MOST_WINDOWS = 1 << 24
 MOST_REPEATS = 64
 """How often one tensor may be named as an output: it is copied every time, so that no result changes with another."""
-
-MOST_TERMS = 1 << 20
-"""A sum of this many products, times the largest numerator, still fits int64."""
 
 
 def check(program: Program) -> None:
@@ -144,17 +136,10 @@ def _check_op(op: Op, tensors: dict[str, Tensor], defined: set[str]) -> None:
     _check_arrays(op, kind)
     inputs, output = [tensors[n] for n in op.inputs], tensors[op.name]
     check_types(op, kind.types, inputs, output)
-    if kind.domain == "any":
-        _check_move(op, inputs, output)
-    if op.kind in ("conv", "linear"):
-        _check_affine(op)
-    if op.kind == "softmax":
-        _check_softmax(op)
-    shape = output_shape(op, inputs[:1] if op.kind in ("conv", "linear") else inputs, output.shape)
+    shape = output_shape(op, inputs, output.shape)
     need(shape == output.shape, f"gives shape {shape}, declared is {output.shape}")
-    if len(inputs) == 2 and op.kind in ("conv", "linear"):
-        need(inputs[1].shape == shape, f"residual of shape {inputs[1].shape} is not {shape}")
-    _check_windows(op, inputs, output)
+    if kind.check is not None:
+        kind.check(op, inputs, output)
 
 
 def _check_attrs(op: Op, kind: Kind) -> None:
@@ -168,11 +153,6 @@ def _check_attrs(op: Op, kind: Kind) -> None:
         need(reason is None, f"{name} {reason}")
     if "lo" in kind.attrs:
         need(op.attrs["lo"] <= op.attrs["hi"], f"lo {op.attrs['lo']} exceeds hi {op.attrs['hi']}")
-    if op.kind == "add":
-        need(len(op.attrs["a"]) == len(op.inputs), f"{len(op.attrs['a'])} numerators for {len(op.inputs)} inputs")
-    if op.attrs.get("fn") in ("threshold", "pow") and op.kind == "float.unary":
-        for name in ("threshold", "value") if op.attrs["fn"] == "threshold" else ("exponent",):
-            need(name in op.attrs, f"attribute {name} is missing")
 
 
 def _check_arrays(op: Op, kind: Kind) -> None:
@@ -191,8 +171,6 @@ def _check_arrays(op: Op, kind: Kind) -> None:
         need(array.size >= 1, f"{role} is empty")
         if array.dtype.kind == "f":
             _check_numbers(role, array, role in kind.infinite)
-    if op.kind == "table":
-        need(op.arrays["table"].shape == (256,), f"table has shape {op.arrays['table'].shape}, not (256,)")
 
 
 def _check_numbers(role: str, array: Array, infinite: bool) -> None:
@@ -205,85 +183,6 @@ def _check_numbers(role: str, array: Array, infinite: bool) -> None:
     if bad.any():
         index = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), array.shape))
         raise Violation(f"{role} holds {array[index]} at index {index}, and must hold finite numbers")
-
-
-def _check_affine(op: Op) -> None:
-    weight = op.arrays["weight"]
-    need(weight.ndim == 2 if op.kind == "linear" else 3 <= weight.ndim <= 5, f"weight has shape {weight.shape}")
-    need(weight.size // min(weight.shape[:2]) <= MOST_TERMS, f"weight of shape {weight.shape} sums too many products")
-    outputs = weight.shape[1] * op.attrs["groups"] if op.attrs.get("transposed") else weight.shape[0]
-    for role in ("bias", "a", "b", "a_neg", "b_neg"):
-        if role in op.arrays:
-            need(op.arrays[role].shape == (outputs,), f"{role} has shape {op.arrays[role].shape}, not ({outputs},)")
-    need(("a_neg" in op.arrays) == ("b_neg" in op.arrays), "a_neg and b_neg come together")
-    a, b = op.arrays["a"], op.arrays["b"]
-    need(bool((a >= 0).all() and (a <= LARGEST_A).all()), f"a must be within 0..{LARGEST_A}")
-    if "a_neg" in op.arrays:
-        need(
-            bool((np.abs(op.arrays["a_neg"].astype(np.int64)) <= LARGEST_A).all()), f"a_neg must be within ±{LARGEST_A}"
-        )
-    for role, limit in (("b", LARGEST_B), ("b_neg", LARGEST_B_NEGATIVE)):
-        if role in op.arrays:
-            v = op.arrays[role]
-            need(bool(((v >= 1) & (v <= limit) & (v % 2 == 1)).all()), f"{role} must be odd and within 1..{limit}")
-    if len(op.inputs) == 2:
-        need(op.attrs["residual_a"] >= 1, "residual_a is 0, but there is a residual")
-        need(bool((b == b[0]).all()), "with a residual all b must be equal")
-        need("a_neg" not in op.arrays, "a residual does not go with a_neg")
-    else:
-        need(op.attrs["residual_a"] == 0, "residual_a without a residual")
-
-
-def _check_softmax(op: Op) -> None:
-    table = op.arrays["table"].astype(np.int64)
-    need(table.shape == (256,), f"table has shape {table.shape}, not (256,)")
-    falling = bool((np.diff(table) <= 0).all()) and table[-1] >= 0 and 1 <= table[0] <= PEAK
-    need(falling, f"the table does not fall from at most {PEAK} to 0")
-
-
-def _check_move(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    if not inputs:
-        value = op.arrays["value"].dtype
-        need(output.dtype == value, f"the value is {value}, declared is {output.dtype}")
-    for t in inputs:
-        same = (t.dtype, t.scale, t.zero_point) == (output.dtype, output.scale, output.zero_point)
-        need(same, f"{t.name} and the output differ in dtype, scale or zero point")
-    if op.kind == "upsample":
-        integral = op.attrs["mode"].startswith("nearest") or not output.quantized
-        need(integral, f"mode {op.attrs['mode']} is no integer operation")
-        need(output.quantized or output.dtype == "float32" or op.attrs["mode"].startswith("nearest"), "resizes float32")
-    if op.kind == "pad" and output.dtype != "float32":
-        value, most = op.attrs["value"], 1 if output.dtype == "bool" else 255
-        need(float(value).is_integer() and 0 <= value <= most, f"value {value} is no integer within 0..{most}")
-
-
-def _check_windows(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    """A mean's sum must fit, and every divisor of an average pool needs its multiplier."""
-    t = op.attrs
-    if op.kind == "mean":
-        terms = math.prod(d for i, d in enumerate(inputs[0].shape) if i in t["dims"] and isinstance(d, int))
-        need(terms <= MOST_TERMS, f"sums {terms} elements, more than {MOST_TERMS}")
-    if op.kind in ("layer_norm", "rms_norm"):
-        need(math.prod(t["shape"]) <= LONGEST_ROW, f"a row of more than {LONGEST_ROW} elements")
-    if op.kind == "max_pool":
-        rows = zip(inputs[0].shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"], strict=True)
-        empty = any(
-            isinstance(n, int) and sees_padding_only(n, k, s, p, d, bool(t["ceil_mode"])) for n, k, s, p, d in rows
-        )
-        need(not empty, "a window holds nothing but padding: it has no maximum")
-    if op.kind not in ("avg_pool", "adaptive_avg_pool"):
-        return
-    need(elements(output.shape[2:]) <= MOST_WINDOWS, f"more than {MOST_WINDOWS} windows")
-    need(all(row[0] <= MOST_TERMS for row in t["multipliers"]), f"a window of more than {MOST_TERMS} elements")
-    size = [d for d in inputs[0].shape[2:] if isinstance(d, int)]
-    stored = {row[0] for row in t["multipliers"]}
-    if op.kind == "avg_pool":
-        window = (t["kernel"], t["stride"], t["padding"], t["ceil_mode"], t["count_include_pad"])
-        occurring = pool_divisors(size, *window, len(stored))
-    else:
-        occurring = adaptive_divisors(size, t["output_size"], len(stored))
-    told = "more" if occurring is None else f"{sorted(occurring)!r:.200}"
-    need(occurring == stored, f"multipliers are for divisors {sorted(stored)!r:.200}, those that occur are {told}")
 
 
 def _check_structure(node: Any, count: int, depth: int) -> None:

@@ -44,7 +44,7 @@ def fixed(program: Program, sizes: Mapping[str, int]) -> Program:
     """The program with sizes in place of names; the batch stays free.
 
     Example:
-        >>> from intact.program.ops import Op, Tensor
+        >>> from intact.opset.op import Op, Tensor
         >>> from intact.program.program import Program
         >>> x, y = Tensor("x", "float32", (None, "n", 4)), Tensor("y", "float32", (None, "n", 2, 2))
         >>> op = Op("y", "reshape", ("x",), {"shape": [-1, "n", 2, 2]})

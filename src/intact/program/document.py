@@ -8,22 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from intact.errors import ProgramError
+from intact.opset import KINDS, Array, Op, Tensor
+from intact.opset.violation import Violation
 
 from . import integrity
 from .golden import Golden
 from .golden import from_json as golden_from_json
-from .ops import Array, Op, Tensor
 from .program import Program
-from .violation import Violation
 
 FORMAT, VERSION = "intact", 3
 """Name and version of the format. A reader reads its own version and every earlier one."""
-
-SINCE = dict.fromkeys(
-    ("matmul", "softmax", "layer_norm", "rms_norm", "embedding", "float.rms_norm", "dynamic_linear",
-     "decoded_embedding", "float.decoded_linear", "lstm", "gru", "rnn", "float.lstm", "float.gru", "float.rnn"), 2,
-)  # fmt: skip
-"""Kinds that came after version 1, and the version they came with."""
 
 MOST_ENTRIES = 1 << 17
 """Tensors, and operations, of one program."""
@@ -36,7 +30,7 @@ def lowest_version(program: Program) -> int:
 
     Never one without a checksum.
     """
-    return max((integrity.SINCE, *(SINCE.get(op.kind, 1) for op in program.ops)))
+    return max((integrity.SINCE, *(KINDS[op.kind].since for op in program.ops)))
 
 
 def to_document(program: Program) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from safetensors.numpy import load as deserialize
 from safetensors.numpy import save as serialize
 
 from intact.errors import ProgramError
+from intact.opset.op import Array
 
 from . import integrity
 from .check import check
 from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_document
 from .integrity import damaged
-from .ops import Array
 from .program import Program
 from .read import LARGEST_HEADER, bounded_json, check_header, read
 from .recheck import recheck

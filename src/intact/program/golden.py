@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intact.opset import KINDS, Array, Op, Tensor
+from intact.opset.values import LARGEST_SIZE, is_int
+from intact.opset.violation import Violation, need
+
 from .dimensions import SAMPLE, sized_near
-from .ops import EMBEDDINGS, Array, Op, Tensor
-from .values import LARGEST_SIZE, is_int
-from .violation import Violation, need
 
 if TYPE_CHECKING:
     from .program import Program
@@ -34,10 +35,6 @@ MOST_SAMPLES, MOST_VALUES = 16, 256
 
 BLOCK = 1 << 16
 """Elements of a sample that are made at once."""
-
-
-PRODUCTS = ("conv", "linear", "dynamic_linear")
-"""Kinds of layers whose multiplications are counted."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +188,7 @@ def index_bounds(program: Program) -> dict[str, int]:
         for op in program.ops:
             if reached.intersection(op.inputs):
                 reached.add(op.name)
-                if op.kind in EMBEDDINGS:
+                if KINDS[op.kind].rows_by_index:
                     rows.append(int(op.arrays["weight"].shape[0]))
         bounds[name] = min(rows, default=2)
     return bounds
@@ -199,7 +196,7 @@ def index_bounds(program: Program) -> dict[str, int]:
 
 def products(program: Program) -> int:
     """Multiplications of convolutions and linear layers for one sample: what the reference engine's time goes with."""
-    return sum(_products(op, program.tensors) for op in program.ops if op.kind in PRODUCTS)
+    return sum(_products(op, program.tensors) for op in program.ops if KINDS[op.kind].multiplies_weights)
 
 
 def _products(op: Op, tensors: Mapping[str, Tensor]) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 
 from intact.arithmetic.dimensions import Dim
 from intact.display import Column, Grid, inert
+from intact.opset.op import Op
 
-from .certify import CERTIFIED
+from .certify import certifiable
 from .document import to_document
 from .file import digest
-from .ops import Op
 from .program import Program
 from .remarks import remarks
 
@@ -130,7 +130,7 @@ def _shape(shape: tuple[Dim, ...]) -> str:
 def table(program: Program) -> Table:
     """One row per operation, in execution order."""
     certified = sum(1 for op in program.ops if op.certificate and op.certificate.get("exact"))
-    integers = sum(1 for op in program.ops if op.kind in CERTIFIED)
+    integers = sum(1 for op in program.ops if certifiable(op))
     islands = len(program.islands())
     caption = (
         f"{len(program.ops)} ops, {certified} of {integers} integer ops proved exact, {islands} float ops, "
@@ -181,7 +181,7 @@ def _fused(program: Program, op: Op) -> str:
 def _certificate(op: Op) -> str:
     if op.is_float:
         return "float"
-    if op.kind not in CERTIFIED:
+    if not certifiable(op):
         return ""
     c = op.certificate
     if c is None:

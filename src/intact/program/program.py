@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from intact.opset.op import Array, Op, Tensor
 from intact.text import printable
 
 from .golden import Golden
-from .ops import Array, Op, Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,9 +112,9 @@ class Program:
     def exact_floats(self) -> list[str]:
         """Names of the float32 tensors that are the same bits on every engine because the op that makes them is
         defined by IEEE operations (dynamic quantization), in order."""
-        from .kinds import EXACT_FLOATS
+        from intact.opset import KINDS
 
-        return [op.name for op in self.ops if op.kind in EXACT_FLOATS]
+        return [op.name for op in self.ops if KINDS[op.kind].domain == "dynamic"]
 
     def islands(self) -> list[Op]:
         """The operations on float32 values that engines may round differently: ``verify`` feeds and lists them."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from intact.errors import ProgramError
+from intact.opset import KINDS, Op
 
-from .certify import CERTIFIED, DYNAMIC, ENGINES, needs_of, prove
+from .certify import ENGINES, certifiable, needs_of, prove
 from .dimensions import largest
-from .ops import Op
 from .program import Program
 
 FACTS = ("b_min", "b_max", "accumulator", "float32_exact", "saturation", "portable", "engines")
@@ -33,7 +33,7 @@ def recheck(program: Program) -> None:
     for op in program.ops:
         if op.certificate is None:
             continue
-        if op.kind not in CERTIFIED:
+        if not certifiable(op):
             raise ProgramError(f"{op.kind} takes no certificate", where=op.name, remedy="convert the model again")
         engines = op.certificate.get("engines")
         if not isinstance(engines, list) or not all(e in ENGINES for e in engines):
@@ -56,7 +56,7 @@ def recheck(program: Program) -> None:
 def _certified(program: Program) -> tuple[Op, ...]:
     """The operations, those of weights that came without a certificate with one that claims nothing."""
     tensors = largest(program).tensors
-    bare = {op.name for op in program.ops if op.certificate is None and op.kind in (*DYNAMIC, "conv", "linear")}
+    bare = {op.name for op in program.ops if op.certificate is None and KINDS[op.kind].stores_integers}
     return tuple(
         replace(op, certificate=prove(op, tensors, ("reference",))) if op.name in bare else op for op in program.ops
     )

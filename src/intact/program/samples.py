@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intact.opset.op import Array, Tensor
+
 from .dimensions import fixed, sized_near
 from .indices import table_rows
-from .ops import Array, Tensor
 
 if TYPE_CHECKING:
     from .program import Program
@@ -36,7 +37,7 @@ def random_samples(
         Input name → array of the declared dtype, (samples, …) where the program has a dynamic batch.
 
     Example:
-        >>> from intact.program.ops import Op
+        >>> from intact.opset.op import Op
         >>> from intact.program.program import Program
         >>> tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
         >>> program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import math
 
-from .kinds import KINDS
-from .ops import Op
-from .program import Program
+from intact.opset import KINDS, Op
 
-CREATING = frozenset({
-    "log", "sqrt", "rsqrt", "reciprocal", "pow", "exp", "expm1", "log1p", "tan", "asin", "acos", "acosh", "atanh",
-    "sinh", "cosh",
-})  # fmt: skip
-"""Functions that turn finite numbers into NaN or infinity; sums and products of ordinary size do not."""
+from .program import Program
 
 
 def special(program: Program) -> frozenset[str]:
@@ -28,12 +22,9 @@ def special(program: Program) -> frozenset[str]:
 
 
 def _creates(op: Op) -> bool:
-    t = op.attrs
-    if op.kind == "float.unary":
-        return t["fn"] in CREATING
-    infinite = isinstance(t.get("value"), float) and math.isinf(t["value"])
     stored = any(a.dtype.kind == "f" and not math.isfinite(a.sum(dtype="float64")) for a in op.arrays.values())
-    return op.kind == "float.div" or infinite or (stored and KINDS[op.kind].domain in ("float", "any"))
+    kind = KINDS[op.kind]
+    return kind.creates_special(op) or (stored and kind.domain in ("float", "any"))
 
 
 __all__ = ["special"]

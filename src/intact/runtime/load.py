@@ -21,10 +21,10 @@ from intact.engines.binding import batch_size, bind, check_layout, empty_outputs
 from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
+from intact.opset.op import Array
 from intact.program.certify import by_claim
 from intact.program.file import digest
 from intact.program.file import opened as open_file
-from intact.program.ops import Array
 from intact.program.program import Program
 from intact.program.remarks import remarks as remarks_of
 from intact.program.resting import rest
@@ -87,7 +87,7 @@ def load(
 
     Example:
         >>> import numpy as np, tempfile
-        >>> from intact.program.ops import Op, Tensor
+        >>> from intact.opset.op import Op, Tensor
         >>> from intact.program.program import Program
         >>> tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
         >>> program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))

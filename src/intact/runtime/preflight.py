@@ -10,7 +10,7 @@ from intact.engines import ENGINES
 from intact.engines.cpu import has_vnni, isa
 from intact.engines.memory import predicted
 from intact.errors import EngineError
-from intact.program.certify import CERTIFIED, uncertified, unclaimed
+from intact.program.certify import certifiable, uncertified, unclaimed
 from intact.program.program import Program
 
 from .facts import Facts
@@ -123,7 +123,7 @@ def refusal(rows: Sequence[Row], engine: str) -> EngineError | None:
 def program_rows(program: Program) -> list[Row]:
     """What the file itself says: proofs and golden vectors. None of it refuses."""
     open_ops = uncertified(program)
-    proved = sum(op.kind in CERTIFIED for op in program.ops) - len(open_ops)
+    proved = sum(certifiable(op) for op in program.ops) - len(open_ops)
     first = f"; not proved: {open_ops[0][0].name} ({open_ops[0][1]})" if open_ops else ""
     golden = program.golden
     if golden is None:

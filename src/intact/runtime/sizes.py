@@ -18,8 +18,8 @@ from intact.engines.forked import follow
 from intact.engines.memory import LENGTH, predicted
 from intact.errors import EngineError, InputError
 from intact.machine import available_memory
+from intact.opset.op import Array
 from intact.program.dimensions import LONGEST, sizes_near, sizes_of
-from intact.program.ops import Array
 from intact.program.program import Program
 
 BATCH = "batch"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from intact.arithmetic.numpy_floats import unary64
+from intact.arithmetic.functions64 import unary64
 from intact.capture.graph import Node
 
 from .points import QuantPoint

@@ -16,7 +16,7 @@ from intact.diagnose.report import speed as speeds
 from intact.diagnose.report.figures import Layer
 from intact.engines import get_runner
 from intact.errors import EngineError, InputError
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.verification import verify
 
 from .conftest import Case

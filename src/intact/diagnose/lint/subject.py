@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intact.program.certify import by_output
-from intact.program.kinds import EXACT_FLOATS
+from intact.opset import KINDS
+from intact.opset.affine import by_output
 from intact.program.provenance import well_formed
 
 from .rule import PROGRAM, NeedsError
@@ -163,7 +163,7 @@ class SavedSubject(Subject):
                 domain = "source"
             else:
                 domain = "integer" if program.tensors[op.name].quantized else "float"
-                if op.kind in EXACT_FLOATS or op.kind == "float.decoded_linear":
+                if KINDS[op.kind].domain == "dynamic" or op.kind == "float.decoded_linear":
                     domain = "coded"
             moves = kind in MOVES or (kind == "upsample" and op.attrs.get("mode") == "nearest")
             clamps = kind in ("relu", "clamp") if op.is_float else op.kind == "table" and _clamps(str(op.attrs["fn"]))

@@ -13,11 +13,11 @@ from intact.diagnose.lint.finding import LintReport
 from intact.diagnose.sensitivity_report import SensitivityReport
 from intact.engines import available_engines
 from intact.errors import InputError
-from intact.program.certify import CERTIFIED
+from intact.opset.op import Op
+from intact.program.certify import certifiable
 from intact.program.file import digest
 from intact.program.golden import products
 from intact.program.inspect import Row, table
-from intact.program.ops import Op
 from intact.program.program import Program
 from intact.program.provenance import well_formed
 from intact.program.samples import random_samples
@@ -165,7 +165,7 @@ def _layer(
         weight_shape=tuple(weight.shape) if weight.size else (),
         macs=products(Program(program.tensors, (op,), (), ())),
         bytes=row.bytes,
-        certificate=op.certificate if op.kind in CERTIFIED else None,
+        certificate=op.certificate if certifiable(op) else None,
         note=op.note,
         channels=channels(program, op),
         integers=counts.get(op.name),
@@ -178,7 +178,7 @@ def _layer(
 
 def _counts(program: Program, layers: tuple[Layer, ...]) -> Counts:
     kinds = [layer.runs_as for layer in layers]
-    certifiable = [op for op in program.ops if op.kind in CERTIFIED]
+    certifiable = [op for op in program.ops if certifiable(op)]
     return Counts(
         ops=len(layers),
         int8=kinds.count("int8"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from intact.engines import get_runner
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 from intact.program.program import Program
 
 from .figures import Integers

@@ -11,7 +11,7 @@ import numpy as np
 from intact.engines import get_runner
 from intact.engines.base import TimedRunner
 from intact.errors import EngineError
-from intact.program.ops import Array
+from intact.opset.op import Array
 from intact.program.program import Program
 
 from .figures import Milliseconds, Speed

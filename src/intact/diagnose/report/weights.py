@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from intact.program.certify import by_output
-from intact.program.ops import Op, Tensor
+from intact.opset.affine import by_output
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 from .figures import Channels

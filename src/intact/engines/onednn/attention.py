@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.program.program import Program
 
 from . import native

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from intact.arithmetic.dynamic_torch import row_scales
 from intact.arithmetic.recurrent import HIDDEN, REACH, STEPS
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 from . import native
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from intact.arithmetic.codes import decode
 from intact.arithmetic.dynamic import ZERO
 from intact.arithmetic.dynamic_torch import scales_of
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 from . import native
 from .products import LINEAR, LINEAR_PACK

@@ -13,9 +13,9 @@ import numpy as np
 
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
+from intact.opset.op import Array
 from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.indices import unproved
-from intact.program.ops import Array
 from intact.program.program import Program
 
 from .. import cpu

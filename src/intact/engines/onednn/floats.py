@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intact.arithmetic.numpy_floats import ARITHMETIC, whole_attrs
 from intact.arithmetic.torch_ops import FLOAT_OPS
+from intact.opset import KINDS
+from intact.opset.floats import whole_attrs
 
 from ..native import float_bits
 from . import native
@@ -25,7 +26,7 @@ from .site import Site, Step
 def lower_float(site: Site) -> Step:
     """A kind ``float.NAME``."""
     name = site.op.kind.removeprefix("float.")
-    if name in ARITHMETIC and any(m.dtype != site.out.dtype for m in site.metas):
+    if KINDS[site.op.kind].in_result_dtype and any(m.dtype != site.out.dtype for m in site.metas):
         return _converted(site, name)
     step = _OWN[name](site) if name in _OWN else None
     if step is not None:
@@ -42,7 +43,8 @@ def _converted(site: Site, name: str) -> Step:
 
 
 def _attrs(site: Site, name: str) -> Mapping[str, Any]:
-    return whole_attrs(site.op.attrs) if name in ARITHMETIC and site.out.dtype == "int64" else site.op.attrs
+    whole = KINDS[site.op.kind].in_result_dtype and site.out.dtype == "int64"
+    return whole_attrs(site.op.attrs) if whole else site.op.attrs
 
 
 def _free(site: Site, i: int) -> bool:

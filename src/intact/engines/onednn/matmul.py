@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from intact.program.certify import FLOAT32
+from intact.opset.proof import FLOAT32
 
 from .borders import finisher
 from .site import Site, Step, zero_point

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from intact.opset.op import Array, Op, Tensor
 from intact.program.names import fresh_name
-from intact.program.ops import Array, Op, Tensor
 from intact.program.program import Program
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from intact.arithmetic import torch_nonlinear
-from intact.program.shapes import axis_of
+from intact.opset.shapes import axis_of
 
 from .site import Site, Step, zero_point
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError, IntactError
+from intact.opset.op import Op
 from intact.program.indices import unproved
-from intact.program.ops import Op
 from intact.program.program import Program
 
 from ..binding import batch_size, outside

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_size, pool_windows
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 from . import native
 from .borders import finisher

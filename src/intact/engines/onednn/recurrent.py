@@ -15,7 +15,7 @@ from torch import Tensor
 from intact.arithmetic.dynamic import ZERO
 from intact.arithmetic.recurrent import GATES, HIDDEN, STEPS, part, state_count
 from intact.errors import InputError
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 from . import native
 from .cells import Call, CompiledCell, Tables, TorchCell
@@ -46,7 +46,7 @@ class _Direction:
 
 
 def lower_recurrent(site: Site) -> Step:
-    """A layer; inputs as in ``intact.program.ops``."""
+    """A layer; inputs as in ``intact.opset.op``."""
     op = site.op
     kind, t = op.kind, op.attrs
     states, size = state_count(kind), int(t["hidden"])

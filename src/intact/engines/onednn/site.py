@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intact.program.ops import Op
-from intact.program.ops import Tensor as Meta
+from intact.opset.op import Op
+from intact.opset.op import Tensor as Meta
 
 Step = Callable[..., Tensor]
 """A prepared operation: tensors in, one tensor out. It never changes its inputs unless ``Site.donated`` said so."""

@@ -12,9 +12,9 @@ from openvino import opset14 as ov
 
 from intact.arithmetic.dimensions import known
 from intact.errors import EngineError
+from intact.opset.op import Op
 from intact.program.dimensions import fixed
 from intact.program.indices import intervals, unproved
-from intact.program.ops import Op
 from intact.program.program import Program
 from intact.program.special import special
 

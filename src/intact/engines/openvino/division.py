@@ -16,7 +16,7 @@ import openvino
 from openvino import opset14 as ov
 
 from intact.arithmetic.affine import quantize
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 from intact.program.program import Program
 
 from .values import Port, port, scalar

@@ -7,7 +7,7 @@ from openvino import opset14 as ov
 
 from intact.arithmetic.dimensions import known
 from intact.arithmetic.integer import requantize
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 from .nonfinite import is_nan
 from .values import LEVELS, Port, Site, Value, dequantized, integers, port, requantized, scalar, times

@@ -13,8 +13,8 @@ import numpy as np
 from intact.arithmetic.affine import dequantize
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
+from intact.opset.op import Array, Op
 from intact.program.dimensions import sizes_near, sizes_of
-from intact.program.ops import Array, Op
 from intact.program.program import Program
 
 from .. import cpu

@@ -9,7 +9,7 @@ import numpy as np
 from openvino import opset14 as ov
 
 from intact.arithmetic.windows import adaptive_windows, pool_size, pool_windows
-from intact.program.ops import Array
+from intact.opset.op import Array
 
 from .elementwise import scaled
 from .values import Port, Site, Value, constant, integers, port, requantized, scalar, times, unscaled

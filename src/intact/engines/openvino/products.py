@@ -13,8 +13,8 @@ from openvino import opset14 as ov
 
 from intact.arithmetic.dimensions import known
 from intact.arithmetic.windows import sees_padding_only
-from intact.program.certify import by_output
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.affine import by_output
+from intact.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
 from .kernels import convolution

@@ -12,7 +12,7 @@ import numpy as np
 import openvino
 
 from intact.errors import EngineError, InputError
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 from intact.program.program import Program
 
 from ..ahead import Ahead

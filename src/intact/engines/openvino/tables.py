@@ -24,7 +24,7 @@ import openvino
 from openvino import opset14 as ov
 
 from intact.arithmetic.functions64 import unary64
-from intact.program.ops import Array, Op
+from intact.opset.op import Array, Op
 from intact.program.program import Program
 
 from .elementwise import gathered

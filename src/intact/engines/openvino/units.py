@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from intact.program.ops import Op
+from intact.opset.op import Op
 from intact.program.program import Program
 
 MOVES = frozenset({"max_pool", "cat", "reshape", "permute", "slice", "pad", "expand", "roll", "upsample"})

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from openvino import opset14 as ov
 
-from intact.program.ops import Array, Op, Tensor
+from intact.opset.op import Array, Op, Tensor
 
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""

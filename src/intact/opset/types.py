@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .ops import Op, Tensor
+from .op import Op, Tensor
 from .values import Validator
 from .violation import need
 

@@ -1,14 +1,22 @@
-"""What layers of LSTM, GRU and RNN look like: attributes, arrays, shapes."""
+"""Layers of LSTM, GRU and RNN: quantized while they run, and in float islands."""
 
 from __future__ import annotations
 
-from intact.arithmetic.dimensions import Dim
+from intact.arithmetic import recurrent
+from intact.arithmetic.numpy_recurrent import float_layer
 from intact.arithmetic.recurrent import GATES, REACH, STEPS, state_count
+from intact.errors import InputError
 
-from .ops import Array, Op
+from .attributes import FLOAT, INT, SMALL
+from .dynamic_linear import weight_sums
+from .floats import in_floats
+from .kind import Call, Kind
+from .op import Array, Op, Tensor
+from .proof import Proof, named
+from .shapes import Shape
+from .types import signature
+from .values import Validator, boolean, exactly, integer, one_of
 from .violation import need
-
-Shape = tuple[Dim, ...]
 
 ARRAYS = {
     "weight_ih": "int8", "weight_hh": "int8", "scale_ih": "float32", "scale_hh": "float32", "bias": "float32",
@@ -84,4 +92,67 @@ def _output(op: Op, x: list[Shape]) -> Shape:
     return (steps[t["result"]], batch, directions * t["hidden"])
 
 
-__all__ = ["ARRAYS", "Array", "float_shape", "layer_shape"]
+def _quantized(call: Call) -> Array:
+    op, x = call.op, call.x
+    states = state_count(op.kind) if op.attrs["states"] else 0
+    h0, c0 = (*x[1 : 1 + states], None, None)[:2]
+    lengths = x[-1] if op.attrs["lengths"] else None
+    try:
+        y = recurrent.run_layer(recurrent.Layer(op.kind, **op.arrays), x[0], h0, c0, lengths)
+        return y[recurrent.part(op.kind, op.attrs["result"])]
+    except ValueError as error:
+        raise InputError(
+            "NaN or infinity reached a recurrent layer", where=op.name, why=str(error), remedy="repair the data"
+        ) from error
+
+
+def _in_floats(call: Call) -> Array:
+    return float_layer(call.op.kind.removeprefix("float."), call.attrs, list(call.x), call.arrays)
+
+
+def _along(op: Op, t: Tensor, dim: int) -> bool:
+    """Inputs are (time, batch, features)."""
+    return dim != 1
+
+
+LAYERS = (
+    signature(FLOAT, gives=FLOAT, lengths=exactly(False)),
+    signature(FLOAT, gives=FLOAT, last=INT, lengths=exactly(True)),
+)
+ATTRS: dict[str, Validator] = {
+    "hidden": integer(1, SMALL), "bidirectional": boolean, "states": boolean, "lengths": boolean,
+    "result": one_of("all", "states", "steps"),
+}  # fmt: skip
+NONLINEARITY: dict[str, Validator] = {"nonlinearity": one_of("tanh", "relu")}
+ROLES = [role + d for d in ("", ".reverse") for role in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+
+
+def _kinds(name: str, formula: str, more: dict[str, Validator]) -> tuple[Kind, Kind]:
+    """A layer that is quantized while it runs, and the same in a float island."""
+    attrs = {**ATTRS, **more}
+    return (
+        Kind(
+            name, formula, (1, 4), LAYERS, layer_shape, _quantized, attrs=attrs, arrays=ARRAYS,
+            optional_arrays={"bias_hh": "float32", "tanh": "float32"}, domain="dynamic",
+            proof=Proof(named("dynamic"), weight_sums), since=2, works_along=_along,
+        ),
+        Kind(
+            f"float.{name}", f"{name} with float weights", (1, 4), LAYERS, float_shape, in_floats(_in_floats),
+            attrs=attrs, arrays=dict.fromkeys(ROLES[:2], "float32"),
+            optional_arrays=dict.fromkeys(ROLES[2:], "float32"), domain="float", since=2, works_along=_along,
+        ),
+    )  # fmt: skip
+
+
+KINDS = (
+    *_kinds(
+        "lstm",
+        "one layer: the input (T, B, I), initial states (D, B, H) where attr states says so (h0, and c0), lengths "
+        "int64 (B,) where attr lengths does; formulas and result (S + T, B, D·H) are those of "
+        "intact.arithmetic.recurrent; D = 2 where bidirectional; result: all, or only the states, or only the steps; "
+        "weight_ih (D, G·H, I), weight_hh (D, G·H, H), scale_ih, scale_hh, bias (D, G·H), tanh (4097,)",
+        {},
+    ),
+    *_kinds("gru", "the same with bias_hh (D, H)", {}),
+    *_kinds("rnn", "the same with one gate; tanh is absent where nonlinearity is relu", NONLINEARITY),
+)

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from intact.program.ops import Op, Tensor
-from intact.program.shapes import broadcast, output_shape
-from intact.program.violation import Violation
+from intact.opset import output_shape
+from intact.opset.op import Op, Tensor
+from intact.opset.shapes import broadcast
+from intact.opset.violation import Violation
 
 CONV = (None, F.conv1d, F.conv2d, F.conv3d)
 TRANSPOSED = (None, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)

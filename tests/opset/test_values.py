@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.program import values
-from intact.program.values import LARGEST_A, LARGEST_B, LARGEST_FLOAT32, LARGEST_SIZE, Validator
+from intact.opset import values
+from intact.opset.values import LARGEST_A, LARGEST_B, LARGEST_FLOAT32, LARGEST_SIZE, Validator
 
 INF, NAN = math.inf, math.nan
 SMALLEST, LARGEST = 1 / values.LARGEST_SCALE, values.LARGEST_LEVELS

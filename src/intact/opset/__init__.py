@@ -1,0 +1,71 @@
+"""The opset: every kind of operation, declared once. What programs, engines, proofs and documentation know of a kind
+follows from its declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import (
+    affine,
+    boundary,
+    dynamic_linear,
+    elementwise,
+    embedding,
+    float_layers,
+    floats,
+    moves,
+    norms,
+    pools,
+    recurrent,
+    softmax,
+)
+from .kind import Call, Interval, Kind
+from .op import Array, Op, Tensor
+from .shapes import Shape, elements
+from .types import result_types
+from .values import LARGEST_SIZE
+from .violation import Violation, need
+
+FAMILIES = (
+    boundary, affine, elementwise, pools, softmax, norms, embedding, dynamic_linear, recurrent, moves, floats,
+    float_layers,
+)  # fmt: skip
+
+KINDS: dict[str, Kind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
+"""Name → declaration."""
+
+
+def kind_of(op: Op) -> Kind:
+    """The declaration of an operation's kind."""
+    return KINDS[op.kind]
+
+
+def output_dtypes(op: Op, inputs: Sequence[Tensor]) -> list[str]:
+    """The dtypes that ``op`` may give from ``inputs``; "quantized" stands for uint8 with a scale."""
+    return result_types(op, KINDS[op.kind].types, inputs)
+
+
+def output_shape(op: Op, inputs: Sequence[Tensor], declared: Shape) -> Shape:
+    """The shape ``op`` gives. ``declared`` decides only what an expanded −1 stands for.
+
+    Raises:
+        Violation: the inputs do not fit the op.
+    """
+    shape = KINDS[op.kind].shape(op, [t.shape for t in inputs], declared)
+    need(len(shape) <= 8 and elements(shape) <= LARGEST_SIZE, f"output of shape {shape} is too large")
+    return shape
+
+
+__all__ = [
+    "KINDS",
+    "Array",
+    "Call",
+    "Interval",
+    "Kind",
+    "Op",
+    "Tensor",
+    "Violation",
+    "kind_of",
+    "output_dtypes",
+    "output_shape",
+]
