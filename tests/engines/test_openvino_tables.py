@@ -106,7 +106,7 @@ def test_a_table_no_kernel_takes_is_indexed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("intact.engines.openvino.requests.Compiled.inside_products", lambda self: set())
     runner = ENGINE.prepare(program)
     assert runner._plan.indexed == {name}
-    kinds = {node.kind for node in runner._model(1).nodes()}
+    kinds = {node.kind for node in runner._model(1).nodes}
     assert "Gather" in kinds
     assert (runner({"x": net.exact["x"]})[0] == net.exact[name]).all()
 

@@ -22,6 +22,7 @@ from ..ahead import Stage, stages
 from ..shapes import sized
 from . import division, elementwise, kernels, moves, pools, products, units
 from .core import GIVEN
+from .executed import END
 from .floats import FLOATS, island
 from .tables import Function, fits, table
 from .values import Site, Value, dequantized, port
@@ -48,6 +49,10 @@ PRODUCTS = frozenset({"conv", "linear", "matmul"})
 WHOLE = 1 << 24
 """Integers that float32 holds."""
 
+ELEMENTS = frozenset({"add", "mul", "mean"})
+CHECKED = ELEMENTS | PRODUCTS | {"avg_pool", "adaptive_avg_pool"}
+"""Kinds whose rounding is looked for in what is executed; and those of them whose arithmetic is, too."""
+
 REACH = 1 << 13
 """Transposed convolutions end the process at strides of 32768 and windows of 1, 16384 and 3 (OpenVINO 2026.4), and ran
 at a half of that: a quarter is allowed."""
@@ -55,11 +60,13 @@ at a half of that: a quarter is allowed."""
 
 @dataclass(frozen=True)
 class Tap:
-    """How to read a result of the model: where ``unit`` is set, integers are R(value / unit) + zero."""
+    """How to read a result of the model: where ``unit`` is set, integers are R(value / unit) + zero; where ``whole``
+    is, numpy casts it to int64."""
 
     name: str
     unit: float | None
     zero: int
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Built:
         batch: size of the batch.
         last: those of ``feeds`` with channels last.
         products: names of the products that int8 kernels are to compute.
+        checked: names inside the model of what multiplies or rounds, and of the op each belongs to.
     """
 
     model: Any
@@ -85,6 +93,7 @@ class Built:
     batch: int
     last: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()
+    checked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,6 +169,10 @@ class Plan:
     def with_plain(self, names: Iterable[str]) -> Plan:
         """The same with more products in float32 integers."""
         return replace(self, plain=self.plain | frozenset(names))
+
+    def with_rounded(self, names: Iterable[str]) -> Plan:
+        """The same with a Round of their own for more results."""
+        return replace(self, rounded=self.rounded | frozenset(names))
 
     def with_indexed(self, names: Iterable[str]) -> Plan:
         """The same with more tables indexed."""
@@ -248,10 +261,11 @@ def _small_windows(op: Op) -> None:
 def _small_integers(program: Program) -> None:
     """Refuse int64 tensors whose values float32 may not hold: OpenVINO keeps them as int32, and computes with floats.
 
-    What is cast from floats may be larger where nothing but clamps read it (see ``nonfinite.whole``).
+    What is cast from floats may be larger where nothing but clamps read it (see ``nonfinite.whole``), and the caller,
+    for whom numpy casts it.
     """
     known = intervals(program, (-GIVEN, GIVEN))
-    clamped = {op.name for op in program.ops if op.kind == "float.cast"} - {*program.outputs}
+    clamped = {op.name for op in program.ops if _truncates(op, program)}
     for op in program.ops:
         if op.kind != "float.clamp" or None in (op.attrs["min"], op.attrs["max"]):
             clamped.difference_update(op.inputs)
@@ -262,6 +276,12 @@ def _small_integers(program: Program) -> None:
                 why="OpenVINO computes them in float32, which holds no larger ones",
                 remedy="clamp them on both sides, or run with engine='onednn', 'onnxruntime' or 'reference'",
             )  # fmt: skip
+
+
+def _truncates(op: Op, program: Program) -> bool:
+    """Whether it turns float32 into int64."""
+    dtypes = [program.tensors[name].dtype for name in (*op.inputs, op.name)]
+    return op.kind == "float.cast" and dtypes == ["float32", "int64"]
 
 
 def label(index: int) -> str:
@@ -275,6 +295,7 @@ class _Builder:
         self._program = sized(plan.program, batch)
         self._labels = {op.name: label(i) for i, op in enumerate(self._program.ops)}
         self._read = {op.name: op.inputs[0] for op in plan.program.ops if op.kind == "table"}
+        self._casts = {op.name: op.inputs[0] for op in self._program.ops if _truncates(op, self._program)}
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
@@ -293,15 +314,24 @@ class _Builder:
                 self._values[op.name] = self._value(op)
         results, taps = [], []
         for name in wanted:
-            value = self._values[name]
-            results.append(ov.result(value.port))
-            taps.append(Tap(name, value.unit, value.zero))
+            value, source = self._values[name], self._casts.get(name)
+            results.append(ov.result(value.port if source is None else self._values[source].port))
+            taps.append(Tap(name, value.unit, value.zero, source is not None))
         model = openvino.Model(results, list(self._parameters.values()), "intact")
         computed = (op for op in program.ops if op.name in self._values and op.name not in self._parameters)
         return Built(
             model, tuple(self._parameters), tuple(taps), self._sources, self._evaluated, self._batch, self._last,
-            frozenset(op.name for op in computed if op.kind in PRODUCTS) - self._plan.plain,
+            frozenset(op.name for op in computed if op.kind in PRODUCTS) - self._plan.plain, self._checked(model),
         )  # fmt: skip
+
+    def _checked(self, model: Any) -> dict[str, str]:
+        names = {node.get_friendly_name() for node in model.get_ops()}
+        found: dict[str, str] = {}
+        for op in self._program.ops:
+            if op.kind in CHECKED:
+                asked = self._labels[op.name] + END, self._labels[op.name]
+                found |= {name: op.name for name in (asked if op.kind in ELEMENTS else asked[:1]) if name in names}
+        return found
 
     def _functions(self, needed: set[str], wanted: Iterable[str]) -> frozenset[str]:
         """Tables to evaluate: what they read is a product in an int8 kernel, neither given nor wanted."""

@@ -10,7 +10,7 @@ from intact.arithmetic.integer import requantize
 from intact.opset.op import Array
 
 from .nonfinite import is_nan
-from .values import LEVELS, Port, Site, Value, dequantized, integers, port, requantized, scalar, times
+from .values import LEVELS, Port, Site, Value, dequantized, integers, named, port, requantized, scalar, times
 
 
 def add(site: Site) -> Value:
@@ -34,7 +34,7 @@ def add(site: Site) -> Value:
             total = port(ov.subtract(total, times(x.port, -factor)))
         else:
             total = port(ov.add(total, times(x.port, factor)))
-    return _spread(site, requantized(site, total, step))
+    return _spread(site, requantized(site, named(total, site.label), step))
 
 
 def mul(site: Site) -> Value:
@@ -43,7 +43,7 @@ def mul(site: Site) -> Value:
     a = int(site.op.attrs["a"])
     if site.op.inputs[0] == site.op.inputs[1] or a == 0:
         return _of_one(site, [x] if a else [])
-    return scaled(site, port(ov.multiply(x.port, w.port)), x.steps * w.steps, a, site.op.attrs["b"])
+    return scaled(site, named(port(ov.multiply(x.port, w.port)), site.label), x.steps * w.steps, a, site.op.attrs["b"])
 
 
 def _terms(site: Site) -> list[tuple[Value, int]]:

@@ -270,7 +270,7 @@ class OpenVinoRunner:
         """Build and compile; products without an int8 kernel are built again from float32 integers, and tables that no
         product's kernel evaluates are indexed."""
         from .build import build
-        from .executed import trusted
+        from .executed import trusted, unknown
         from .requests import Compiled
 
         while True:
@@ -288,9 +288,17 @@ class OpenVinoRunner:
             kernels, apart = compiled.kernels(), built.evaluated - compiled.inside_products()
             missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
             missing |= built.products - kernels.keys()  # became part of a kernel nothing is known of
-            if not missing and not apart:
+            kinds = {name: self._ops[op].kind for name, op in built.checked.items()}
+            lost = {built.checked[name] for name in unknown(compiled.nodes, kinds)}
+            if not missing and not apart and not lost:
                 return compiled
-            self._plan = self._plan.with_plain(missing).with_indexed(apart)
+            if not missing and not apart and lost <= plan.rounded:
+                raise EngineError(
+                    f"OpenVINO executes this {self._ops[min(lost)].kind} in a way that is not proved", where=min(lost),
+                    why="neither its rounding nor a kernel that is known to do it is among what was compiled",
+                    remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
+                )  # fmt: skip
+            self._plan = self._plan.with_plain(missing).with_indexed(apart).with_rounded(lost)
 
     def _checked(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """The inputs as arrays, and the batch size."""

@@ -12,7 +12,7 @@ from intact.arithmetic.windows import adaptive_windows, pool_size, pool_windows
 from intact.opset.op import Array
 
 from .elementwise import scaled
-from .values import Port, Site, Value, constant, integers, port, requantized, scalar, times, unscaled
+from .values import Port, Site, Value, constant, integers, named, port, requantized, scalar, times, unscaled
 
 Ints = Sequence[int]
 
@@ -30,9 +30,11 @@ def mean(site: Site) -> Value:
     axes, keep = ov.constant(np.array(t["dims"], np.int64)), bool(t["keepdim"])
     count, a = math.prod(x.shape[d] for d in t["dims"]), int(t["a"])
     if x.zero * count * a * CANCELLED < FLOAT32:
-        return scaled(site, port(ov.reduce_mean(x.port, axes, keep)), x.steps / count, a, int(t["b"]))
+        return scaled(
+            site, named(port(ov.reduce_mean(x.port, axes, keep)), site.label), x.steps / count, a, int(t["b"])
+        )
     centered = port(ov.subtract(integers(x), scalar(x.zero)))
-    return scaled(site, port(ov.reduce_sum(centered, axes, keep)), 1.0, a, int(t["b"]))
+    return scaled(site, named(port(ov.reduce_sum(centered, axes, keep)), site.label), 1.0, a, int(t["b"]))
 
 
 def avg_pool(site: Site) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -136,13 +136,14 @@ class Compiled:
     def kernels(self) -> dict[str, str]:
         """Name of an op that became part of a product's kernel → that kernel, precision included."""
         ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
-        return {ops[n]: node.kernel for node in self.nodes() if node.kind in PRODUCTS for n in node.names if n in ops}
+        return {ops[n]: node.kernel for node in self.nodes if node.kind in PRODUCTS for n in node.names if n in ops}
 
     def inside_products(self) -> set[str]:
         """Names of the ops that became part of an exact product's kernel."""
         ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
-        return {ops[n] for node in self.nodes() if node.exact_product for n in node.names if n in ops}
+        return {ops[n] for node in self.nodes if node.exact_product for n in node.names if n in ops}
 
+    @cached_property
     def nodes(self) -> list[Node]:
         """What is executed."""
         return executed(self._model)
@@ -197,7 +198,11 @@ class _Request:
                 self._finish()
         found: dict[str, Array] = {}
         for tap, own in zip(self._taps, self._outputs, strict=True):
-            found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
+            if tap.whole:
+                with np.errstate(invalid="ignore"):
+                    found[tap.name] = own.astype(np.int64)
+            else:
+                found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
         return found
 
     def _tensor(self, x: Array) -> Any:

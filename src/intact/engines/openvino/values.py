@@ -18,6 +18,8 @@ from openvino import opset14 as ov
 
 from intact.opset.op import Array, Op, Tensor
 
+from .executed import END
+
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""
 
@@ -98,6 +100,12 @@ def port(node: Any) -> Port:
     return node.output(0)
 
 
+def named(x: Port, name: str) -> Port:
+    """x, whose node is called so: what is executed is told by these names (see ``executed``)."""
+    x.get_node().set_friendly_name(name)
+    return x
+
+
 def scalar(value: float) -> Port:
     """A float32 constant without dimensions."""
     return port(ov.constant(np.float32(value)))
@@ -157,11 +165,12 @@ def requantized(site: Site, x: Port, step: float) -> Value:
     if site.inside:
         return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), unit), unit, z)
     if site.rounded:
-        x, step = port(ov.round(times(x, 1.0 / step), "half_to_even")), 1.0
+        x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), site.label + END), 1.0
     if lo > 0 or hi < LEVELS - 1:
         # The ends are integers, so clamping before rounding gives the same. Beyond them FakeQuantize clamps by itself.
         x = clamped(x, z, lo, hi, step, relu=site.op.kind in RELU)
-    return Value(fake_quantize(x, z, step, unit), unit, z)
+    y = fake_quantize(x, z, step, unit)
+    return Value(y if site.rounded else named(y, site.label + END), unit, z)
 
 
 def rounded(x: Port, z: int, lo: int, hi: int) -> Port:
