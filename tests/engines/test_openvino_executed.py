@@ -43,10 +43,15 @@ def test_what_is_known(nodes: list[Node], kind: str, lost: list[str]) -> None:
 
 
 def _mean() -> Program:
-    tensors = (Tensor("x", "uint8", (None, 9, 9, 7), 0.5, 128), Tensor("t", "uint8", (None, 7, 9, 9), 0.5, 128),
-               Tensor("y", "uint8", (None, 7, 9), 0.5, 3))  # fmt: skip
-    ops = (Op("t", "permute", ("x",), {"dims": [0, 3, 2, 1]}),
-           Op("y", "mean", ("t",), {"dims": [3], "keepdim": False, "a": 911, "b": 8191, "lo": 0, "hi": 255}))  # fmt: skip
+    tensors = (
+        Tensor("x", "uint8", (None, 9, 9, 7), 0.5, 128),
+        Tensor("t", "uint8", (None, 7, 9, 9), 0.5, 128),
+        Tensor("y", "uint8", (None, 7, 9), 0.5, 3),
+    )
+    ops = (
+        Op("t", "permute", ("x",), {"dims": [0, 3, 2, 1]}),
+        Op("y", "mean", ("t",), {"dims": [3], "keepdim": False, "a": 911, "b": 8191, "lo": 0, "hi": 255}),
+    )
     return Program({t.name: t for t in tensors}, ops, ("x",), ("y",))
 
 

@@ -48,10 +48,15 @@ ENDS = np.array([[GIVEN, -GIVEN, 1 - GIVEN, 5], [-1, 0, 1, GIVEN - 1]])
 
 @pytest.mark.parametrize(
     "step",
-    [("float.add", {}), ("float.affine_scalar", {"mul": -3, "add": 7}), CLAMP, ("roll", {"shifts": [1], "dims": [1]}),
-     ("float.reduce", {"fn": "amax", "dims": [1], "keepdim": False})],
+    [
+        ("float.add", {}),
+        ("float.affine_scalar", {"mul": -3, "add": 7}),
+        CLAMP,
+        ("roll", {"shifts": [1], "dims": [1]}),
+        ("float.reduce", {"fn": "amax", "dims": [1], "keepdim": False}),
+    ],
     ids=lambda step: step[0],
-)  # fmt: skip
+)
 def test_integers_that_are_proved_small(step: tuple[str, dict[str, Any]]) -> None:
     compared(program(step), ENDS)
 

@@ -122,5 +122,14 @@ def _ints(values: object) -> Port:
 
 
 __all__ = [
-    "compared", "extreme", "first_largest", "function", "is_nan", "kept", "largest", "resized", "rows", "whole",
-]  # fmt: skip
+    "compared",
+    "extreme",
+    "first_largest",
+    "function",
+    "is_nan",
+    "kept",
+    "largest",
+    "resized",
+    "rows",
+    "whole",
+]
