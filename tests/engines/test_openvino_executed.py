@@ -13,7 +13,7 @@ from intact.engines.openvino import OpenVinoEngine, executed, requests
 from intact.engines.openvino.executed import Node, unknown
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError
-from intact.program.ops import Op, Tensor
+from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
 ENGINE = OpenVinoEngine()
