@@ -11,8 +11,9 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,14 +51,25 @@ class Found:
     Attributes:
         counts: outcome → how many.
         faults: deaths, foreign errors and differences, each with what makes it again.
+        worst: quantity → the largest seen.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    worst: dict[str, float] = field(default_factory=dict)
 
     def fault(self, what: str, **more: Any) -> None:
         self.counts[what] += 1
         self.faults.append({"fault": what, **more})
+
+    def most(self, what: str, value: float) -> None:
+        self.worst[what] = max(value, self.worst.get(what, value))
+
+    def add(self, other: Found) -> None:
+        self.counts.update(other.counts)
+        self.faults += other.faults
+        for what, value in other.worst.items():
+            self.most(what, value)
 
 
 def case(seed: int, index: int, engines: Sequence[str], folder: Path, found: Found, kinds: tuple[str, ...]) -> None:
@@ -175,9 +187,8 @@ def fuzz(
     total, at, index, began = Found(), mmap.mmap(-1, 8), start, time.monotonic()
     while index < start + count and time.monotonic() - began < seconds:
         stop = min(start + count, index + CHUNK)
-        found, status = forked(seed, index, stop, engines, at, kinds)
-        total.counts.update(found.counts)
-        total.faults += found.faults
+        found, status = forked(partial(chunk, seed, index, stop, engines, at, kinds))
+        total.add(found)
         if status:
             (index,) = struct.unpack("<q", at[:8])
             total.fault("death", seed=seed, index=index, kind=kinds[index % len(kinds)], status=status)
@@ -187,9 +198,7 @@ def fuzz(
     return total
 
 
-def forked(
-    seed: int, start: int, stop: int, engines: Sequence[str], at: mmap.mmap, kinds: tuple[str, ...]
-) -> tuple[Found, str]:
+def forked(work: Callable[[], Found]) -> tuple[Found, str]:
     """What a child found, and what became of it: "" where it ended well."""
     read, write = os.pipe()
     sys.stdout.flush()
@@ -197,9 +206,9 @@ def forked(
     if child == 0:
         code = 1
         try:
-            found = chunk(seed, start, stop, engines, at, kinds)
+            found = work()
             with os.fdopen(write, "w") as stream:
-                json.dump([found.counts, found.faults], stream)
+                json.dump([found.counts, found.faults, found.worst], stream)
             code = 0
         except BaseException:  # noqa: BLE001 - the parent is told
             traceback.print_exc()
@@ -209,10 +218,11 @@ def forked(
     with os.fdopen(read) as stream:
         text = stream.read()
     _, status = os.waitpid(child, 0)
-    found = Found(Counter(json.loads(text)[0]), json.loads(text)[1]) if text else Found()
+    counts, faults, worst = json.loads(text) if text else ({}, [], {})
+    found = Found(Counter(counts), faults, worst)
     if os.WIFSIGNALED(status):
         return found, signal.Signals(os.WTERMSIG(status)).name
     return found, f"exit status {os.WEXITSTATUS(status)}" if os.WEXITSTATUS(status) else ""
 
 
-__all__ = ["Found", "fuzz"]
+__all__ = ["Found", "forked", "fuzz"]

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 
 import pytest
-from tests.fuzz import run
+from tests.fuzz import files, run
 from tests.fuzz.programs import NAMES, make
 from tests.fuzz.shapes import BUILDERS, Source, anything
 
@@ -15,6 +15,7 @@ from intact.engines import available_engines
 from intact.errors import ProgramError
 from intact.opset import KINDS
 from intact.program.check import check
+from intact.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 
@@ -81,3 +82,24 @@ def test_deaths_and_foreign_errors_are_found(monkeypatch: pytest.MonkeyPatch) ->
     deaths = [f for f in found.faults if f["fault"] == "death"]
     assert [(f["index"], f["status"]) for f in deaths] == [(7, "SIGKILL")]
     assert [f["index"] for f in found.faults if f["fault"] == "foreign error"] == [8, 9, 10, 11]
+
+
+def test_mutated_files_are_refused_or_sound_and_cheap() -> None:
+    found = files.fuzz_files(0, 60)
+    assert not found.faults
+    assert found.counts["mutated file: refused"] > 20
+    assert found.worst["seconds of a mutated file"] < files.SLOW
+
+
+def test_slow_hungry_and_unsound_files_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that nothing can keep, and a judge that finds nothing sound."""
+
+    def unsound(program: Program) -> None:
+        raise AssertionError(f"{len(program.ops)} ops")
+
+    for name, value in {"SLOW": -1.0, "MULTIPLE": 0, "FIXED": 0, "accepted_is_sound": unsound}.items():
+        monkeypatch.setattr(files, name, value)
+    found = files.fuzz_files(0, 30)
+    assert {f["fault"] for f in found.faults} == {"accepted and unsound", "slow", "memory"}
+    monkeypatch.setattr(files, "HOSTILE", {"names": files.HOSTILE["names of arrays"]})
+    assert [f["fault"] for f in files.fuzz_memory(200_000).faults] == ["memory"]

@@ -39,7 +39,7 @@ def test_longer_than_it_says(whole: bytes, tmp_path: Path) -> None:
 
 
 def test_thousands_of_mutations(whole: bytes, tmp_path: Path) -> None:
-    """The bounded part of benchmarks/fuzz.py: same mutations, fixed seed."""
+    """A bounded part of what ``python -m tests.fuzz`` tries: the same mutations, with a fixed seed."""
     accepted = 0
     for data in mutations(whole, seed=1, count=2000):
         started = time.process_time()
@@ -56,7 +56,7 @@ def test_thousands_of_mutations(whole: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_files_made_to_take_memory_are_refused_within_the_stated_bound(name: str) -> None:
-    """The bounded part of what benchmarks/fuzz.py measures with larger files in processes of their own."""
+    """A bounded part of what ``python -m tests.fuzz`` measures with larger files in processes of their own."""
     data = HOSTILE[name](300_000)
     tracemalloc.start()
     try:
