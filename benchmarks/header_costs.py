@@ -1,9 +1,10 @@
-"""What opening a file costs, over random headers, valid and hostile: at most 1 s per MB and 50 times its size.
+"""What opening a file costs, over random ones, valid and hostile: at most 1 s per MB and 50 times its size.
 
     python benchmarks/header_costs.py [--count 200] [--seed 0]
 
 Starts from what ``tests/program/test_costs.py`` holds a file to, and draws what is large: operations, tensors, lists,
-depth, golden samples, recipe and provenance, named dimensions, several of them at once. Exit status 1 beyond a bound.
+depth, golden samples, recipe and provenance, named dimensions, several of them at once; half of the files have arrays,
+many, large, or such that nobody uses. Exit status 1 beyond a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +19,19 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from tests.program.test_costs import HOSTILE, ROOM, SECONDS, START, TIMES, as_file, chain, cost, nested  # noqa: E402
+from tests.program.test_costs import (  # noqa: E402
+    HOSTILE,
+    ROOM,
+    SECONDS,
+    START,
+    TIMES,
+    WITH_ARRAYS,
+    as_file,
+    chain,
+    cost,
+    nested,
+    with_arrays,
+)
 
 Rng = np.random.Generator
 
@@ -55,6 +68,20 @@ def series(rng: Rng, count: int) -> dict[str, Any]:
         width = 2 if kind in ("add", "matmul", "cat") else 1
         op["inputs"] = [f"p{max(i - int(n), 0)}" if i else "x" for n in rng.integers(1, 3, width)]
     return made
+
+
+def arrays_of(rng: Rng) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Operations with arrays: many with small ones or a few with large ones, and sometimes arrays nobody uses."""
+    names = list(WITH_ARRAYS)
+    count = int(10 ** rng.uniform(0, 3))
+    made, arrays = with_arrays(
+        names[int(rng.integers(len(names)))], count, int(10 ** rng.uniform(0, 3 - np.log10(count)))
+    )
+    if rng.random() < 0.3:
+        dtype = [np.uint8, np.float64, np.int64, np.bool_][int(rng.integers(4))]
+        shape = tuple(int(n) for n in rng.integers(0, 3, int(rng.integers(0, 9))))
+        arrays |= {f"z{i}/w": np.zeros(shape, dtype) for i in range(int(10 ** rng.uniform(0, 3.5)))}
+    return made, arrays
 
 
 def changed(rng: Rng, made: dict[str, Any], size: int) -> None:
@@ -100,14 +127,16 @@ def main() -> int:
     for seed in range(args.seed, args.seed + args.count):
         rng = np.random.default_rng(seed)
         names = list(HOSTILE)
-        made = series(rng, int(10 ** rng.uniform(0, 3.6)))
-        if rng.random() < 0.2:
+        made, arrays = series(rng, int(10 ** rng.uniform(0, 3.6))), dict[str, Any]()
+        if seed % 2:
+            made, arrays = arrays_of(rng)
+        elif rng.random() < 0.2:
             import copy
 
             made = copy.deepcopy(HOSTILE[names[int(rng.integers(0, len(names)))]])
         for _ in range(int(rng.integers(0, 4))):
             changed(rng, made, int(10 ** rng.uniform(0, 4.5)))
-        data = as_file(made)
+        data = as_file(made, arrays)
         seconds, memory = cost(data)
         slow, large = seconds / (SECONDS * len(data) / 1e6 + START), memory / (TIMES * len(data) + ROOM)
         worst, slowest = max(worst, large), max(slowest, slow)

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from tests.runtime.large import KINDS, alone, drawn, inputs  # noqa: E402
+from tests.runtime.large import NAMES, alone, drawn, inputs  # noqa: E402
 
 from intact.engines import available_engines, get_engine  # noqa: E402
 from intact.engines.kept import give_back  # noqa: E402
@@ -57,10 +57,10 @@ def once(engine: str, program: Program, batch: int = 1) -> None:
 
 def measure(engine: str, programs: int | None, elements: int, first: int = 0, batch: int = 1) -> list[dict[str, Any]]:
     """Every kind (None), or so many random programs, in this process."""
-    for kind in list(KINDS)[:WARM]:
+    for kind in list(NAMES)[:WARM]:
         once(engine, alone(kind, SMALL))
     rows = []
-    for name in KINDS if programs is None else range(first, first + programs):
+    for name in NAMES if programs is None else range(first, first + programs):
         program = alone(name, elements // batch) if isinstance(name, str) else drawn(name, elements // batch)
         try:
             taken = peak(lambda program=program: once(engine, program, batch))

@@ -6,6 +6,7 @@ import json
 import struct
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from intact.arithmetic.windows import adaptive_divisors, adaptive_windows, pool_
 from intact.errors import ProgramError
 from intact.program.file import parse
 
-TIMES, ROOM = 50, 4 << 20
+TIMES, ROOM = 50, 64 << 10
 """Bytes of memory per byte of the file, and for anything."""
 
-SECONDS, START = 1.0, 0.25
-"""Per megabyte, and for anything; nothing here takes a tenth of that."""
+SECONDS, START = 1.0, 0.1
+"""Per megabyte, and for anything."""
 
 POOL = {"kernel": [1, 1], "stride": [1, 1], "padding": [0, 0], "ceil_mode": False}
 UNIT = {"multipliers": [[1, 1, 1]], "lo": 0, "hi": 255}
@@ -102,21 +103,72 @@ HOSTILE: dict[str, Any] = {
 HOSTILE["a cat of a cat"]["ops"][0]["inputs"] = ["x"] * 4096
 
 
+def matrix(side: int) -> dict[str, Any]:
+    """Arrays of a linear layer."""
+    numbers = {"bias": np.zeros(side, np.int32), "a": np.ones(side, np.int32), "b": np.full(side, 4095, np.int32)}
+    return {"weight": np.ones((side, side), np.int8), **numbers}
+
+
+LINEAR = {"lo": 0, "hi": 255, "residual_a": 0}
+LSTM = {"hidden": 1, "bidirectional": False, "states": False, "lengths": False, "result": "steps"}
+LAYER = {role: np.ones((1, 4, 1), np.int8) for role in ("weight_ih", "weight_hh")}
+LAYER |= {role: np.ones((1, 4), np.float32) for role in ("scale_ih", "scale_hh", "bias")}
+LAYER["tanh"] = np.linspace(0, 1, 4097, dtype=np.float32)
+Case = tuple[str, dict[str, Any], dict[str, Any], tuple[Any, ...], str]
+WITH_ARRAYS: dict[str, Callable[[int], Case]] = {
+    "linear": lambda n: ("linear", LINEAR, matrix(n), (None, n), "quantized"),
+    "conv": lambda n: (
+        "conv", conv_attrs(padding=0), {**matrix(n), "weight": np.ones((n, n, 1, 1), np.int8)}, (None, n, 2, 2),
+        "quantized",
+    ),
+    "table": lambda n: ("table", {"fn": "t"}, {"table": np.arange(256, dtype=np.uint8)}, (None, n), "quantized"),
+    "float.linear": lambda n: ("float.linear", {}, {"weight": np.ones((n, n), np.float32)}, (None, n), "float32"),
+    "float.scale_shift": lambda n: (
+        "float.scale_shift", {}, dict.fromkeys(("weight", "bias"), np.ones(n, np.float32)), (None, n), "float32",
+    ),
+    "float.layer_norm": lambda n: (
+        "float.layer_norm", {"shape": [n], "eps": 1.0}, {"weight": np.ones(n, np.float32)}, (None, n), "float32"
+    ),
+    "constant": lambda n: ("constant", {}, {"value": np.ones((1,) * 7 + (n,), np.uint8)}, (1,) * 7 + (n,), "uint8"),
+    "lstm": lambda n: ("lstm", LSTM, LAYER, (n, 2, 1), "float32"),
+}  # fmt: skip
+"""Kind → attributes, arrays, shape and type of a tensor of that size."""
+
+
+def with_arrays(kind: str, count: int, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A document of so many operations with arrays of their own, and these."""
+    kind, attrs, arrays, shape, dtype = WITH_ARRAYS[kind](size)
+    names = ["x", *(f"p{i}" for i in range(count))]
+    plain = [{"name": n, "dtype": dtype, "shape": list(shape)} for n in names]
+    tensors = [quantized(n, *shape) for n in names] if dtype == "quantized" else plain
+    inputs = [] if kind == "constant" else ["x"]
+    ops = [{"name": n, "kind": kind, "inputs": inputs, "attrs": attrs, "arrays": sorted(arrays)} for n in names[1:]]
+    return document(tensors, ops), {f"{n}/{role}": array for n in names[1:] for role, array in arrays.items()}
+
+
+DTYPES = {
+    "int8": "I8",
+    "int32": "I32",
+    "uint8": "U8",
+    "float32": "F32",
+    "int64": "I64",
+    "float64": "F64",
+    "bool": "BOOL",
+}
+
+
 def as_file(document: Any, arrays: dict[str, Any] | None = None) -> bytes:
-    arrays, blob, header = arrays or {}, b"", {}
+    header: dict[str, Any] = {}
+    arrays, at = arrays or {}, 0
     for name, array in arrays.items():
-        kind = {"int8": "I8", "int32": "I32", "uint8": "U8"}[array.dtype.name]
-        header[name] = {
-            "dtype": kind,
-            "shape": list(array.shape),
-            "data_offsets": [len(blob), len(blob) + array.nbytes],
-        }
-        blob += array.tobytes()
+        extent = [at, at + array.nbytes]
+        header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": extent}
+        at += array.nbytes
     text = json.dumps(document, separators=(",", ":"))
     header["__metadata__"] = {"format": "intact", "version": "2", "intact": text}
     start = json.dumps(header).encode()
     start += b" " * (-len(start) % 8)
-    return struct.pack("<Q", len(start)) + start + blob
+    return struct.pack("<Q", len(start)) + start + b"".join(array.tobytes() for array in arrays.values())
 
 
 def cost(data: bytes) -> tuple[float, int]:
@@ -144,10 +196,28 @@ def cost(data: bytes) -> tuple[float, int]:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_a_file_claims_costs_nothing(name: str) -> None:
-    data = as_file(HOSTILE[name])
+    within(as_file(HOSTILE[name]))
+
+
+def within(data: bytes) -> None:
     seconds, memory = cost(data)
     assert memory <= TIMES * len(data) + ROOM, f"{memory / len(data):.0f} times the file's {len(data)} bytes"
     assert seconds <= SECONDS * len(data) / 1e6 + START, f"{seconds:.2f} s for {len(data)} bytes"
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (400, 1), (1, 700)], ids=["one", "many small", "large"])
+@pytest.mark.parametrize("kind", WITH_ARRAYS)
+def test_arrays_cost_what_they_are(kind: str, count: int, size: int) -> None:
+    data = as_file(*with_arrays(kind, count, size))
+    assert len(parse(data, Path("file")).ops) == count
+    within(data)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+@pytest.mark.parametrize("size", [0, 1, 64])
+def test_arrays_that_nobody_uses_cost_what_they_are(size: int, dtype: type) -> None:
+    made, arrays = with_arrays("table", 1, 1)
+    within(as_file(made, arrays | {f"z{i}/w": np.ones(size, dtype) for i in range(2000)}))
 
 
 def test_weights_are_checked_in_proportion() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from tests.program.build import affine_arrays, conv_attrs, scale
+from tests.runtime.large_sequences import FILL, LAYERS, SEQUENCES, layer, named
 
 from intact.arithmetic.softmax import softmax_table
 from intact.arithmetic.windows import adaptive_divisors, pool_divisors
@@ -40,13 +41,13 @@ class Maker:
 
     def op(
         self, kind: str, attrs: dict[str, Any] | None = None, arrays: dict[str, Any] | None = None, dtype: str = "",
-        inputs: tuple[str, ...] = (),
+        inputs: tuple[str, ...] = (), rank: int = 1,
     ) -> None:  # fmt: skip
         """Append; the shape follows."""
         name, inputs = f"op{len(self.ops)}", inputs or (self.last.name,)
         op = Op(name, kind, inputs, attrs or {}, arrays or {})
         read = [self.tensors[n] for n in inputs]
-        shape = output_shape(op, read[:1] if kind in ("conv", "linear") else read, (None,))
+        shape = output_shape(op, read[:1] if kind in ("conv", "linear") else read, (None,) * rank)
         self.tensors[name] = tensor(name, dtype or read[0].dtype, shape)
         self.ops.append(op)
 
@@ -218,10 +219,48 @@ ATTENTION: dict[str, Callable[[Maker], None]] = {
     "float.matmul": lambda m: attention(m, "float.matmul"),
 }  # fmt: skip
 KINDS = {**INTEGERS, **MOVES, **FLOATS, **ATTENTION, "quantize": as_integers, "dequantize": as_floats}
+NAMES = (*KINDS, *SEQUENCES)
+
+
+def filled(m: Maker) -> None:
+    """Numbers where others are large: what ``where`` becomes."""
+    x = m.last.name
+    m.op(FILL[0][0], dict(FILL[0][1]), dtype="bool")
+    m.op(FILL[1][0], dict(FILL[1][1]), dtype="float32", inputs=(x, m.last.name))
+
+
+def cast(m: Maker, dtype: str) -> None:
+    """To another dtype and back."""
+    m.op("float.cast", {"dtype": dtype}, dtype=dtype)
+    m.op("float.cast", {"dtype": "float32"}, dtype="float32")
+
+
+def scaled_rows(m: Maker) -> None:
+    """Products with the mean of every row, expanded."""
+    x, shape = m.last.name, [-1, *m.shape]
+    m.op("float.mean", {"dims": [len(m.shape)], "keepdim": True})
+    m.op("expand", {"shape": shape}, rank=len(shape))
+    m.op("float.mul", {}, inputs=(x, m.last.name))
+
+
+def recurrent(m: Maker, kind: str) -> None:
+    """Rows as steps, of a batch behind them."""
+    attrs, arrays = layer(kind, m.shape[-1], hidden=m.shape[-1] // 4, both=bool(m.rng.random() < 0.5))
+    m.op("permute", {"dims": [1, 0, 2]})
+    m.op(kind, attrs, arrays)
+    m.op("permute", {"dims": [1, 0, 2]})
+
+
+FLOATS |= {
+    "float.masked_fill": filled, "float.cast int64": lambda m: cast(m, "int64"), "expand": scaled_rows,
+    **{kind: lambda m, kind=kind: recurrent(m, kind) for kind in LAYERS},  # type: ignore[misc]
+}  # fmt: skip
 
 
 def alone(kind: str, elements: int) -> Program:
     """One operation (and a movement before a product) on an input of about so many elements."""
+    if kind in SEQUENCES:
+        return SEQUENCES[kind](elements)
     floats = kind in FLOATS or kind in ("float.matmul", "quantize")
     features = 512 if kind in ATTENTION or kind.split(".")[-1] in ("linear", "dynamic_linear") else 0
     shape = (
@@ -239,13 +278,13 @@ def alone(kind: str, elements: int) -> Program:
 def drawn(seed: int, elements: int) -> Program:
     """Up to a dozen operations drawn at random, on images or on rows, some of their results outputs."""
     rng = np.random.default_rng(seed)
-    rows = bool(rng.random() < 0.3)
+    rows = bool(rng.random() < 0.4)
     most = elements * int(rng.integers(1, 5)) // 4
     shape = (most // 512, 512) if rows else (16, math.isqrt(most // 16), math.isqrt(most // 16))
     m = Maker(rng, shape, "float32" if rng.random() < 0.5 else "uint8")
     for _ in range(int(rng.integers(1, 12))):
         before = dict(m.tensors), list(m.ops)
-        floats = rng.random() < 0.25
+        floats = rng.random() < 0.4
         (as_floats if floats else as_integers)(m)
         kinds = {**MOVES, **(FLOATS if floats else INTEGERS)}
         usable = [k for k in kinds if fits(k, m.shape)]
@@ -257,7 +296,7 @@ def drawn(seed: int, elements: int) -> Program:
             m.outputs.append(m.last.name)
     if not m.ops:
         table(m) if m.last.dtype == "uint8" else as_integers(m)
-    return m.program()
+    return named(m.program(), shape[0]) if rows and rng.random() < 0.5 else m.program()
 
 
 IMAGES = ("conv", "pool", "upsample", "prelu", "scale_shift", "group_norm")
@@ -269,6 +308,8 @@ def fits(kind: str, shape: tuple[int, ...]) -> bool:
         return len(shape) == 3 and shape[0] <= 64 and min(shape[1:]) >= 8 and shape[0] % 2 == 0
     if "linear" in kind:
         return shape[-1] <= 1024
+    if kind in LAYERS:
+        return len(shape) == 2 and 64 <= shape[-1] <= 512
     if kind in ("layer_norm", "rms_norm"):
         return shape[-1] <= 1 << 15
     return kind not in ("permute", "pad") or len(shape) >= 2
@@ -279,10 +320,11 @@ def inputs(program: Program, batch: int = 1) -> dict[str, Any]:
     found = {}
     for name in program.inputs:
         t = program.tensors[name]
-        x = np.empty([d if isinstance(d, int) else batch for d in t.shape], t.dtype)
+        sizes = {None: batch, **{name: least for name, (least, _) in program.dimensions.items()}}
+        x = np.empty([d if isinstance(d, int) else sizes[d] for d in t.shape], t.dtype)
         x.fill(1)
         found[name] = x
     return found
 
 
-__all__ = ["KINDS", "alone", "drawn", "inputs"]
+__all__ = ["NAMES", "alone", "drawn", "inputs"]

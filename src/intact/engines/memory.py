@@ -32,6 +32,29 @@ Bytes = tuple[float, float]
 
 
 @dataclass(frozen=True)
+class Layer:
+    """What a recurrent layer takes beside its input and its output.
+
+    Attributes:
+        gates: bytes per gate of every step.
+        first, out: bytes per element of the input and of the output.
+        in_turn: whether the directions run one after the other, so that the gates of one are there at a time.
+    """
+
+    gates: float
+    first: float = 0
+    out: float = 0
+    in_turn: bool = True
+
+    def bytes(self, op: Op, first: int, out: int) -> int:
+        """Of this operation, from the elements of its input and of its output."""
+        weight = op.arrays["weight_ih"]
+        count = GATES[op.kind.removeprefix("float.")] * int(op.attrs["hidden"]) * (first // weight.shape[-1])
+        directions = 1 if self.in_turn else 1 + op.attrs["bidirectional"]
+        return int(self.gates * count * directions + self.first * first + self.out * out)
+
+
+@dataclass(frozen=True)
 class Model:
     """What one engine takes.
 
@@ -41,6 +64,8 @@ class Model:
         outputs: bytes beside the tensor itself per byte of an output: copies for the caller.
         integers, floats: what an operation takes where ``kinds`` does not say.
         kinds: what operations of a kind take.
+        layers: the same of recurrent layers; "float" and "dynamic" for those of the domain that have no entry.
+        views: kinds whose results have no memory of their own.
     """
 
     arrays: float
@@ -49,6 +74,8 @@ class Model:
     integers: Bytes
     floats: Bytes
     kinds: Mapping[str, Bytes] = field(default_factory=dict)
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    views: frozenset[str] = frozenset()
 
 
 MODELS = {
@@ -63,6 +90,7 @@ MODELS = {
             "float.layer_norm": (0, 20), "float.rms_norm": (0, 20), "float.group_norm": (0, 20),
             "float.conv": (4, 8), "resize": (0, 1), "float.masked_fill": (0, 4),
         },
+        {"dynamic": Layer(14, 4, 8), "float": Layer(0, 0, 4)}, frozenset({"expand"}),
     ),
     "onednn": Model(
         2.0, 1, 0.0, (1, 0), (0, 4),
@@ -74,6 +102,11 @@ MODELS = {
             "float.unary": (0, 5), "float.clamp": (0, 6),
             "float.affine_scalar": (0, 10), "float.rms_norm": (0, 10), "float.conv": (4, 4), "float.linear": (0, 0),
             "float.softmax": (0, 0), "dynamic_linear": (5, 4), "quantize": (0, 1), "dequantize": (0, 1),
+            "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 2), "pad": (0, 1.5),
+        },
+        {
+            "dynamic": Layer(4, 2, in_turn=False), "float": Layer(3, 4, in_turn=False),
+            "float.lstm": Layer(0.5, 1.5, 2, in_turn=False),
         },
     ),
     "onnxruntime": Model(
@@ -83,9 +116,11 @@ MODELS = {
             "avg_pool": (4, 4), "even pool": (1, 1), "adaptive_avg_pool": (8, 0), "softmax": (8, 0),
             "layer_norm": (8, 0), "rms_norm": (16, 0), "matmul": (4, 4), "roll": (1, 0), "float.clamp": (0, 4),
             "float.unary": (0, 2), "float.affine_scalar": (0, 4), "float.rms_norm": (0, 4), "float.group_norm": (0, 4),
-            "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (4, 0), "float.conv": (0, 4),
+            "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (20, 0), "float.even pool": (4, 0), "float.conv": (0, 4),
             "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
+            "decoded_embedding": (0, 9), "float.masked_fill": (0, 7),
         },
+        {"dynamic": Layer(11), "float": Layer(5.5, in_turn=False)},
     ),
     "openvino": Model(
         3.0, 4, 1.0, (6, 7), (0, 4),
@@ -129,6 +164,7 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
     own = {name: count[name] * _item(t) for name, t in program.tensors.items()}
     ends = {*program.inputs, *program.outputs}
     inside = {name: size if name in ends else max(size, model.inside * count[name]) for name, size in own.items()}
+    inside |= {op.name: 0 for op in program.ops if op.kind in model.views}
     last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
     live = most = sum(own[name] for name in program.inputs)
     for i, op in enumerate(program.ops):
@@ -166,7 +202,9 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
     )
     size = by_input * first + by_output * out
     if op.kind.removeprefix("float.") in GATES:
-        return int(size) + _recurrent(op, first)
+        layers = model.layers or MODELS["reference"].layers
+        layer = layers.get(op.kind) or layers["float" if op.is_float else "dynamic"]
+        return layer.bytes(op, first, out)
     if engine == "reference" and op.kind in ("conv", "float.conv"):
         size = max(size, _unfolded(op, first, out))
     return int(size)
@@ -183,10 +221,10 @@ def _usual(op: Op, output: Tensor, model: Model) -> Bytes:
 
 def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
     """What decides within a kind."""
-    if op.kind == "adaptive_avg_pool":
+    if op.kind.endswith("adaptive_avg_pool"):
         sizes = tensors[op.inputs[0]].shape[2:]
         even = all(isinstance(n, int) and n % out == 0 for n, out in zip(sizes, op.attrs["output_size"], strict=True))
-        return "even pool" if even else op.kind
+        return op.kind.replace("adaptive_avg_pool", "even pool") if even else op.kind
     if op.kind == "conv" and op.attrs["transposed"]:
         return "transposed"
     if op.kind in ("conv", "linear"):
@@ -203,13 +241,6 @@ def _unfolded(op: Op, first: int, out: int) -> int:
     taps = math.prod(weight.shape[2:])
     windows = 0 if weight.shape[1] == 1 and not t["transposed"] else min(wide * taps, max(CHUNK, weight.size))
     return 4 * (wide + windows + 2 * out) + 8 * int(weight.size)
-
-
-def _recurrent(op: Op, first: int) -> int:
-    """A layer: gates of all steps, as sums and as floats."""
-    weight = op.arrays["weight_ih"]
-    rows = weight.size // weight.shape[-1]
-    return int(32 * rows * (first // weight.shape[-1]) + 16 * first)
 
 
 LITTLE = 1 << 26
