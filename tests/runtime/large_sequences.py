@@ -11,10 +11,10 @@ import numpy as np
 
 from intact.arithmetic.recurrent import GATES, REACH, STEPS, state_count
 from intact.errors import ProgramError
+from intact.opset import output_shape
+from intact.opset.op import Op, Tensor
 from intact.program.check import check
-from intact.program.ops import Op, Tensor
 from intact.program.program import Program
-from intact.program.shapes import output_shape
 
 HIDDEN, FEATURES = 64, 512
 Made = tuple[list[Op], dict[str, Tensor]]
