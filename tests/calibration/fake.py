@@ -16,6 +16,7 @@ class FakePoint:
     def __init__(self, observer: str, fixed: bool) -> None:
         self.observer = make_observer(observer)
         self.observing, self.quantizing, self.fixed = False, True, fixed
+        self.lo, self.hi = 0, 255
         self.scale, self.zero_point = torch.tensor(1.0 if fixed else math.nan), torch.tensor(0, dtype=torch.int32)
 
 

@@ -217,8 +217,17 @@ def test_growth_looks_at_the_last_quarter_only() -> None:
     growth = Growth()
     for batch, hi in enumerate([1.0, 4.0, 4.0, 4.0, 4.0, 5.0, 5.2, 5.2]):
         growth.note("a", batch, 0.0, hi)
-    assert growth.widened(8) == {}
+    assert growth.widened(8, {}) == {}
     growth.note("a", 7, 0.0, 5.5)
-    share, old, new = growth.widened(8)["a"]
+    share, old, new = growth.widened(8, {})["a"]
     assert share == pytest.approx(0.1) and (old, new) == ((0.0, 5.0), (0.0, 5.5))
-    assert growth.widened(3) == {}
+    assert growth.widened(3, {}) == {}
+
+
+def test_growth_beyond_the_chosen_range_is_none() -> None:
+    growth = Growth()
+    for batch, (lo, hi) in enumerate([(-1.0, 2.0)] * 6 + [(-9.0, 5.0)] * 2):
+        growth.note("a", batch, lo, hi)
+    assert growth.widened(8, {"a": (-1.0, 2.05)}) == {}
+    share, old, new = growth.widened(8, {"a": (-1.0, 3.0)})["a"]
+    assert share == pytest.approx(1 / 3) and (old, new) == ((-1.0, 2.0), (-1.0, 3.0))

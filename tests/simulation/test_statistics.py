@@ -90,3 +90,18 @@ def test_dead_channels_are_counted_in_a_warning() -> None:
         summary = intact.calibrate(sim, x)
     assert sim.constant_channels["4"] == (2, 4)
     assert any("4: 2 of 4" in w for w in summary.warnings)
+
+
+def test_a_loud_sample_does_not_decide_the_correction_of_biases() -> None:
+    """The mean input is that of the usual samples, and the plain mean where none is loud."""
+    torch.manual_seed(0)
+    x = torch.rand(16, 4)
+    loud = torch.cat([x, 100 * torch.rand(1, 4).flip(1)])
+    means = []
+    for data in (x, loud):
+        sim = intact.prepare(nn.Linear(4, 3), x[:2], intact.recipes.default())
+        sim.collect_statistics([((data,), {})])
+        (name,) = [n for node in sim.graph for role, n in node.params.items() if role == "correct.mean"]
+        means.append(sim.tensors[name].clone())
+    assert torch.allclose(means[0], x.mean(0), rtol=1e-6)
+    assert float((means[1] - means[0]).norm() / means[0].norm()) < 0.1

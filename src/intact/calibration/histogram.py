@@ -45,6 +45,7 @@ class HistogramObserver(SketchObserver):
     """
 
     kind = "histogram"
+    weighs = True
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """The best ends."""

@@ -35,6 +35,7 @@ class MSEObserver(SketchObserver):
     """
 
     kind = "mse"
+    weighs = True
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """The best ends."""

@@ -17,6 +17,7 @@ from intact.errors import CalibrationError, StateError
 from .base import NonFiniteError, Observer, make_observer
 from .data import Call, Spec, batches, device_of, first_batch, length, samples
 from .ranks import Ranks, ranks_for, synchronize
+from .sketched import SketchObserver
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
 
 Progress = Callable[[int, "int | None"], None]
@@ -39,6 +40,8 @@ class Point(Switchable, Protocol):
     observer: Observer
     observing: bool
     fixed: bool
+    lo: int
+    hi: int
     scale: Tensor
     zero_point: Tensor
 
@@ -151,7 +154,7 @@ def calibrate(
         batches=batches_before + counts.batches,
         samples=total,
         points=summaries,
-        warnings=warnings_of(total, counts.batches, summaries, growth, sim.constant_channels),
+        warnings=warnings_of(total, counts.batches, summaries, growth, _ranges(points), sim.constant_channels),
     )
     sim.calibration = summary.to_json()
     if summary.warnings and ranks.rank == 0:
@@ -206,8 +209,10 @@ def _show(
 ) -> _Counts:
     """Run this rank's share of the calls."""
     seen = done = 0
+    batched = all(shape[:1] == (None,) for _, _, shape in sim.input_specs)
     with torch.no_grad():
         for index, (args, kwargs) in ranks.turns(calls, max_batches):
+            _tell_samples(sim, samples((args, kwargs)) if batched else None)
             try:
                 sim(*args, **kwargs)
             except NonFiniteError as error:
@@ -221,6 +226,13 @@ def _show(
             done += 1
             progress(index + 1)
     return _Counts(done, seen)
+
+
+def _tell_samples(sim: Simulated, count: int | None) -> None:
+    """Say how many samples the tensors hold that observers see next; None where that is unknown."""
+    for point in sim.points.values():
+        if isinstance(point.observer, SketchObserver):
+            point.observer.samples = count
 
 
 class _Progress:
@@ -253,6 +265,7 @@ def _observing(sim: Simulated) -> Iterator[None]:
             switch.quantizing = False
         yield
     finally:
+        _tell_samples(sim, None)
         for module, flag in training.items():
             module.training = flag
         for name, flag in observing.items():
@@ -287,6 +300,16 @@ def _all_or_nothing(sim: Simulated) -> Iterator[None]:
                     module._buffers[name] = buffer
                     if not torch.equal(buffer, values):
                         buffer.copy_(values)
+
+
+def _ranges(points: Mapping[str, Point]) -> dict[str, tuple[float, float]]:
+    """The real numbers that the grids span, half a step beyond their ends, where scales are known."""
+    found = {}
+    for name, point in points.items():
+        scale, zero_point = float(point.scale), int(point.zero_point)
+        if math.isfinite(scale):
+            found[name] = ((point.lo - zero_point - 0.5) * scale, (point.hi - zero_point + 0.5) * scale)
+    return found
 
 
 def _summary(point: Point) -> PointSummary:

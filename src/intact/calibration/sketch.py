@@ -44,7 +44,7 @@ class Bins:
 
     Attributes:
         low, high: float64 (K,), ends of every bin, low ≤ high; equal for exact values such as zero and constants.
-        count: int64 (K,).
+        count: (K,), int64; float64 where samples have weights.
     """
 
     low: Array
@@ -126,23 +126,9 @@ class Sketch:
 
         The extremes are in it, once at least, even where they were not among the values counted.
         """
-        extremes = np.array([self.minimum, self.maximum], np.float32).view(np.uint32) >> 16
-        extremes = extremes[(extremes & 0x7FFF) != 0]
         counts = np.zeros(1 << 16, np.int64)
         counts[: self.counts.numel()] = self.counts.cpu().numpy()
-        counts[extremes] = np.maximum(counts[extremes], 1)
-        keys = np.flatnonzero(counts)
-        negative = keys >= 0x8000
-        magnitude = keys & 0x7FFF
-        near = (magnitude.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-        # The first bits of the next bin; behind the last finite bin comes infinity, cut off by the maximum.
-        far = ((magnitude + 1).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-        far = np.where(magnitude == 0, 0.0, far)
-        low, high = np.where(negative, -far, near), np.where(negative, -near, far)
-        order = np.argsort(low, kind="stable")
-        low = np.clip(low[order], self.minimum, self.maximum)
-        high = np.clip(high[order], self.minimum, self.maximum)
-        return Bins(low, high, counts[keys][order])
+        return bins_of(counts, self.minimum, self.maximum)
 
     def state(self) -> dict[str, Tensor]:
         """Keys and counts of the non-empty bins, number of values and extremes, as tensors on the CPU."""
@@ -167,6 +153,44 @@ class Sketch:
             sketch.minimum, sketch.maximum = state["extremes"].tolist()
             sketch.count = int(state["count"])
         return sketch
+
+
+def bins_of(counts: Array, minimum: float, maximum: float, least: float = 1) -> Bins:
+    """The non-empty bins among 65,536 counts by key, cut at the extremes.
+
+    Args:
+        counts: changed where the extremes were not counted: they count ``least``.
+        minimum, maximum: exact extremes.
+        least: the count of one value.
+    """
+    extremes = np.array([minimum, maximum], np.float32).view(np.uint32) >> 16
+    extremes = extremes[(extremes & 0x7FFF) != 0]
+    counts[extremes] = np.maximum(counts[extremes], least)
+    keys = np.flatnonzero(counts)
+    negative = keys >= 0x8000
+    magnitude = keys & 0x7FFF
+    near = (magnitude.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    # The first bits of the next bin; behind the last finite bin comes infinity, cut off by the maximum.
+    far = ((magnitude + 1).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    far = np.where(magnitude == 0, 0.0, far)
+    low, high = np.where(negative, -far, near), np.where(negative, -near, far)
+    order = np.argsort(low, kind="stable")
+    low = np.clip(low[order], minimum, maximum)
+    high = np.clip(high[order], minimum, maximum)
+    return Bins(low, high, counts[keys][order])
+
+
+def mean_squares(samples: Tensor) -> Tensor:
+    """Σ x²/n of every sample, float64 (n,); of larger samples from about SAMPLED values, the same ones in any batch.
+
+    Args:
+        samples: float32 (n, values per sample), contiguous.
+    """
+    step = (samples.shape[1] // SAMPLED) | 1
+    if step > 1:
+        runs = samples.shape[1] // _RUN
+        samples = samples[:, : runs * _RUN].view(len(samples), runs, _RUN)[:, ::step].flatten(1)
+    return samples.double().square_().mean(1)
 
 
 def _thinned(bits: Tensor) -> tuple[Tensor, int]:

@@ -91,10 +91,17 @@ class Growth:
                 whole.note(name, batch, *extremes)
         return whole
 
-    def widened(self, batches: int) -> dict[str, tuple[float, tuple[float, float], tuple[float, float]]]:
+    def widened(
+        self, batches: int, ranges: Mapping[str, tuple[float, float]]
+    ) -> dict[str, tuple[float, tuple[float, float], tuple[float, float]]]:
         """Points whose range grew by more than STILL_MOVING in the last quarter: share, range before, range after.
 
         Ranges include zero. Fewer than 4 batches have no last quarter: nothing is reported.
+
+        Args:
+            batches: of the run.
+            ranges: what was chosen in the end, by point. Extremes that grew beyond it are cut off all the same, so
+                they widened nothing. Points that are missing have no range yet: their extremes count.
         """
         found = {}
         start = batches - batches // 4
@@ -102,11 +109,19 @@ class Growth:
             before = [c[1:] for c in changes if c[0] < start]
             if batches < 4 or not before:
                 continue
-            old, new = before[-1], changes[-1][1:]
+            old, new = (_within(extremes, ranges.get(name)) for extremes in (before[-1], changes[-1][1:]))
             old_width, new_width = _width(old), _width(new)
             if new_width > old_width * (1 + STILL_MOVING):
                 found[name] = (new_width / old_width - 1 if old_width else math.inf, old, new)
         return found
+
+
+def _within(extremes: tuple[float, float], chosen: tuple[float, float] | None) -> tuple[float, float]:
+    """What of the extremes the chosen range holds."""
+    if chosen is None:
+        return extremes
+    lo, hi = chosen
+    return min(max(extremes[0], lo), hi), max(min(extremes[1], hi), lo)
 
 
 def _width(extremes: tuple[float, float]) -> float:
@@ -118,6 +133,7 @@ def warnings_of(
     batches: int,
     points: Mapping[str, PointSummary],
     growth: Growth,
+    ranges: Mapping[str, tuple[float, float]],
     constant_channels: Mapping[str, tuple[int, int]],
 ) -> tuple[str, ...]:
     """What should be looked at, one sentence each.
@@ -127,12 +143,13 @@ def warnings_of(
         batches: of this run, for ``growth``.
         points: the summary of every point.
         growth: of this run.
+        ranges: what every point's grid spans, where that is known.
         constant_channels: layer → (channels that never changed, channels).
     """
     found = []
     if points and samples < FEW_SAMPLES:
         found.append(f"calibrated on {samples} samples; ranges from fewer than {FEW_SAMPLES} are a matter of luck")
-    moving = growth.widened(batches)
+    moving = growth.widened(batches, ranges)
     if moving:
         name, (share, old, new) = max(moving.items(), key=lambda item: item[1][0])
         found.append(

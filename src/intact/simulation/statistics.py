@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from intact.calibration.sketched import LOUD, SILENT
 from intact.capture.graph import Node
 
 from .equalization import factors
@@ -32,8 +33,8 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
         sim.tensors[place.factor].fill_(1.0)
     corrected = [n for n in sim.graph if "correct.mean" in n.params]
     largest: dict[str, Tensor] = {}
-    total: dict[str, Tensor] = {}
-    count: dict[str, int] = {}
+    means: dict[str, list[Tensor]] = {}
+    energies: dict[str, list[Tensor]] = {}
     watched = {name: (place.name, axis) for place in sim.equalized for name, axis in place.observed.items()}
     extent: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -46,13 +47,14 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
             m = y.abs().amax([d for d in range(y.dim()) if d != axis])
             largest[place] = torch.maximum(largest[place], m) if place in largest else m
         if "correct.mean" in node.params:
-            x = real(inputs[0])
-            axis = channel_axis(node) % x.dim()
-            dims = [d for d in range(x.dim()) if d != axis]
-            total[node.name] = total.get(node.name, torch.zeros((), device=x.device)) + x.double().sum(dims)
-            count[node.name] = count.get(node.name, 0) + x.numel() // x.shape[axis]
+            mean, energy = _per_sample(real(inputs[0]), channel_axis(node), samples)
+            means.setdefault(node.name, []).append(mean)
+            energies.setdefault(node.name, []).append(energy)
 
+    samples = 1
+    batched = sim.graph.dynamic_batch and all(sim.graph.nodes[n].shape[:1] == (None,) for n in sim.graph.inputs)
     for inputs in calls:
+        samples = len(inputs[0]) if batched and inputs else 1
         sim.run(inputs, visit=visit)
     sim.constant_channels = {}
     for name, (low, high) in extent.items():
@@ -66,9 +68,31 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
             sim.tensors[place.factor].copy_(factor)
             divided |= dict.fromkeys((reader.name for reader in place.readers), factor)
     for node in corrected:
-        mean = (total[node.name] / max(count[node.name], 1)).float()
+        mean = _usual_mean(torch.cat(means[node.name]), torch.cat(energies[node.name])).float()
         # The reader of an equalized tensor sees it divided by the factors.
         sim.tensors[node.params["correct.mean"]].copy_(mean / divided.get(node.name, torch.ones_like(mean)))
+
+
+def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:
+    """Mean of every channel, (samples, C), and mean square, (samples,), float64; one sample where they lie otherwise."""
+    channels = axis % x.dim()
+    if channels == 0 or x.shape[0] % samples:
+        samples = 1
+    x = x.double().movedim(channels, -1)
+    rows = x.reshape(samples, -1, x.shape[-1])
+    return rows.mean(1), rows.square().mean((1, 2))
+
+
+def _usual_mean(means: Tensor, energies: Tensor) -> Tensor:
+    """The mean, to which samples much louder than the median one add as if they had its energy.
+
+    The same as for ranges (``intact.calibration.sketched``): a bias that is right for one loud sample alone is wrong
+    for all others.
+    """
+    usual = torch.maximum(energies.median(), energies.max() * 4.0**-SILENT)
+    loud = energies > usual * 4.0 ** (LOUD + 1)
+    weights = torch.where(loud, usual / energies.clamp_min(1e-300), torch.ones_like(energies))
+    return (means * weights[:, None]).sum(0) / weights.sum()
 
 
 def _extent(node: Node, y: Tensor, before: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:

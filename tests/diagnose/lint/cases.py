@@ -272,6 +272,16 @@ def samples_that_grow() -> tuple[Any, dict[str, Any]]:
     return program(recipes.minmax(), data=[images(32, seed=i) * (1 + i) for i in range(8)]), {}
 
 
+@faulty("IQ304")
+def samples_that_grow_under_a_histogram() -> tuple[Any, dict[str, Any]]:
+    return calibrated(data=[images(32, seed=i) * (1 + i / 10) for i in range(8)]), {}
+
+
+@clean("IQ304")
+def extremes_that_a_histogram_cuts() -> tuple[Any, dict[str, Any]]:
+    return calibrated(data=images(512).split(64)), {}
+
+
 @clean("IQ304")
 def samples_that_do_not_grow() -> tuple[Any, dict[str, Any]]:
     return calibrated(recipes.minmax(), data=[images(32)] * 8), {}

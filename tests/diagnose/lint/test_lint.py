@@ -29,13 +29,13 @@ def test_a_good_model_gives_a_clean_report_all_the_way() -> None:
     report = intact.lint(network(), data=data)
     assert report.clean and not report.skipped and report.subject == "model", list(map(str, report))
     sim = calibrated(data=data)
-    assert [str(f) for f in intact.lint(sim, data=more).at_least("warning") if f.id != "IQ304"] == []
-    assert intact.lint(intact.convert(sim), ignore=["IQ304"]).clean
+    assert [str(f) for f in intact.lint(sim, data=more).at_least("warning")] == []
+    assert intact.lint(intact.convert(sim)).clean
 
 
 def test_a_model_in_training_with_everything_given() -> None:
     sim, given = a_model_in_training()
-    report = intact.lint(sim, data=images(), ignore=["IQ304"], **given)
+    report = intact.lint(sim, data=images(), **given)
     assert not report.skipped and report.clean, list(map(str, report))
 
 

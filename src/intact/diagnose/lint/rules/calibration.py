@@ -80,8 +80,8 @@ def range_still_moving(subject: Any) -> Iterator[Hit]:
     """Ranges still grew in the last quarter of the calibration data, so more data would have grown them further.
 
     What the network meets beyond them is clipped. A range that goes on growing for ever belongs to a tensor with rare,
-    large values: a percentile or histogram observer says deliberately where to cut. Reported as calibration
-    recorded it.
+    large values: a percentile or histogram observer says deliberately where to cut, and values beyond its cut widen
+    nothing. Reported as calibration recorded it.
     """
     for text in subject.calibration.get("warnings", ()):
         if "still widened" in text:

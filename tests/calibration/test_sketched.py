@@ -1,0 +1,64 @@
+"""Samples of different energy: what each of them counts, and how their sketches merge and are stored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from intact.calibration.observers import make_observer
+from intact.calibration.sketched import SketchObserver
+
+
+def observed(kind: str, *batches: torch.Tensor, weighed: bool = True) -> SketchObserver:
+    observer = make_observer(kind)
+    assert isinstance(observer, SketchObserver)
+    for batch in batches:
+        observer.samples = len(batch) if weighed else None
+        observer.observe(batch)
+    return observer
+
+
+def relative_error(observer: SketchObserver, x: torch.Tensor) -> float:
+    scale, zero_point = observer.calculate_qparams(0, 255, False)
+    rounded = torch.fake_quantize_per_tensor_affine(x, float(scale), int(zero_point), 0, 255)
+    return float((rounded - x).norm() / x.norm())
+
+
+@pytest.fixture
+def data() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(16, 4, 32, 32, generator=generator) * torch.tensor([30.0] + [1.0] * 15).reshape(-1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", ["histogram", "mse"])
+def test_one_loud_sample_does_not_decide(kind: str, data: torch.Tensor) -> None:
+    assert relative_error(observed(kind, data), data[1:]) < 0.12
+    assert relative_error(observed(kind, data, weighed=False), data[1:]) > 0.2
+
+
+@pytest.mark.parametrize("kind", ["histogram", "mse"])
+def test_silence_does_not_decide_either(kind: str, data: torch.Tensor) -> None:
+    silent = data[1:] * torch.tensor([1e-4] * 9 + [1.0] * 6).reshape(-1, 1, 1, 1)
+    silent[0] = 0
+    assert relative_error(observed(kind, silent), silent[9:]) < 0.02
+
+
+@pytest.mark.parametrize("kind", ["histogram", "mse"])
+def test_ordinary_samples_count_as_they_are(kind: str, data: torch.Tensor) -> None:
+    """Energies within an octave or two, and an outlier that every sample has, are nothing to weigh."""
+    usual = data[1:] * torch.linspace(0.7, 1.9, 15).reshape(-1, 1, 1, 1)
+    usual[:, 0, 0] *= 50
+    weighed, counted = observed(kind, usual), observed(kind, usual, weighed=False)
+    assert len(weighed.levels) > 1
+    assert weighed.range(0, 255, False) == counted.range(0, 255, False)
+
+
+def test_halves_merge_to_the_same_bits_and_are_stored(data: torch.Tensor) -> None:
+    whole, merged = observed("histogram", data), observed("histogram", data[:5])
+    merged.merge(observed("histogram", data[5:]))
+    stored = observed("histogram")
+    stored.load_state(whole.state())
+    assert len(whole.levels) > 1
+    for other in (merged, stored):
+        assert other.range(0, 255, False) == whole.range(0, 255, False)
+        assert (other.count, other.minimum, other.maximum) == (whole.count, whole.minimum, whole.maximum)
