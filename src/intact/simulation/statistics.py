@@ -74,7 +74,7 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
 
 
 def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Mean of every channel, (samples, C), and mean square, (samples,), float64; one sample where they lie otherwise."""
+    """Means of channels, (samples, C), and mean squares, (samples,), float64; one sample where they lie otherwise."""
     channels = axis % x.dim()
     if channels == 0 or x.shape[0] % samples:
         samples = 1
