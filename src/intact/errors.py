@@ -62,6 +62,16 @@ class InputError(IntactError):
     """An input has the wrong name, dtype or shape."""
 
 
+def in_short(error: BaseException, most: int = 200) -> str:
+    """What another library's exception says, on one line and no longer than ``most``; its type where it says nothing.
+
+    Example:
+        >>> in_short(ValueError("no\\n  such thing")), in_short(KeyError())
+        ('no such thing', 'KeyError')
+    """
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 class InternalError(IntactError):
     """A fault of intact itself. ``__cause__`` is the error underneath, with its traceback.
 
@@ -72,11 +82,11 @@ class InternalError(IntactError):
     """
 
     def __init__(self, what: str, where: str, cause: BaseException) -> None:
-        said = " ".join(str(cause).split())[:300]
+        kind, said = type(cause).__name__, in_short(cause, 300)
         super().__init__(
             what,
             where=where,
-            why=f"{type(cause).__name__}: {said}" if said else type(cause).__name__,
+            why=kind if said == kind else f"{kind}: {said}",
             remedy="this is a fault of intact, not of the model: please report it, with the traceback",
         )
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from intact.errors import InputError
+from intact.errors import InputError, in_short
 
 _CLASSES: dict[tuple[str, tuple[str, ...]], type] = {}
 """Name and fields → class."""
@@ -49,7 +49,7 @@ def build(name: str, fields: Mapping[str, Any]) -> Any:
         raise InputError(
             f"the class {name} does not take the model's outputs",
             where="output",
-            why=" ".join(str(error).split())[:200] or type(error).__name__,
+            why=in_short(error),
             remedy="return a tuple or dict from the model; in a process that only loads the program it is a dict",
         ) from error
 

@@ -175,3 +175,20 @@ def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot write the file"):
         export_onnx(certified(), tmp_path / "folder")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_dimension_called_batch_is_not_the_batch() -> None:
+    def layer(name: str) -> tuple[str, str]:
+        tensors = {n: Tensor(n, "float32", (None, name, 4)) for n in ("x", "y")}
+        program = Program(
+            tensors, (Op("y", "float.relu", ("x",)),), ("x",), ("y",), structure=0, dimensions={name: (1, 9)}
+        )
+        model = build(program)
+        assert [d.dim_param for d in model.graph.output[0].type.tensor_type.shape.dim] == [
+            d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim
+        ]
+        first, second, _ = (d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim)
+        return first, second
+
+    assert layer("n") == ("batch", "n")
+    assert layer("batch") == ("batch_", "batch")

@@ -214,3 +214,31 @@ def test_one_more_or_less_is_taken() -> None:
     assert shape_of(Op("y", "roll", ("x",), {"shifts": [1], "dims": [1]}), (None, 5)) == (None, 5)
     assert shape_of(Op("y", "reshape", ("x",), {"shape": [-1, 2, 5]}), (None, 5)) == (None, 2, 5)
     assert shape_of(Op("y", "float.group_norm", ("x",), {"groups": 5, "eps": 1e-5}), (2, 5, 1)) == (2, 5, 1)
+
+
+def test_more_than_eight_dimensions_are_refused_however_small() -> None:
+    for dims, fits in ((8, True), (9, False)):
+        op = Op("y", "reshape", ("x",), {"shape": [1] * dims}, {})
+        assert (shape_of(op, (1, 1)) is not None) == fits
+
+
+@pytest.mark.parametrize("role", ["stride", "padding", "dilation"])
+def test_a_convolution_states_every_size_for_every_dimension(role: str) -> None:
+    attrs = {
+        "stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "output_padding": [0, 0], "groups": 1,
+        "transposed": False,
+    }  # fmt: skip
+    weight = {"weight": np.ones((2, 2, 1, 1), np.float32)}
+    assert shape_of(Op("y", "float.conv", ("x",), attrs, weight), (1, 2, 3, 3)) == (1, 2, 3, 3)
+    for wrong in (attrs[role][:1], attrs[role] * 2):  # type: ignore[index]
+        assert shape_of(Op("y", "float.conv", ("x",), {**attrs, role: wrong}, weight), (1, 2, 3, 3)) is None
+
+
+def test_only_a_plain_recurrent_layer_names_its_function() -> None:
+    attrs = {"hidden": 2, "bidirectional": False, "states": False, "lengths": False, "result": "steps"}
+    for kind, gates in (("rnn", 1), ("gru", 3)):
+        weights = {"weight_ih": np.ones((2 * gates, 3), np.float32), "weight_hh": np.ones((2 * gates, 2), np.float32)}
+        for named in (True, False):
+            given = attrs | ({"nonlinearity": "tanh"} if named else {})
+            op = Op("y", f"float.{kind}", ("x",), given, weights)
+            assert (shape_of(op, (5, 1, 3)) is not None) == (named == (kind == "rnn"))

@@ -33,3 +33,10 @@ def test_what_writers_write_stays() -> None:
     outputs = [{"name": "y", "sqnr": 12.5, "plain": None}, {"name": "z"}]
     made = {"calibration": calibration, "outputs": outputs, "machine": "x86_64", "float_share": 0.5, "packages": {}}
     assert well_formed(made) == made
+
+
+@pytest.mark.parametrize("end", ["minimum", "maximum"])
+def test_a_range_with_an_end_that_is_no_number_goes(end: str) -> None:
+    good = {"minimum": -1.0, "maximum": 2.0}
+    made = {"calibration": {"points": {"a": {**good, end: "wide"}, "b": good}}}
+    assert well_formed(made) == {"calibration": {"points": {"b": good}}}

@@ -10,6 +10,7 @@ from intact import recipes
 from intact.errors import RecipeError
 from intact.recipe.override import Override
 from intact.recipe.recipe import Recipe, Scheme
+from intact.recipe.scheme import check_activation
 
 INT8 = {"dtype": "int8", "symmetric": True}
 
@@ -206,3 +207,11 @@ def test_one_pattern_twice_survives() -> None:
         overrides=[Override("a", quantize=False), Override("b", quantize=True), Override("a", quantize=True)]
     )
     assert Recipe.from_toml(recipe.to_toml()).rules == recipe.rules
+
+
+def test_a_symmetric_uint8_has_its_zero_point_inside_its_range() -> None:
+    scheme = Scheme(symmetric=True)
+    assert check_activation(scheme, "x") is scheme
+    for outside in ({"qmax": 100}, {"qmin": 130}, {"qmin": 128}, {"qmax": 128}):
+        with pytest.raises(RecipeError, match="zero point 128"):
+            check_activation(Scheme(symmetric=True, **outside), "x")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.program.build import certified
 from tests.runtime.hostile import HOSTILE
-from tests.runtime.mutate import mutations
+from tests.runtime.mutate import mutations, unsealed
 from tests.runtime.sound import accepted_is_sound
 
 from intact.errors import IntactError, ProgramError
@@ -96,6 +96,18 @@ def test_names_that_occur_twice(tmp_path: Path) -> None:
     header = f"{{{entry}, {entry}}}".encode()
     with pytest.raises(ProgramError, match="twice"):
         parse(struct.pack("<Q", len(header)) + header + bytes(4), tmp_path / "x")
+
+
+def test_names_that_occur_twice_in_the_program(whole: bytes, tmp_path: Path) -> None:
+    """Parsers differ in which of the two they read."""
+    length = struct.unpack("<Q", unsealed(whole)[:8])[0]
+    data = unsealed(whole)
+    header = json.loads(data[8 : 8 + length])
+    text = header["__metadata__"]["intact"]
+    header["__metadata__"]["intact"] = text.replace('"outputs":', '"outputs":[],"outputs":', 1)
+    changed = json.dumps(header).encode()
+    with pytest.raises(ProgramError, match="twice"):
+        parse(struct.pack("<Q", len(changed)) + changed + data[8 + length :], tmp_path / "x")
 
 
 @pytest.mark.parametrize("text", ["[" * 201 + "]" * 201, '{"a":' * 300 + "1" + "}" * 300, "[" * 1_000_000])

@@ -90,7 +90,9 @@ def test_every_size_itself_or_none(path: Path, children: list[object]) -> None:
 
 
 def test_the_reference_asks_nobody(path: Path, children: list[object]) -> None:
-    load(path, engine="reference", batch=8)(*data(3))
+    runner = load(path, engine="reference", batch=8)
+    for n in (3, 8, 70):
+        runner(*data(n))
     assert not children
 
 

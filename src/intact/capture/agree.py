@@ -12,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-from intact.errors import CaptureError, IntactError, InternalError
+from intact.errors import CaptureError, IntactError, InternalError, in_short
 
 from .call import REPORT, BatchError
 from .execute import run_float
@@ -57,7 +57,7 @@ def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
-        reason, cause = " ".join(str(error).split())[:200] or type(error).__name__, error
+        reason, cause = in_short(error), error
     if not reason:
         return
     if free:

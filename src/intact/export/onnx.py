@@ -226,6 +226,9 @@ class _Dims:
     def __init__(self, program: Program) -> None:
         self._factor = {name: Fraction(1) for name in program.inputs}
         self._primes = dict(zip(program.dimensions, PRIMES, strict=False))
+        self._batch = "batch"
+        while self._batch in program.dimensions:
+            self._batch += "_"
         program = fixed(program, {name: self._primes.get(name, 1) for name in program.dimensions})
         for op in program.ops:
             shapes = [program.tensors[n].shape for n in (*op.inputs[:1], op.name)]
@@ -251,7 +254,7 @@ class _Dims:
         for name, prime in self._primes.items():
             while factor.numerator % prime == 0:
                 factor, names = factor / prime, [*names, name]
-        return "*".join([*([str(factor)] if factor != 1 else []), "batch", *names])
+        return "*".join([*([str(factor)] if factor != 1 else []), self._batch, *names])
 
 
 def _known(shape: tuple[Dim, ...]) -> int:

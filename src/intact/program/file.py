@@ -174,7 +174,7 @@ def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, 
     version = _version(metadata.get("version", ""), path)
     _entries(metadata, version, sealed, path)
     try:
-        document = bounded_json(metadata["intact"])
+        document = bounded_json(metadata["intact"], unique=True)
     except ValueError as error:
         raise ProgramError(
             "the program in the header is not valid JSON",

@@ -88,12 +88,12 @@ class Affine:
         self, inputs: list[Value], tensors: Mapping[str, Tensor], live: LiveBatchNorms | None, resolved: bool
     ) -> Value:
         """One forward. ``live``: the batch norms that take their statistics from this batch (training), else None."""
-        exact = self.point is not None and self._rounds_weights and all(isinstance(v, Quantized) for v in inputs)
-        if exact and self.point is not None and live is None and self.point.active:
-            return self._exact(inputs, tensors, resolved)  # type: ignore[arg-type]
         if live is not None:
             self._cache.clear()  # batch norm writes its running statistics without counting a version
             return self._live(inputs, tensors, live)
+        active = self.point is not None and self.point.active
+        if active and self._rounds_weights and all(isinstance(v, Quantized) for v in inputs):
+            return self._exact(inputs, tensors, resolved)  # type: ignore[arg-type]
         return quantize_to(self.point, self._float(inputs, tensors))
 
     # -- weights ----------------------------------------------------------------------------------------------

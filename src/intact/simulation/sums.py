@@ -40,7 +40,7 @@ def weighted_sum(
     Returns:
         float32; float64 where an exact sum does not fit float32.
     """
-    if m.dim() == 0 or m.numel() == 1:
+    if m.numel() == 1:
         m = m.expand(output_channels(node, grid.q))
     if differentiable(x, *grid.sources, m, bias):
         y: Tensor = _Sum.apply(x, *grid.sources, m, bias, node, grid, exact)  # type: ignore[no-untyped-call]
