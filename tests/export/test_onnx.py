@@ -183,7 +183,7 @@ def test_a_dimension_called_batch_is_not_the_batch() -> None:
         program = Program(
             tensors, (Op("y", "float.relu", ("x",)),), ("x",), ("y",), structure=0, dimensions={name: (1, 9)}
         )
-        model = build(program)
+        model = export_onnx(program)
         assert [d.dim_param for d in model.graph.output[0].type.tensor_type.shape.dim] == [
             d.dim_param for d in model.graph.input[0].type.tensor_type.shape.dim
         ]
