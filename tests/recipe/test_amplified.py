@@ -126,11 +126,10 @@ def test_close_to_the_formula_on_an_8_bit_activation(name: str) -> None:
         wanted = model(x)
         model.conv.weight.copy_(rounded(model.conv.weight, -127, 127))
         bound = relative(FORMULAS[name](rounded(model.conv(rounded(x)).relu())), wanted)
-    for engine in ("onednn", "reference"):
-        got = relative(program.run(x, engine=engine), wanted)
-        assert got <= 1.5 * bound + 0.005, f"{engine}: {got:.4f} against {bound:.4f}"
-    report = intact.verify(program, x[:2])
-    assert report.exact
+    got = program.run(x, engine="onednn")
+    assert relative(got, wanted) <= 1.5 * bound + 0.005, f"{relative(got, wanted):.4f} against {bound:.4f}"
+    torch.testing.assert_close(program.run(x[::8], engine="reference"), got[::8], rtol=1e-3, atol=1e-3)
+    assert intact.verify(program, x[:1], engines=("reference", "onednn")).exact
 
 
 class Gate(nn.Module):
@@ -163,7 +162,7 @@ def test_what_no_division_amplifies_stays_integer(model: nn.Module) -> None:
 
 
 def test_the_reason_is_told() -> None:
-    sim = intact.prepare(Network(FORMULAS["rms-rsqrt"]), torch.randn(2, 3, 9, 9))
+    sim = intact.prepare(Network(FORMULAS["normalize"]), torch.randn(2, 3, 9, 9))
     assert AMPLIFIED in sim.placed.float_nodes.values()
 
 

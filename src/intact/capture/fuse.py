@@ -12,6 +12,7 @@ from .activations import ACTIVATIONS, clamp_act, compose, never_negative
 from .constants import constants_to_scale_shift
 from .graph import Graph, Node
 from .masks import masks_into_softmax
+from .norms import norms_by_hand
 from .rewrite import Note, Rewriter, parts
 from .slices import slices_of_parts
 from .tables import ELEMENTWISE, to_tables
@@ -43,6 +44,7 @@ class Fused:
 def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: bool, masks: bool = False) -> Fused:
     """Simplify a captured graph.
 
+    - a layer norm or RMS norm written by hand → that norm (see ``intact.capture.norms``).
     - conv, linear + batch norm (+ residual add) (+ ReLU, ReLU6, hardtanh, clamp; leaky ReLU, PReLU) → one node.
     - add, sub, mul, mean, average pools + clamp-like activation → one node; an activation that changes nothing
       any more (ReLU after ReLU) disappears.
@@ -71,6 +73,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
         (['fc'], {'kind': 'clamp', 'min': 0.0, 'max': None}, (Note(node='act', decision='fused into fc'),))
     """
     work = Rewriter(graph)
+    norms_by_hand(work)
     slices_of_parts(work)
     made = masks_into_softmax(work, tensors) if masks else {}
     made |= constants_to_scale_shift(work, tensors)

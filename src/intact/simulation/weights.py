@@ -20,9 +20,12 @@ EQUALIZE = {"equalize.in", "equalize.out"}
 def own_params(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The parameters of a node that is no layer, by role, with its equalization factor folded in.
 
-    A constant, and the weight and bias of a layer norm, are divided by the factor of their channels.
+    A constant, and the weight and bias of a layer norm, are divided by the factor of their channels. Weight and bias of
+    a norm have its shape, whatever shape they were broadcast from.
     """
     params = {role: tensors[name] for role, name in node.params.items()}
+    if node.op in ("layer_norm", "rms_norm"):
+        params |= {role: params[role].reshape(node.attrs["shape"]) for role in ("weight", "bias") if role in params}
     factor = params.pop("equalize.out", None)
     if factor is None:
         return params
