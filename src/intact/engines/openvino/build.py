@@ -20,7 +20,7 @@ from intact.program.special import special
 
 from ..ahead import Stage, stages
 from ..shapes import sized
-from . import division, elementwise, kernels, moves, pools, products, units
+from . import division, elementwise, kernels, moves, nonfinite, pools, products, units
 from .core import GIVEN
 from .executed import END
 from .floats import FLOATS, island
@@ -348,7 +348,10 @@ class _Builder:
         out = program.tensors[op.name]
         if op.name in plan.divides:
             grid = division.Grid.of(op, program)
-            return dequantized(division.divided(self._values[op.inputs[0]].port, grid), grid.zero, plan.units[op.name])
+            x = self._values[op.inputs[0]].port
+            if op.inputs[0] in plan.special and op.inputs[0] not in program.inputs:
+                x = nonfinite.replaced(x, -np.inf)
+            return dequantized(division.divided(x, grid), grid.zero, plan.units[op.name])
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         site = Site(

@@ -9,7 +9,7 @@ from intact.arithmetic.dimensions import known
 from intact.arithmetic.integer import requantize
 from intact.opset.op import Array
 
-from .nonfinite import is_nan
+from .nonfinite import replaced
 from .values import LEVELS, Port, Site, Value, dequantized, integers, named, port, requantized, scalar, times
 
 
@@ -117,10 +117,10 @@ def quantize(site: Site) -> Value:
     anyway; all other floats are divided (see ``division``), or quantized by numpy before they are handed over.
     """
     s = float(site.out.scale or 1.0)
-    least = scalar((site.limits[0] - site.z) * s)
+    least = (site.limits[0] - site.z) * s
     x = site.inputs[0].port
-    x = port(ov.select(is_nan(x), least, x)) if site.special else x
-    return requantized(site, port(ov.maximum(x, least)), s)
+    x = replaced(x, least) if site.special else x
+    return requantized(site, port(ov.maximum(x, scalar(least))), s)
 
 
 __all__ = ["add", "dequantize", "gathered", "indexed", "mul", "quantize", "scaled"]

@@ -25,6 +25,11 @@ def is_nan(x: Port) -> Port:
     return port(ov.is_nan(x))
 
 
+def replaced(x: Port, value: float) -> Port:
+    """x, with a number in place of NaN."""
+    return port(ov.select(is_nan(x), scalar(value), x))
+
+
 def kept(x: Port, y: Port) -> Port:
     """y, and NaN where x is."""
     return port(ov.select(is_nan(x), x, y))
@@ -76,7 +81,7 @@ def first_largest(x: Port, axis: int) -> Port:
     nan = _as_number(is_nan(x))
     there = port(ov.greater(port(ov.reduce_max(nan, _ints([axis]), True)), scalar(0.5)))
     # What NaN stands beside plays no part, but must not be NaN itself.
-    clean = port(ov.select(is_nan(x), scalar(0.0), x))
+    clean = replaced(x, 0.0)
     of_nan, of_rest = (
         ov.topk(v, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1) for v in (nan, clean)
     )
@@ -129,6 +134,7 @@ __all__ = [
     "is_nan",
     "kept",
     "largest",
+    "replaced",
     "resized",
     "rows",
     "whole",
