@@ -6,15 +6,19 @@ import os
 import signal
 from collections import Counter
 
+import numpy as np
 import pytest
 from tests.fuzz import files, run
+from tests.fuzz.calls import SAME
 from tests.fuzz.programs import NAMES, make
 from tests.fuzz.shapes import BUILDERS, Source, anything
 
 from intact.engines import available_engines
+from intact.engines.binding import bind
 from intact.errors import ProgramError
 from intact.opset import KINDS
 from intact.program.check import check
+from intact.program.ops import Tensor
 from intact.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -103,3 +107,16 @@ def test_slow_hungry_and_unsound_files_are_found(monkeypatch: pytest.MonkeyPatch
     assert {f["fault"] for f in found.faults} == {"accepted and unsound", "slow", "memory"}
     monkeypatch.setattr(files, "HOSTILE", {"names": files.HOSTILE["names of arrays"]})
     assert [f["fault"] for f in files.fuzz_memory(200_000).faults] == ["memory"]
+
+
+@pytest.mark.parametrize("what", SAME)
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, np.bool_])
+def test_other_memory_holds_the_same_values_and_is_aligned_for_engines(what: str, dtype: type) -> None:
+    x = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    other = SAME[what](x)
+    np.testing.assert_array_equal(other, x)
+    assert what != "unaligned" or not other.flags.aligned or x.itemsize == 1
+    t = Tensor("x", x.dtype.name, (None, 3, 4))
+    given = bind(Program({"x": t}, (), ("x",), ("x",)), [other], {})["x"]
+    assert given.flags.aligned
+    np.testing.assert_array_equal(given, x)

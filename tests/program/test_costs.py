@@ -98,6 +98,11 @@ HOSTILE: dict[str, Any] = {
         1,
         3,
     ),
+    "an input of many dimensions, many times": {
+        **chain("reshape", {"shape": [-1, 1]}, 1, None, *["n"] * 20_000),
+        "inputs": ["x"] * 20_000,
+        "dimensions": {"n": [1, 2]},
+    },
     "a cat of a cat": chain("cat", {"axis": 1}, 1, None, 1),
 }
 HOSTILE["a cat of a cat"]["ops"][0]["inputs"] = ["x"] * 4096

@@ -223,7 +223,8 @@ def _numpy(name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
     if isinstance(value, np.ndarray):
-        return np.asarray(value)
+        array = np.asarray(value)
+        return array if array.flags.aligned else array.copy()  # engines and the compiled passes read whole numbers
     raise InputError(
         f"expected a numpy array or torch tensor, got {type(value).__name__}",
         where=name,

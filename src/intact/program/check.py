@@ -70,7 +70,10 @@ def _guard(where: str, function: Any, *args: Any) -> None:
 
 def _check_dimensions(program: Program) -> None:
     """Every name has limits, and an input that tells its size."""
-    shapes = (program.tensors[name].shape for name in program.inputs if name in program.tensors)
+    if not program.dimensions:
+        return
+    # An input may be named often, and have any number of dimensions: neither has been looked at yet.
+    shapes = (program.tensors[name].shape for name in dict.fromkeys(program.inputs) if name in program.tensors)
     told = {d for shape in shapes if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
     for name, (least, most) in program.dimensions.items():
         need(isinstance(name, str) and 0 < len(name) <= 60, f"bad name of a dimension {name!r:.80}")
