@@ -17,8 +17,8 @@ from intact.engines import available_engines
 from intact.engines.binding import bind
 from intact.errors import ProgramError
 from intact.opset import KINDS
+from intact.opset.op import Tensor
 from intact.program.check import check
-from intact.program.ops import Tensor
 from intact.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
