@@ -40,3 +40,14 @@ def test_a_range_with_an_end_that_is_no_number_goes(end: str) -> None:
     good = {"minimum": -1.0, "maximum": 2.0}
     made = {"calibration": {"points": {"a": {**good, end: "wide"}, "b": good}}}
     assert well_formed(made) == {"calibration": {"points": {"b": good}}}
+
+
+@pytest.mark.parametrize("wrong", [{"node": 1}, {"module": None}, {"before": "1"}, {"after": True}], ids=str)
+def test_what_was_lost_is_told_whole_or_not_at_all(wrong: dict[str, Any]) -> None:
+    assert well_formed({"lost": LOST}) == {"lost": LOST}
+    assert well_formed({"lost": LOST | wrong}) == {}
+
+
+def test_one_malformed_output_and_none_is_told() -> None:
+    good = {"name": "y", "sqnr": 12.5, "plain": None}
+    assert well_formed({"outputs": [good, {**good, "name": 3}]}) == {}

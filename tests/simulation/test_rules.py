@@ -17,6 +17,7 @@ from intact.simulation.grid import on_grid
 from intact.simulation.learned import LearnedScale, LearnedScales, lsq_factor
 from intact.simulation.matmul import _exact
 from intact.simulation.norms import can_fuse
+from intact.simulation.versions import Snapshot
 from intact.simulation.weights import LARGEST_PAIR, corrected_bias, held_limits, integer_weight
 
 LINEAR = Node("fc", "linear", ["x"])
@@ -107,3 +108,26 @@ def test_matrix_products_in_parts_are_exact(terms: int) -> None:
     got = _exact(x, w, longest)
     assert torch.equal(got.double(), torch.full((2, 3), 255.0 * 254.0 * terms, dtype=torch.float64))
     assert got.dtype == (torch.float32 if terms <= longest else torch.float64)
+
+
+def test_a_snapshot_is_of_these_very_tensors() -> None:
+    a, b = torch.ones(2), torch.ones(2)
+    taken = Snapshot([a, b])
+    assert taken.current([a, b])
+    assert not any(taken.current(others) for others in ([a, b.clone()], [a.clone(), b], [b, a], [a], [a, b, b]))
+    b += 1
+    assert not taken.current([a, b])
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_convolutions_of_every_rank(rank: int, transposed: bool) -> None:
+    layer = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[rank - 1](2, 3, 2, stride=2, bias=False)
+    if not transposed:
+        layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1](2, 3, 2, stride=2, bias=False)
+    attrs = {
+        "stride": [2] * rank, "padding": [0] * rank, "dilation": [1] * rank, "output_padding": [0] * rank, "groups": 1,
+        "transposed": transposed,
+    }  # fmt: skip
+    x = torch.randn(1, 2, *[4] * rank)
+    assert torch.equal(exact.convolve(Node("c", "conv", ["x"], attrs), x, layer.weight), layer(x))
