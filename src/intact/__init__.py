@@ -72,7 +72,7 @@ __all__ = [
 
 _HOMES = {
     "quantize": "intact.api",
-    "prepare": "intact.api",
+    "prepare": "intact.simulation.prepare",
     "calibrate": "intact.api",
     "convert": "intact.api",
     "verify": "intact.verification",

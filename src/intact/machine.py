@@ -7,6 +7,19 @@ import re
 import sys
 from pathlib import Path
 
+INT8_FEATURES = {
+    "sse4_1": "the least onednn and onnxruntime run with",
+    "sse4_2": "the least openvino runs with",
+    "avx2": "256-bit int8 products, in pairs that can saturate in int16",
+    "avx512bw": "512-bit int8 products, in pairs that can saturate in int16",
+    "avx_vnni": "256-bit products of u8 and s8 added in int32 at once: nothing saturates",
+    "avx512_vnni": "512-bit products of u8 and s8 added in int32 at once: nothing saturates",
+    "amx_int8": "int8 matrix tiles",
+    "asimddp": "Arm: dot products of int8",
+    "i8mm": "Arm: int8 matrix products",
+}
+"""CPU flags that decide about int8, by Linux's names, and what each is good for."""
+
 
 @functools.cache
 def cpu_features() -> list[str]:

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from intact.diagnose import environment as environments
-from intact.diagnose.environment import FLAGS, Environment, environment, specimen
+from intact.diagnose.environment import Environment, environment, specimen
 from intact.engines import ENGINES, available_engines
+from intact.machine import INT8_FEATURES
 from intact.program.certify import uncertified
 from intact.runtime.facts import Facts
 
@@ -26,7 +27,7 @@ def test_flags_are_those_of_proc_cpuinfo(here: Environment) -> None:
     if not path.exists() or not here.facts.is_x86:
         pytest.skip("no x86 Linux here")
     listed = next(line for line in path.read_text().splitlines() if line.startswith("flags")).split(":")[1].split()
-    assert here.flags == {name: name in listed for name in FLAGS if name not in ("asimddp", "i8mm")}
+    assert here.flags == {name: name in listed for name in INT8_FEATURES if name not in ("asimddp", "i8mm")}
 
 
 def test_torch_build_is_that_of_the_imported_torch(here: Environment) -> None:

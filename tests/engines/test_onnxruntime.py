@@ -14,8 +14,8 @@ from tests.program.build import certified, data, with_op
 pytest.importorskip("onnxruntime")
 
 from intact.engines import native
-from intact.engines import onnxruntime as module
 from intact.engines.onnxruntime import OnnxRuntimeEngine
+from intact.engines.onnxruntime import engine as module
 from intact.engines.reference import ReferenceEngine
 from intact.errors import EngineError, InputError
 from intact.opset.op import Op, Tensor

@@ -31,10 +31,10 @@ from intact.arithmetic.affine import quantize
 from intact.engines import native
 from intact.engines.convolutions import for_dense, for_depthwise
 from intact.engines.onnxruntime import OnnxRuntimeEngine
+from intact.engines.onnxruntime.operators import images, rules
 from intact.engines.reference import ReferenceEngine
 from intact.errors import InputError
 from intact.export.onnx import build
-from intact.export.onnx_own import images
 from intact.opset.op import Op, Tensor
 from intact.program.program import Program
 
@@ -253,7 +253,7 @@ def test_no_channels_are_moved_between_convolutions(tmp_path: Path) -> None:
     options = ort.SessionOptions()
     options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "optimized.onnx"), 4
     options.register_custom_ops_library(native.load().__file__)  # type: ignore[union-attr]
-    model = build(program, contrib=True, own=native.operators())
+    model = build(program, contrib=True, own=rules(program, native.operators()))
     ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
     assert kinds["Transpose"] == 1, kinds

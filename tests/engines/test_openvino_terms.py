@@ -152,7 +152,7 @@ def test_what_openvino_refuses_to_compile_is_named(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise RuntimeError("Exception from here:\nno kernel for this\n\n")
 
-    monkeypatch.setattr("intact.engines.openvino.requests.core", lambda: type("C", (), {"compile_model": refuse})())
+    monkeypatch.setattr("intact.engines.openvino.compile.core", lambda: type("C", (), {"compile_model": refuse})())
     program = chain([Op("y", "add", ("x",), {"a": [1], "b": 3, **ALL})], dict.fromkeys("xy", (None, 4)), {})
     with pytest.raises(EngineError, match="refuses this program.*no kernel for this"):
         ENGINE.prepare(program)

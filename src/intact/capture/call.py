@@ -17,7 +17,7 @@ from intact.arithmetic.dimensions import Dim
 from intact.errors import CaptureError
 
 from .names import module_of
-from .prefix import Prefix, materialize
+from .prefix import Prefix
 
 if TYPE_CHECKING:
     from .canonical import Builder
@@ -91,7 +91,7 @@ class Call:
         if isinstance(value, Tensor):
             return self.builder.constant(value, self.fx)
         if isinstance(value, Prefix):
-            return materialize(self.builder, value, self.fx)
+            return self.builder.materialize(value, self.fx)
         raise self.error(f"a tensor was expected, not {type(value).__name__}")
 
     def param(self, value: Any, role: str) -> str:

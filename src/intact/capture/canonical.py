@@ -24,8 +24,9 @@ from .call import Call, Handler, Missing, Shape, Value
 from .decompose import decompose, out_of_place, tensor_nodes
 from .execute import Derived, Made, derive, leaves
 from .graph import Graph, Node
+from .materialize import materialize
 from .names import module_of
-from .prefix import Prefix, at_largest, materialize
+from .prefix import Prefix, at_largest
 
 READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"})
 """Operators whose handlers look into constants that are as long as a dimension."""
@@ -58,6 +59,10 @@ class Builder:
     _made: dict[int, Made] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
     _storages: int = 0
+
+    def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:
+        """Nodes for a constant as long as a dimension that changes."""
+        return materialize(self, prefix, fx)
 
     # --- nodes -----------------------------------------------------------------------------------------------
     def new_storage(self) -> int:

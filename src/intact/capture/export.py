@@ -24,8 +24,9 @@ from .canonical import Builder, live
 from .dynamic import UNLIMITED, Dynamic
 from .execute import Derived
 from .graph import Graph
+from .materialize import materialize
 from .names import rename
-from .prefix import Prefix, materialize
+from .prefix import Prefix
 from .structure import InputLayout, Slot, call_of, describe
 from .torch_export import FIXED_BATCH, Exported, check_model, evaluating, export
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from intact.arithmetic.dimensions import Dim
 
 from .call import Call, Handler, Shape, Value, finite
+from .materialize import materialize
 from .ops_shape import batch_of, expanded
-from .prefix import Prefix, all_true, materialize
+from .prefix import Prefix, all_true
 
 HANDLERS: dict[str, Handler] = {}
 

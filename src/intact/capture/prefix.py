@@ -16,7 +16,7 @@ import torch.fx
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from .call import Call, Value
+    from .call import Call
     from .canonical import Builder
 
 COMMUTING = frozenset({
@@ -89,54 +89,10 @@ def _largest(builder: Builder, symbol: Any) -> int:
     return SOME_SIZE if most is None else most
 
 
-def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
-    """Nodes for a Prefix: the constant, cut where it varies and expanded where it does not. One set per Prefix."""
-    from .call import Call
-    from .ops_shape import batch_of
-
-    if id(prefix) in builder.prefixes:
-        return builder.prefixes[id(prefix)][1]
-    c, full = Call(builder, fx, str(fx.target).removeprefix("aten."), {}), prefix.full
-    cuts: list[tuple[int, str]] = []
-    changing = [axis for axis, d in enumerate(prefix.dims) if not isinstance(d, int)]
-    pattern = builder.pattern(full, fx)  # a table that is all zeros yet may be trained
-    for axis in changing:
-        first = pattern.narrow(axis, 0, 1)
-        name = builder.symbols[prefix.dims[axis]]
-        if torch.equal(first.expand_as(pattern), pattern):
-            pattern, full = first, builder.fold(c, torch.ops.aten.narrow.default, [full, axis, 0, 1], {})
-        elif name is None:
-            raise c.mixes(
-                "a constant as long as the batch", why="the number of samples is only known when the program runs"
-            )
-        elif builder.bounds[name][1] is None:
-            raise c.error(
-                f"a constant as long as {name}, which has no largest size",
-                why="constants are computed once, at the largest size",
-                remedy=f'say how long it can be: torch.export.Dim("{name}", max=512)',
-            )
-        else:
-            cuts.append((axis, name))
-    value = builder.constant(builder.fold(c, torch.ops.aten.contiguous.default, [full], {}), fx)
-    for axis, name in cuts:
-        shape = list(c.shape(value))
-        shape[axis] = name
-        value = c.move("slice", value, shape, axis=axis, start=0, end=name, step=1)
-    out = tuple(d if isinstance(d, int) else builder.symbols[d] for d in prefix.dims)
-    if c.shape(value) != out:
-        like = [batch_of(c, [d for d in prefix.dims if not isinstance(d, int)])] if None in out else []
-        value = c.emit(
-            "expand", value, *like, out=out, out_dtype=builder.nodes[value.name].dtype,
-            shape=[-1 if n is None else n for n in out],
-        )  # fmt: skip
-    builder.prefixes[id(prefix)] = (prefix, value)
-    return value
-
-
 def all_true(value: Any) -> bool:
     """Whether ``value`` is a constant, or the beginning of one, that is true everywhere."""
     full = value.full if isinstance(value, Prefix) else value
     return isinstance(full, Tensor) and full.dtype == torch.bool and math.prod(full.shape) > 0 and bool(full.all())
 
 
-__all__ = ["COMMUTING", "Prefix", "all_true", "at_largest", "materialize"]
+__all__ = ["COMMUTING", "Prefix", "all_true", "at_largest"]

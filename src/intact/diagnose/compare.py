@@ -107,7 +107,7 @@ def compare(
 
 def _skeleton(model: nn.Module, program: Program, example: Any) -> Simulation:
     """The uncalibrated simulation a program was made from: for its graph, names and schemes."""
-    from intact.api import prepare
+    from intact.simulation.prepare import prepare
 
     named = {
         key: {axis: name for axis, name in enumerate(program.tensors[key].shape) if isinstance(name, str)}

@@ -19,6 +19,7 @@ import numpy as np
 
 from intact.engines.cpu import LEVELS, has_vnni, isa
 from intact.golden import with_golden
+from intact.machine import INT8_FEATURES
 from intact.opset.op import Array, Op, Tensor
 from intact.program.certify import certify
 from intact.program.program import Program
@@ -28,19 +29,6 @@ from intact.runtime.preflight import OK, REFUSED, Row, preflight
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-FLAGS = {
-    "sse4_1": "the least onednn and onnxruntime run with",
-    "sse4_2": "the least openvino runs with",
-    "avx2": "256-bit int8 products, in pairs that can saturate in int16",
-    "avx512bw": "512-bit int8 products, in pairs that can saturate in int16",
-    "avx_vnni": "256-bit products of u8 and s8 added in int32 at once: nothing saturates",
-    "avx512_vnni": "512-bit products of u8 and s8 added in int32 at once: nothing saturates",
-    "amx_int8": "int8 matrix tiles",
-    "asimddp": "Arm: dot products of int8",
-    "i8mm": "Arm: int8 matrix products",
-}
-"""CPU flags that decide about int8, by Linux's names, and what each is good for."""
 
 EMPTY = Program({}, (), (), ())
 
@@ -82,7 +70,7 @@ class Environment:
 
     Attributes:
         facts: machine, libraries and versions.
-        flags: CPU flags that matter to int8 (names of FLAGS) → whether this CPU has them.
+        flags: CPU flags that matter to int8 (names of INT8_FEATURES) → whether this CPU has them.
         isa: the instruction set oneDNN uses here, one of ``intact.engines.cpu.LEVELS``.
         torch: its build: version, cxx11_abi, cuda, debug, onednn, onednn_version, compiler, cpu_capability, threads;
             ``error`` alone where it cannot be imported.
@@ -130,7 +118,7 @@ def environment(*, probe: bool = True, time_limit: float = 60.0) -> Environment:
     with tempfile.TemporaryDirectory(prefix="intact-") as folder:
         path = program.save(Path(folder) / "specimen.safetensors")
         trial = check_file(path, probe=probe, time_limit=time_limit, facts=facts)
-    flags = {name: name in facts.features for name in FLAGS if _concerns(name, facts)}
+    flags = {name: name in facts.features for name in INT8_FEATURES if _concerns(name, facts)}
     level = isa(facts.features) if facts.features else LEVELS[0]
     torch = _torch(facts, time_limit)
     return Environment(facts, flags, level, torch, trial, _abilities(facts, trial, level, torch))
@@ -233,4 +221,4 @@ def _engine(name: str, usable: bool, rows: tuple[Row, ...]) -> Ability:
     return Ability(f"run programs on {name}", usable, f"{why}. Remedy: {refused.remedy}" if refused.remedy else why)
 
 
-__all__ = ["FLAGS", "Ability", "Environment", "environment", "specimen"]
+__all__ = ["Ability", "Environment", "environment", "specimen"]

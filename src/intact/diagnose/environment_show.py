@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from intact.display import inert
-
-from .environment import FLAGS
+from intact.machine import INT8_FEATURES
 
 if TYPE_CHECKING:
     from .environment import Environment
@@ -52,7 +51,7 @@ def _machine(environment: Environment) -> Table:
 def _flags(environment: Environment) -> Table:
     table = _table("CPU flags that matter", "flag", "here", "what it is good for")
     for name, there in environment.flags.items():
-        table.add_row(inert(name), Text("yes", "green") if there else Text("no", "yellow"), Text(FLAGS[name]))
+        table.add_row(inert(name), Text("yes", "green") if there else Text("no", "yellow"), Text(INT8_FEATURES[name]))
     return table
 
 

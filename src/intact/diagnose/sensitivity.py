@@ -158,10 +158,10 @@ def _simulation(
             "an iterator is read only once, and calibration comes first", where="data",
             remedy="give a tensor, list or DataLoader, or calibration data of their own",
         )  # fmt: skip
-    from intact.api import prepare
     from intact.calibration.data import first_batch
     from intact.calibration.lengths import changing
     from intact.calibration.run import calibrate
+    from intact.simulation.prepare import prepare
 
     example, calibration = first_batch(model, calibration)
     found, calibration = changing(model, example, calibration)

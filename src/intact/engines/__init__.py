@@ -10,10 +10,10 @@ import numpy as np
 
 from intact.errors import EngineError
 from intact.opset.op import Array
+from intact.program.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.program.program import Program
 
 from .base import Engine, Runner
-from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from .forked import follow
 from .memory import Admission
 
@@ -181,14 +181,14 @@ def run(
             input goes straight into a ``quantize``.
         named: further inputs by name.
         engine: auto, or a name of ENGINES.
-        layout: of inputs of four dimensions, see :func:`intact.engines.binding.bind`.
+        layout: of inputs of four dimensions, see :func:`intact.program.binding.bind`.
 
     Returns:
         The outputs nested as the model nested them; objects as dicts where their class is not known, see
         ``intact.outputs``. torch tensors when an input was one, else numpy.
 
     Raises:
-        InputError: see :func:`intact.engines.binding.bind`; or memory has no room for so large a call.
+        InputError: see :func:`intact.program.binding.bind`; or memory has no room for so large a call.
         EngineError: see :func:`get_runner`.
     """
     arrays = bind(program, inputs, named, layout)

@@ -17,11 +17,11 @@ from intact.arithmetic.recurrent import GATES
 from intact.errors import InputError
 from intact.machine import available_memory
 from intact.opset.op import Array, Op, Tensor
+from intact.program.binding import batch_size
 from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.golden import products
 from intact.program.program import Program
 
-from .binding import batch_size
 from .shapes import sized
 
 LENGTH = 32

@@ -22,7 +22,7 @@ def load() -> ModuleType | None:
 
 
 def operators() -> frozenset[str]:
-    """Operators that the compiled passes bring to ONNX Runtime on this machine, see ``intact.export.onnx_own``."""
+    """Operators that the compiled passes bring to ONNX Runtime here (``engines/onnxruntime/operators.py``)."""
     library = load()
     if library is None:
         return frozenset()

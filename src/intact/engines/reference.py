@@ -9,10 +9,9 @@ import numpy as np
 
 from intact.errors import EngineError
 from intact.opset import KINDS, Array, Call, Op, Tensor
+from intact.program.binding import batch_size, outside
 from intact.program.dimensions import fixed, sizes_of
 from intact.program.program import Program
-
-from .binding import batch_size, outside
 
 
 class ReferenceEngine:

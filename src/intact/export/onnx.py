@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact.arithmetic.dimensions import Dim
-from intact.engines.binding import check_layout, images, sole_quantizers
 from intact.errors import EngineError
 from intact.opset.op import Tensor
+from intact.program.binding import check_layout, images, sole_quantizers
 from intact.program.dimensions import fixed
 from intact.program.file import digest
 from intact.program.indices import unproved
@@ -23,8 +23,7 @@ from intact.program.program import Program
 from intact.program.special import special
 
 if TYPE_CHECKING:
-    from .onnx_build import Choice
-    from .onnx_floats import Rule
+    from .onnx_build import Choice, OwnRule, Rule
 
 OPSET, IR_VERSION = 17, 8
 """Read by every release of ONNX Runtime since 1.13 (2022) and by the other tools of that age."""
@@ -92,7 +91,7 @@ def build(
     fed: Collection[str] = (),
     everything: bool = False,
     forms: Mapping[str, Choice] | None = None,
-    own: Collection[str] = (),
+    own: Mapping[str, OwnRule] | None = None,
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
     nan_is_least: bool = False,
@@ -106,7 +105,7 @@ def build(
         fed: float ops whose outputs are inputs of the model instead.
         everything: every tensor is an output, not only the program's.
         forms: tables that an engine computes otherwise than a file does, see ``intact.export.onnx_tables``.
-        own: operators of the compiled passes that may be used, see ``intact.export.onnx_own``.
+        own: kind → rule by operators that one runtime has, tried before the rule of a file.
         nhwc: inputs to take with channels last.
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer, as ONNX Runtime's kernels for x86 do;
@@ -117,7 +116,6 @@ def build(
     from onnx import helper
 
     from .onnx_build import Builder
-    from .onnx_own import images
 
     rules = _rules()
     for op in program.ops:
@@ -125,16 +123,16 @@ def build(
             raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
-        tensors, contrib=contrib, places=_places(program), forms=forms, own=own,
-        images={*images(program), *nhwc},
+        tensors, contrib=contrib, places=_places(program), forms=forms,
         byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
         loose=unproved(program), special=special(program),
     )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:
             b.begin(op)
-            value = rules[op.kind](b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name])
-            b.finish(op, value)
+            given = b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]
+            found = own[op.kind](*given) if own and op.kind in own else None
+            b.finish(op, found or rules[op.kind](*given))
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape

@@ -15,8 +15,6 @@ from intact.errors import EngineError
 from intact.opset.op import Op, Tensor
 
 CONTRIB = "com.microsoft"
-OWN = "intact"
-"""Domain of the operators that the compiled passes bring, see ``onnx_own``."""
 
 Made = TypeVar("Made")
 
@@ -58,8 +56,6 @@ class Builder:
         contrib: whether operators of ONNX Runtime's own domain may be used.
         places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
         forms: op name → how a table is computed that needs no lookup, see ``onnx_tables.choose``.
-        own: operators of the compiled passes that may be used.
-        images: tensors whose channels are last in memory where those are used.
         byte_extremes: whether Max and Min take uint8.
         given: inputs of the program.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer.
@@ -74,8 +70,6 @@ class Builder:
         contrib: bool,
         places: Mapping[str | None, tuple[str, int]],
         forms: Mapping[str, Choice] | None = None,
-        own: Collection[str] = (),
-        images: Collection[str] = (),
         byte_extremes: bool = False,
         given: Collection[str] = (),
         nan_is_least: bool = False,
@@ -83,7 +77,6 @@ class Builder:
         special: Collection[str] = (),
     ) -> None:
         self.tensors, self.contrib, self._places = tensors, contrib, places
-        self.own, self.images = own, images
         self.special = frozenset(special)
         self.given, self.nan_is_least, self._loose = frozenset(given), nan_is_least, loose or {}
         self._sizes: dict[str | None, str] = {}
@@ -291,3 +284,10 @@ def zero(t: Tensor) -> int:
 def reach(t: Tensor) -> int:
     """Largest |x − z|."""
     return max(zero(t), 255 - zero(t))
+
+
+Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
+"""Adds the nodes of one operation: (builder, operation, names of its inputs, their descriptions, its output) → name."""
+
+OwnRule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str | None]
+"""The same by operators that one runtime has; None where they do not apply."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from intact.arithmetic.windows import Edges, adaptive_windows, pool_windows
 from intact.opset.op import Array, Op, Tensor
 
-from .onnx_build import Builder
+from .onnx_build import Builder, Rule
 from .onnx_functions import FUNCTIONS
 from .onnx_recurrent import float_layer
 from .onnx_sums import along_axes, window_matrix
@@ -18,8 +17,6 @@ from .onnx_sums import along_axes, window_matrix
 UP: dict[str, Any] = {"detect_negative": 0}
 DOWN: dict[str, Any] = {"detect_positive": 0}
 """Attributes of IsInf: which infinity."""
-
-Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
 
 
 def _as_float(b: Builder, name: str, meta: Tensor) -> str:

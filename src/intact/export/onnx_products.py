@@ -24,15 +24,11 @@ from intact.arithmetic.integer import flip_transposed
 from intact.opset.op import Array, Op, Tensor
 from intact.opset.proof import FLOAT32
 
-from . import onnx_own as own
 from .onnx_build import CONTRIB, Builder, reach, zero
 
 
 def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """``conv`` of any rank."""
-    found = own.conv(b, op, x, inputs, y)
-    if found is not None:
-        return found
     t, z, weight, value = op.attrs, zero(inputs[0]), op.arrays["weight"], x[0]
     rank = weight.ndim - 2
     attrs: dict[str, Any] = {

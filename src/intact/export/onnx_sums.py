@@ -12,7 +12,6 @@ from intact.arithmetic.windows import Edges, adaptive_windows, pool_windows
 from intact.opset.op import Array, Op, Tensor
 from intact.opset.proof import FLOAT32
 
-from . import onnx_own as own
 from .onnx_build import CONTRIB, Builder, reach, zero
 from .onnx_tables import build_form
 
@@ -24,8 +23,7 @@ def quantize(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     """QuantizeLinear is defined as the contract's ``quantize`` (IEEE division, ties to even) but for NaN."""
     if inputs[0].dtype == "uint8":
         return b.clipped(x[0], op.attrs["lo"], op.attrs["hi"])  # the caller gives the integers themselves
-    made = own.quantize(b, op, x[0], y)
-    return made or b.quantized(_numbers(b, x[0]), zero(y), op.attrs["lo"], op.attrs["hi"], y.scale)
+    return b.quantized(_numbers(b, x[0]), zero(y), op.attrs["lo"], op.attrs["hi"], y.scale)
 
 
 def _numbers(b: Builder, x: str) -> str:
@@ -65,9 +63,6 @@ def add(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> st
 
 def mul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """DequantizeLinear, Mul, QuantizeLinear (QLinearMul in contrib), M on the first factor."""
-    found = own.mul(b, op, x, inputs, y)
-    if found is not None:
-        return found
     t, ratio = op.attrs, op.attrs["a"] / op.attrs["b"]
     (zx, zw), one = [zero(m) for m in inputs], b.float(1.0, "scale")
     if b.contrib:
@@ -81,9 +76,6 @@ def table(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
     """entries[x]. GatherElements: ONNX Runtime's Gather copies blocks, however small, and takes 15 × as long."""
     if op.name in b.forms:
         return build_form(b, op, x[0], b.forms[op.name])
-    found = own.table(b, op, x[0])
-    if found is not None:
-        return found
     flat = b.cast(b.node("Reshape", [x[0], b.ints([-1], "flat")]), "int32")
     return b.shaped(b.node("GatherElements", [b.constant(op.arrays["table"], "table"), flat], axis=0), y.shape)
 

@@ -1,6 +1,6 @@
 """Which indices are proved to lie inside the table they are for, by intervals of integers.
 
-Inputs are checked before every call (``intact.engines.binding``). What a network computes from them (positions,
+Inputs are checked before every call (``intact.program.binding``). What a network computes from them (positions,
 argmax, casts) is followed here: an embedding whose indices no interval proves is checked by the engine while it runs,
 and refused by engines that cannot.
 """

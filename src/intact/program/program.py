@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from intact.opset.op import Array, Op, Tensor
+from intact import late
+from intact.opset import KINDS, Array, Op, Tensor
 from intact.text import printable
 
 from .golden import Golden
@@ -61,9 +62,8 @@ class Program:
 
     def save(self, path: str | Path) -> Path:
         """Write one .safetensors file, atomically. See ``intact.program.file``."""
-        from .file import save
-
-        return save(self, path)
+        saved: Path = late.call("save", self, path)
+        return saved
 
     @staticmethod
     def load(path: str | Path, *, public_key: str | Path | None = None, expect: str | None = None) -> Program:
@@ -75,9 +75,8 @@ class Program:
                 variable ``INTACT_PUBLIC_KEY`` names, if it is set.
             expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
         """
-        from .file import load
-
-        return load(path, public_key, expect)
+        program: Program = late.call("load", path, public_key, expect)
+        return program
 
     def run(self, *inputs: Any, engine: str = "auto", layout: str = "NCHW", **named: Any) -> Any:
         """Run on numpy arrays or torch tensors; float in, float out (uint8 in where an input is quantized at once).
@@ -85,9 +84,7 @@ class Program:
         With ``layout="NHWC"``, inputs of four dimensions are given as (N, H, W, C), as image decoders give them;
         outputs are those of the model. See ``intact.engines.base`` for engines and their errors.
         """
-        from intact.engines import run
-
-        return run(self, inputs, named, engine, layout)
+        return late.call("run", self, inputs, named, engine, layout)
 
     def export_onnx(self, path: str | Path, *, uint8_input: bool = False, layout: str = "NCHW") -> Path:
         """Write the program as a standard ONNX model that any runtime opens. See ``intact.export.onnx``.
@@ -100,9 +97,7 @@ class Program:
         Raises:
             EngineError: onnx is not installed, or an op has no ONNX form.
         """
-        from intact.export.onnx import export_onnx
-
-        export_onnx(self, path, uint8_input=uint8_input, layout=layout)
+        late.call("export_onnx", self, path, uint8_input=uint8_input, layout=layout)
         return Path(path)
 
     def integer_tensors(self) -> list[str]:
@@ -112,8 +107,6 @@ class Program:
     def exact_floats(self) -> list[str]:
         """Names of the float32 tensors that are the same bits on every engine because the op that makes them is
         defined by IEEE operations (dynamic quantization), in order."""
-        from intact.opset import KINDS
-
         return [op.name for op in self.ops if KINDS[op.kind].domain == "dynamic"]
 
     def islands(self) -> list[Op]:
@@ -122,9 +115,8 @@ class Program:
 
     def _repr_html_(self) -> str:
         """What Jupyter shows: the table of operations."""
-        from .inspect import table
-
-        return table(self)._repr_html_()
+        page: str = late.call("table", self)._repr_html_()
+        return page
 
     def nbytes(self) -> int:
         """Bytes of all arrays."""

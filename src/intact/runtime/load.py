@@ -17,11 +17,11 @@ import numpy as np
 from intact.arithmetic.dimensions import Dim
 from intact.engines import admission, get_engine
 from intact.engines.base import Runner
-from intact.engines.binding import batch_size, bind, check_layout, empty_outputs, is_torch, rebuild, to_torch
 from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
 from intact.opset.op import Array
+from intact.program.binding import batch_size, bind, check_layout, empty_outputs, is_torch, rebuild, to_torch
 from intact.program.certify import by_claim
 from intact.program.file import digest
 from intact.program.file import opened as open_file

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from intact.display import Column, Grid, inert, number, percent
 from intact.text import printable
 
-from .report import DoctorReport
-
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
+
+    from .report import DoctorReport
 
 SHOWN = 12
 """Rows of the longer tables."""

@@ -10,7 +10,8 @@ Example:
 from __future__ import annotations
 
 from .finding import SEVERITIES, Finding, LintReport
-from .rule import RULES, Rule, load
+from .rule import RULES, Rule
+from .rules import load
 from .run import lint
 
 __all__ = ["lint", "Finding", "LintReport", "Rule", "RULES", "SEVERITIES", "load"]

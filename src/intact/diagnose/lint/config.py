@@ -17,7 +17,8 @@ from typing import Any
 from intact.errors import RecipeError
 
 from .finding import SEVERITIES
-from .rule import choose, load
+from .rule import choose
+from .rules import load
 
 if sys.version_info >= (3, 11):
     import tomllib

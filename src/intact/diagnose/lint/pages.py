@@ -13,7 +13,8 @@ from pathlib import Path
 
 from intact.errors import InputError
 
-from .rule import Rule, load
+from .rule import Rule
+from .rules import load
 
 FAMILIES = {
     "IQ1": "The float model",

@@ -93,28 +93,6 @@ def rule(
     return register
 
 
-def load() -> dict[str, Rule]:
-    """All rules, in the order of their ids.
-
-    Example:
-        >>> load()["IQ301"].name
-        'uncalibrated'
-    """
-    from .rules import (  # noqa: F401
-        calibration,
-        model,
-        placement,
-        program,
-        ranges,
-        torch_ao_flow,
-        torch_ao_scales,
-        training,
-        weights,
-    )  # fmt: skip
-
-    return dict(sorted(RULES.items()))
-
-
 def choose(rules: dict[str, Rule], select: Iterable[str] | None, ignore: Iterable[str] | None) -> dict[str, Rule]:
     """The rules that ``select`` names (all by default) and ``ignore`` does not: ids, or their beginnings ("IQ3").
 
@@ -122,6 +100,7 @@ def choose(rules: dict[str, Rule], select: Iterable[str] | None, ignore: Iterabl
         RecipeError: an entry that begins no rule's id and is no rule's name, or an empty ``select``.
 
     Example:
+        >>> from intact.diagnose.lint.rules import load
         >>> sorted(choose(load(), ["IQ30"], ["IQ301"]))[:2]
         ['IQ302', 'IQ303']
     """

@@ -11,7 +11,8 @@ from intact.errors import InputError
 from intact.program.program import Program
 
 from .finding import SEVERITIES, Finding, LintReport
-from .rule import Hit, NeedsError, Rule, choose, load
+from .rule import Hit, NeedsError, Rule, choose
+from .rules import load
 from .subject import SavedSubject, Subject
 
 if TYPE_CHECKING:

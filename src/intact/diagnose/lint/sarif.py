@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from intact import __version__
 
-from .finding import Finding, LintReport
-from .rule import Rule, load
+from .rule import Rule
+from .rules import load
+
+if TYPE_CHECKING:
+    from .finding import Finding, LintReport
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -21,6 +24,7 @@ def to_sarif(report: LintReport) -> dict[str, Any]:
     a physical location. Every rule that ran is described, documentation included.
 
     Example:
+        >>> from intact.diagnose.lint.finding import LintReport
         >>> log = to_sarif(LintReport((), "program", "net.safetensors", ("IQ601",)))
         >>> log["version"], log["runs"][0]["tool"]["driver"]["rules"][0]["id"]
         ('2.1.0', 'IQ601')

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from intact.display import Column, Grid
 
-from .finding import LintReport
+if TYPE_CHECKING:
+    from .finding import LintReport
+
 
 COLUMNS = tuple(Column(title, "left") for title in ("rule", "severity", "place", "what", "remedy"))
 
@@ -13,6 +17,7 @@ def summary(report: LintReport) -> str:
     """One line: how much was found, by how many rules, and what could not be checked.
 
     Example:
+        >>> from intact.diagnose.lint.finding import LintReport
         >>> summary(LintReport((), "model", "Net", ("IQ101", "IQ102"), {"IQ303": "data"}))
         'Net (model): nothing found by 2 rules; 1 rule could not run (data: IQ303)'
     """

@@ -78,7 +78,7 @@ class ModelSubject(ModuleSubject):
     @cached_property
     def prepared(self) -> Simulation:
         """The simulation of the default recipe. Raises NeedsError without data, or the IntactError of prepare."""
-        from intact.api import prepare
+        from intact.simulation.prepare import prepare
 
         example = self.example()
         return prepare(self.module, example).eval()

@@ -21,12 +21,13 @@ from intact.errors import InputError
 from intact.text import printable_lines
 
 from . import words
-from .figures import Report
 from .payload import payload
 from .tree import rows
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from .figures import Report
 
 
 def missing() -> tuple[str, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intact.diagnose.compare_report import Histogram
 
 from . import words
-from .figures import Layer, Report
 from .tree import ancestors
+
+if TYPE_CHECKING:
+    from .figures import Layer, Report
 
 DIGITS = 6
 

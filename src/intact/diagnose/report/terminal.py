@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,8 +12,10 @@ from rich.text import Text
 from intact.display import Column, Grid, inert, number, percent
 from intact.text import printable
 
-from .figures import Layer, Report
 from .words import amount, decibel, milliseconds, proof, size
+
+if TYPE_CHECKING:
+    from .figures import Layer, Report
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "default"}
 

@@ -14,12 +14,12 @@ import numpy as np
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.opset.op import Array
+from intact.program.binding import batch_size, empty_outputs
 from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.indices import unproved
 from intact.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, empty_outputs
 from ..forked import in_whole_thread
 from ..kept import Kept
 

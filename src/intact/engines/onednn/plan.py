@@ -16,10 +16,10 @@ from torch import Tensor
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError, IntactError
 from intact.opset.op import Op
+from intact.program.binding import batch_size, outside
 from intact.program.indices import unproved
 from intact.program.program import Program
 
-from ..binding import batch_size, outside
 from . import attention, dynamic, elementwise, moves, nonlinear, pools, products
 from .floats import lower_float
 from .matmul import lower_matmul

@@ -19,6 +19,7 @@ from intact.arithmetic.affine import quantize
 from intact.opset.op import Array, Op
 from intact.program.program import Program
 
+from .compile import compile_model
 from .values import Port, port, scalar
 
 KEEP_DIVISION = "nonconvertable_divide_0"
@@ -80,8 +81,6 @@ def boundaries(grid: Grid) -> Array:
 def _exact(grids: tuple[Grid, ...]) -> frozenset[Grid]:
     if not grids:
         return frozenset()
-    from .requests import compile_model
-
     x = [boundaries(grid) for grid in grids]
     inputs = [ov.parameter([1, len(v)], np.float32) for v in x]
     results = [ov.result(divided(port(p), grid)) for p, grid in zip(inputs, grids, strict=True)]

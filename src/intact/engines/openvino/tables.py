@@ -27,6 +27,7 @@ from intact.arithmetic.functions64 import unary64
 from intact.opset.op import Array, Op
 from intact.program.program import Program
 
+from .compile import compile_model
 from .elementwise import gathered
 from .executed import executed
 from .unary import unary
@@ -174,8 +175,6 @@ def _right(tables: Iterable[_Table]) -> set[_Table]:
         y = evaluated(y, t.function.x_scale, t.function, t.z_y, 1.0)
         y.get_node().set_friendly_name(f"table.{i}")
         results.append(ov.result(y))
-    from .requests import compile_model
-
     compiled = compile_model(openvino.Model(results, inputs, "tables"), None)
     given = compiled([every] * len(tables))
     inside = {name for node in executed(compiled) if node.exact_product for name in node.names}

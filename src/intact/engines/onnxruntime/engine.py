@@ -13,14 +13,14 @@ from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.machine import cpu_features
 from intact.opset.op import Array, Tensor
+from intact.program.binding import images, outside, sole_quantizers
 from intact.program.dimensions import sizes_of
 from intact.program.program import Program
 
-from . import native
-from .binding import images, outside, sole_quantizers
-from .forked import follow
-from .inputs import channels_last
-from .kept import Kept
+from .. import native
+from ..forked import follow
+from ..inputs import channels_last
+from ..kept import Kept
 
 if TYPE_CHECKING:
     from intact.export.onnx_build import Choice
@@ -175,9 +175,11 @@ class OnnxRuntimeRunner:
     def _open(self, integers: frozenset[str], last: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact.export.onnx import build
 
+        from .operators import rules
+
         model = build(
             self.program, contrib=True, integers=integers, fed=fed,
-            everything=everything, forms=self.forms, own=native.operators(), nhwc=last,
+            everything=everything, forms=self.forms, own=rules(self.program, native.operators(), last), nhwc=last,
             byte_extremes=_version() >= (1, 24), nan_is_least=platform.machine().lower() in X86,
         )  # fmt: skip
         data = model.SerializeToString()
