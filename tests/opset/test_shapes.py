@@ -242,3 +242,11 @@ def test_only_a_plain_recurrent_layer_names_its_function() -> None:
             given = attrs | ({"nonlinearity": "tanh"} if named else {})
             op = Op("y", f"float.{kind}", ("x",), given, weights)
             assert (shape_of(op, (5, 1, 3)) is not None) == (named == (kind == "rnn"))
+
+
+@pytest.mark.parametrize("role", ["stride", "padding", "dilation"])
+def test_a_pool_states_every_size_for_every_dimension(role: str) -> None:
+    attrs = {"kernel": [2, 2], "stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "ceil_mode": False}
+    assert shape_of(Op("y", "max_pool", ("x",), attrs), (1, 2, 3, 3)) == (1, 2, 2, 2)
+    for wrong in (attrs[role][:1], attrs[role] * 2):  # type: ignore[index]
+        assert shape_of(Op("y", "max_pool", ("x",), {**attrs, role: wrong}), (1, 2, 3, 3)) is None
