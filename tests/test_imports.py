@@ -12,9 +12,9 @@ PACKAGE = next(p.parent.name for p in SOURCE.glob("*/__init__.py"))
 BELOW = {
     "arithmetic": {"errors"},
     "opset": {"arithmetic", "errors"},
-    "program": {"opset", "arithmetic", "errors", "text", "display", "late", "nesting", "outputs"},
+    "program": {"opset", "arithmetic", "errors", "text", "display", "late"},
     "export": {"program", "opset", "arithmetic", "errors"},
-    "engines": {"export", "program", "opset", "arithmetic", "errors", "machine"},
+    "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
     "capture": {"arithmetic", "errors", "outputs"},
 }
 """Room → the rooms and files of the package it may import at most."""

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from intact.engines.binding import bind
 from intact.errors import InputError
-from intact.program.binding import bind
 from intact.program.program import Program
 
 NPY, NPZ, JSON = "application/x-npy", "application/x-npz", "application/json"

@@ -14,13 +14,14 @@ from intact.arithmetic.affine import dequantize
 from intact.display import inert
 from intact.engines import get_runner
 from intact.engines.base import Runner
+from intact.engines.binding import batch_size as size_of
+from intact.engines.binding import bind, is_torch
 from intact.errors import EngineError, InputError, ProgramError
 from intact.golden import reproduce
 from intact.nesting import arguments, leaves, nests
 from intact.opset.op import Array
-from intact.program.binding import batch_size as size_of
-from intact.program.binding import bind, is_torch, sole_quantizers
 from intact.program.certify import uncertified
+from intact.program.inputs import sole_quantizers
 from intact.program.program import Program
 from intact.text import printable
 

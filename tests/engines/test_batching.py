@@ -18,11 +18,11 @@ import intact
 import intact.runtime
 from intact.engines import available_engines, get_engine, get_runner
 from intact.engines.base import Runner
+from intact.engines.binding import bind
 from intact.engines.kept import Kept
 from intact.engines.samples import by_sample
 from intact.errors import EngineError, InputError
 from intact.opset.op import Op, Tensor
-from intact.program.binding import bind
 from intact.program.program import Program
 
 BATCHES = (1, 2, 3, 7, 8, 64, 256)

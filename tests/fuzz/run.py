@@ -24,8 +24,8 @@ from tests.fuzz.programs import NAMES, inputs_of, make
 from tests.runtime.mutate import mutations
 
 from intact.engines import get_engine, kept
+from intact.engines.binding import bind
 from intact.errors import IntactError
-from intact.program.binding import bind
 from intact.program.certify import certify
 from intact.program.check import check
 from intact.program.file import parse, save

@@ -14,10 +14,10 @@ from tests.fuzz.programs import NAMES, make
 from tests.fuzz.shapes import BUILDERS, Source, anything
 
 from intact.engines import available_engines
+from intact.engines.binding import bind
 from intact.errors import ProgramError
 from intact.opset import KINDS
 from intact.opset.op import Tensor
-from intact.program.binding import bind
 from intact.program.check import check
 from intact.program.program import Program
 

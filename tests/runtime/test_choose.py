@@ -16,9 +16,9 @@ from tests.program.build import certified, data, network
 
 import intact.runtime.choose as choose
 from intact.engines import available_engines, get_runner
+from intact.engines.binding import rebuild
 from intact.errors import InputError
 from intact.golden import with_golden
-from intact.program.binding import rebuild
 from intact.program.certify import certifiable, certify
 from intact.program.file import digest, save
 from intact.runtime import Facts, load

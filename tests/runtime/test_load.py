@@ -15,8 +15,8 @@ from tests.test_import import run_python
 
 import intact.runtime
 from intact.engines import get_runner
+from intact.engines.binding import rebuild
 from intact.errors import EngineError, InputError, ProgramError
-from intact.program.binding import rebuild
 from intact.program.file import digest, save
 from intact.runtime import Facts, load
 from intact.runtime.load import prepare

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.errors import EngineError
 from intact.opset.op import Array
-from intact.program.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.program.program import Program
 
 from .base import Engine, Runner

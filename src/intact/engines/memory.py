@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from intact.arithmetic.dimensions import known
 from intact.arithmetic.integer import CHUNK
 from intact.arithmetic.recurrent import GATES
+from intact.engines.binding import batch_size
 from intact.errors import InputError
 from intact.machine import available_memory
 from intact.opset.op import Array, Op, Tensor
-from intact.program.binding import batch_size
 from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.golden import products
 from intact.program.program import Program

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from intact.engines.binding import batch_size
 from intact.errors import EngineError
 from intact.opset import KINDS, Array, Call, Op, Tensor
-from intact.program.binding import batch_size, outside
 from intact.program.dimensions import fixed, sizes_of
+from intact.program.inputs import outside
 from intact.program.program import Program
 
 

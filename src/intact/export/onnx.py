@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from intact.arithmetic.dimensions import Dim
 from intact.errors import EngineError
 from intact.opset.op import Tensor
-from intact.program.binding import check_layout, images, sole_quantizers
 from intact.program.dimensions import fixed
 from intact.program.file import digest
 from intact.program.indices import unproved
+from intact.program.inputs import check_layout, images, sole_quantizers
 from intact.program.program import Program
 from intact.program.special import special
 

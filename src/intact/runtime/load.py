@@ -17,14 +17,15 @@ import numpy as np
 from intact.arithmetic.dimensions import Dim
 from intact.engines import admission, get_engine
 from intact.engines.base import Runner
+from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.engines.kept import give_back
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
 from intact.opset.op import Array
-from intact.program.binding import batch_size, bind, check_layout, empty_outputs, is_torch, rebuild, to_torch
 from intact.program.certify import by_claim
 from intact.program.file import digest
 from intact.program.file import opened as open_file
+from intact.program.inputs import check_layout
 from intact.program.program import Program
 from intact.program.remarks import remarks as remarks_of
 from intact.program.resting import rest

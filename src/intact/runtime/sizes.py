@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from intact.engines.binding import batch_size
 from intact.engines.forked import follow
 from intact.engines.memory import LENGTH, predicted
 from intact.errors import EngineError, InputError
 from intact.machine import available_memory
 from intact.opset.op import Array
-from intact.program.binding import batch_size, sole_quantizers
 from intact.program.dimensions import LONGEST, sizes_near, sizes_of
+from intact.program.inputs import sole_quantizers
 from intact.program.program import Program
 
 BATCH = "batch"

@@ -16,7 +16,7 @@ from intact.capture import Captured
 from intact.capture.fuse import Fused
 from intact.capture.graph import Graph, Node
 from intact.errors import InputError, IntactError, InternalError, StateError
-from intact.program.binding import outside
+from intact.program.inputs import outside
 from intact.program.names import part_name
 from intact.recipe.place import Placed
 from intact.recipe.recipe import Recipe

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from intact.arithmetic.dimensions import fits, show
+from intact.engines.binding import batch_size, empty_outputs
 from intact.errors import EngineError, InputError
 from intact.opset.op import Array
-from intact.program.binding import batch_size, empty_outputs
 from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.indices import unproved
 from intact.program.program import Program

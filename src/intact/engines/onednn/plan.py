@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from intact.arithmetic.dimensions import fits, show
+from intact.engines.binding import batch_size
 from intact.errors import EngineError, InputError, IntactError
 from intact.opset.op import Op
-from intact.program.binding import batch_size, outside
 from intact.program.indices import unproved
+from intact.program.inputs import outside
 from intact.program.program import Program
 
 from . import attention, dynamic, elementwise, moves, nonlinear, pools, products

@@ -13,8 +13,8 @@ from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.machine import cpu_features
 from intact.opset.op import Array, Tensor
-from intact.program.binding import images, outside, sole_quantizers
 from intact.program.dimensions import sizes_of
+from intact.program.inputs import images, outside, sole_quantizers
 from intact.program.program import Program
 
 from .. import native

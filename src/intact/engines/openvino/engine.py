@@ -14,8 +14,8 @@ from intact.arithmetic.affine import dequantize
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
 from intact.opset.op import Array, Op
-from intact.program.binding import sole_quantizers
 from intact.program.dimensions import sizes_near, sizes_of
+from intact.program.inputs import sole_quantizers
 from intact.program.program import Program
 
 from .. import cpu

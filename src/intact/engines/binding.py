@@ -11,15 +11,12 @@ import numpy as np
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import InputError
 from intact.nesting import nests, spread
-from intact.opset import KINDS
 from intact.opset.op import Array, Op, Tensor
 from intact.outputs import build
 from intact.program.dimensions import fixed, sizes_of
 from intact.program.indices import table_rows
+from intact.program.inputs import check_layout, quantized_inputs, sole_quantizers
 from intact.program.program import Program
-
-LAYOUTS = ("NCHW", "NHWC")
-"""How a caller orders the dimensions of images; programs always have channels before height and width."""
 
 
 def is_torch(value: Any) -> bool:
@@ -84,28 +81,6 @@ def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
             )  # fmt: skip
 
 
-def check_layout(program: Program, layout: str) -> None:
-    """Whether ``program`` can be given its images in ``layout``.
-
-    Raises:
-        InputError: the layout is not known, or no input has four dimensions.
-    """
-    if layout not in LAYOUTS:
-        raise InputError(f"layout={layout!r} is not known", where="layout", remedy=f"choose from {', '.join(LAYOUTS)}")
-    if layout != "NCHW" and not images(program):
-        raise InputError(
-            f"layout={layout!r} is for images",
-            where="layout",
-            why="no input has four dimensions",
-            remedy="leave it out",
-        )
-
-
-def images(program: Program) -> list[str]:
-    """Inputs of four dimensions, (N, C, H, W) in the program."""
-    return [name for name in program.inputs if len(program.tensors[name].shape) == 4]
-
-
 def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     expected = ", ".join(program.inputs)
     nested = any("." in name for name in program.inputs)
@@ -124,25 +99,6 @@ def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) ->
     if missing:
         raise InputError("the input is missing", where=missing[0], remedy=f"give all of {expected}")
     return values
-
-
-def sole_quantizers(program: Program) -> dict[str, Op]:
-    """Float inputs whose only use is one ``quantize`` op, with that op: they also take the uint8 integers."""
-    known: dict[str, Op] | None = vars(program).get("_sole_quantizers")
-    if known is not None:
-        return known
-    users: dict[str, list[Op]] = {name: [] for name in program.inputs}
-    for op in program.ops:
-        for name in op.inputs:
-            if name in users:
-                users[name].append(op)
-    found = {
-        name: ops[0]
-        for name, ops in users.items()
-        if len(ops) == 1 and ops[0].kind == "quantize" and name not in program.outputs
-    }
-    vars(program)["_sole_quantizers"] = found
-    return found
 
 
 def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: str) -> Array:
@@ -177,28 +133,6 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
 def _refuse_nan(name: str, array: Array) -> None:
     if array.dtype == np.float32 and array.size and np.isnan(np.min(array)):  # which propagates NaN, without a mask
         raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
-
-
-def outside(where: str, why: str) -> InputError:
-    """What every engine raises for an index that a network computed and its table does not have."""
-    return InputError("an index outside the table", where=where, why=why, remedy="look at what makes the indices")
-
-
-def quantized_inputs(program: Program) -> frozenset[str]:
-    """Float inputs that a ``quantize`` reads as they are, or after operations that only move values."""
-    known: frozenset[str] | None = vars(program).get("_quantized_inputs")
-    if known is not None:
-        return known
-    sources = {name: frozenset([name]) for name in program.inputs if program.tensors[name].dtype == "float32"}
-    found: frozenset[str] = frozenset()
-    for op in program.ops:
-        behind = frozenset[str]().union(*(sources.get(name, frozenset()) for name in op.inputs))
-        if op.kind == "quantize":
-            found |= behind
-        elif behind and KINDS[op.kind].domain == "any" and not op.is_float:
-            sources[op.name] = behind
-    vars(program)["_quantized_inputs"] = found
-    return found
 
 
 def _numpy(name: str, value: Any) -> Array:
