@@ -165,7 +165,7 @@ def test_an_op_without_a_rule_is_refused_by_name() -> None:
 
 
 def test_vnni_is_demanded_where_the_program_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "isa", lambda: "avx2")
+    monkeypatch.setattr(cpu, "isa", lambda *_: "avx2")
     with pytest.raises(EngineError, match="portable=True"):
         ENGINE.prepare(replace(block(), needs=("vnni",)))
     ENGINE.prepare(block())

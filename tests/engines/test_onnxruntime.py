@@ -13,7 +13,7 @@ from tests.program.build import certified, data, with_op
 
 pytest.importorskip("onnxruntime")
 
-from intact.engines import native
+from intact.engines import cpu, native
 from intact.engines.onnxruntime import OnnxRuntimeEngine
 from intact.engines.onnxruntime import engine as module
 from intact.engines.reference import ReferenceEngine
@@ -133,12 +133,12 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_vnni_is_required_where_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(module, "cpu_features", lambda: ["avx2"])
+    monkeypatch.setattr(cpu, "is_x86", lambda: True)
+    monkeypatch.setattr(cpu, "flags", lambda: frozenset({"avx2"}))
     ENGINE.prepare(PROGRAM)
     with pytest.raises(EngineError, match="needs VNNI"):
         ENGINE.prepare(replace(PROGRAM, needs=("vnni",)))
-    monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(cpu, "is_x86", lambda: False)
     ENGINE.prepare(replace(PROGRAM, needs=("vnni",)))
 
 

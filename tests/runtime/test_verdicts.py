@@ -14,6 +14,7 @@ from tests.program.build import certified
 from tests.runtime.faults.machines import AVX2, GIB, GOOD, needy
 
 from intact.engines.memory import predicted, seconds
+from intact.engines.spec import MIB, SPECS
 from intact.errors import EngineError
 from intact.golden import with_golden
 from intact.program.golden import Golden
@@ -22,10 +23,8 @@ from intact.runtime.facts import Facts
 from intact.runtime.isolate import Outcome, failure
 from intact.runtime.preflight import (
     GLIBCXX,
-    MIB,
     OK,
     REFUSED,
-    REQUIREMENTS,
     UNKNOWN,
     Row,
     _modern,
@@ -45,9 +44,9 @@ def verdicts(engine: str, what: str, program: Any = PROGRAM, **changes: Any) -> 
     return [row.verdict for row in preflight(program, engine, replace(GOOD, **changes)) if row.what == what]
 
 
-@pytest.mark.parametrize("engine", REQUIREMENTS)
+@pytest.mark.parametrize("engine", SPECS)
 def test_packages_from_their_lowest_version_on(engine: str) -> None:
-    needs = REQUIREMENTS[engine]
+    needs = SPECS[engine]
     for name, lowest in needs.packages.items():
         major, minor = map(int, lowest.split("."))
         below = f"{major}.{minor - 1}.9" if minor else f"{major - 1}.99"
@@ -69,9 +68,9 @@ def test_packages_from_their_lowest_version_on(engine: str) -> None:
         assert verdicts(engine, "CPU features", machine="aarch64") == []
 
 
-@pytest.mark.parametrize("engine", REQUIREMENTS)
+@pytest.mark.parametrize("engine", SPECS)
 def test_memory_from_both_sides(engine: str) -> None:
-    needed = memory_needed(PROGRAM, engine) + REQUIREMENTS[engine].footprint
+    needed = memory_needed(PROGRAM, engine) + SPECS[engine].footprint
     assert memory_needed(PROGRAM, engine) == predicted(PROGRAM, engine) > 0
     for memory, verdict in ((needed, OK), (needed - 1, REFUSED), (None, UNKNOWN)):
         assert verdicts(engine, "memory", memory=memory) == [verdict]
@@ -130,11 +129,11 @@ def test_libraries_of_wheels_from_both_sides() -> None:
 
 
 def test_architectures_and_candidates() -> None:
-    for engine, needs in REQUIREMENTS.items():
+    for engine, needs in SPECS.items():
         assert verdicts(engine, "architecture", machine="aarch64") == [REFUSED if needs.x86 else OK]
         for machine in ("x86_64", "AMD64"):
             assert verdicts(engine, "architecture", machine=machine) == [OK]
-    assert {e: n.x86 for e, n in REQUIREMENTS.items()} == {
+    assert {e: n.x86 for e, n in SPECS.items()} == {
         "reference": False, "onednn": True, "onnxruntime": False, "openvino": True,
     }  # fmt: skip
     assert candidates(("onednn", "reference")) == ("onednn", "reference")

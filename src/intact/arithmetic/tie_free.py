@@ -78,7 +78,7 @@ Its FakeQuantize with the ends l and h evaluates R(x·γ + δ), γ = 255/(h − 
 value between them by no more than itself; γ's own two roundings act on x·γ + δ, which is at most 256.
 """
 
-ENGINES: dict[str, dict[str, Roundings]] = {"onednn": FORMS, "onnxruntime": FORMS, "openvino": OPENVINO}
+ROUNDINGS: dict[str, dict[str, Roundings]] = {"onednn": FORMS, "onnxruntime": FORMS, "openvino": OPENVINO}
 """Engine → roundings of its formulas."""
 
 
@@ -103,7 +103,7 @@ def error_bound(
         True
     """
     bias, residual = np.asarray(bias_steps, np.float64), np.asarray(residual_steps, np.float64)
-    known = ENGINES.values() if engines is None else [ENGINES[name] for name in engines if name in ENGINES]
+    known = ROUNDINGS.values() if engines is None else [ROUNDINGS[name] for name in engines if name in ROUNDINGS]
     forms = [FORMS[form], *(roundings[form] for roundings in known if form in roundings)]
     return np.asarray(
         U * np.max([n.result * result_steps + n.bias * bias + n.residual * residual for n in forms], axis=0)

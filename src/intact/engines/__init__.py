@@ -11,13 +11,15 @@ import numpy as np
 from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.errors import EngineError
 from intact.opset.op import Array
+from intact.program.certify import register
 from intact.program.program import Program
 
 from .base import Engine, Runner
 from .forked import follow
 from .memory import Admission
+from .spec import SPECS
 
-ENGINES = ("reference", "onnxruntime", "openvino", "onednn")
+ENGINES = tuple(SPECS)
 """Names of all engines; ``auto`` takes the last one that can run here; ``intact.runtime.load`` measures."""
 
 GROUP = "intact.engines"
@@ -36,46 +38,29 @@ def get_engine(name: str) -> Engine:
     """
     if name == "auto":
         return get_engine(available_engines()[-1])
-    if name == "reference":
-        from .reference import ReferenceEngine
-
-        return ReferenceEngine()
-    if name == "onnxruntime":
-        from .onnxruntime import OnnxRuntimeEngine
-
-        return OnnxRuntimeEngine()
-    if name == "onednn":
-        try:
-            from .onednn import OnednnEngine
-        except ModuleNotFoundError as error:
-            raise EngineError(
-                "the engine's library is missing",
-                where=name,
-                why=str(error),
-                remedy="pip install torch, or engine='reference'",
-            ) from error
-        return OnednnEngine()
-    if name == "openvino":
-        from .openvino import OpenVinoEngine
-
-        return OpenVinoEngine()
+    if name in SPECS:
+        return SPECS[name].make()
     return _plug_in(name)
 
 
 def _plug_in(name: str) -> Engine:
     """An engine another package brings: the entry point of that name in the group ``intact.engines``, called.
 
-    What is asked for by name is found; ``auto`` is intact's own engines.
+    What is asked for by name is found; ``auto`` is intact's own engines. One that has an ``evaluation``
+    (``intact.opset.proof.Evaluation``: how it rounds) can be claimed by certificates from then on.
     """
     import importlib.metadata
 
     for entry in importlib.metadata.entry_points(group=GROUP, name=name):
         try:
             engine: Engine = entry.load()()
+            evaluation = getattr(engine, "evaluation", None)
         except (ImportError, AttributeError) as error:
             raise EngineError(
                 "the package of the engine cannot be imported", where=name, why=str(error), remedy="reinstall it"
             ) from error
+        if evaluation is not None:
+            register(name, evaluation)
         return engine
     raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
 

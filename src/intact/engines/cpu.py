@@ -57,6 +57,19 @@ def has_vnni(level: str) -> bool:
     return level in {"avx2_vnni", "avx512_core_vnni"}
 
 
+def adds_at_once(limited: bool = True) -> bool:
+    """Whether the kernels of this machine are known not to saturate: u8·s8 products are added in int32 at once (VNNI),
+    or the machine is no x86, where pairs are never added in int16.
+
+    Args:
+        limited: whether ``ONEDNN_MAX_CPU_ISA`` limits the kernels that are meant.
+    """
+    if not is_x86():
+        return True
+    known = flags()
+    return bool(known) and has_vnni(isa(known, None if limited else "ALL"))
+
+
 def _ask_torch() -> frozenset[str]:
     """The same flags from torch, which knows no AVX-VNNI: without it VNNI is denied rather than assumed."""
     import torch

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from intact.arithmetic.tie_free import FORMS, OPENVINO, error_bound
+from intact.arithmetic.tie_free import FORMS, OPENVINO, ROUNDINGS, error_bound
 from intact.errors import ProgramError
 from intact.opset import KINDS, Array, Op, Tensor
 from intact.opset.proof import FLOAT32, INT16, INT32, Evaluation, Proof, Sums
@@ -45,7 +45,30 @@ EVALUATIONS: dict[str, Evaluation] = {
 """Engine → how it evaluates integer operations. The reference computes integers, and is always claimed."""
 
 ENGINES = ("reference", *EVALUATIONS)
-"""Engines a certificate can claim."""
+"""Engines of this package that a certificate can claim."""
+
+
+def register(engine: str, evaluation: Evaluation) -> None:
+    """Let certificates claim an engine of another package.
+
+    Args:
+        engine: its name.
+        evaluation: how it evaluates integer operations: what it claims follows from it.
+
+    Raises:
+        ProgramError: the name is that of an engine of this package.
+    """
+    if engine in ENGINES:
+        raise ProgramError(
+            f"{engine} is an engine of intact", where="certify.register", remedy="give the engine another name"
+        )
+    EVALUATIONS[engine] = evaluation
+    ROUNDINGS[engine] = dict(evaluation.forms)
+
+
+def known_engines() -> tuple[str, ...]:
+    """Engines a certificate can claim: those of this package, and those that were registered."""
+    return ("reference", *EVALUATIONS)
 
 
 def certifiable(op: Op) -> bool:
@@ -67,10 +90,10 @@ def certify(program: Program, engines: Sequence[str] = ("reference", "onednn")) 
     Raises:
         ProgramError: an unknown engine.
     """
-    unknown = set(engines) - set(ENGINES)
+    unknown = set(engines) - set(known_engines())
     if unknown:
         raise ProgramError(
-            f"unknown engine {min(unknown)!r}", where="certify", remedy=f"choose from {', '.join(ENGINES)}"
+            f"unknown engine {min(unknown)!r}", where="certify", remedy=f"choose from {', '.join(known_engines())}"
         )
     tensors = largest(program).tensors
     ops = tuple(
@@ -196,7 +219,9 @@ __all__ = [
     "certifiable",
     "certify",
     "needs_of",
+    "known_engines",
     "prove",
+    "register",
     "unclaimed",
     "uncertified",
 ]

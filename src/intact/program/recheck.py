@@ -9,7 +9,7 @@ from typing import Any
 from intact.errors import ProgramError
 from intact.opset import KINDS, Op
 
-from .certify import ENGINES, certifiable, needs_of, prove
+from .certify import certifiable, known_engines, needs_of, prove
 from .dimensions import largest
 from .program import Program
 
@@ -36,7 +36,7 @@ def recheck(program: Program) -> None:
         if not certifiable(op):
             raise ProgramError(f"{op.kind} takes no certificate", where=op.name, remedy="convert the model again")
         engines = op.certificate.get("engines")
-        if not isinstance(engines, list) or not all(e in ENGINES for e in engines):
+        if not isinstance(engines, list) or not all(e in known_engines() for e in engines):
             raise ProgramError("the certificate names unknown engines", where=op.name, remedy="upgrade intact")
         proved = prove(op, tensors, tuple(engines))
         key = _overclaimed(op.certificate, proved)

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from intact.engines.spec import SPECS
 from intact.machine import available_memory, cpu_features, read_text
 
-PACKAGES = ("intact", "numpy", "safetensors", "torch", "onnx", "onnxruntime", "openvino")
+PACKAGES = ("intact", "safetensors", *dict.fromkeys(name for spec in SPECS.values() for name in spec.packages))
 
 ISA_VARIABLES = (
     "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from intact.engines import ENGINES
 from intact.engines.cpu import has_vnni, isa
 from intact.engines.memory import predicted
+from intact.engines.spec import MIB, SPECS, EngineSpec
 from intact.errors import EngineError
 from intact.program.certify import certifiable, uncertified, unclaimed
 from intact.program.program import Program
@@ -16,7 +17,6 @@ from intact.program.program import Program
 from .facts import Facts
 
 OK, UNKNOWN, REFUSED = "ok", "unknown", "refused"
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,32 +36,6 @@ class Row:
     verdict: str = OK
     remedy: str = ""
 
-
-@dataclass(frozen=True)
-class Requirements:
-    """What an engine needs of a machine, whatever the program.
-
-    Attributes:
-        packages: package → lowest version.
-        extra: what to install: ``intact[extra]``.
-        x86: whether it runs on 64-bit x86 only.
-        features: x86 CPU flags it cannot do without.
-        footprint: bytes its libraries take when loaded, roughly.
-    """
-
-    packages: dict[str, str]
-    extra: str
-    x86: bool
-    features: tuple[str, ...]
-    footprint: int
-
-
-REQUIREMENTS = {
-    "reference": Requirements({"numpy": "1.24"}, "", False, (), 0),
-    "onednn": Requirements({"torch": "2.8"}, "torch", True, ("sse4_1",), 300 * MIB),
-    "onnxruntime": Requirements({"onnxruntime": "1.18", "onnx": "1.16"}, "onnx", False, ("sse4_1",), 80 * MIB),
-    "openvino": Requirements({"openvino": "2025.0"}, "openvino", True, ("sse4_2",), 120 * MIB),
-}
 
 # Newest GLIBCXX version a wheel of each manylinux policy may need (PEP 600 and auditwheel's policies): the highest
 # entry not above the wheel's own policy counts.
@@ -87,7 +61,7 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
         engine: a name of ENGINES, or of an engine another package brings, of which only the memory is looked at.
         facts: of this machine (``Facts.here()``) or any other.
     """
-    needs = REQUIREMENTS.get(engine)
+    needs = SPECS.get(engine)
     rows = []
     if needs is not None:
         rows += [_architecture(engine, needs, facts)]
@@ -156,14 +130,14 @@ def _cpu(machine: str, features: frozenset[str]) -> str:
     return f"{machine} with {LEVELS[isa(features, 'ALL')]}" if known else machine
 
 
-def _architecture(engine: str, needs: Requirements, facts: Facts) -> Row:
+def _architecture(engine: str, needs: EngineSpec, facts: Facts) -> Row:
     if not needs.x86:
         return Row("architecture", "any", facts.machine)
     verdict = OK if facts.is_x86 else REFUSED
     return Row("architecture", "x86_64", facts.machine, verdict, "use engine='onnxruntime' or engine='reference'")
 
 
-def _package(name: str, lowest: str, needs: Requirements, facts: Facts) -> Row:
+def _package(name: str, lowest: str, needs: EngineSpec, facts: Facts) -> Row:
     install = f"pip install 'intact[{needs.extra}]'" if needs.extra else f"pip install --upgrade {name}"
     found = facts.packages.get(name)
     if found is None:
@@ -178,11 +152,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(v) for v in found.group().split(".")) if found else ()
 
 
-def _features(engine: str, program: Program, needs: Requirements, facts: Facts) -> list[Row]:
+def _features(engine: str, program: Program, needs: EngineSpec, facts: Facts) -> list[Row]:
     if not facts.is_x86:
         return []
     limit = facts.environment.get("ONEDNN_MAX_CPU_ISA", facts.environment.get("DNNL_MAX_CPU_ISA", "ALL"))
-    limited = limit.upper() not in ("ALL", "DEFAULT") and engine in ("onednn", "openvino")
+    limited = limit.upper() not in ("ALL", "DEFAULT") and needs.limited
     if not facts.features:
         level, found = "", "CPU flags cannot be read"
     else:
@@ -239,7 +213,7 @@ def _modern(tag: str) -> str:
     return tag
 
 
-def _memory(program: Program, engine: str, needs: Requirements | None, facts: Facts) -> Row:
+def _memory(program: Program, engine: str, needs: EngineSpec | None, facts: Facts) -> Row:
     needed = memory_needed(program, engine) + (needs.footprint if needs else 0)
     words = f"about {max(needed // MIB, 1)} MiB"
     if facts.memory is None:

@@ -22,6 +22,7 @@ from intact.program.program import Program
 from .. import cpu
 from ..forked import in_whole_thread
 from ..kept import Kept
+from ..spec import require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,24 +71,13 @@ class OnednnEngine:
         Raises:
             EngineError: the engine or a CPU feature is missing, or an op cannot run here; it names the op.
         """
-        reason = self.available()
-        if reason:
-            raise EngineError("the onednn engine cannot run", why=reason, remedy="see the reason")
-        if threads is not None and threads < 1:
-            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
-        level = cpu.isa()
-        if "vnni" in program.needs and not cpu.has_vnni(level):
-            raise EngineError(
-                "this program needs VNNI, which this CPU lacks",
-                why=f"its weights use the whole int8 range, and pairs of products saturate in int16 on {level}",
-                remedy="convert with portable=True, or run with engine='reference'",
-            )
+        require(self, program, threads)
         from .plan import supported
 
         for op in program.ops:
             if not supported(op):
                 raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
-        return OnednnRunner(program, threads, level)
+        return OnednnRunner(program, threads, cpu.isa())
 
 
 class OnednnRunner:

@@ -11,7 +11,6 @@ import numpy as np
 
 from intact.arithmetic.dimensions import fits, show
 from intact.errors import EngineError, InputError
-from intact.machine import cpu_features
 from intact.opset.op import Array, Tensor
 from intact.program.dimensions import sizes_of
 from intact.program.inputs import images, outside, sole_quantizers
@@ -21,12 +20,12 @@ from .. import native
 from ..forked import follow
 from ..inputs import channels_last
 from ..kept import Kept
+from ..spec import require
 
 if TYPE_CHECKING:
     from intact.export.onnx_build import Choice
 
 X86 = frozenset({"x86_64", "amd64"})
-VNNI = frozenset({"avx512_vnni", "avx_vnni"})
 NAN = "x holds NaN, for which no integer exists"
 """What the compiled passes say (``native/ort.c``)."""
 
@@ -62,17 +61,7 @@ class OnnxRuntimeEngine:
         Raises:
             EngineError: a library or a CPU feature is missing, or an op cannot run here; it names the op.
         """
-        reason = self.available()
-        if reason:
-            raise EngineError("the onnxruntime engine cannot run", why=reason, remedy="see the reason")
-        if threads is not None and threads < 1:
-            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
-        if "vnni" in program.needs and platform.machine().lower() in X86 and not VNNI & set(cpu_features()):
-            raise EngineError(
-                "this program needs VNNI, which this CPU lacks",
-                why="its weights use the whole int8 range, and x86 kernels without VNNI saturate pairs of products",
-                remedy="convert with portable=True, or run with engine='reference'",
-            )
+        require(self, program, threads)
         return OnnxRuntimeRunner(program, threads)
 
 

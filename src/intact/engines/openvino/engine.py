@@ -18,12 +18,12 @@ from intact.program.dimensions import sizes_near, sizes_of
 from intact.program.inputs import sole_quantizers
 from intact.program.program import Program
 
-from .. import cpu
 from ..ahead import Ahead
 from ..forked import follow
 from ..inputs import Quantizer, channels_last, pays
 from ..kept import Kept, give_back
 from ..samples import by_sample
+from ..spec import require
 from .core import FORKED, GIVEN, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
@@ -78,17 +78,7 @@ class OpenVinoEngine:
         Raises:
             EngineError: openvino or a CPU feature is missing, or an op cannot be built; it names the op.
         """
-        reason = self.available()
-        if reason:
-            raise EngineError("the openvino engine cannot run", why=reason, remedy="see the reason")
-        if threads is not None and threads < 1:
-            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
-        if "vnni" in program.needs and not (cpu.flags() and cpu.has_vnni(cpu.isa())):
-            raise EngineError(
-                "this program needs VNNI, which this CPU lacks or does not report",
-                why="its weights use the whole int8 range, and without VNNI pairs of products saturate in int16",
-                remedy="convert with portable=True, or run with engine='reference'",
-            )
+        require(self, program, threads)
         return OpenVinoRunner(program, threads)
 
 
@@ -106,10 +96,11 @@ class OpenVinoRunner:
 
         self.program = program
         self._threads = threads
+        plan = Plan.of(program, inside=not pays(threads), alone=threads == 1)
         self._in_parts = by_sample(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
-        self._plan: Plan = replace(Plan.of(program, inside=not pays(threads), alone=threads == 1), joined=self._large)
+        self._plan: Plan = replace(plan, joined=self._large)
         self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
         self._joined: dict[Given, tuple[int, ...]] = {}
