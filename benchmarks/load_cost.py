@@ -30,7 +30,7 @@ import sys, time
 import numpy as np
 import intact.runtime
 import intact.engines
-from intact.program.document import from_document
+from intact.program.document import FORMAT, from_document
 path, engine, way, library = sys.argv[1:5]
 if library:
     __import__(library)
@@ -44,7 +44,7 @@ if way == "bare":
     data = open(path, "rb").read()
     header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
     arrays = deserialize(data)
-    program = from_document(json.loads(header["__metadata__"]["intact"]), arrays)
+    program = from_document(json.loads(header["__metadata__"][FORMAT]), arrays)
     intact.engines.get_engine(engine).prepare(program)({program.inputs[0]: x})
 else:
     intact.runtime.load(path, engine=engine)(x)

@@ -17,7 +17,7 @@ from intact.errors import EngineError, ProgramError
 from intact.golden import reproduce, with_golden
 from intact.opset.op import Array, Op, Tensor
 from intact.program.check import check
-from intact.program.document import to_document
+from intact.program.document import FORMAT, to_document
 from intact.program.file import digest, load, save
 from intact.program.golden import PATTERNS, Golden, checksum, exact_tensors, sample
 from intact.program.program import Program
@@ -173,7 +173,7 @@ def test_malformed_golden_vectors_are_refused(program: Program, tmp_path: Path, 
 
     document = to_document(program)
     document["golden"] = BREAKS[change](document["golden"])
-    path = rewrite(save(program, tmp_path / "x"), intact=json.dumps(document))
+    path = rewrite(save(program, tmp_path / "x"), **{FORMAT: json.dumps(document)})
     with pytest.raises(ProgramError):
         load(path)
 

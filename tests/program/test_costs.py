@@ -16,6 +16,7 @@ from tests.program.build import conv_attrs
 
 from intact.arithmetic.windows import adaptive_divisors, adaptive_windows, pool_divisors, pool_size, pool_windows
 from intact.errors import ProgramError
+from intact.program.document import FORMAT
 from intact.program.file import parse
 
 TIMES, ROOM = 50, 64 << 10
@@ -170,7 +171,7 @@ def as_file(document: Any, arrays: dict[str, Any] | None = None) -> bytes:
         header[name] = {"dtype": DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": extent}
         at += array.nbytes
     text = json.dumps(document, separators=(",", ":"))
-    header["__metadata__"] = {"format": "intact", "version": "2", "intact": text}
+    header["__metadata__"] = {"format": FORMAT, "version": "2", FORMAT: text}
     start = json.dumps(header).encode()
     start += b" " * (-len(start) % 8)
     return struct.pack("<Q", len(start)) + start + b"".join(array.tobytes() for array in arrays.values())

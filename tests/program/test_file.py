@@ -19,7 +19,7 @@ from intact.errors import IntactError, ProgramError
 from intact.opset import KINDS
 from intact.opset.op import Op, Tensor
 from intact.program import integrity
-from intact.program.document import VERSION, to_document
+from intact.program.document import FORMAT, VERSION, to_document
 from intact.program.file import arrays_by_name, digest, load, parse, save
 from intact.program.program import Program
 from intact.program.schema import schema
@@ -57,7 +57,7 @@ def test_round_trip(path: Path) -> None:
 
 def test_any_safetensors_reader_sees_the_arrays(path: Path) -> None:
     with safe_open(path, framework="numpy") as file:
-        assert file.metadata()["format"] == "intact" and file.metadata()["version"] == "3"
+        assert file.metadata()["format"] == FORMAT and file.metadata()["version"] == "3"
         assert file.get_tensor("net.c1/weight").dtype == np.int8
 
 
@@ -182,7 +182,7 @@ def test_senseless_versions(path: Path, version: str) -> None:
 )
 def test_malformed_documents(path: Path, text: str, reason: str) -> None:
     with pytest.raises(ProgramError) as caught:
-        load(rewrite(path, intact=text))
+        load(rewrite(path, **{FORMAT: text}))
     assert reason in str(caught.value)
 
 
@@ -201,7 +201,7 @@ def test_malformed_ops(path: Path, key: str, value: Any, reason: str) -> None:
     ops = to_document(certified())["ops"]
     ops[1] = {**ops[1], key: value}
     with pytest.raises(ProgramError) as caught:
-        load(rewrite(path, intact=document(certified(), ops=ops)))
+        load(rewrite(path, **{FORMAT: document(certified(), ops=ops)}))
     assert reason in str(caught.value) and "net.c1" in str(caught.value)
 
 
@@ -209,11 +209,11 @@ def test_altered_certificate_in_a_file(path: Path) -> None:
     ops = to_document(certified())["ops"]
     ops[1]["certificate"]["accumulator"] = 1
     with pytest.raises(ProgramError, match="does not hold"):
-        load(rewrite(path, intact=document(certified(), ops=ops)))
+        load(rewrite(path, **{FORMAT: document(certified(), ops=ops)}))
 
 
 def test_extra_array_in_a_file(path: Path) -> None:
-    metadata = {"format": "intact", "version": "2", "intact": document(certified())}
+    metadata = {"format": FORMAT, "version": "2", FORMAT: document(certified())}
     save_file({**arrays_by_name(certified()), "ghost/weight": np.zeros(3)}, path, metadata=metadata)
     with pytest.raises(ProgramError, match="no op uses this array"):
         load(path)
@@ -285,7 +285,7 @@ def test_files_follow_the_schema(path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(schema())
     with safe_open(path, framework="numpy") as file:
-        validator.validate(json.loads(file.metadata()["intact"]))
+        validator.validate(json.loads(file.metadata()[FORMAT]))
     with pytest.raises(jsonschema.ValidationError):
         validator.validate({**to_document(certified()), "surprise": 1})
     for spoiled in ({"kind": "convolve"}, {"attrs": {}}, {"arrays": ["weight"]}, {"arrays": ["gain"]}, {"inputs": []}):
@@ -355,14 +355,14 @@ def test_files_of_others_are_called_what_they_are(tmp_path: Path, content: bytes
 def test_numbers_beyond_bounds(path: Path, number: object) -> None:
     text = document(certified(), provenance={"n": "NUMBER"}).replace('"NUMBER"', str(number))
     with pytest.raises(ProgramError, match="beyond"):
-        load(rewrite(path, intact=text))
+        load(rewrite(path, **{FORMAT: text}))
     for fine in ((1 << 63) - 1, -(1 << 63), 0.1234567890123456789, 1e-300):
-        assert load(rewrite(path, intact=document(certified(), provenance={"n": fine}))).provenance == {"n": fine}
+        assert load(rewrite(path, **{FORMAT: document(certified(), provenance={"n": fine})})).provenance == {"n": fine}
 
 
 def test_half_characters(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="lone surrogate"):
-        load(rewrite(path, intact=document(certified(), recipe="\ud800")))
+        load(rewrite(path, **{FORMAT: document(certified(), recipe="\ud800")}))
     with pytest.raises(ProgramError, match="could not be read again"):
         save(replace(certified(), recipe="\ud800"), tmp_path / "x")
     with pytest.raises(ProgramError, match="could not be read again"):

@@ -6,6 +6,8 @@ import json
 import struct
 from collections.abc import Callable
 
+from intact.program.document import FORMAT
+
 WIDE = "\U0001f600"
 """One such character makes Python hold the whole text at four bytes per character."""
 
@@ -31,7 +33,7 @@ def in_document(item: str, key: str, wide: bool = False) -> Callable[[int], byte
     def make(size: int) -> bytes:
         again = size // (len(json.dumps(item)) - 1)
         text = f'{{"{WIDE if wide else "recipe"}":"","{key}":[{",".join([item] * again)}]}}'
-        metadata = {"format": "intact", "version": "1", "intact": text}
+        metadata = {"format": FORMAT, "version": "1", FORMAT: text}
         return framed(json.dumps({"__metadata__": metadata}, ensure_ascii=False).encode())
 
     return make
@@ -47,7 +49,7 @@ def tensors(size: int) -> bytes:
     """As many tensors as a program may have, and no op."""
     entries = ",".join(f'{{"name":"{i:x}","dtype":"bool","shape":[]}}' for i in range(size // 52))
     text = f'{{"inputs":[],"outputs":[],"structure":0,"tensors":[{entries}],"ops":[]}}'
-    return framed(json.dumps({"__metadata__": {"format": "intact", "version": "1", "intact": text}}).encode())
+    return framed(json.dumps({"__metadata__": {"format": FORMAT, "version": "1", FORMAT: text}}).encode())
 
 
 HOSTILE: dict[str, Callable[[int], bytes]] = {

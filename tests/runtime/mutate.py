@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from intact.program.document import FORMAT
+
 ODD: list[Any] = [
     None, True, -1, 0, 1, 255, 256, 1 << 31, 1 << 63, 1 << 200, -0.5, 1e308, "", "x", "\ud800", [], [[]], {}, {"a": 1},
     [0] * 9, "inf", {"float": "inf"}, "../../etc/passwd", "__class__",
@@ -95,12 +97,12 @@ def rewritten(whole: bytes, rng: np.random.Generator) -> bytes:
         target: Any = header
         change(target, rng)
     else:
-        document = json.loads(header["__metadata__"]["intact"])
+        document = json.loads(header["__metadata__"][FORMAT])
         for _ in range(int(rng.integers(1, 3))):
             # Mostly where most of a document is.
             part = ("ops", "tensors", "ops", "")[int(rng.integers(4))]
             change(document[part] if isinstance(document.get(part), list) else document, rng)
-        header["__metadata__"]["intact"] = json.dumps(document)
+        header["__metadata__"][FORMAT] = json.dumps(document)
     text = json.dumps(header).encode("utf-8", "surrogatepass")
     return struct.pack("<Q", len(text)) + text + whole[8 + length :]
 

@@ -20,6 +20,7 @@ from tests.runtime.sound import accepted_is_sound
 
 from intact.errors import IntactError, ProgramError
 from intact.golden import with_golden
+from intact.program.document import FORMAT
 from intact.program.file import digest, load, parse, read, save
 from intact.program.read import bounded_json
 from intact.runtime import load as load_for_running
@@ -103,8 +104,8 @@ def test_names_that_occur_twice_in_the_program(whole: bytes, tmp_path: Path) -> 
     length = struct.unpack("<Q", unsealed(whole)[:8])[0]
     data = unsealed(whole)
     header = json.loads(data[8 : 8 + length])
-    text = header["__metadata__"]["intact"]
-    header["__metadata__"]["intact"] = text.replace('"outputs":', '"outputs":[],"outputs":', 1)
+    text = header["__metadata__"][FORMAT]
+    header["__metadata__"][FORMAT] = text.replace('"outputs":', '"outputs":[],"outputs":', 1)
     changed = json.dumps(header).encode()
     with pytest.raises(ProgramError, match="twice"):
         parse(struct.pack("<Q", len(changed)) + changed + data[8 + length :], tmp_path / "x")

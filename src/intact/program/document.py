@@ -17,7 +17,8 @@ from .golden import from_json as golden_from_json
 from .program import Program
 
 FORMAT, VERSION = "intact", 3
-"""Name and version of the format. A reader reads its own version and every earlier one."""
+"""Name and version of the format, whose name is older than the package's; the program stands under it in the metadata.
+A reader reads its own version and every earlier one."""
 
 MOST_ENTRIES = 1 << 17
 """Tensors, and operations, of one program."""

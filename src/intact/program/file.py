@@ -45,7 +45,7 @@ def save(program: Program, path: str | Path) -> Path:
     """
     check(program)
     path = Path(path)
-    metadata = {"format": FORMAT, "version": str(lowest_version(program)), "intact": _text(program)}
+    metadata = {"format": FORMAT, "version": str(lowest_version(program)), FORMAT: _text(program)}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
         raise ProgramError(f"the program needs a header of more than {LARGEST_HEADER} bytes", where=str(path),
                            remedy="split the network")  # fmt: skip
@@ -165,7 +165,7 @@ def parse(data: bytes, path: str | Path) -> Program:
 
 def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, tuple[str, ...]]:
     """The program's JSON, and what should be known about the file."""
-    if metadata.get("format") != FORMAT or "intact" not in metadata:
+    if metadata.get("format") != FORMAT or FORMAT not in metadata:
         raise ProgramError(
             "a .safetensors file, but not an intact program", where=str(path),
             why=f"its metadata holds {', '.join(sorted(metadata))[:200] or 'nothing'}",
@@ -174,7 +174,7 @@ def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, 
     version = _version(metadata.get("version", ""), path)
     _entries(metadata, version, sealed, path)
     try:
-        document = bounded_json(metadata["intact"], unique=True)
+        document = bounded_json(metadata[FORMAT], unique=True)
     except ValueError as error:
         raise ProgramError(
             "the program in the header is not valid JSON",
@@ -201,7 +201,7 @@ def _entries(metadata: dict[str, str], version: int, sealed: bool, path: Path) -
 
     So a bit that flips in the checksum's name, or in the version, does not make a file without checksum of this one.
     """
-    known = {"format", "version", "intact", *((integrity.KEY,) if version >= integrity.SINCE else ())}
+    known = {"format", "version", FORMAT, *((integrity.KEY,) if version >= integrity.SINCE else ())}
     unknown = sorted(set(metadata) - known)
     if unknown:
         raise damaged(path, f"its metadata holds {unknown[0]!r:.60}, which format {version} does not know")
