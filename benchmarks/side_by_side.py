@@ -1,4 +1,4 @@
-"""What can happen to a saved int8 model: the classic way (torch.ao, torch.save, torch.load) and intact's, side by side.
+"""What can happen to a saved int8 model, side by side: the classic way (torch.ao, torch.save, torch.load), intact's.
 
     python benchmarks/side_by_side.py [--output benchmarks/results/DATE-side-by-side.md]
 
@@ -153,7 +153,8 @@ class Place:
 
     def start(self, task: str, prefix: str = "", environment: dict[str, str] | None = None, **job: Any) -> Any:
         """A process at work."""
-        path = {"PYTHONPATH": str(ROOT / "src"), "INTACT_CACHE_DIR": str(self.folder / "cache"), "OMP_NUM_THREADS": "1"}
+        cache = str(self.folder / "cache")
+        path = {"PYTHONPATH": str(ROOT / "src"), "INTACT_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
         command = [prefix or sys.executable, __file__, "--child", task, json.dumps({"folder": str(self.folder), **job})]
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

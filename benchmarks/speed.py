@@ -1,4 +1,4 @@
-"""Latency of everybody side by side: float32, intact on three engines, and the peers. A Markdown table and a JSON file.
+"""Latency of everybody side by side: float32, intact on three engines, and peers. A Markdown table and a JSON file.
 
     python benchmarks/speed.py [--models resnet18 …] [--batches 1 8] [--threads 1 2] [--contenders …] [--out FOLDER]
 
@@ -77,7 +77,8 @@ class Network:
         self.macs = count_macs(self.model, self.data[:1])
         self.failed: dict[str, str] = {}
         # onednn fuses a residual into its convolution; the other engines want it separate.
-        recipes = {OURS: intact.recipes.fast(), OURS_OV: intact.recipes.default(), OURS_ORT: intact.recipes.default()}
+        default = intact.recipes.default()
+        recipes = {OURS: intact.recipes.fast(), OURS_OV: default, OURS_ORT: default}
         self.programs = {
             who: intact.quantize(self.model, self.data.split(8), recipe=recipe) for who, recipe in recipes.items()
         }

@@ -91,7 +91,8 @@ def test_an_image_classifier(name: str) -> None:
         torch.nn.init.normal_(parameter)  # untrained they are zeros beside the patches they share a scale with
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = intact.quantize(model, [{"pixel_values": part} for part in x.split(16)], intact.recipes.transformer())
+        batches = [{"pixel_values": part} for part in x.split(16)]
+        program = intact.quantize(model, batches, intact.recipes.transformer())
     with torch.no_grad():
         logits = model(x[:8]).logits
     result = program.run(pixel_values=x[:8])

@@ -94,7 +94,7 @@ def quantize(
         torch.Size([3, 2])
     """
     if isinstance(model, Simulation):
-        raise StateError("this model is a simulation already", remedy="call intact.calibrate and intact.convert on it")
+        raise StateError("this model is a simulation already", remedy="call calibrate and convert on it")
     require_module(model)
     _warn_of_training_mode(model)
     if example_inputs is None:

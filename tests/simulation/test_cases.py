@@ -118,7 +118,11 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "no quantizable operation": (lambda: Fn(lambda m, x: torch.softmax(x, 1)), C4),
 }
 
-RECIPES = {"separate": intact.Recipe(), "fused": intact.Recipe(residual="fused"), "table": intact.Recipe(leaky="table")}
+RECIPES = {
+    "separate": intact.Recipe(),
+    "fused": intact.Recipe(residual="fused"),
+    "table": intact.Recipe(leaky="table"),
+}
 
 
 @pytest.mark.parametrize("case", list(CASES))

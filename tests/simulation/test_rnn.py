@@ -104,7 +104,8 @@ def test_other_batches() -> None:
 
 def test_other_numbers_of_steps() -> None:
     model = nn.GRU(6, 8, 2, batch_first=True, bidirectional=True)
-    sim = intact.prepare(model, example_inputs=torch.randn(2, 5, 6), recipe=DYNAMIC, dynamic_shapes={"input": {1: "t"}})
+    example, changing = torch.randn(2, 5, 6), {"input": {1: "t"}}
+    sim = intact.prepare(model, example_inputs=example, recipe=DYNAMIC, dynamic_shapes=changing)
     intact.calibrate(sim, [torch.randn(8, 5, 6)])
     for batch, steps in ((1, 1), (3, 9)):
         assert_bits(sim, torch.randn(batch, steps, 6))

@@ -135,7 +135,7 @@ def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             intact.calibrate(sim, [batch(1)[0]])
-        with pytest.raises(intact.StateError, match=r"Adam moves nothing: none of its 11 parameters.*parameter_groups"):
+        with pytest.raises(intact.StateError, match=r"Adam moves nothing: none of its 11 param.*parameter_groups"):
             train(sim, optimizer, range(1))
         # Others may step in between; the right one is found, and nobody looks any longer.
         other = nn.Linear(2, 2)

@@ -1,4 +1,4 @@
-"""Unary functions in float32 as ONNX nodes, default arguments included (definitions: intact.arithmetic.functions64)."""
+"""Unary functions in float32 as ONNX nodes, default arguments included (see intact.arithmetic.functions64)."""
 
 from __future__ import annotations
 

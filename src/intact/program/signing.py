@@ -147,7 +147,7 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
 
 
 def claimed(path: str | Path, public_key: str | Path | None, expect: str | None) -> Claim | None:
-    """What the signature of ``path`` says, verified by the key given or by that of ``INTACT_PUBLIC_KEY``; None without.
+    """What the signature of ``path`` says, verified by the key given or by ``INTACT_PUBLIC_KEY``; None without one.
 
     The file itself is not read: :meth:`Claim.verify` compares its bytes.
 

@@ -54,7 +54,7 @@ class Outcome:
     """What became of a probe.
 
     Attributes:
-        verdict: "passed", "refused" (an error of intact's own), "died" (by a signal), "failed" (another error), "late".
+        verdict: "passed", "refused" (an IntactError), "died" (by a signal), "failed" (another error), "late".
         stage: what was running at the end.
         detail: words of the engine or of Python about it; for "passed" what was compared.
         signal: name of the signal it died of.
@@ -147,8 +147,8 @@ def _start() -> subprocess.Popen[bytes]:
     flags = ["-P"] if sys.version_info >= (3, 11) else []
     try:
         return subprocess.Popen(
-            [sys.executable, *flags, "-B", "-m", "intact.runtime.probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env=keep, cwd=Path(intact.__file__).parents[1], start_new_session=True,
+            [sys.executable, *flags, "-B", "-m", "intact.runtime.probe"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=keep, cwd=Path(intact.__file__).parents[1], start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise EngineError(

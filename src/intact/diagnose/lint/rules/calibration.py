@@ -16,7 +16,7 @@ REPEATS = 0.1
 
 @rule(
     "IQ301", "uncalibrated", "error", SIMULATION, TORCH_AO,
-    remedy="show it calibration data: intact.calibrate(sim, data); in torch.ao run the data through the prepared model",
+    remedy="show it calibration data: intact.calibrate(sim, data); in torch.ao run data through the prepared model",
     covers=("DK10", "EX19b", "EX20"),
 )  # fmt: skip
 def uncalibrated(subject: Any) -> Iterator[Hit]:

@@ -12,7 +12,7 @@ GAIN = 0.01
 
 @rule(
     "IQ601", "missing-certificate", "error", PROGRAM,
-    remedy="convert again with this version of intact; where a reason is given, widen the output's range or split sums",
+    remedy="convert again with this version; where a reason is given, widen the output's range or split sums",
     covers=("NB8", "DK11"),
 )  # fmt: skip
 def missing_certificate(subject: Any) -> Iterator[Hit]:
