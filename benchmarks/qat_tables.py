@@ -54,8 +54,8 @@ def paired_table(results: dict[str, Any]) -> list[str]:
     lines = [
         "## Learned scales, paired by seed", "",
         "Top-1 of what intact learned minus top-1 of the other, trained on the same batches in the same order: mean "
-        "of the differences ± its standard error (s/√n), and in how many seeds learned was better, equal, worse. Within "
-        "two standard errors of 0 the two are level.", "",
+        "of the differences ± its standard error (s/√n), and in how many seeds learned was better, equal, worse. "
+        "Within two standard errors of 0 the two are level.", "",
         "| network | bits | learned minus | seeds | difference | better, equal, worse | |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
@@ -117,8 +117,8 @@ def exactness_table(results: dict[str, Any]) -> list[str]:
     lines = [
         "## Exactness after training", "",
         "Integers of the trained fake-quantized network against those of what is deployed: intact's simulation "
-        "against reference and onednn, each tensor of each; torch.ao FX against its int8 network on x86; torchao pt2e against "
-        "what inductor makes of it.", "",
+        "against reference and onednn, each tensor of each; torch.ao FX against its int8 network on x86; torchao pt2e "
+        "against what inductor makes of it.", "",
         "| network | trained by | steps | top-1 simulated | top-1 deployed | integers | differ | share |",
         "|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip

@@ -125,8 +125,8 @@ def calibrate(
     if not isinstance(getattr(sim, "points", None), Mapping):
         raise StateError(
             f"calibrate takes a simulation, not {type(sim).__name__}", why="it has no quantization points",
-            remedy="call intact.prepare(model, example_inputs) first, or intact.quantize(model, data) for all at once;"
-            " where something wraps the simulation (DistributedDataParallel), pass its .module",
+            remedy="call intact.prepare(model, example_inputs) first, or intact.quantize(model, data) for all at "
+            "once; where something wraps the simulation (DistributedDataParallel), pass its .module",
         )  # fmt: skip
     if max_batches is not None and max_batches < 1:
         raise CalibrationError(f"max_batches = {max_batches}", why="nothing would be observed", remedy="give 1 or more")

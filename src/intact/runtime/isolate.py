@@ -148,7 +148,8 @@ def _start() -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             [sys.executable, *flags, "-B", "-m", "intact.runtime.probe"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=keep, cwd=Path(intact.__file__).parents[1], start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=keep,
+            cwd=Path(intact.__file__).parents[1], start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise EngineError(
