@@ -17,6 +17,7 @@ from intact.arithmetic.recurrent import GATES
 from intact.engines.binding import batch_size
 from intact.errors import InputError
 from intact.machine import available_memory
+from intact.opset import KINDS
 from intact.opset.op import Array, Op, Tensor
 from intact.program.dimensions import fixed, sized_near, sizes_of
 from intact.program.golden import products
@@ -84,7 +85,7 @@ MODELS = {
         {
             "conv": (0, 24), "leaky": (0, 43), "residual": (0, 47), "linear": (0, 26), "matmul": (1, 27),
             "avg_pool": (24, 8), "adaptive_avg_pool": (24, 8), "mean": (0, 24), "table": (8, 0), "softmax": (28, 0),
-            "layer_norm": (23, 0), "rms_norm": (23, 0), "max_pool": (1, 2), "quantize": (20, 3), "dequantize": (0, 8),
+            "norm": (23, 0), "max_pool": (1, 2), "quantize": (20, 3), "dequantize": (0, 8),
             "dynamic_linear": (14, 14), "embedding": (0, 0), "float.leaky_relu": (0, 5), "float.prelu": (0, 5),
             "float.unary": (0, 24), "gelu": (0, 108), "float.avg_pool": (24, 8), "float.adaptive_avg_pool": (24, 8),
             "float.layer_norm": (0, 20), "float.rms_norm": (0, 20), "float.group_norm": (0, 20),
@@ -97,7 +98,7 @@ MODELS = {
         {
             "leaky": (0, 9), "residual": (2, 0), "transposed": (3, 0.5), "linear": (0.5, 0.5), "add": (2, 0),
             "mean": (5, 0), "avg_pool": (24, 8), "even pool": (1, 1), "adaptive_avg_pool": (20, 0), "softmax": (12, 0),
-            "layer_norm": (11, 0), "rms_norm": (16, 0), "max_pool": (2, 0), "matmul": (4, 4),
+            "layer_norm": (11, 0), "norm": (16, 0), "max_pool": (2, 0), "matmul": (4, 4),
             "float.add": (0, 3), "float.div": (0, 3), "float.mean": (3, 0), "float.reduce": (3, 0),
             "float.unary": (0, 5), "float.clamp": (0, 6),
             "float.affine_scalar": (0, 10), "float.rms_norm": (0, 10), "float.conv": (4, 4), "float.linear": (0, 0),
@@ -114,7 +115,7 @@ MODELS = {
         {
             "leaky": (0, 7), "residual": (0, 11), "transposed": (12, 8), "linear": (2, 2), "mean": (4, 0),
             "avg_pool": (4, 4), "even pool": (1, 1), "adaptive_avg_pool": (8, 0), "softmax": (8, 0),
-            "layer_norm": (8, 0), "rms_norm": (16, 0), "matmul": (4, 4), "roll": (1, 0), "float.clamp": (0, 4),
+            "layer_norm": (8, 0), "norm": (16, 0), "matmul": (4, 4), "roll": (1, 0), "float.clamp": (0, 4),
             "float.unary": (0, 2), "float.affine_scalar": (0, 4), "float.rms_norm": (0, 4), "float.group_norm": (0, 4),
             "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (20, 0), "float.even pool": (4, 0),
             "float.conv": (0, 4), "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
@@ -198,7 +199,7 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
     """Bytes one operation takes beside its inputs and its output."""
     out, first = count[op.name], count[op.inputs[0]] if op.inputs else 0
     by_input, by_output = model.kinds.get(
-        _form(op, tensors), model.kinds.get(op.kind, _usual(op, tensors[op.name], model))
+        _form(op, tensors), model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
     )
     size = by_input * first + by_output * out
     if op.kind.removeprefix("float.") in GATES:
@@ -216,6 +217,9 @@ MOVES = frozenset({"reshape", "permute", "slice", "expand", "cat", "pad", "roll"
 def _usual(op: Op, output: Tensor, model: Model) -> Bytes:
     if op.kind in MOVES:
         return 0, 0
+    proof = KINDS[op.kind].proof
+    if proof is not None and proof.form(op) in model.kinds:  # "norm"
+        return model.kinds[proof.form(op)]
     return model.floats if op.is_float or output.dtype == "float32" else model.integers
 
 

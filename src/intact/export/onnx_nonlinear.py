@@ -15,7 +15,7 @@ from intact.arithmetic.softmax import FLOAT32_TERMS
 from intact.opset.op import Op, Tensor
 from intact.opset.shapes import axis_of
 
-from .onnx_build import Builder, zero
+from .onnx_build import Builder, Rule, zero
 
 EXACT = 1 << 24
 """float32 adds integers exactly below this."""
@@ -78,3 +78,7 @@ def norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
 def embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Gather of uint8 rows."""
     return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
+
+
+RULES: dict[str, Rule] = {"softmax": softmax, "layer_norm": norm, "rms_norm": norm, "embedding": embedding}
+"""Kind → rule."""

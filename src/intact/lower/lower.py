@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from intact.arithmetic.softmax import softmax_table
 from intact.capture.graph import Node
 from intact.errors import ProgramError
 from intact.golden import with_golden
@@ -20,7 +19,7 @@ from intact.program.program import Program
 from intact.simulation.activation import integer_limits
 from intact.simulation.affine import Affine
 from intact.simulation.module import AFFINE, Simulation
-from intact.simulation.nonlinear import NONLINEAR, norm_arrays, norm_epsilon, softmax_levels
+from intact.simulation.nonlinear import NONLINEAR, program_form
 from intact.simulation.points import QuantPoint, Requantization
 from intact.simulation.recurrent import layer_arrays
 from intact.simulation.weights import own_params
@@ -141,12 +140,7 @@ def _nonlinear(sim: Simulation, node: Node, inputs: tuple[str, ...], point: Quan
         return Op(node.name, "embedding", inputs, {}, {"weight": _rows(params["weight"], point)}, **common)
     x = sim.point(node.inputs[0])
     assert x is not None
-    if node.op == "softmax":
-        attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": softmax_levels(point)}
-        arrays = {"table": softmax_table(float(x.scale))}
-    else:
-        attrs = {"shape": node.attrs["shape"], "eps": norm_epsilon(node, x)}
-        arrays = norm_arrays(node, params, point)
+    attrs, arrays = program_form(node, params, x, point)
     return Op(node.name, node.op, inputs, {**attrs, "lo": point.lo, "hi": point.hi}, arrays, **common)
 
 

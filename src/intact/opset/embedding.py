@@ -69,7 +69,7 @@ KINDS = (
     Kind(
         "embedding", "y = weight[i]; weight (rows, features) on the grid of y", (1, 1),
         (signature(INT, gives=QUANTIZED),), row_shape, rows, arrays={"weight": "uint8"}, since=2, aligned=False,
-        rows_by_index=True,
+        rows_by_index=True, nonlinear=True,
     ),
     Kind(
         "float.embedding", "y = weight[i] in float32", (1, 1), ROWS, row_shape, rows, arrays={"weight": "float32"},

@@ -8,7 +8,7 @@ from typing import Any
 
 from .op import Array, Op, Tensor
 from .proof import Proof
-from .shapes import ShapeRule
+from .shapes import Shape, ShapeRule
 from .types import Signature
 from .values import Validator
 
@@ -100,6 +100,10 @@ def never(op: Op) -> bool:
     return False
 
 
+def nothing_lacks(attrs: Mapping[str, Any], shape: Shape) -> None:
+    """Every node of the kind has an integer form."""
+
+
 def unknown(op: Op, ends: list[Any], inputs: Sequence[Tensor]) -> None:
     """Nothing is known of the numbers that the operation gives."""
 
@@ -134,6 +138,9 @@ class Kind:
         span: the same of a float32 result.
         creates_special: whether it can make NaN or infinity of finite numbers of ordinary size.
         in_result_dtype: whether operands of another dtype are converted to that of the result first, on every engine.
+        nonlinear: whether recipes decide by ``nonlinear`` if it computes integers or stays float.
+        lacks_form: (attributes of a node of the graph, shape of its input): why it has no integer form; None where it
+            has one.
         rows_by_index: whether its first operand are int64 indices of the rows of the array ``weight``.
         multiplies_weights: whether it multiplies by an array ``weight``, once per place of its result.
     """
@@ -159,6 +166,8 @@ class Kind:
     span: Callable[[Op, list[Span], Sequence[Tensor]], Span | None] = unknown
     creates_special: Callable[[Op], bool] = never
     in_result_dtype: bool = False
+    nonlinear: bool = False
+    lacks_form: Callable[[Mapping[str, Any], Shape], str | None] = nothing_lacks
     rows_by_index: bool = False
     multiplies_weights: bool = False
 

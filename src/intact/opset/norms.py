@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from intact.arithmetic import norms
 from intact.arithmetic.norms import LONGEST_ROW, MIDDLE
@@ -45,6 +46,15 @@ def _squares(op: Op, tensors: Tensors) -> Sums:
     return Sums(int(math.prod(op.attrs["shape"])) * largest * largest)
 
 
+SMALLEST_EPS = 1e-30
+"""Below this a norm's ε may vanish in steps, and a row of equal integers would be divided by 0."""
+
+
+def lacks_form(attrs: Mapping[str, Any], shape: Shape) -> str | None:
+    """ε has to be there in steps of the input."""
+    return None if attrs["eps"] >= SMALLEST_EPS else f"a norm with eps {attrs['eps']}"
+
+
 ATTRS: dict[str, Validator] = {"shape": SIZES, "eps": epsilon, **CLAMP}
 ARRAYS = {"gain": "float32", "offset": "float32"}
 PROOF = Proof(named("norm"), _squares)
@@ -55,10 +65,11 @@ KINDS = (
         "over the last dimensions, exact sums and a fixed sequence of IEEE operations, see intact.arithmetic.norms; "
         "eps in squared steps; gain, offset of the shape that is normalised",
         (1, 1), INTEGERS, last_dimensions, _layer_norm, attrs=ATTRS, arrays=ARRAYS, check=_check, proof=PROOF, since=2,
-        works_along=along_none,
+        works_along=along_none, nonlinear=True, lacks_form=lacks_form,
     ),
     Kind(
         "rms_norm", "the same without the mean", (1, 1), INTEGERS, last_dimensions, _rms_norm, attrs=ATTRS,
         arrays=ARRAYS, check=_check, proof=PROOF, since=2, works_along=along_none,
+        nonlinear=True, lacks_form=lacks_form,
     ),
 )  # fmt: skip

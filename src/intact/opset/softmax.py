@@ -52,6 +52,6 @@ KINDS = (
         "(broadcast) is true, a position counts nothing: t = 0; levels is 1/s_y; see intact.arithmetic.softmax",
         (1, 2), (signature(QUANTIZED, "bool", gives=QUANTIZED),), shape, _softmax,
         attrs={"axis": AXIS, "levels": inverse_scale, **CLAMP}, arrays={"table": "int32"}, check=_check,
-        proof=Proof(named("softmax"), _sums), since=2,
+        proof=Proof(named("softmax"), _sums), since=2, nonlinear=True,
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from intact.capture.graph import MOVES, Graph, Node
+from intact.opset import KINDS
 
 from .amplified import amplified
 
@@ -15,11 +16,8 @@ HEAVY = frozenset({"conv", "linear"})
 LIGHT = frozenset({"scale_shift", "add", "sub", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool", "table"})
 """Operations that run as integers where an input is on a grid already."""
 
-NONLINEAR = frozenset({"softmax", "layer_norm", "rms_norm", "embedding"})
+NONLINEAR = frozenset(name for name, kind in KINDS.items() if kind.nonlinear)
 """Operations that run as integers where the recipe says ``nonlinear = "integer"`` and an input is on a grid."""
-
-SMALLEST_EPS = 1e-30
-"""Below this a norm's ε may vanish in steps, and a row of equal integers would be divided by 0."""
 
 _NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
 
@@ -168,8 +166,9 @@ def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
             return f"no integer form yet: a mean over {changing[0]}"
     if node.op == "scale_shift" and (len(node.shape) < 2 or not isinstance(node.shape[1], int)):
         return "no integer form yet: channels that change from call to call"
-    if node.op in ("layer_norm", "rms_norm") and not node.attrs["eps"] >= SMALLEST_EPS:
-        return f"no integer form yet: {_describe(node)} with eps {node.attrs['eps']}"
+    lacking = KINDS[node.op].lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape) if node.op in NONLINEAR else None
+    if lacking is not None:
+        return f"no integer form yet: {lacking}"
     if node.op == "roll" and not node.attrs["dims"]:
         return "no integer form yet: rolling the flattened tensor"
     return None

@@ -15,11 +15,12 @@ from intact.arithmetic import torch_nonlinear
 from intact.arithmetic.norms import MIDDLE, epsilon_steps, gain_offset
 from intact.arithmetic.softmax import softmax_table
 from intact.capture.graph import Node
+from intact.opset import KINDS
 
 from .points import QuantPoint
 from .values import Quantized
 
-NONLINEAR = frozenset({"softmax", "layer_norm", "rms_norm"})
+NONLINEAR = frozenset(name for name, kind in KINDS.items() if kind.nonlinear and not kind.rows_by_index)
 """Operations of this module. Their numbers follow from scales and parameters, so nothing is solved for or kept."""
 
 
@@ -41,6 +42,22 @@ def norm_arrays(node: Node, params: Mapping[str, Tensor], y: QuantPoint) -> dict
     )
     gain, offset = gain_offset(weight, bias, math.prod(shape), float(y.scale), int(y.zero_point))
     return {"gain": gain.reshape(shape), "offset": offset.reshape(shape)}
+
+
+def program_form(
+    node: Node, params: Mapping[str, Tensor], x: QuantPoint, y: QuantPoint
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Attributes, but for the clamp, and arrays of the program's operation.
+
+    Args:
+        node: of NONLINEAR.
+        params: parameters by role.
+        x, y: points of its input and output.
+    """
+    if node.op == "softmax":
+        attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": softmax_levels(y)}
+        return attrs, {"table": softmax_table(float(x.scale))}
+    return {"shape": node.attrs["shape"], "eps": norm_epsilon(node, x)}, norm_arrays(node, params, y)
 
 
 def nonlinear_integers(

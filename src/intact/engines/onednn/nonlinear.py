@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -41,3 +43,12 @@ def lower_embedding(site: Site) -> Step:
         return rows.index_select(0, index.reshape(-1)).view(*index.shape, rows.shape[1])
 
     return step
+
+
+LOWER: dict[str, Callable[[Site], Step]] = {
+    "softmax": lower_softmax,
+    "layer_norm": lower_norm,
+    "rms_norm": lower_norm,
+    "embedding": lower_embedding,
+}
+"""Kind → rule."""
