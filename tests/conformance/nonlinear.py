@@ -65,6 +65,25 @@ def norm_case(rng: Rng, wide: bool) -> Case:
     return d.finish(op, z, expected, f"{kind} {shape} over {last}")
 
 
+def group_norm_case(rng: Rng, wide: bool) -> Case:
+    """Group norm of images of one to three dimensions, from one group to one per channel."""
+    d, groups, each = Draft(rng), int(rng.integers(1, 5)), int(rng.integers(1, 5))
+    channels, places = groups * each, tuple(int(v) for v in rng.integers(1, 9, rng.integers(1, 4)))
+    x, q, _ = _rows(d, "x", (int(rng.integers(1, 4)), channels, *places))
+    z, lo, hi = clamp(rng)
+    gain, offset = norms.gain_offset(
+        rng.normal(0, 1, channels), rng.normal(0, 1, channels), channels, float(np.exp(rng.uniform(-6, 0))), z
+    )
+    attrs = {"groups": groups, "eps": float(np.exp(rng.uniform(-20, 20))), "lo": lo, "hi": hi}
+    expected = np.empty_like(q)
+    for g in range(groups):  # a group is a layer norm of its own
+        part = slice(g * each, (g + 1) * each)
+        spread = [np.broadcast_to(v[part].reshape(-1, *[1] * len(places)), q[0, part].shape) for v in (gain, offset)]
+        expected[:, part] = norms.layer_norm(q[:, part], *spread, attrs["eps"], lo, hi)
+    op = Op("y", "group_norm", (x,), attrs, {"gain": gain, "offset": offset})
+    return d.finish(op, z, expected, f"group_norm {q.shape} in {groups}")
+
+
 def embedding_case(rng: Rng, wide: bool) -> Case:
     """Rows of bytes by index."""
     d = Draft(rng)
@@ -76,4 +95,4 @@ def embedding_case(rng: Rng, wide: bool) -> Case:
     return d.finish(op, int(rng.integers(0, 256)), weight[index], f"embedding {weight.shape}")
 
 
-CASES = {"softmax": softmax_case, "norm": norm_case, "embedding": embedding_case}
+CASES = {"softmax": softmax_case, "norm": norm_case, "group_norm": group_norm_case, "embedding": embedding_case}

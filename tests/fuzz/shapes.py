@@ -225,7 +225,11 @@ def channels(s: Source, kind: str, x: Shape) -> Built:
     arrays = {**s.maybe("weight", s.floats(count)), **s.maybe("bias", s.floats(count))}
     if kind == "float.scale_shift":
         return [], {}, arrays
-    return [], {"groups": s.pick(*(g for g in range(1, count + 1) if count % g == 0)), "eps": 1e-5}, arrays
+    groups = s.pick(*(g for g in range(1, count + 1) if count % g == 0))
+    if kind == "group_norm":
+        arrays = {"gain": s.floats(count), "offset": s.floats(count)}
+        return [], {"groups": groups, "eps": s.pick(1e-5, 1e-12, 1.0), **s.clamp()}, arrays
+    return [], {"groups": groups, "eps": 1e-5}, arrays
 
 
 def matmul(s: Source, kind: str, x: Shape) -> Built:
@@ -346,7 +350,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(("avg_pool", "max_pool", "float.avg_pool"), pool),
     **dict.fromkeys(("adaptive_avg_pool", "float.adaptive_avg_pool"), adaptive),
     **dict.fromkeys(("layer_norm", "rms_norm", "float.layer_norm", "float.rms_norm"), norm),
-    **dict.fromkeys(("float.prelu", "float.scale_shift", "float.group_norm"), channels),
+    **dict.fromkeys(("float.prelu", "float.scale_shift", "float.group_norm", "group_norm"), channels),
     **dict.fromkeys(("matmul", "float.matmul"), matmul),
     **dict.fromkeys(("add", "mul", "float.add", "float.sub", "float.mul", "float.div", "float.masked_fill"), pairs),
     **dict.fromkeys(("softmax", "float.softmax", "float.log_softmax"), softmax),

@@ -77,6 +77,7 @@ CASES: dict[str, Case] = {
     "table": ({"fn": "t"}, TABLE, [q("t", None, 3)], q("t", None, 3)),
     "softmax": ({"axis": 2, "levels": 256.0, **CLAMP}, FALLING, [MOVE, f(None, 1, 4, dtype="bool")], MOVE),
     "layer_norm": (NORM, GAIN, [MOVE], MOVE), "rms_norm": (NORM, GAIN, [MOVE], MOVE),
+    "group_norm": ({"groups": 2, "eps": 1.0, **CLAMP}, {"gain": ones(4), "offset": ones(4)}, [PLANE], PLANE),
     "embedding": ({}, {"weight": ones(9, 4, dtype=np.uint8)}, [f(None, 3, dtype="int64")], q("t", None, 3, 4)),
     "dynamic_linear": (
         {"granularity": "per_row"}, {"weight": ones(4, 3, dtype=np.int8), "scale": ones(4), "bias": ones(4)},

@@ -50,7 +50,22 @@ def normalize(
         gain, offset: float32, the shape of the trailing dimensions of ``x``.
     """
     n = math.prod(gain.shape)
-    u = x.reshape(*x.shape[: x.dim() - gain.dim()], n).to(torch.float32).sub_(shift)
+    u = _rows(x.reshape(*x.shape[: x.dim() - gain.dim()], n), shift, centered, eps)
+    u.mul_(gain.reshape(n)).add_(offset.reshape(n))
+    return _bytes(u, 0, lo, hi).view(x.shape)
+
+
+def group_norm(x: Tensor, groups: int, gain: Tensor, offset: Tensor, eps: float, lo: int, hi: int) -> Tensor:
+    """See :func:`intact.arithmetic.norms.group_norm`."""
+    n, channels = x.shape[:2]
+    u = _rows(x.reshape(n, groups, -1), MIDDLE, True, eps).view(n, channels, -1)
+    u.mul_(gain[:, None]).add_(offset[:, None])
+    return _bytes(u, 0, lo, hi).view(x.shape)
+
+
+def _rows(x: Tensor, shift: int, centered: bool, eps: float) -> Tensor:
+    """Rows, which are the last dimension of ``x``, without their mean and divided by their deviation: float32."""
+    n, u = x.shape[-1], x.to(torch.float32).sub_(shift)
     reach = max(shift, 255 - shift)
     exact = torch.float32 if n * reach * reach < EXACT else torch.float64
     spread = (u * u).sum(-1, keepdim=True, dtype=exact).double().mul_(n)
@@ -59,8 +74,7 @@ def normalize(
         spread -= total.double().square_()
         u.sub_(total / total.new_tensor(float(n)))
     r = (spread.new_tensor(float(n)) / spread.add_(eps).sqrt_()).float()
-    u.mul_(r).mul_(gain.reshape(n)).add_(offset.reshape(n))
-    return _bytes(u, 0, lo, hi).view(x.shape)
+    return u.mul_(r)
 
 
 def _bytes(v: Tensor, z: int, lo: int, hi: int) -> Tensor:

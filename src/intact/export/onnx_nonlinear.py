@@ -50,10 +50,16 @@ def _sum(b: Builder, value: str, axes: list[int], narrow: bool) -> str:
 def norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Per row in float64, per element in float32."""
     t, meta = op.attrs, inputs[0]
-    centered = op.kind == "layer_norm"
-    shift, n, rank = MIDDLE if centered else zero(meta), math.prod(t["shape"]), len(meta.shape)
-    axes = list(range(rank - len(t["shape"]), rank))
-    u = b.steps(x[0], shift)
+    grouped, centered = op.kind == "group_norm", op.kind != "rms_norm"
+    shift, rank = MIDDLE if centered else zero(meta), len(meta.shape)
+    u, gain, offset = b.steps(x[0], shift), op.arrays["gain"], op.arrays["offset"]
+    if grouped:
+        channels = len(gain)
+        n, axes = math.prod(d for d in meta.shape[1:] if isinstance(d, int)) // t["groups"], [2]
+        u = b.shaped(u, (meta.shape[0], t["groups"], n))
+        gain, offset = gain.reshape(-1, 1), offset.reshape(-1, 1)
+    else:
+        n, axes = math.prod(t["shape"]), list(range(rank - len(t["shape"]), rank))
     reach = max(shift, 255 - shift)
     squares = b.node("Mul", [u, u])
     if n * reach * reach >= EXACT:
@@ -70,9 +76,12 @@ def norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
         u = b.node("Sub", [u, b.node("Div", [total, b.float(n, "count")])])
     root = b.node("Sqrt", [b.node("Add", [spread, b.constant(np.float64(t["eps"]), "eps")])])
     rate = b.cast(b.node("Div", [count, root]), "float32")
-    v = b.node("Mul", [b.node("Mul", [u, rate]), b.constant(op.arrays["gain"], "gain")])
-    v = b.node("Add", [v, b.constant(op.arrays["offset"], "offset")])
-    return b.quantized(v, 0, t["lo"], t["hi"])
+    v = b.node("Mul", [u, rate])
+    if grouped:
+        v = b.shaped(v, (meta.shape[0], channels, n * t["groups"] // channels))
+    v = b.node("Add", [b.node("Mul", [v, b.constant(gain, "gain")]), b.constant(offset, "offset")])
+    result = b.quantized(v, 0, t["lo"], t["hi"])
+    return b.shaped(result, meta.shape) if grouped else result
 
 
 def embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -80,5 +89,9 @@ def embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
     return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
 
 
-RULES: dict[str, Rule] = {"softmax": softmax, "layer_norm": norm, "rms_norm": norm, "embedding": embedding}
+RULES: dict[str, Rule] = {
+    "softmax": softmax,
+    **dict.fromkeys(("layer_norm", "rms_norm", "group_norm"), norm),
+    "embedding": embedding,
+}
 """Kind → rule."""

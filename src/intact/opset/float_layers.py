@@ -12,13 +12,12 @@ from .attributes import CONV, FLOATS, SIZES, SMALL, WINDOW
 from .elementwise import matmul_shape
 from .floats import in_floats
 from .kind import Call, Kind, along_all_but_first, along_none
-from .norms import last_dimensions
+from .norms import grouped, last_dimensions
 from .op import Array, Op
 from .pools import adaptive_shape, pool_shape
-from .shapes import Shape, fits_channels, known
+from .shapes import Shape, fits_channels
 from .softmax import shape as axis_shape
 from .values import boolean, integer, number
-from .violation import need
 
 
 def _conv(call: Call) -> Array:
@@ -109,12 +108,6 @@ def _rms_norm(call: Call) -> Array:
     return np.asarray(y * p["weight"] if "weight" in p else y)
 
 
-def _group_norm_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    fits_channels(op, x[0])
-    need(known(x[0][1], "the channel dimension") % op.attrs["groups"] == 0, "groups do not divide the channels")
-    return x[0]
-
-
 def _group_norm(call: Call) -> Array:
     t, x = call.attrs, call.x[0]
     grouped = x.reshape(len(x), t["groups"], x.shape[1] // t["groups"], -1)
@@ -170,7 +163,7 @@ KINDS = (
         works_along=along_none,
     ),
     Kind(
-        "float.group_norm", "group norm over channels and images", (1, 1), FLOATS, _group_norm_shape,
+        "float.group_norm", "group norm over channels and images", (1, 1), FLOATS, grouped,
         in_floats(_group_norm), attrs={"groups": integer(1, SMALL), "eps": number},
         optional_arrays={**WEIGHT, **BIAS}, domain="float", works_along=along_all_but_first,
     ),

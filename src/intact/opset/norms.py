@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm of integers."""
+"""Layer norm, group norm and RMS norm of integers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from intact.arithmetic import norms
 from intact.arithmetic.norms import LONGEST_ROW, MIDDLE
 
-from .attributes import CLAMP, INTEGERS, SIZES
-from .kind import Call, Kind, along_none
+from .attributes import CLAMP, INTEGERS, SIZES, SMALL
+from .kind import Call, Kind, along_all_but_first, along_none
 from .op import Array, Op, Tensor
-from .proof import Proof, Sums, Tensors, named, reach
-from .shapes import Shape
-from .values import Validator, epsilon
+from .proof import INT32, Proof, Sums, Tensors, named, reach
+from .shapes import Shape, fits_channels, known
+from .values import Validator, epsilon, integer
 from .violation import need
 
 
@@ -39,6 +39,41 @@ def _layer_norm(call: Call) -> Array:
 def _rms_norm(call: Call) -> Array:
     t, p = call.attrs, call.arrays
     return norms.rms_norm(call.x[0], call.zero_points[0], p["gain"], p["offset"], t["eps"], t["lo"], t["hi"])
+
+
+def grouped(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    """The shape of the images, whose channels the groups divide and the arrays have one number of."""
+    fits_channels(op, x[0])
+    need(known(x[0][1], "the channel dimension") % op.attrs["groups"] == 0, "groups do not divide the channels")
+    return x[0]
+
+
+def _group(shape: Shape, groups: int) -> int | None:
+    """Elements of a group; None where that depends on the input."""
+    sizes = [d for d in shape[1:] if isinstance(d, int)]
+    return math.prod(sizes) // groups if len(sizes) == len(shape) - 1 else None
+
+
+def _check_groups(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
+    elements = _group(inputs[0].shape, op.attrs["groups"])
+    need(elements is not None and elements <= LONGEST_ROW, f"a group of {elements} elements, not 1 to {LONGEST_ROW}")
+
+
+def _group_norm(call: Call) -> Array:
+    t, p = call.attrs, call.arrays
+    return norms.group_norm(call.x[0], t["groups"], p["gain"], p["offset"], t["eps"], t["lo"], t["hi"])
+
+
+def _group_squares(op: Op, tensors: Tensors) -> Sums:
+    elements = _group(tensors[op.inputs[0]].shape, op.attrs["groups"])
+    return Sums(INT32 if elements is None else elements * MIDDLE * MIDDLE)
+
+
+def _lacks_groups(attrs: Mapping[str, Any], shape: Shape) -> str | None:
+    elements = _group(shape, attrs["groups"])
+    if elements is None:
+        return "groups of a size that changes from call to call"
+    return lacks_form(attrs, shape) if elements < LONGEST_ROW else f"groups of {elements} elements"
 
 
 def _squares(op: Op, tensors: Tensors) -> Sums:
@@ -71,5 +106,13 @@ KINDS = (
         "rms_norm", "the same without the mean", (1, 1), INTEGERS, last_dimensions, _rms_norm, attrs=ATTRS,
         arrays=ARRAYS, check=_check, proof=PROOF, since=2, works_along=along_none,
         nonlinear=True, lacks_form=lacks_form,
+    ),
+    Kind(
+        "group_norm",
+        "layer norm of every group of neighbouring channels with all their places; groups = C is instance norm; gain, "
+        "offset (C,)",
+        (1, 1), INTEGERS, grouped, _group_norm, attrs={"groups": integer(1, SMALL), "eps": epsilon, **CLAMP},
+        arrays=ARRAYS, check=_check_groups, proof=Proof(named("norm"), _group_squares), since=3,
+        works_along=along_all_but_first, nonlinear=True, lacks_form=_lacks_groups,
     ),
 )  # fmt: skip

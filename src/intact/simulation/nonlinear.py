@@ -1,4 +1,4 @@
-"""softmax, layer norm and RMS norm on integers: what their stored numbers are, and their integers."""
+"""softmax and norms on integers: what their stored numbers are, and their integers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from intact.arithmetic import torch_nonlinear
+from intact.arithmetic.dimensions import known
 from intact.arithmetic.norms import MIDDLE, epsilon_steps, gain_offset
 from intact.arithmetic.softmax import softmax_table
 from intact.capture.graph import Node
@@ -29,14 +30,21 @@ def softmax_levels(y: QuantPoint) -> float:
     return float(np.float32(1.0 / float(y.scale)))
 
 
+def _shape(node: Node) -> list[int]:
+    """Of gain and offset."""
+    shape: list[int] = known(node.shape[1:2]) if node.op == "group_norm" else node.attrs["shape"]
+    return shape
+
+
 def norm_epsilon(node: Node, x: QuantPoint) -> float:
     """ε of a norm in squared steps of its input ``x``."""
-    return epsilon_steps(node.attrs["eps"], float(x.scale), math.prod(node.attrs["shape"]))
+    n = math.prod(known(node.shape[1:])) // node.attrs["groups"] if "groups" in node.attrs else math.prod(_shape(node))
+    return epsilon_steps(node.attrs["eps"], float(x.scale), n)
 
 
 def norm_arrays(node: Node, params: Mapping[str, Tensor], y: QuantPoint) -> dict[str, npt.NDArray[Any]]:
-    """gain and offset of a norm, float32 of its shape."""
-    shape = node.attrs["shape"]
+    """gain and offset of a norm, float32 of its shape, of a group norm (C,)."""
+    shape = _shape(node)
     weight, bias = (
         params[role].detach().double().cpu().numpy() if role in params else None for role in ("weight", "bias")
     )
@@ -57,7 +65,8 @@ def program_form(
     if node.op == "softmax":
         attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": softmax_levels(y)}
         return attrs, {"table": softmax_table(float(x.scale))}
-    return {"shape": node.attrs["shape"], "eps": norm_epsilon(node, x)}, norm_arrays(node, params, y)
+    key = "groups" if node.op == "group_norm" else "shape"
+    return {key: node.attrs[key], "eps": norm_epsilon(node, x)}, norm_arrays(node, params, y)
 
 
 def nonlinear_integers(
@@ -80,6 +89,9 @@ def nonlinear_integers(
     else:
         arrays = norm_arrays(node, params, y)
         gain, offset = (torch.from_numpy(arrays[role]).to(q.device) for role in ("gain", "offset"))
+        eps, groups = norm_epsilon(node, x.point), node.attrs.get("groups")
+        if groups is not None:
+            return torch_nonlinear.group_norm(q, groups, gain, offset, eps, y.lo, y.hi).to(torch.float32) - z
         shift, centered = (MIDDLE, True) if node.op == "layer_norm" else (x.zero_point, False)
-        result = torch_nonlinear.normalize(q, shift, centered, gain, offset, norm_epsilon(node, x.point), y.lo, y.hi)
+        result = torch_nonlinear.normalize(q, shift, centered, gain, offset, eps, y.lo, y.hi)
     return result.to(torch.float32) - z

@@ -178,15 +178,15 @@ def _layer(
 
 def _counts(program: Program, layers: tuple[Layer, ...]) -> Counts:
     kinds = [layer.runs_as for layer in layers]
-    certifiable = [op for op in program.ops if certifiable(op)]
+    provable = [op for op in program.ops if certifiable(op)]
     return Counts(
         ops=len(layers),
         int8=kinds.count("int8"),
         moves=kinds.count("move"),
         floats=kinds.count("float32"),
         tensors=len(program.integer_tensors()),
-        certifiable=len(certifiable),
-        certified=sum(bool(op.certificate and op.certificate.get("exact")) for op in certifiable),
+        certifiable=len(provable),
+        certified=sum(bool(op.certificate and op.certificate.get("exact")) for op in provable),
         bytes=program.nbytes(),
         macs=sum(layer.macs for layer in layers),
     )

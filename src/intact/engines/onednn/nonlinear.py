@@ -29,6 +29,9 @@ def lower_norm(site: Site) -> Step:
     """See ``intact.arithmetic.norms``."""
     gain, offset = (torch.from_numpy(np.array(site.op.arrays[role])) for role in ("gain", "offset"))
     eps, lo, hi = float(site.op.attrs["eps"]), site.lo, site.hi
+    if site.op.kind == "group_norm":
+        groups = site.op.attrs["groups"]
+        return lambda x: torch_nonlinear.group_norm(x, groups, gain, offset, eps, lo, hi)
     if site.op.kind == "layer_norm":
         return lambda x: torch_nonlinear.layer_norm(x, gain, offset, eps, lo, hi)
     z = zero_point(site.metas[0])
@@ -49,6 +52,7 @@ LOWER: dict[str, Callable[[Site], Step]] = {
     "softmax": lower_softmax,
     "layer_norm": lower_norm,
     "rms_norm": lower_norm,
+    "group_norm": lower_norm,
     "embedding": lower_embedding,
 }
 """Kind → rule."""
