@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.program.build import certified, data, with_op
 import intact.engines as engines
 from intact.engines import available_engines, engine_status, get_engine, get_runner
 from intact.errors import EngineError, InputError
+from intact.opset import Op, Tensor
 from intact.program.program import Program
 
 PROGRAM = certified()
@@ -178,3 +180,17 @@ def test_running_the_reference_imports_no_torch(tmp_path: Any) -> None:
 
 def test_programs_are_still_comparable() -> None:
     assert isinstance(PROGRAM, Program) and engines.ENGINES[0] == "reference"
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5), (5, 3, 2)])
+def test_the_batch_has_one_size_wherever_it_stands(shape: tuple[int, ...]) -> None:
+    x, y = Tensor("x", "float32", (2, 3, None)), Tensor("y", "float32", (None, 3, 2))
+    z = Tensor("z", "float32", (None, 3, 2))
+    ops = (Op("p", "permute", ("x",), {"dims": [2, 1, 0]}), Op("z", "float.add", ("p", "y")))
+    program = Program({"x": x, "y": y, "p": replace(y, name="p"), "z": z}, ops, ("x", "y"), ("z",))
+    given = np.zeros((2, 3, 5), np.float32)
+    if shape[0] == 5:
+        assert program.run(given, np.zeros(shape, np.float32), engine="reference").shape == shape
+        return
+    with pytest.raises(InputError, match="y: batch of 2, but x has 5"):
+        program.run(given, np.zeros(shape, np.float32), engine="reference")

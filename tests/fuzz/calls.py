@@ -27,7 +27,7 @@ def spread(x: Any) -> Any:
 
 def backward(x: Any) -> Any:
     """The same values in memory that is read from its end."""
-    return np.flip(np.flip(x).copy())
+    return np.flip(np.flip(x).copy()) if x.ndim else x
 
 
 def locked(x: Any) -> Any:

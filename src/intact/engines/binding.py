@@ -176,13 +176,16 @@ def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
 
 
 def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
-    sizes = {name: arrays[name].shape[0] for name in program.inputs if program.tensors[name].shape[:1] == (None,)}
-    first = next(iter(sizes), "")
-    for name, size in sizes.items():
-        if size != sizes[first]:
-            raise InputError(
-                f"batch of {size}, but {first} has {sizes[first]}", where=name, remedy="give equal batches"
-            )
+    found: tuple[str, int] | None = None
+    for name in program.inputs:
+        for dim, size in zip(program.tensors[name].shape, arrays[name].shape, strict=True):
+            if dim is not None:
+                continue
+            found = found or (name, size)
+            if size != found[1]:
+                raise InputError(
+                    f"batch of {size}, but {found[0]} has {found[1]}", where=name, remedy="give equal batches"
+                )
 
 
 def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
