@@ -260,3 +260,13 @@ def test_requantization_along_an_axis() -> None:
         v = int(acc[i, j, k])
         p, q = (int(n[j]), int(d[j])) if v < 0 else (int(a[j]), int(b[j]))
         assert got[i, j, k] == min(max((2 * v * p + q) // (2 * q) + 50, 48), 54)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: integer.centered(x, 3, np.dtype(np.float32), [(1, 1)]),
+    lambda x: integer.spread_transposed(x, [1, 1], [0, 0], [0], [1, 1], [2, 2]),
+    lambda x: integer.correlate(x, np.ones((1, 2, 2, 2), np.float32), [1, 1], [1], 1),
+], ids=["padding", "transposed", "convolution"])  # fmt: skip
+def test_a_geometry_has_one_number_for_every_dimension(call: Any) -> None:
+    with pytest.raises(ValueError, match="zip"):
+        call(np.ones((1, 2, 5, 5), np.float32))

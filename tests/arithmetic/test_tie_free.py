@@ -76,3 +76,10 @@ def test_float32_formulas_stay_inside_their_bound(seed: int) -> None:
     got = acc.astype(np.float32) * ws + bias
     assert got.dtype == np.float32
     assert (np.abs(got - exact) <= error_bound("affine", bias_steps)).all()
+
+
+def test_the_smallest_denominator_is_one() -> None:
+    """However large the error, and whatever is between 1 and 3 is 1."""
+    assert int(largest_denominator("affine", 1e30)) == 1
+    assert set(largest_denominator("affine", np.array([1e5, 1e6, 1e7, 1e8])).tolist()) >= {1}
+    assert int(largest_denominator("affine", cap=2)) == 1

@@ -50,6 +50,8 @@ CASES: list[tuple[str, str, dict[str, Any], list[Array], dict[str, Array]]] = [
     ("relu", "relu", {}, [normal(2, 3)], {}),
     ("clamp", "clamp", {"min": -1.0, "max": 2.0}, [normal(2, 3)], {}),
     ("clamp-one-side", "clamp", {"min": None, "max": 0.5}, [normal(2, 3)], {}),
+    ("clamp-wide-integers", "clamp", {"min": -1, "max": 7}, [np.int64([3_000_000_000, -1 << 40, 1 << 32, 5, 8])], {}),
+    ("clamp-wide-below", "clamp", {"min": -1, "max": None}, [np.int64([3_000_000_000, -3_000_000_000, 0])], {}),
     ("clamp-integers", "clamp", {"min": 0, "max": 3}, [whole(2, 3)], {}),
     ("leaky", "leaky_relu", {"slope": 0.1}, [normal(2, 3)], {}),
     ("prelu", "prelu", {}, [normal(2, 3, 4)], {"weight": normal(3)}),

@@ -360,3 +360,27 @@ def test_what_else_a_program_says() -> None:
             assert not fits
     attrs, _, inputs, output = CASES["linear"]
     assert taken("linear", attrs, affine_arrays(1, 3), inputs, replace(output, shape=(None, 7, 1)))  # arrays of one
+
+
+def test_ends_of_what_attributes_may_be() -> None:
+    group = ({"groups": 1, "eps": 1e-5}, {}, [f(2, 5, 1)], f(2, 5, 1))
+    assert taken("float.group_norm", *group)
+    truth = f(2, 3, dtype="bool")
+    for value, fits in ((0, True), (1, True), (2, False)):
+        assert taken("pad", {"pads": [[0, 0], [1, 0]], "value": value}, {}, [truth], f(2, 4, dtype="bool")) is fits
+    for shape, fits in (([-1, 3], True), ([-2, -3], False), ([-2, 3], False)):
+        try:
+            check(build("reshape", {"shape": shape}, {}, [f(2, 3)], f(2, 3)))
+            assert fits
+        except ProgramError as error:
+            assert not fits and "integers within -1.." in str(error)
+    for end in (0, 1, 2):
+        cut = {"axis": 1, "start": 0, "end": end, "step": 1}
+        assert taken("slice", cut, {}, [f(2, 3)], f(2, end)) is (end > 0)
+
+
+@pytest.mark.parametrize("terms", [1 << 20, (1 << 20) + 1])
+def test_sums_have_so_many_terms_that_int64_holds_them(terms: int) -> None:
+    arrays = {role: ones(1, dtype=np.int32) for role in ("bias", "a")} | {"b": np.int32([1001])}
+    arrays["weight"] = ones(1, terms, dtype=np.int8)
+    assert taken("linear", CASES["linear"][0], arrays, [q("t", None, terms)], q("t", None, 1)) is (terms == 1 << 20)

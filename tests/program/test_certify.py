@@ -216,3 +216,13 @@ def test_what_weights_need_is_demanded_without_a_certificate_too() -> None:
         recheck(bare)
     recheck(replace(bare, needs=("vnni",)))
     recheck(replace(bare, ops=(replace(op, arrays={**arrays, "weight": weights // 2}),)))
+
+
+def test_a_margin_of_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors as large as half a step of the quotient leave no room."""
+    program = certified()
+    op = next(op for op in program.ops if op.name == "net.c1")
+    for error, proved in ((1 / (2 * 1001), False), (1 / (2 * 1001) - 1e-12, True)):
+        monkeypatch.setattr("intact.program.certify.error_bound", lambda *a, error=error, **k: np.array(error))
+        found = prove(op, program.tensors, ENGINES)
+        assert found["exact"] is proved and ("openvino" in found["engines"]) is proved

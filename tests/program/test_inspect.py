@@ -70,3 +70,9 @@ def test_remarks_name_the_operations_without_proof(tmp_path: Path) -> None:
     assert said in load_for_running(tmp_path / "bare", engine="reference").info.remarks
     row = next(row for row in check_file(tmp_path / "bare", "reference", probe=False).file if row.what == "remark")
     assert row.found == said
+
+
+def test_a_table_says_what_function_it_is() -> None:
+    program = certified()
+    functions = {op.name: op.attrs["fn"] for op in program.ops if op.kind == "table"}
+    assert functions and all(fn in row.fused for row in table(program) for fn in [functions.get(row.op, "")])

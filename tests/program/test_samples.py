@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from tests.cli.test_inputs import IMAGE, MASK, program
 
@@ -24,3 +26,10 @@ def test_random_indices_stay_inside_the_embedding() -> None:
     drawn = random_samples(program(tokens, MASK, ops=(embedding,), made=(made,)), 200, seed=0)
     assert set(np.unique(drawn["tokens"])) == set(range(7)) and drawn["tokens"].dtype == np.int64
     assert drawn["mask"].dtype == np.bool_
+
+
+def test_sizes_of_named_dimensions_are_those_asked_for() -> None:
+    tokens = Tensor("tokens", "int64", (None, "length"))
+    named = replace(program(tokens), dimensions={"length": (2, 50)})
+    assert random_samples(named, 3, sizes={"length": 7})["tokens"].shape == (3, 7)
+    assert random_samples(named, 3)["tokens"].shape == (3, 32)

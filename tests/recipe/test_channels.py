@@ -10,7 +10,8 @@ from torch import nn
 
 import intact
 from intact.arithmetic.torch_ops import apply_act
-from intact.recipe.channels import homogeneous
+from intact.capture.graph import Graph, Node
+from intact.recipe.channels import _seed, homogeneous
 from intact.simulation.module import Simulation
 
 
@@ -49,3 +50,10 @@ def test_a_range_that_is_given_stays_and_so_has_no_factors() -> None:
 def test_what_convolutions_read_has_no_factors() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 2, 1))
     assert prepared(model, torch.randn(2, 4, 5, 5), smooth=0.5, equalize=True).equalized == []
+
+
+def test_channels_begin_where_a_linear_layer_reads_what_was_rounded() -> None:
+    nodes = [Node("x", "quantize", shape=(None, 8)), Node("y", "add", ["x"], shape=(None, 8)), Node("fc", "linear")]
+    graph = Graph({n.name: n for n in nodes})
+    for name, reader, axis in (("x", "fc", 1), ("x", "y", None), ("y", "fc", None)):
+        assert _seed(graph.nodes[name], {name: [reader]}, graph, {}) == axis

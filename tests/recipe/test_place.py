@@ -12,9 +12,9 @@ from torch import nn
 
 import intact
 from intact.capture.fuse import fuse
-from intact.capture.graph import Graph
+from intact.capture.graph import Graph, Node
 from intact.errors import RecipeError
-from intact.recipe.domains import is_move
+from intact.recipe.domains import _incapable, is_move
 from intact.recipe.place import Placed, place
 from intact.recipe.recipe import Recipe, Scheme
 
@@ -390,3 +390,27 @@ def test_a_stream_in_float_is_not_rounded_to_be_joined_and_scaled() -> None:
     sim = intact.prepare(ScaledStream().eval(), torch.randn(2, 5, 8))
     on_grids = {sim.graph.nodes[name].op for name in sim.placed.point_of}
     assert on_grids == {"quantize", "linear"}
+
+
+def test_channels_count_where_they_are_known_whatever_else_changes() -> None:
+    for shape, known in (((None, 5), True), ((None, 5, "t"), True), ((None, "t"), False), ((None, "t", 5), False)):
+        nodes = [Node("x", "input", shape=shape), Node("s", "scale_shift", ["x"], shape=shape)]
+        reason = _incapable(nodes[1], Graph({n.name: n for n in nodes}), True)
+        assert (reason is None) is known
+
+
+def test_a_glob_of_inputs_passes_over_those_that_are_no_numbers() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.fc = nn.Embedding(5, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Any, index: Any) -> Any:
+            return self.rows(index) + self.fc(x)
+
+    example = (torch.randn(2, 4), torch.tensor([0, 3]))
+    scheme = intact.Scheme(fixed=(0.05, 128))
+    sim = intact.prepare(Masked(), example, intact.Recipe(inputs={"*": scheme}))
+    assert [p.scheme.fixed for p in sim.points.values() if p.scheme.fixed] == [(0.05, 128)]
+    with pytest.raises(RecipeError, match="only float32 inputs"):
+        intact.prepare(Masked(), example, intact.Recipe(inputs={"index": scheme}))

@@ -241,3 +241,27 @@ def test_a_measurement_of_what_is_no_engine_is_none(cache_dir: Path) -> None:
     assert choose.recall("key") == {"reference": 2.0}
     choose.remember("key", {"auto": 1.0, "reference": 2.0})
     assert choose.recall("key") is None
+
+
+@posix
+def test_entries_are_regular_files_of_this_folder(cache_dir: Path) -> None:
+    cache.remember("key", RESULT)
+    entry = cache_dir / "key.json"
+    elsewhere = entry.rename(cache_dir.parent / "elsewhere.json")
+    entry.symlink_to(elsewhere)
+    assert cache.recall("key") is None, "a link, whatever it leads to"
+    entry.unlink()
+    os.mkfifo(entry)
+    pipe = os.open(entry, os.O_RDWR)
+    try:
+        os.write(pipe, elsewhere.read_bytes())
+        assert cache.recall("key") is None, "a pipe, whatever is in it"
+    finally:
+        os.close(pipe)
+
+
+def test_a_system_that_cannot_refuse_links_reads_entries(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for flag in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"):
+        monkeypatch.delattr(os, flag, raising=False)
+    cache.remember("key", RESULT)
+    assert cache.recall("key") == RESULT

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.program.build import certified
+from tests.program.build import certified, network
 from tests.runtime.faults.machines import AVX2, GOOD, MACHINES, needy
 
 from intact.errors import EngineError
 from intact.machine import available_memory
 from intact.runtime.facts import Facts
-from intact.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, preflight, refusal
+from intact.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, claim_row, preflight, refusal
 
 ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
 
@@ -68,3 +68,10 @@ def test_facts_of_this_machine() -> None:
     memory = available_memory()
     assert memory is None or memory > 1 << 20
     assert facts.to_json()["features"] == sorted(facts.features)
+
+
+def test_whether_certificates_claim_an_engine_is_no_question_of_the_reference() -> None:
+    assert claim_row(certified(), "onednn").verdict == OK
+    assert claim_row(network(), "reference").verdict == OK
+    row = claim_row(network(), "onednn")
+    assert row.verdict == UNKNOWN and "net.c1" in row.found

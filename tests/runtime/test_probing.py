@@ -13,13 +13,14 @@ from tests.program.build import certified
 from tests.runtime.large import alone
 
 import intact.runtime
-from intact.errors import EngineError
+from intact.errors import EngineError, InputError
 from intact.golden import with_golden
 from intact.opset.op import Op, Tensor
 from intact.program.golden import Golden
 from intact.program.program import Program
 from intact.runtime import probing
 from intact.runtime.facts import Facts
+from intact.runtime.probe import _run_once
 
 MIB = 1 << 20
 
@@ -84,3 +85,21 @@ def test_the_child_s_memory_is_limited(tmp_path: Path) -> None:
     limit = probing.memory_limit(program, replace(Facts.here(), memory=300 * MIB), "reference")
     assert limit == 300 * MIB
     assert probing.memory_limit(program, replace(Facts.here(), memory=None), "reference") >= 4 << 30
+
+
+def test_a_size_counts_as_run_because_it_is_run() -> None:
+    seen: list[dict[str, np.ndarray]] = []
+
+    class Runner:
+        program = certified()
+
+        def __call__(self, inputs: dict[str, np.ndarray]) -> None:
+            seen.append(inputs)
+            if len(seen) == 2:
+                raise InputError("no answer")
+
+    for _ in range(2):
+        _run_once(Runner(), 3, {}, ["x"])
+    assert [{name: (a.shape, a.dtype.name) for name, a in given.items()} for given in seen] == [
+        {"x": ((3, 3, 8, 8), "uint8"), "bias": seen[0]["bias"].shape and ((3, *seen[0]["bias"].shape[1:]), "float32")}
+    ] * 2

@@ -213,6 +213,29 @@ def test_packed_sequences() -> None:
             assert float((a - b).norm() / b.norm()) < 0.05
 
 
+class PackedDecoder(nn.Module):
+    """A layer on sequences of several lengths that starts from given states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(6, 8, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Tensor, state: Tensor, lengths: Tensor) -> Any:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, h = self.rnn(packed, state.transpose(0, 1).contiguous())
+        return pad_packed_sequence(y, batch_first=True)[0], h
+
+
+def test_packed_sequences_that_start_from_states() -> None:
+    model, lengths = PackedDecoder().eval(), torch.arange(20) % 5 + 1
+    given = (torch.randn(20, 5, 6), torch.rand(20, 2, 8) * 2 - 1, lengths)
+    sim = intact.prepare(model, example_inputs=given, recipe=DYNAMIC).eval()
+    intact.calibrate(sim, [given])
+    with torch.no_grad():
+        for a, b in zip(sim(*given), model(*given), strict=True):
+            assert float((a - b).norm() / b.norm()) < 0.05
+
+
 def test_sst2(assets: Path) -> None:
     """The trained BiLSTM: within 0.3 points of float32, and the same bits."""
     import sst2

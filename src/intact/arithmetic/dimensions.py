@@ -42,9 +42,10 @@ def measure(shapes: Iterable[tuple[str, Sequence[Dim], Sequence[int]]], bounds: 
             if known != size:
                 raise SizeError(f"{dim} is {size}, but {known} in {where}", name, "give inputs of one size")
             least, most = bounds[dim]
-            if size < least or (most is not None and size > most):
+            short, long = size < least, most is not None and size > most
+            if short or long:
                 span = f"{least} or more" if most is None else f"{least} to {most}"
-                remedy = "give at least that" if size < least else "truncate the input"
+                remedy = "give at least that" if short else "truncate the input"
                 raise SizeError(f"{dim} is {size}, outside {span}", name, remedy)
     return {dim: size for dim, (size, _) in found.items()}
 

@@ -127,8 +127,8 @@ def largest_denominator(
     """
     bound = error_bound(form, bias_steps, residual_steps, result_steps=result_steps, engines=engines)
     limit = np.ceil(1.0 / (2.0 * bound)) - 1
-    b = np.clip(limit, 1, cap).astype(np.int64)
-    return np.asarray(np.where(b % 2 == 0, b - 1, b))
+    b = np.minimum(limit, cap).astype(np.int64)
+    return np.asarray(np.maximum(np.where(b % 2 == 0, b - 1, b), 1))
 
 
 def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:

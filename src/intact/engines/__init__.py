@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ import numpy as np
 from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.errors import EngineError
 from intact.opset.op import Array
-from intact.program.certify import register
+from intact.program.certify import in_order, register
 from intact.program.program import Program
 
 from .base import Engine, Runner
 from .forked import follow
 from .memory import Admission
 from .spec import SPECS
+from .trying import able, none_of
 
 ENGINES = tuple(SPECS)
 """Names of all engines; ``auto`` takes the last one that can run here; ``intact.runtime.load`` measures."""
@@ -81,14 +83,6 @@ def available_engines() -> list[str]:
     return [name for name, reason in engine_status().items() if reason is None]
 
 
-def _in_order(program: Program) -> list[str]:
-    """What ``auto`` tries: of the engines that can run here those first that every certificate claims."""
-    from intact.program.certify import by_claim
-
-    claimed, others, reference = by_claim(program, available_engines()[::-1])
-    return [*claimed, *others] or [*reference]
-
-
 class _Runners:
     """Prepared runners of one program. Lives and dies with it, and stays out of its copies and pickles."""
 
@@ -111,8 +105,8 @@ def get_runner(program: Program, engine: str = "auto", threads: int | None = Non
 
     Args:
         program: checked (converted or loaded). Its arrays must not be edited afterwards.
-        engine: a name of ENGINES, or auto: the first of onednn, openvino and onnxruntime that takes it, those that
-            all of its certificates claim before the others.
+        engine: a name of ENGINES, or auto: the first of onednn, openvino, onnxruntime and the reference that takes
+            it, those that all of its certificates claim before the others.
         threads: CPU threads; None leaves the setting of the engine's library.
 
     Raises:
@@ -126,16 +120,12 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
     if engine == "auto":
         if runners.auto is not None:
             return _prepared(program, runners.auto, threads)
-        names = _in_order(program)
-        for name in names:
-            try:
-                found = _prepared(program, name, threads)
-            except EngineError:
-                if name == names[-1]:
-                    raise
-            else:
-                runners.auto = name
-                return found
+        refused: dict[str, EngineError] = {}
+        start = partial(_prepared, program, threads=threads)
+        for name, found in able(in_order(program, available_engines()[::-1]), start, refused):
+            runners.auto = name
+            return found
+        raise none_of(refused)
     chosen = get_engine(engine)
     with runners.lock:
         key = (chosen.name, threads)

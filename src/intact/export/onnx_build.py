@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -218,7 +219,10 @@ class Builder:
         return self.node("Clip", [value, self.byte(lo, "lo"), self.byte(hi, "hi")])
 
     def largest(self, values: Sequence[str], dtype: str) -> str:
-        """The largest of ``values``, element by element. ONNX Runtime's Max knows no uint8 before 1.24."""
+        """The largest of ``values``, element by element.
+
+        ONNX Runtime's Max knows no uint8 before 1.24, and compares the lower 32 bits of int64 only.
+        """
         return self._extreme("Max", values, dtype)
 
     def smallest(self, values: Sequence[str], dtype: str) -> str:
@@ -226,6 +230,9 @@ class Builder:
         return self._extreme("Min", values, dtype)
 
     def _extreme(self, kind: str, values: Sequence[str], dtype: str) -> str:
+        if dtype == "int64":
+            further = {"Max": "Greater", "Min": "Less"}[kind]
+            return functools.reduce(lambda a, b: self.node("Where", [self.node(further, [a, b]), a, b]), values)
         if dtype != "uint8" or self.byte_extremes:
             return self.node(kind, values)
         return self.cast(self.node(kind, [self.cast(value, "int32") for value in values]), dtype)

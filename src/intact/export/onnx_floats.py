@@ -48,9 +48,9 @@ def _one(kind: str) -> Rule:
 def _clamp(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     dtype = _working(inputs, y)
     (value,) = _common(b, x, inputs, dtype)
-    for kind, limit in (("Max", op.attrs["min"]), ("Min", op.attrs["max"])):
+    for bounded, limit in ((b.largest, op.attrs["min"]), (b.smallest, op.attrs["max"])):
         if limit is not None and not (dtype == "int64" and not np.isfinite(limit)):
-            value = b.node(kind, [value, b.constant(np.array(limit, dtype), "limit")])
+            value = bounded([value, b.constant(np.array(limit, dtype), "limit")], dtype)
     return value
 
 

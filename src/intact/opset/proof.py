@@ -25,7 +25,7 @@ from .op import Array, Op, Tensor
 STEPS = float(1 << 30)
 """Output steps that any evaluation holds before it clamps."""
 
-INT32, FLOAT32, INT16 = 1 << 31, 1 << 24, 32767
+INT32, FLOAT32, INT16 = 1 << 31, 1 << 24, int(np.iinfo(np.int16).max)
 """Where int32 ends, up to where float32 holds every integer, and the largest int16."""
 
 Tensors = Mapping[str, Tensor]

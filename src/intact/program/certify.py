@@ -140,6 +140,11 @@ def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...],
     return claimed, rest, tuple(name for name in engines if name == "reference")
 
 
+def in_order(program: Program, engines: Sequence[str]) -> list[str]:
+    """The engines in the order of :func:`by_claim`."""
+    return [name for group in by_claim(program, engines) for name in group]
+
+
 def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
     """What certified ops need of a CPU: ``("vnni",)`` or nothing."""
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
@@ -216,6 +221,7 @@ __all__ = [
     "ENGINES",
     "EVALUATIONS",
     "by_claim",
+    "in_order",
     "certifiable",
     "certify",
     "needs_of",

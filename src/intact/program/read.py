@@ -6,7 +6,6 @@ import json
 import math
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,12 +97,10 @@ def _header_length(start: bytes, size: int, path: Path) -> int:
             f"{other}, not an intact program", where=str(path),
             remedy="give a file written by Program.save; intact.quantize makes a program of a PyTorch model",
         )  # fmt: skip
-    if len(start) < 8:
-        raise damaged(path, f"the file has {size} bytes")
-    (length,) = struct.unpack("<Q", start[:8])
+    length = int.from_bytes(start[:8], "little")
     if length > LARGEST_HEADER or length + 8 > size:
         raise damaged(path, f"a header of {length} bytes in a file of {size}")
-    return int(length)
+    return length
 
 
 def check_header(data: bytes, size: int, path: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _before(graph: Graph, ends: Sequence[str], ordinary: Set[str]) -> tuple[set[
 def _constant(graph: Graph, name: str) -> bool:
     """Whether ``name`` is known before the network runs."""
     node = graph.nodes[name]
-    while node.op in MOVES and node.inputs:
+    while node.op in MOVES:
         node = graph.nodes[node.inputs[0]]
     return node.op == "constant"
 

@@ -19,10 +19,11 @@ from intact.engines import admission, get_engine
 from intact.engines.base import Runner
 from intact.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact.engines.kept import give_back
+from intact.engines.trying import able, none_of
 from intact.errors import EngineError, InputError
 from intact.golden import reproduce
 from intact.opset.op import Array
-from intact.program.certify import by_claim
+from intact.program.certify import by_claim, in_order
 from intact.program.file import digest
 from intact.program.file import opened as open_file
 from intact.program.inputs import check_layout
@@ -118,11 +119,7 @@ def load(
 
 
 class Attempt:
-    """Engines tried on one program.
-
-    Attributes:
-        skipped: engines that cannot run it, and why.
-    """
+    """Engines tried on one program."""
 
     def __init__(
         self, opened: Opened, threads: int | None, probe: str, time_limit: float, facts: Facts,
@@ -131,8 +128,7 @@ class Attempt:
         self.opened, self.threads, self.probe = opened, threads, probe
         self.time_limit, self.facts = time_limit, facts
         self.batches, self.sizes, self.integers = batches, sizes or {}, integers
-        self.skipped: list[Skipped] = []
-        self._errors: list[EngineError] = []
+        self._refused: dict[str, EngineError] = {}
 
     def first(self, names: Sequence[str]) -> LoadedProgram:
         """The first of these engines that can run it.
@@ -140,34 +136,24 @@ class Attempt:
         Raises:
             EngineError: none can.
         """
-        for i, name in enumerate(names):
-            loaded = self.one(name, names[i + 1 :])
-            if loaded is not None:
-                return loaded
-        raise self._none_of(names)
+        for _, loaded in self._able(names, names):
+            return loaded
+        raise none_of(self._refused, str(self.opened.path))
 
-    def _none_of(self, names: Sequence[str]) -> EngineError:
-        if len(self._errors) == 1:
-            return self._errors[0]
-        error = EngineError(
-            f"none of the engines {', '.join(names)} can run this program here", where=str(self.opened.path),
-            why=" | ".join(f"{s.engine}: {s.reason}" for s in self.skipped),
-            remedy="see the reasons, or run `intact check`",
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Engines that cannot run it, and why."""
+        return tuple(Skipped(name, str(error)) for name, error in self._refused.items())
+
+    def _able(self, names: Sequence[str], every: Sequence[str]) -> Iterator[tuple[str, LoadedProgram]]:
+        """Those of ``names`` that start. A message names what of ``every`` could be used instead."""
+        return able(names, lambda name: self._start(name, [n for n in every if n not in self._refused]), self._refused)
+
+    def _start(self, name: str, others: Sequence[str]) -> LoadedProgram:
+        return start(
+            self.opened, name, self.threads, self.probe, self.time_limit, self.facts, others, self.skipped,
+            self.batches, self.sizes, self.integers,
         )  # fmt: skip
-        error.__cause__ = self._errors[-1]
-        return error
-
-    def one(self, name: str, others: Sequence[str]) -> LoadedProgram | None:
-        """This engine, or None with the reason noted."""
-        try:
-            return start(
-                self.opened, name, self.threads, self.probe, self.time_limit, self.facts, others, tuple(self.skipped),
-                self.batches, self.sizes, self.integers,
-            )  # fmt: skip
-        except EngineError as error:
-            self._errors.append(error)
-            self.skipped.append(Skipped(name, str(error)))
-            return None
 
     def fastest(self, names: Sequence[str]) -> LoadedProgram:
         """The engine measured to be fastest, now or earlier.
@@ -177,8 +163,7 @@ class Attempt:
         """
         claimed = by_claim(self.opened.program, names)[0]
         if len(claimed) == 1:  # nothing to measure
-            loaded = self.one(claimed[0], [n for n in names if n not in claimed])
-            if loaded is not None:
+            for _, loaded in self._able(claimed, names):
                 return loaded
             names = [n for n in names if n not in claimed]
         name = choose.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
@@ -190,20 +175,16 @@ class Attempt:
                 if known is None:
                     return self._measured(names, name)
         order = [*known, *(n for n in names if n not in known)]
-        first = self.first([n for group in by_claim(self.opened.program, order) for n in group])
+        first = self.first(in_order(self.opened.program, order))
         return first.with_info(measured=known)
 
     def _measured(self, names: Sequence[str], name: str) -> LoadedProgram:
-        started: dict[str, LoadedProgram] = {}
         for group in by_claim(self.opened.program, names):  # the reference is not what anyone waits for
-            for engine in group:
-                loaded = self.one(engine, [n for n in names if n != engine])
-                if loaded is not None:
-                    started[engine] = loaded
+            started = dict(self._able(group, names))
             if started:
                 break
-        if not started:
-            raise self._none_of(names)
+        else:
+            raise none_of(self._refused, str(self.opened.path))
         measured: dict[str, float] = {}
         with self.opened.timed("measure"), contextlib.suppress(InputError):  # made-up samples may be none it can run
             if len(started) > 1:
@@ -211,7 +192,7 @@ class Attempt:
         if measured:
             choose.remember(name, measured)
         best = next(iter(measured or started))
-        return started[best].with_info(measured=measured, skipped=tuple(self.skipped))
+        return started[best].with_info(measured=measured, skipped=self.skipped)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,6 @@ class LearnedScale(nn.Module):
 
     def forward(self) -> Tensor:
         """The scale."""
-        if not (torch.is_grad_enabled() and self.value.requires_grad):
-            return torch.maximum(self.value, self.smallest).detach()
         scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
         return scale
 

@@ -365,7 +365,7 @@ class Simulation(Switches):
         if in_backward():
             pass  # what was there in the forward that is run again
         elif self.phase == "observe":
-            follow(self)
+            follow(self, missing_only=False)
         elif self.phase == "learn":
             if torch.is_grad_enabled():
                 check_learning(self)

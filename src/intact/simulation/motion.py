@@ -167,7 +167,7 @@ def learn(sim: Switches) -> None:
     enter(sim, "learn")
 
 
-def follow(sim: Simulation, *, missing_only: bool = False) -> None:
+def follow(sim: Simulation, *, missing_only: bool) -> None:
     """Take scales from the observers; ``missing_only``: where there are none yet."""
     for point in sim.points.values():
         if point.source == "observed" and point.observer.count and not (missing_only and point.calibrated):

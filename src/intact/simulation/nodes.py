@@ -166,11 +166,7 @@ def _pool(
     counts: Tensor
     if node.op == "mean":
         count = math.prod(q.shape[d] for d in attrs["dims"])
-        # A sum over so many elements that it may pass 2^24 needs float64.
-        total = q.sum(
-            attrs["dims"], keepdim=attrs["keepdim"], dtype=torch.float32 if 255 * count < EXACT else torch.float64
-        )
-        total, counts = total.double(), torch.tensor(count).to(q.device)
+        total, counts = _total(q, count, attrs["dims"], attrs["keepdim"]), torch.tensor(count).to(q.device)
     elif node.op == "avg_pool":
         total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:], q.device)
     else:
@@ -183,6 +179,11 @@ def _pool(
     return _finish(node, total * ratio.to(total.dtype), point)
 
 
+def _total(q: Tensor, count: int, dims: list[int], keepdim: bool) -> Tensor:
+    """Exact sums of ``count`` integers of 8 bits, float64; so many that they may pass 2^24 are added in it, too."""
+    return q.sum(dims, keepdim=keepdim, dtype=torch.float32 if 255 * count < EXACT else torch.float64).double()
+
+
 def _table(
     node: Node, x: list[Quantized], params: Mapping[str, Tensor], point: QuantPoint, m: Requantization, resolved: bool
 ) -> Quantized:
@@ -190,7 +191,7 @@ def _table(
     needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in sources)
     smooth = None
     if needs_gradient or not resolved or point.watching:
-        y = _float(node, [x[0].real()], params, False)
+        y = FLOAT_OPS[node.op](node.attrs, [x[0].real()], dict(params))
         smooth = quantize_to(point, y)
     if not resolved:
         assert isinstance(smooth, Quantized)

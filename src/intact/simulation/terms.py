@@ -81,7 +81,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Σ a·b; shapes broadcast."""
     if a.shape != b.shape:
         return (a * b).sum()
-    if a.dim() == 4 and a.is_contiguous(memory_format=torch.channels_last):
+    if a.is_contiguous(memory_format=torch.channels_last):  # of four dimensions
         a, b = a.permute(0, 2, 3, 1), b.permute(0, 2, 3, 1)
     return torch.dot(a.reshape(-1), b.reshape(-1))
 

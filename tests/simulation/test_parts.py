@@ -1,0 +1,233 @@
+"""Single parts of the simulation, each held against what it promises to those that use it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.simulation.networks import quantized
+from torch import Tensor, nn
+
+import intact
+from intact import recipes
+from intact.arithmetic.tie_free import largest_denominator
+from intact.capture.graph import Graph, Node
+from intact.engines import get_runner
+from intact.lower.lower import lower
+from intact.recipe.scheme import Scheme
+from intact.simulation.affine import observe_activated
+from intact.simulation.exact import EXACT, chunk_edges
+from intact.simulation.gradient import round_within
+from intact.simulation.grid import BLOCK, LONG, grid_gradients, on_grid, two_largest
+from intact.simulation.layers import Layer
+from intact.simulation.module import _last_uses
+from intact.simulation.nodes import _total
+from intact.simulation.points import QuantPoint, WeightPoint
+from intact.simulation.sums import Exact, _value
+from intact.simulation.weights import held_limits, own_params
+
+LINEAR = Node("fc", "linear", ["x"])
+
+
+def test_a_sum_of_many_integers_is_exact() -> None:
+    q = torch.full((1, 1 << 17), 255.0)
+    q[0, 0] = 254.0
+    assert int(_total(q, q.shape[1], [1], False)) == 255 * q.shape[1] - 1
+
+
+@pytest.mark.parametrize("roles", [(), ("weight",), ("bias",), ("weight", "bias")], ids=str)
+def test_the_factors_of_a_norm_divide_what_it_gives(roles: tuple[str, ...]) -> None:
+    values = {"weight": torch.tensor([1.0, -2.0, 3.0]), "bias": torch.tensor([0.5, 0.0, -4.0])}
+    own = {role: values[role] for role in roles}
+    factor, x = torch.tensor([1.0, 2.0, 4.0]), torch.randn(5, 3)
+    node = Node("n", "layer_norm", ["x"], {"shape": [3]}, {**dict(zip(roles, roles, strict=True)), "equalize.out": "f"})
+    divided = F.layer_norm(x, [3], **own_params(node, {**own, "f": factor}))
+    torch.testing.assert_close(divided, F.layer_norm(x, [3], **own) / factor)
+
+
+def test_a_weight_that_has_no_partner_ends_where_int8_does() -> None:
+    weight = torch.tensor([[128.0, 0.0], [130.0, 0.0]])
+    limits = held_limits(LINEAR, weight, torch.ones(2), -128, 127)
+    assert on_grid(weight, None, torch.ones(2, 1), limits).q[:, 0].tolist() == [127.0, 127.0]
+
+
+def test_what_points_know_before_calibration() -> None:
+    point, weight = QuantPoint("x", Scheme(), ["x"]), WeightPoint("w", Scheme(dtype="int8", symmetric=True))
+    assert not point.calibrated and not point.active and int(point.zero_point) == 0
+    assert not weight.known
+    weight.scale = torch.ones(1)  # of the whole tensor
+    assert weight.known
+
+
+@pytest.mark.parametrize("learned", [0, 1], ids=["low", "high"])
+def test_one_end_of_a_range_may_learn_alone(learned: int) -> None:
+    v = torch.tensor([-3.0, -2.5, 0.2, 5.0, 6.0, 7.0])
+    ends = [torch.tensor(-1.0, requires_grad=learned == 0), torch.tensor(4.0, requires_grad=learned == 1)]
+    (round_within(v, *ends) * torch.arange(1.0, 7.0)).sum().backward()  # type: ignore[no-untyped-call]
+    grads = [None if end.grad is None else end.grad.item() for end in ends]
+    assert grads == ([3.0, None] if learned == 0 else [None, 15.0])
+
+
+@pytest.mark.parametrize("wants", [(True, False, True), (False, True, False), (True, False, False)], ids=str)
+def test_gradients_that_nobody_wants_are_not_computed(wants: tuple[bool, ...]) -> None:
+    weight, factor, scale = torch.randn(4, 5), torch.rand(4, 1) + 0.5, torch.full((4, 1), 0.1)
+    found = grid_gradients(torch.randn(4, 5), 1.0, weight, factor, scale, None, wants)
+    assert tuple(g is not None for g in found) == wants
+    assert grid_gradients(torch.randn(4, 5), 1.0, weight, None, scale, None, (True, False, True))[1] is None
+
+
+@pytest.mark.parametrize("count", [1, 2, LONG - 1, LONG, LONG + 1, LONG + BLOCK - 1, 3 * LONG + 5])
+def test_the_two_largest_of_rows_of_any_length(count: int) -> None:
+    rows = torch.randn(9, count)
+    blocks = count // BLOCK
+    for i, row in enumerate(rows):  # the two lie in one block, in two, behind all blocks
+        if blocks:
+            row[(i * 7) % blocks], row[[(i * 7) % blocks + blocks * 3, 0, -1][i % 3]] = 90.0, 80.0
+    assert torch.equal(two_largest(rows), rows.topk(min(2, count), dim=1).values)
+
+
+def test_values_are_kept_as_long_as_somebody_needs_them() -> None:
+    nodes = [Node("x", "input"), Node("a", "relu", ["x"]), Node("b", "relu", ["a"]), Node("c", "add", ["a", "b"])]
+    graph = Graph({n.name: n for n in nodes}, ["x"], ["a", "c"])
+    assert _last_uses(graph) == [[], ["x"], [], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("act", "seen"),
+    [
+        (None, [-2.0, 2.0, 20.0]), ({"kind": "clamp", "min": 0.0, "max": 6.0}, [0.0, 2.0, 6.0]),
+        ({"kind": "leaky_relu", "slope": 0.1}, [-2.0, 2.0, 20.0]),
+    ],
+    ids=["nothing", "clamp", "leaky"],
+)  # fmt: skip
+def test_an_observer_sees_what_a_fused_clamp_leaves(act: Any, seen: list[float]) -> None:
+    shown: list[Tensor] = []
+    point: Any = SimpleNamespace(live_scale=torch.tensor(0.5), observer=SimpleNamespace(observe=shown.append))
+    observe_activated(Node("c", "conv", ["x"], {"act": act} if act else {}), point, torch.tensor([-4.0, 4.0, 40.0]))
+    assert [v.tolist() for v in shown] == [seen]
+
+
+def test_sums_that_are_cut_stay_exact_in_every_part() -> None:
+    weight = torch.full((2, 700), 127.0)
+    edges = chunk_edges(LINEAR, weight, 700 * 127 * 255.0)
+    assert edges is not None and edges[0] == 0 and edges[-1] == 700 and len(edges) > 2
+    assert all((b - a) * 127 * 255 < EXACT for a, b in itertools.pairwise(edges))
+    x = torch.full((1, 700), 255.0)
+    for bias in (3.0, float(EXACT + 1)):
+        want = 700 * 127 * 255 + int(bias)
+        for cut in (edges, None):
+            exact = Exact(torch.full((2,), bias, dtype=torch.float64), cut, True)
+            total = _value(LINEAR, x, weight, torch.ones(2, dtype=torch.float64), None, exact)
+            assert total[0].tolist() == [want, want]
+
+
+def test_a_bias_beyond_float32_is_added_exactly() -> None:
+    """The products alone would fit."""
+    x, weight = torch.ones(1, 3), torch.ones(1, 3)
+    exact = Exact(torch.tensor([float(EXACT)], dtype=torch.float64), [0, 3], True)
+    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, exact)
+    assert total.item() == EXACT + 3
+
+
+def test_a_changed_weight_is_solved_for_before_it_ships() -> None:
+    model, x = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(16, 6)
+    sim, _ = quantized(model, x)
+    assert sim.resolved and sim.current
+    solved: list[object] = []
+    sim.resolve = lambda **how: solved.append(how)
+    lower(sim)
+    assert not solved, "nothing has changed"
+    del sim.resolve
+    with torch.no_grad():
+        sim.get_parameter("0.weight").mul_(-3.0)
+    assert sim.resolved and not sim.current
+    program = lower(sim)
+    assert sim.current
+    y = get_runner(program, "reference")({program.inputs[0]: x.numpy()})[0]
+    assert torch.equal(torch.from_numpy(y), sim(x).detach())
+
+
+@pytest.mark.parametrize("tiny", [1e-9, 1e-4])
+def test_a_channel_that_hardly_adds_to_a_residual_has_the_smallest_multiplier(tiny: float) -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.conv = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = F.relu(self.first(x))
+            return F.relu(self.conv(y) + y)
+
+    model = Residual()
+    with torch.no_grad():
+        model.conv.weight[0] *= tiny
+    _, program = quantized(model, torch.randn(8, 4, 6, 6), intact.Recipe(residual="fused", bias_correction=False))
+    op = next(op for op in program.ops if op.name.startswith("conv"))
+    assert len(op.inputs) == 2 and int(op.arrays["a"][0]) == 1 and int(op.arrays["a"].max()) > 1
+
+
+def test_a_mean_has_the_largest_denominator_that_is_proved() -> None:
+    model, x = nn.AdaptiveAvgPool2d(1), torch.rand(8, 4, 7, 7)
+    sim, program = quantized(model, x)
+    (op,) = [op for op in program.ops if op.kind == "mean"]
+    steps = 255 * program.tensors[op.inputs[0]].scale / program.tensors[op.name].scale  # type: ignore[operator]
+    most = int(largest_denominator("mean", residual_steps=steps, engines=sim.recipe.engines))
+    assert op.certificate is not None and op.certificate["margin"] > 0 and 0.4 * most < op.attrs["b"] <= most
+
+
+def test_a_batch_norm_in_training_sees_what_a_dynamic_layer_gives() -> None:
+    model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
+    x = torch.randn(32, 6)
+    sim = intact.prepare(model.eval(), x, recipes.dynamic())
+    sim.train()
+    want, got = model.train()(x), sim(x)
+    assert 0 < float((got - want).norm() / want.norm()) < 0.03
+
+
+@pytest.mark.parametrize("recipe", [recipes.weight_only(), recipes.dynamic()], ids=["weight-only", "dynamic"])
+def test_layers_on_codes_add_their_residual(recipe: intact.Recipe) -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(32, 32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.fc(x) + x
+            return y
+
+    model, x = Residual().eval(), torch.randn(4, 32)
+    sim = intact.prepare(model, x, replace(recipe, residual="fused")).eval()
+    intact.calibrate(sim, [x])
+    assert [len(node.inputs) for node in sim.graph if node.op == "linear"] == [2]
+    want = model(x)
+    assert float((sim(x) - want).norm() / want.norm()) < 0.1
+
+
+def test_a_held_scale_is_not_what_a_parameter_says() -> None:
+    sim = intact.prepare(nn.Sequential(nn.Linear(6, 5)), torch.randn(4, 6), intact.Recipe(scales="learned"))
+    intact.calibrate(sim, [torch.randn(64, 6)])
+    (name,) = sim.weight_points
+    point: Any = sim.weight_points[name]
+    point.source = "held"
+    with torch.no_grad():
+        point.learner.value.mul_(3.0)
+    own = point.scale.double().numpy()
+    with torch.no_grad():
+        assert (Layer(sim.graph.nodes[name], sim, fresh=False).base < 1.5 * own).all()
+
+
+def test_what_equalization_changed_is_told_with_the_program() -> None:
+    model, x = nn.Linear(8, 4), torch.randn(32, 8) * torch.tensor([9.0, *[0.1] * 7])
+    for smooth in (0.0, 0.5):
+        sim, program = quantized(model, x, intact.Recipe(smooth=smooth))
+        told = program.provenance.get("equalized")
+        if smooth:
+            (place,) = sim.equalized
+            assert told == {place.name: pytest.approx(sim.tensors[place.factor].tolist())}
+        else:
+            assert told is None
