@@ -182,7 +182,7 @@ def test_programs_are_still_comparable() -> None:
     assert isinstance(PROGRAM, Program) and engines.ENGINES[0] == "reference"
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 5), (5, 3, 2)])
+@pytest.mark.parametrize("shape", [(2, 3, 2), (5, 3, 2)])
 def test_the_batch_has_one_size_wherever_it_stands(shape: tuple[int, ...]) -> None:
     x, y = Tensor("x", "float32", (2, 3, None)), Tensor("y", "float32", (None, 3, 2))
     z = Tensor("z", "float32", (None, 3, 2))
