@@ -16,8 +16,8 @@ from intact.capture.graph import MOVES, Graph, Node
 AMPLIFIED = "a small number in 8 bits is 0, and a division would amplify that"
 """The reason given for such operations."""
 
-_STEEP = frozenset({"rsqrt", "sqrt", "log", "reciprocal"})
-_WIDE = frozenset({"rsqrt", "reciprocal"})
+_STEEP = frozenset({"rsqrt", "sqrt", "log", "reciprocal", "tan", "atanh"})
+_WIDE = frozenset({"rsqrt", "reciprocal", "tan"})
 _SATURATING = frozenset({"exp", "sigmoid", "tanh", "softplus", "erf", "hardsigmoid"})
 """Functions behind which a steep one meets no number near its pole: 1 / (1 + exp(−x)), log(1 + exp(x))."""
 
