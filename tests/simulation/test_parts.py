@@ -19,6 +19,7 @@ from intact.arithmetic.tie_free import largest_denominator
 from intact.capture.graph import Graph, Node
 from intact.engines import get_runner
 from intact.lower.lower import lower
+from intact.lower.provenance import provenance
 from intact.recipe.scheme import Scheme
 from intact.simulation.affine import observe_activated
 from intact.simulation.exact import EXACT, chunk_edges
@@ -132,7 +133,10 @@ def test_a_bias_beyond_float32_is_added_exactly() -> None:
     x, weight = torch.ones(1, 3), torch.ones(1, 3)
     exact = Exact(torch.tensor([float(EXACT)], dtype=torch.float64), [0, 3], True)
     total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, exact)
-    assert total.item() == EXACT + 3
+    assert total.item() == EXACT + 3 and total.dtype == torch.float64
+    small = Exact(torch.tensor([5.0], dtype=torch.float64), [0, 3], False)
+    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, small)
+    assert total.item() == 8 and total.dtype == torch.float32, "what fits float32 stays in it"
 
 
 def test_a_changed_weight_is_solved_for_before_it_ships() -> None:
@@ -230,6 +234,9 @@ def test_what_equalization_changed_is_told_with_the_program() -> None:
         if smooth:
             (place,) = sim.equalized
             assert told == {place.name: pytest.approx(sim.tensors[place.factor].tolist())}
+            for factor, changed in ((2.0, True), (1.0, False)):
+                sim.tensors[place.factor].fill_(factor)
+                assert ("equalized" in provenance(sim)) is changed
         else:
             assert told is None
 
