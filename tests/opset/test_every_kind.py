@@ -384,3 +384,9 @@ def test_sums_have_so_many_terms_that_int64_holds_them(terms: int) -> None:
     arrays = {role: ones(1, dtype=np.int32) for role in ("bias", "a")} | {"b": np.int32([1001])}
     arrays["weight"] = ones(1, terms, dtype=np.int8)
     assert taken("linear", CASES["linear"][0], arrays, [q("t", None, terms)], q("t", None, 1)) is (terms == 1 << 20)
+
+
+@pytest.mark.parametrize("kind", [k for k, c in CASES.items() if c[2] and k not in ("add", "cat")])
+def test_no_kind_takes_an_input_more(kind: str) -> None:
+    attrs, arrays, inputs, output = CASES[kind]
+    assert not taken(kind, attrs, arrays, [*inputs, inputs[0]], output)

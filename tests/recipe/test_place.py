@@ -414,3 +414,54 @@ def test_a_glob_of_inputs_passes_over_those_that_are_no_numbers() -> None:
     assert [p.scheme.fixed for p in sim.points.values() if p.scheme.fixed] == [(0.05, 128)]
     with pytest.raises(RecipeError, match="only float32 inputs"):
         intact.prepare(Masked(), example, intact.Recipe(inputs={"index": scheme}))
+
+
+class Denormalized(nn.Module):
+    """A forecast scaled back by what was measured in the input: light arithmetic behind a layer and a float island."""
+
+    def __init__(self, layer_last: bool = False) -> None:
+        super().__init__()
+        self.fc, self.last = nn.Linear(24, 6), nn.Linear(6, 6) if layer_last else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean, deviation = x.mean(-1, keepdim=True), (x.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+        return self.last(self.fc((x - mean) / deviation) * deviation + mean)
+
+
+def test_light_arithmetic_behind_floats_stays_float_up_to_the_results() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 3, 24).cumsum(-1) + 20 * torch.randn(32, 3, 1)
+    model = Denormalized().eval()
+    sim = intact.prepare(model, x)
+    assert [sim.graph.nodes[name].op for name in sim.placed.point_of] == ["quantize", "linear"]
+    intact.calibrate(sim, x[:16])
+    with torch.no_grad():
+        wanted, got = model(x), sim(x)
+    # Rounding the mean to a grid of its own costs a step of 0.4.
+    assert (got - wanted).abs().max() < 0.01 * wanted.abs().max()
+
+
+def test_light_arithmetic_before_another_layer_is_integer() -> None:
+    sim = intact.prepare(Denormalized(layer_last=True).eval(), torch.randn(4, 3, 24))
+    assert {"mul", "add"} <= {sim.graph.nodes[name].op for name in sim.placed.point_of}
+
+
+class Positions(nn.Module):
+    """A residual stream of a class token and patches that a positional convolution reads besides float norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc, self.mlp, self.conv = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Conv1d(8, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        x = x + self.mlp(self.norm(x))
+        patches = x[:, 1:].mT
+        x = torch.cat([x[:, :1], (patches + self.conv(patches)).mT], 1)
+        return self.fc(self.norm(x + self.mlp(self.norm(x))))
+
+
+def test_a_stream_that_a_convolution_reads_as_well_stays_float() -> None:
+    sim = intact.prepare(Positions().eval(), torch.randn(2, 5, 8))
+    on_grids = {sim.graph.nodes[name].op for name in sim.placed.point_of}
+    assert "conv" in on_grids and "add" not in on_grids and "cat" not in on_grids

@@ -19,6 +19,7 @@ from intact.arithmetic.tie_free import largest_denominator
 from intact.capture.graph import Graph, Node
 from intact.engines import get_runner
 from intact.lower.lower import lower
+from intact.lower.provenance import provenance
 from intact.recipe.scheme import Scheme
 from intact.simulation.affine import observe_activated
 from intact.simulation.exact import EXACT, chunk_edges
@@ -29,6 +30,7 @@ from intact.simulation.module import _last_uses
 from intact.simulation.nodes import _total
 from intact.simulation.points import QuantPoint, WeightPoint
 from intact.simulation.sums import Exact, _value
+from intact.simulation.tensors import Tensors
 from intact.simulation.weights import held_limits, own_params
 
 LINEAR = Node("fc", "linear", ["x"])
@@ -131,7 +133,10 @@ def test_a_bias_beyond_float32_is_added_exactly() -> None:
     x, weight = torch.ones(1, 3), torch.ones(1, 3)
     exact = Exact(torch.tensor([float(EXACT)], dtype=torch.float64), [0, 3], True)
     total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, exact)
-    assert total.item() == EXACT + 3
+    assert total.item() == EXACT + 3 and total.dtype == torch.float64
+    small = Exact(torch.tensor([5.0], dtype=torch.float64), [0, 3], False)
+    total = _value(LINEAR, x, weight, torch.ones(1, dtype=torch.float64), None, small)
+    assert total.item() == 8 and total.dtype == torch.float32, "what fits float32 stays in it"
 
 
 def test_a_changed_weight_is_solved_for_before_it_ships() -> None:
@@ -185,7 +190,7 @@ def test_a_batch_norm_in_training_sees_what_a_dynamic_layer_gives() -> None:
     x = torch.randn(32, 6)
     sim = intact.prepare(model.eval(), x, recipes.dynamic())
     sim.train()
-    want, got = model.train()(x), sim(x)
+    want, got = model.train()(x).detach(), sim(x).detach()
     assert 0 < float((got - want).norm() / want.norm()) < 0.03
 
 
@@ -204,8 +209,8 @@ def test_layers_on_codes_add_their_residual(recipe: intact.Recipe) -> None:
     sim = intact.prepare(model, x, replace(recipe, residual="fused")).eval()
     intact.calibrate(sim, [x])
     assert [len(node.inputs) for node in sim.graph if node.op == "linear"] == [2]
-    want = model(x)
-    assert float((sim(x) - want).norm() / want.norm()) < 0.1
+    want = model(x).detach()
+    assert float((sim(x).detach() - want).norm() / want.norm()) < 0.1
 
 
 def test_a_held_scale_is_not_what_a_parameter_says() -> None:
@@ -229,5 +234,24 @@ def test_what_equalization_changed_is_told_with_the_program() -> None:
         if smooth:
             (place,) = sim.equalized
             assert told == {place.name: pytest.approx(sim.tensors[place.factor].tolist())}
+            for factor, changed in ((2.0, True), (1.0, False)):
+                sim.tensors[place.factor].fill_(factor)
+                assert ("equalized" in provenance(sim)) is changed
         else:
             assert told is None
+
+
+def test_what_is_computed_from_tensors_once_serves_training_too() -> None:
+    """Also where it was first asked for in inference mode."""
+    root = nn.Module()
+    root.register_buffer("b", torch.ones(3))
+    how: Any = SimpleNamespace(sources=["b"], compute=lambda sources: sources["b"] * 2)
+    tensors = Tensors(root, {}, {"twice": how})
+    with torch.inference_mode():
+        twice = tensors["twice"]
+    assert tensors["twice"] is twice and not twice.is_inference()
+    x = torch.ones(3, requires_grad=True)
+    (x * tensors["twice"]).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None and x.grad.tolist() == [2.0] * 3
+    root.get_buffer("b").mul_(3.0)
+    assert tensors["twice"].tolist() == [6.0] * 3

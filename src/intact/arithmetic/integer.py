@@ -185,9 +185,9 @@ def centered(x: Array, z: int, dtype: np.dtype[Any], pads: Sequence[tuple[int, i
     """x − z in ``dtype``, with zeros (which stand for z) added before and after each spatial dimension."""
     if not pads or not any(map(any, pads)):
         return np.subtract(x, z, dtype=dtype)
-    shape = (*x.shape[:2], *(s + p + q for s, (p, q) in zip(x.shape[2:], pads, strict=True)))
-    out = np.zeros(shape, dtype)
-    inside = (slice(None), slice(None), *(slice(p, p + s) for s, (p, _) in zip(x.shape[2:], pads, strict=True)))
+    sizes = list(zip(x.shape[2:], pads, strict=True))
+    out = np.zeros((*x.shape[:2], *(s + p + q for s, (p, q) in sizes)), dtype)
+    inside = (slice(None), slice(None), *(slice(p, p + s) for s, (p, _) in sizes))
     np.subtract(x, z, out=out[inside], dtype=dtype)
     return out
 

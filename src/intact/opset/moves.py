@@ -22,7 +22,7 @@ from .violation import need
 
 SHAPE = integers(-1, LARGEST_SIZE, empty=True, names=True)
 POSITION = integer(0, LARGEST_SIZE)
-END = integer(0, LARGEST_SIZE, name=True)
+END = integer(1, LARGEST_SIZE, name=True)
 
 MOVED = (signature(f"{NUMBERS} {QUANTIZED}", gives=""),)
 CONSTANT = tuple(signature(gives=result) for result in (QUANTIZED, *NUMBERS.split()))

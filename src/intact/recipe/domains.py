@@ -46,7 +46,8 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
 
     A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
     with operands of both kinds it does unless everything after it is float, directly or behind moves and arithmetic
-    with constants. A sum with a constant (a mask, a position) before nothing but float operations is one of them,
+    with constants, or light arithmetic that ends in the network's results: those are float anyway, and every rounding
+    on the way is for nothing. A sum with a constant (a mask, a position) before float operations alone is one of them,
     and so is a sum that float norms and further sums read: the residual stream of a transformer, rounded once per
     block, would lose its small values. What a division would amplify the rounding of stays float as well (see
     ``intact.recipe.amplified``). A network input is on a grid where what follows leads to a convolution, or to an
@@ -108,15 +109,29 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
 
 
 def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Whether ``name`` is float, or a move, or arithmetic with constants, that nothing but float operations follow."""
+    """Whether nothing but float operations follow: ``name`` is one, or a move or arithmetic with constants before some,
+    or light arithmetic whose results are the network's."""
     node = graph.nodes[name]
-    if name in reasons:
+    if name in reasons or _ends(name, graph, users):
         return True
     numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
     passes = is_move(node) or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
     if not passes or name in graph.outputs or not users[name]:
         return False
     return all(_leads_to_floats(user, graph, users, reasons) for user in users[name])
+
+
+def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
+    """Whether ``name`` and all that follows up to the results of the network are moves and light arithmetic."""
+    seen, todo = {name}, [name]
+    while todo:
+        node = graph.nodes[todo.pop()]
+        after = set(users[node.name])
+        if (node.op not in LIGHT and not is_move(node)) or not (after or node.name in graph.outputs):
+            return False
+        todo += after - seen
+        seen |= after
+    return True
 
 
 def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
@@ -130,17 +145,26 @@ def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reaso
 
 
 def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Whether a float norm reads the sum or concatenation ``name``, and the sums it goes on to."""
-    norms, sums, todo = 0, 0, list(users[name])
+    """Whether a float norm reads the sum or concatenation ``name``, and the sums it goes on to.
+
+    A convolution or linear map may read the stream as well, from a grid of its own: positional convolutions do.
+    """
+    norms, sums = 0, 0
+    seen, todo = set[str](), list(users[name])
     while todo:
         node = graph.nodes[todo.pop()]
+        if node.name in seen:
+            continue
+        seen.add(node.name)
         if node.op in ("layer_norm", "rms_norm") and node.name in reasons:
             norms += 1
         elif node.op in ("add", "cat"):
             sums += 1
+            # A class token and what it is joined with are one stream.
+            todo += users[node.name] if node.op == "cat" else []
         elif node.op in ("dropout", "reshape", "permute", "slice", "expand") and node.name not in graph.outputs:
             todo += users[node.name]
-        else:
+        elif node.op not in HEAVY:
             return False
     return norms > 0 and sums > 0
 
