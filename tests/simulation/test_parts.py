@@ -21,6 +21,7 @@ from intact.engines import get_runner
 from intact.lower.lower import lower
 from intact.lower.provenance import provenance
 from intact.recipe.scheme import Scheme
+from intact.simulation import parallel
 from intact.simulation.affine import observe_activated
 from intact.simulation.exact import EXACT, chunk_edges
 from intact.simulation.gradient import round_within
@@ -255,3 +256,21 @@ def test_what_is_computed_from_tensors_once_serves_training_too() -> None:
     assert x.grad is not None and x.grad.tolist() == [2.0] * 3
     root.get_buffer("b").mul_(3.0)
     assert tensors["twice"].tolist() == [6.0] * 3
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "in a module"])
+def test_scales_are_no_buffers_that_ranks_copy(wrapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = intact.prepare(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), torch.randn(4, 6)).train()
+    module = nn.Sequential(nn.Identity(), sim) if wrapped else sim
+
+    class Wrapper:
+        process_group = None
+
+    wrapper: Any = Wrapper()
+    wrapper.module, wrapper.parameters_to_ignore = module, set()
+    monkeypatch.setattr(parallel, "_active_wrapper", lambda: wrapper)
+    monkeypatch.setattr(parallel.dist, "get_rank", lambda group: 1)
+    monkeypatch.setattr(parallel.dist, "get_world_size", lambda group: 2)
+    ranks = parallel.data_parallel_ranks(sim)
+    own = {name for name, _ in module.named_buffers() if "quantizers." in name}
+    assert ranks.size == 2 and own and wrapper.parameters_to_ignore == own
