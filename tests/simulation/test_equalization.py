@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import intact
+from intact.simulation import equalization
 from intact.simulation.module import Simulation
 
 BASE = intact.Recipe(activation=intact.Scheme(observer="minmax"))
@@ -125,3 +126,26 @@ def test_fixed_inputs_and_per_tensor_weights_have_no_factors() -> None:
 def test_a_strength_without_meaning_is_refused(smooth: object) -> None:
     with pytest.raises(intact.errors.RecipeError, match="smooth"):
         intact.Recipe(smooth=smooth)  # type: ignore[arg-type]
+
+
+def test_few_values_per_channel_leave_room_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row per sample, as a class token: most samples exceed some channel's largest of eight."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.LayerNorm(128)).eval()
+    x = torch.randn(256, 64)
+
+    def error() -> float:
+        with torch.no_grad():
+            return float((quantized(model, x[:8])(x[8:]) - model(x[8:])).square().mean())
+
+    roomy = error()
+    monkeypatch.setattr(equalization, "ENOUGH", 1)
+    assert roomy < 0.5 * error()
+
+
+def test_a_class_token_has_room_and_a_map_has_none() -> None:
+    place = equalization.Equalized("x", "factor", {"x": 1}, ())
+    few, many = (equalization.factors(place, torch.tensor([8.0, 4.0, 1.0]), {}, count) for count in (4, 1024))
+    assert few is not None and many is not None
+    torch.testing.assert_close(few, torch.tensor([1.0, 1.0, 0.2840]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(many, torch.tensor([1.0, 0.5, 0.125]))

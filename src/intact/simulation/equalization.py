@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SMALLEST = 1e-3
 """No channel is stretched by more than 1/SMALLEST."""
+
+ENOUGH = 1024
+"""Values of a channel whose largest tells its range; fewer are expected to be exceeded."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +94,28 @@ def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
     return pairs
 
 
-def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor]) -> Tensor | None:
+def headroom(count: float) -> float:
+    """How many times the largest of ``count`` values a channel may grow to: to the largest of ENOUGH normal ones.
+
+    A class token is one value per sample and channel. Stretched until the largest of a few fills the range, every
+    channel would be clipped in most other samples.
+
+    Example:
+        >>> headroom(1024), round(headroom(4), 2)
+        (1.0, 2.27)
+    """
+    usual, seen = (NormalDist().inv_cdf(1 - 0.25 / max(n, 1.0)) for n in (ENOUGH, count))
+    return max(1.0, usual / seen)
+
+
+def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], count: float = ENOUGH) -> Tensor | None:
     """What to divide channels by.
 
     Args:
         place: where.
         largest: max |X_j| per channel, (C,).
         tensors: by name; factors of the readers are 1.
+        count: of how many values per channel ``largest`` is the largest.
 
     Returns:
         float32 (C,), the largest 1; None where nothing but zeros was seen, or a value that is not finite, which the
@@ -107,7 +126,7 @@ def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor]) ->
         return None
     ranges = (largest / peak).clamp(min=SMALLEST)
     if place.alpha == 1.0:
-        return ranges
+        return (ranges * headroom(count)).clamp(max=1.0)
     columns = torch.stack([folded(node, tensors)[0].detach().abs().amax(0) for node in place.readers]).amax(0)
     columns = (columns / columns.max().clamp(min=1e-30)).clamp(min=SMALLEST)
     shared = ranges**place.alpha / columns ** (1 - place.alpha)

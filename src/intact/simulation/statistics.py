@@ -33,6 +33,7 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
         sim.tensors[place.factor].fill_(1.0)
     corrected = [n for n in sim.graph if "correct.mean" in n.params]
     largest: dict[str, Tensor] = {}
+    counts: dict[str, float] = {}
     means: dict[str, list[Tensor]] = {}
     energies: dict[str, list[Tensor]] = {}
     watched = {name: (place.name, axis) for place in sim.equalized for name, axis in place.observed.items()}
@@ -46,6 +47,7 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
             y = real(output)
             m = y.abs().amax([d for d in range(y.dim()) if d != axis])
             largest[place] = torch.maximum(largest[place], m) if place in largest else m
+            counts[node.name] = counts.get(node.name, 0) + y.numel() / max(m.numel(), 1)
         if "correct.mean" in node.params:
             mean, energy = _per_sample(real(inputs[0]), channel_axis(node), samples)
             means.setdefault(node.name, []).append(mean)
@@ -61,7 +63,10 @@ def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
         if constant := int((low == high).sum()):
             sim.constant_channels[name] = (constant, low.numel())
     divided: dict[str, Tensor] = {}
-    found = {place.name: factors(place, largest[place.name], sim.tensors) for place in sim.equalized}
+    found = {
+        place.name: factors(place, largest[place.name], sim.tensors, max(counts.get(n, 1) for n in place.observed))
+        for place in sim.equalized
+    }
     for place in sim.equalized:
         factor = found[place.name]
         if factor is not None:
