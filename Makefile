@@ -18,7 +18,7 @@ INPUTS := pyproject.toml constraints.txt Makefile
 .PHONY: demo test test-all lint types bench clean
 
 demo: $(VENV)/.demo
-	$(BIN)/intact demo
+	$(BIN)/intact8 demo
 
 # Two processes of one thread each use two cores better than one process of two threads. Each begins with one half of the
 # tests in their order, so that tests that share a preparation are in one process, and takes of the other's when done.

@@ -1,6 +1,6 @@
 """The one compiled module. Everything else is in pyproject.toml.
 
-It is optional: where there is no C compiler, intact.engines computes the same bits by more calls of torch.
+It is optional: where there is no C compiler, intact8.engines computes the same bits by more calls of torch.
 """
 
 import sys
@@ -18,7 +18,7 @@ FLAGS = (
 setup(
     ext_modules=[
         Extension(
-            "intact.engines._native",
+            "intact8.engines._native",
             sorted(glob("native/*.c")),
             depends=sorted(glob("native/*.h")),
             extra_compile_args=FLAGS,

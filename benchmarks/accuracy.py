@@ -1,4 +1,4 @@
-"""Accuracy and exactness on trained networks: float32, intact, torch.ao FX static and ONNX Runtime quantize_static.
+"""Accuracy and exactness on trained networks: float32, intact8, torch.ao FX static and ONNX Runtime quantize_static.
 
     python benchmarks/accuracy.py [--assets DIR] [--only fashion-cnn …] [--elements 20e6]
 
@@ -15,19 +15,19 @@ from typing import Any
 
 import torch
 
-import intact
+import intact8
 from assets import Task, accuracy, fashion, folder, mobilenet
 from peers import onnxruntime_static, torch_ao_fx
 
 
-def exactness(sim: Any, program: intact.Program, task: Task, elements: float) -> Any:
+def exactness(sim: Any, program: intact8.Program, task: Task, elements: float) -> Any:
     """Compare simulation, reference and onednn on enough held-out images to reach ``elements`` integers."""
     compared = program.integer_tensors() or tuple(program.tensors)  # dynamic layers give float32
     per_image = sum(
         int(torch.tensor([d if isinstance(d, int) else 1 for d in program.tensors[n].shape]).prod()) for n in compared
     )
     images = min(len(task.held_out), int(elements / per_image) + 1)
-    return intact.verify(program, task.held_out[:images].split(64), engines=("reference", "onednn"), sim=sim)
+    return intact8.verify(program, task.held_out[:images].split(64), engines=("reference", "onednn"), sim=sim)
 
 
 def main() -> None:
@@ -58,14 +58,14 @@ def main() -> None:
         print(f"{row} float32 | {base:.2f} | | | | |", flush=True)
         for recipe in args.recipes:
             start = time.perf_counter()
-            sim = intact.prepare(task.model, task.calibration[:2], getattr(intact.recipes, recipe)())
-            intact.calibrate(sim, task.calibration.split(32))
-            program = intact.convert(sim)
+            sim = intact8.prepare(task.model, task.calibration[:2], getattr(intact8.recipes, recipe)())
+            intact8.calibrate(sim, task.calibration.split(32))
+            program = intact8.convert(sim)
             seconds = time.perf_counter() - start
             top1 = accuracy(lambda x, p=program: p.run(x, engine="onednn"), task)
             report = exactness(sim, program, task, args.elements)
             print(
-                f"{row} intact {recipe} | {top1:.2f} | {top1 - base:+.2f} | {report.elements:,} | {report.mismatches} | {seconds:.1f} |",  # noqa: E501
+                f"{row} intact8 {recipe} | {top1:.2f} | {top1 - base:+.2f} | {report.elements:,} | {report.mismatches} | {seconds:.1f} |",  # noqa: E501
                 flush=True,
             )
         if not args.no_peers:

@@ -1,4 +1,4 @@
-"""Trained networks and real data for benchmarks: a folder given by --assets or INTACT_ASSETS."""
+"""Trained networks and real data for benchmarks: a folder given by --assets or INTACT8_ASSETS."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Task(NamedTuple):
 
 def folder(argument: str | None) -> Path:
     """The assets folder, or exit with the reason."""
-    path = Path(argument or os.environ.get("INTACT_ASSETS", "../shared/assets"))
+    path = Path(argument or os.environ.get("INTACT8_ASSETS", "../shared/assets"))
     if not (path / "loaders").is_dir():
-        raise SystemExit(f"no assets in {path}: give --assets DIR or set INTACT_ASSETS")
+        raise SystemExit(f"no assets in {path}: give --assets DIR or set INTACT8_ASSETS")
     sys.path.insert(0, str(path / "loaders"))
     return path
 

@@ -25,8 +25,8 @@ def flip(path: Path, count: int, seed: int) -> Counter[str]:
     """What became of ``count`` files."""
     from tests.runtime.mutate import one_bit
 
-    from intact.errors import ProgramError
-    from intact.program.file import parse
+    from intact8.errors import ProgramError
+    from intact8.program.file import parse
 
     told: Counter[str] = Counter()
     for data in one_bit(path.read_bytes(), seed, count):
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, help="also write the table here")
     given = parser.parse_args()
-    from intact.program.program import Program
+    from intact8.program.program import Program
 
     sources = sorted((ROOT / "tests" / "fixtures").glob("*/*.safetensors"))
     shares = [given.count // len(sources) + (i < given.count % len(sources)) for i in range(len(sources))]

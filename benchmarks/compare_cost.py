@@ -1,4 +1,4 @@
-"""What comparing costs: ``intact.compare`` against one float32 forward over the same images, in one run.
+"""What comparing costs: ``intact8.compare`` against one float32 forward over the same images, in one run.
 
     python benchmarks/compare_cost.py [--model resnet18] [--images 32] [--size 224] [--threads 2] [--rounds 5]
 
@@ -14,9 +14,9 @@ import warnings
 
 import torch
 
-import intact
+import intact8
 from coverage import build
-from intact.timing import interleaved
+from intact8.timing import interleaved
 
 TIMES, RESIDENT = 3.0, 1.5e9
 
@@ -34,11 +34,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     model, x = build(args.model), torch.randn(args.images, 3, args.size, args.size)
-    sim = intact.prepare(model, x[:2]).eval()
-    intact.calibrate(sim, x[:8])
+    sim = intact8.prepare(model, x[:2]).eval()
+    intact8.calibrate(sim, x[:8])
     with torch.no_grad():
         timings = interleaved(
-            {"float32 forward": lambda: model(x), "compare": lambda: intact.compare(model, sim, x)},
+            {"float32 forward": lambda: model(x), "compare": lambda: intact8.compare(model, sim, x)},
             seconds=0.0, least=args.rounds, warmup=1,
         )  # fmt: skip
     base, compare = timings["float32 forward"].median, timings["compare"].median

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-import intact
+import intact8
 
 MODELS = (
     "resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "shufflenet_v2_x1_0", "googlenet",
@@ -118,11 +118,11 @@ def row(name: str, size: int, batch: int, engines: tuple[str, ...], assets: str 
     """One line of the table."""
     model, calibration, data = subject(name, size, batch, assets)
     start = time.perf_counter()
-    sim = intact.prepare(model, calibration[0])
-    intact.calibrate(sim, calibration)
-    program = intact.convert(sim)
+    sim = intact8.prepare(model, calibration[0])
+    intact8.calibrate(sim, calibration)
+    program = intact8.convert(sim)
     seconds = time.perf_counter() - start
-    report = intact.verify(program, [data], engines=engines, sim=sim)
+    report = intact8.verify(program, [data], engines=engines, sim=sim)
     integer = collections.Counter(op.kind for op in program.ops if not op.is_float)
     islands = collections.Counter(op.kind.removeprefix("float.") for op in program.islands())
     bilinear = sum(op.kind == "upsample" and program.tensors[op.name].dtype == "float32" for op in program.ops)

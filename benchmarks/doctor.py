@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from tests.diagnose.doctor.planted import PLANTS, Planted, World
 
-import intact
+import intact8
 from assets import folder, mobilenet
-from intact import Recipe, Scheme
+from intact8 import Recipe, Scheme
 
 HEAD = (
     "| patient | planted: place, cause | said first: place, cause | right | noise said to go | float % | before % "
@@ -28,15 +28,15 @@ HEAD = (
 )
 
 
-def examined(case: Planted, remedies: bool) -> intact.DoctorReport:
+def examined(case: Planted, remedies: bool) -> intact8.DoctorReport:
     """The doctor's report about a patient."""
     data = list(zip(case.x.split(100), case.y.split(100), strict=True))
-    return intact.doctor(
+    return intact8.doctor(
         case.model, data, calibration=case.calibration, recipe=case.recipe, sim=case.sim, remedies=remedies, seconds=0
     )
 
 
-def row(name: str, case: Planted, report: intact.DoctorReport, seconds: float) -> tuple[bool, str]:
+def row(name: str, case: Planted, report: intact8.DoctorReport, seconds: float) -> tuple[bool, str]:
     """Whether the first finding is right, and a line of the table."""
     first = report.findings[0] if report.findings else None
     right = first is not None and (first.place, first.cause) == (case.place, case.causes[0])
@@ -60,7 +60,7 @@ def recovery(assets: Path) -> list[str]:
         poor = Recipe(activation=Scheme(observer="minmax"), weight=weight, equalize=equalize)
         start = time.perf_counter()
         data = list(zip(x.split(25), y.split(25), strict=True))
-        report = intact.doctor(task.model, data, recipe=poor, seconds=0)
+        report = intact8.doctor(task.model, data, recipe=poor, seconds=0)
         figures = " | ".join(f"{100 * report.outcome(o).metric:.1f}" for o in ("float", "before", "after"))
         won = "–" if report.recovered is None else f"{report.recovered:.0%}"
         seconds = time.perf_counter() - start
@@ -90,7 +90,7 @@ def main() -> None:
         try:
             case = make(world)
             report = examined(case, not args.no_remedies)
-        except (intact.IntactError, RuntimeError, ValueError, KeyError):  # one patient's failure is part of the result
+        except (intact8.IntactError, RuntimeError, ValueError, KeyError):  # one patient's failure is part of the result
             failed.append(f"{name}:\n{traceback.format_exc()}")
             print(failed[-1], flush=True)
             continue

@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [--models resnet50 …] [--batches 1 8] [--rounds 60] [--output FILE]
 
-Each network is compiled twice for one thread, with OpenVINO's own choice and with ``intact.engines.openvino.kernels``
+Each network is compiled twice for one thread, with OpenVINO's own choice and with ``intact8.engines.openvino.kernels``
 asking for the others everywhere; the two take turns, and OpenVINO says how long every node took. A line per kind of
 convolution: median microseconds of both, their ratio, and whether the engine asks for the other kernel there.
 """
@@ -21,13 +21,13 @@ import numpy as np
 import openvino
 import torch
 
-import intact
+import intact8
 from coverage import build as network
-from intact.engines.openvino import kernels
-from intact.engines.openvino.build import Given, Plan, build
-from intact.engines.openvino.values import Site
-from intact.opset.op import Op
-from intact.program.program import Program
+from intact8.engines.openvino import kernels
+from intact8.engines.openvino.build import Given, Plan, build
+from intact8.engines.openvino.values import Site
+from intact8.opset.op import Op
+from intact8.program.program import Program
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0")
 CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "PERF_COUNT": True}
@@ -114,7 +114,7 @@ def main() -> None:
     for name in given.models:
         torch.manual_seed(1)
         data = torch.randn(32, 3, 224, 224).split(8)
-        program = intact.quantize(network(name), data, recipe=intact.recipes.default())
+        program = intact8.quantize(network(name), data, recipe=intact8.recipes.default())
         for batch in given.batches:
             seen: dict[str, list[Line]] = {}
             for line in measure(program, batch, given.rounds):

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from intact.engines.peak import int8_peak
-from intact.timing import Timing, interleaved
+from intact8.engines.peak import int8_peak
+from intact8.timing import Timing, interleaved
 
 Call = Callable[[], object]
 LEAST_COSINE = 0.9
@@ -146,7 +146,7 @@ def table(field: Field, results: list[dict[str, Any]], wanted: Sequence[str]) ->
     lines += ["", "Ratios of medians in the same run; above 1, the first one is faster. Quartiles in brackets.", ""]
     pairs = [(a, b) for a, b in field.pairs if a in wanted and b in wanted]
     lines += [
-        "| model | batch | threads | " + " | ".join(f"{a} : {b}" for a, b in pairs) + " | best intact : best peer |"
+        "| model | batch | threads | " + " | ".join(f"{a} : {b}" for a, b in pairs) + " | best intact8 : best peer |"
     ]
     lines += ["|---" * (4 + len(pairs)) + "|"]
     for r in results:
@@ -228,7 +228,7 @@ def run(field: Field, args: argparse.Namespace, name: str, subjects: Callable[[s
 
 def cpu_name() -> str:
     """The CPU's own name for itself."""
-    from intact.runtime import Facts
+    from intact8.runtime import Facts
 
     return Facts.here().cpu or platform.processor() or platform.machine()
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-import intact
+import intact8
 from assets import define_torchvision_operators
-from intact.engines import get_engine
+from intact8.engines import get_engine
 
 BATCHES, LENGTHS, NEW = (0, 1, 5), (1, 7, 33, 128), (17, 40, 65, 100)
 CALIBRATION, REPEATS = 48, 7
@@ -39,7 +39,7 @@ def network() -> tuple[Any, Any]:
     return AutoModel.from_pretrained(path, add_pooling_layer=False).eval(), AutoTokenizer.from_pretrained(path)
 
 
-def exactness(program: intact.Program, sim: Any, ids: Any, engines: Sequence[str]) -> None:
+def exactness(program: intact8.Program, sim: Any, ids: Any, engines: Sequence[str]) -> None:
     """Every integer at every batch and length."""
     for batch in BATCHES:
         for length in LENGTHS:
@@ -48,12 +48,12 @@ def exactness(program: intact.Program, sim: Any, ids: Any, engines: Sequence[str
                 shapes = {name: program.run(**given, engine=name)["last_hidden_state"].shape for name in engines}
                 print(f"batch 0, length {length}: {shapes}")
                 continue
-            report = intact.verify(program, given, engines=engines, sim=sim)
+            report = intact8.verify(program, given, engines=engines, sim=sim)
             counts = {name: f"{e.mismatches} of {e.elements}" for name, e in report.by_engine.items()}
             print(f"batch {batch}, length {length}: exact {report.exact}, {counts}", flush=True)
 
 
-def cost(program: intact.Program, ids: Any, engine: str, threads: int) -> None:
+def cost(program: intact8.Program, ids: Any, engine: str, threads: int) -> None:
     """Milliseconds of a call, and of the first one of a new length beyond that."""
     start = time.perf_counter()
     runner = get_engine(engine).prepare(program, threads=threads)
@@ -85,9 +85,9 @@ def main() -> None:
     dynamic = {name: {1: "sequence"} for name in data[0]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        sim = intact.prepare(model, data[0], dynamic_shapes=dynamic).eval()
-        intact.calibrate(sim, data)
-    program = intact.convert(sim)
+        sim = intact8.prepare(model, data[0], dynamic_shapes=dynamic).eval()
+        intact8.calibrate(sim, data)
+    program = intact8.convert(sim)
     print(program)
     long = [" ".join(texts[100 + 8 * i : 108 + 8 * i]) for i in range(5)]
     ids = {k: x.numpy() for k, x in tokenizer(long, return_tensors="pt", padding=True, truncation=True).items()}

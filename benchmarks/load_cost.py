@@ -2,8 +2,8 @@
 
     python benchmarks/load_cost.py [--rounds 9] [--model resnet50 | --file FILE] [--output FILE]
 
-Every load is a process of its own that has imported numpy and intact and, in the second table, the engine's library.
-*bare*: the program's JSON and arrays, unchecked, handed to the engine, and one call. *warm*: ``intact.runtime.load``
+Every load is a process of its own that has imported numpy and intact8 and, in the second table, the engine's library.
+*bare*: the program's JSON and arrays, unchecked, handed to the engine, and one call. *warm*: ``intact8.runtime.load``
 that remembers its probe, and one call. *first*: the same with an empty cache, so with a probe. The three take turns;
 ratios are those of each round. The bounds are for the first table: warm at most 1.5 times bare, first at most 3 times.
 Exit status 1 beyond them.
@@ -28,9 +28,9 @@ LIBRARY = {"onednn": "torch", "onnxruntime": "onnxruntime", "openvino": "openvin
 LOAD = """
 import sys, time
 import numpy as np
-import intact.runtime
-import intact.engines
-from intact.program.document import FORMAT, from_document
+import intact8.runtime
+import intact8.engines
+from intact8.program.document import FORMAT, from_document
 path, engine, way, library = sys.argv[1:5]
 if library:
     __import__(library)
@@ -45,9 +45,9 @@ if way == "bare":
     header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
     arrays = deserialize(data)
     program = from_document(json.loads(header["__metadata__"][FORMAT]), arrays)
-    intact.engines.get_engine(engine).prepare(program)({program.inputs[0]: x})
+    intact8.engines.get_engine(engine).prepare(program)({program.inputs[0]: x})
 else:
-    intact.runtime.load(path, engine=engine)(x)
+    intact8.runtime.load(path, engine=engine)(x)
 print(time.perf_counter() - started)
 """
 
@@ -56,7 +56,7 @@ def once(path: Path, engine: str, way: str, library: str, shape: str, cache: Pat
     """Seconds of one load and call in a process of its own."""
     with tempfile.TemporaryDirectory() as empty:
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT / "src"), "INTACT_CACHE_DIR": empty if way == "first" else str(cache),
+            **os.environ, "PYTHONPATH": str(ROOT / "src"), "INTACT8_CACHE_DIR": empty if way == "first" else str(cache),
         }  # fmt: skip
         command = [sys.executable, "-c", LOAD, str(path), engine, way, library, shape]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -77,19 +77,19 @@ def measure(path: Path, engine: str, library: str, shape: str, rounds: int) -> d
 
 
 def make(model: str, folder: Path, recipe: str = "fast") -> Path:
-    """The model of torchvision with random weights, quantized by a recipe of ``intact.recipes``."""
+    """The model of torchvision with random weights, quantized by a recipe of ``intact8.recipes``."""
     import warnings
 
     import torch
 
-    import intact
+    import intact8
     from coverage import build
 
     torch.manual_seed(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = torch.randn(32, 3, 224, 224).split(8)
-        program = intact.quantize(build(model), data, recipe=getattr(intact.recipes, recipe)())
+        program = intact8.quantize(build(model), data, recipe=getattr(intact8.recipes, recipe)())
     return program.save(folder / f"{model}.safetensors")
 
 
@@ -119,7 +119,7 @@ HEADER = ["| engine | bare | warm | warm / bare | first | first / bare |", "|---
 
 def report(path: Path, given: argparse.Namespace) -> tuple[str, bool]:
     """The tables, and whether the bounds hold."""
-    from intact.program.file import load
+    from intact8.program.file import load
 
     program = load(path)
     shape = ",".join(str(d or 1) for d in program.tensors[program.inputs[0]].shape)

@@ -3,8 +3,8 @@
     python benchmarks/memory.py [--rounds 5] [--model resnet50 | --file FILE] [--threads 1] [--output FILE]
 
 Every measurement is a process of its own. *float32*: torch, eager, channels-last, its weights read from a state dict.
-*intact*: ``intact.runtime.load`` with a remembered probe. Memory is the resident set above that of the same process
-after its imports (intact, the engine's library, and for float32 torch and torchvision) and one small product by that
+*intact8*: ``intact8.runtime.load`` with a remembered probe. Memory is the resident set above that of the same process
+after its imports (intact8, the engine's library, and for float32 torch and torchvision) and one small product by that
 library, which loads the code of it: when the network is loaded, after the first result of one sample, after the first
 of eight, and at its highest. *Prepare* is ``get_engine(name).prepare`` on a loaded program: seconds of CPU, all threads
 together, and of the clock. Medians; lowest and highest in brackets.
@@ -88,12 +88,12 @@ print(json.dumps(found))
 """
 
 INTACT = """
-import intact.runtime, intact.engines
+import intact8.runtime, intact8.engines
 for name in {libraries}:
     importlib.import_module(name)
 {product}
 base = resident()
-runner = intact.runtime.load(path, engine=way, threads=threads)
+runner = intact8.runtime.load(path, engine=way, threads=threads)
 stage("loaded")
 for n in (1, 8):
     runner(samples(n))
@@ -103,13 +103,13 @@ print(json.dumps(found))
 """
 
 PREPARE = """
-import intact.engines
-from intact.program.file import load
+import intact8.engines
+from intact8.program.file import load
 for name in {libraries}:
     importlib.import_module(name)
 program = load(path)
 clock, cpu = time.perf_counter(), time.process_time()
-intact.engines.get_engine(way).prepare(program, threads=threads)
+intact8.engines.get_engine(way).prepare(program, threads=threads)
 print(json.dumps({{"clock": time.perf_counter() - clock, "cpu": time.process_time() - cpu}}))
 """
 
@@ -117,7 +117,7 @@ print(json.dumps({{"clock": time.perf_counter() - clock, "cpu": time.process_tim
 def child(code: str, path: Path, way: str, threads: int, shape: str, cache: str) -> dict[str, float]:
     """What the script printed."""
     environment = {
-        **os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'benchmarks'}", "INTACT_CACHE_DIR": cache,
+        **os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'benchmarks'}", "INTACT8_CACHE_DIR": cache,
         "OMP_NUM_THREADS": str(threads),
     }  # fmt: skip
     command = [sys.executable, "-c", START + code, str(path), way, str(threads), shape]
@@ -129,11 +129,11 @@ def child(code: str, path: Path, way: str, threads: int, shape: str, cache: str)
 
 
 def libraries(engine: str) -> list[str]:
-    """What a process imports for an engine, besides intact."""
+    """What a process imports for an engine, besides intact8."""
     return ["onnxruntime", "onnx"] if engine == "onnxruntime" else [LIBRARY[engine]]
 
 
-def intact(engine: str) -> str:
+def intact8(engine: str) -> str:
     """The script of an engine."""
     return INTACT.format(libraries=libraries(engine), product=PRODUCT[engine])
 
@@ -148,13 +148,13 @@ def measure(given: argparse.Namespace, program: Path, state: Path | None, shape:
 
     with tempfile.TemporaryDirectory() as cache:
         for engine in given.engines:  # remembers the probes, and warms the page cache
-            child(intact(engine), program, engine, given.threads, shape, cache)
+            child(intact8(engine), program, engine, given.threads, shape, cache)
         for _ in range(given.rounds):
             if state is not None:
                 note("float32", child(FLOAT, state, given.model, given.threads, shape, cache))
             for engine in given.engines:
                 names = libraries(engine)
-                note(engine, child(intact(engine), program, engine, given.threads, shape, cache))
+                note(engine, child(intact8(engine), program, engine, given.threads, shape, cache))
                 prepared = child(PREPARE.format(libraries=names), program, engine, given.threads, shape, cache)
                 note(engine, prepared, "prepare ")
     return found
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=list(LIBRARY), choices=list(LIBRARY))
     parser.add_argument("--output", type=Path, help="also write the table here")
     given = parser.parse_args()
-    from intact.program.file import load
+    from intact8.program.file import load
     from load_cost import make
 
     with tempfile.TemporaryDirectory() as folder:

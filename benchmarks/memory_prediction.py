@@ -24,11 +24,11 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from tests.runtime.large import NAMES, alone, drawn, inputs  # noqa: E402
 
-from intact.engines import available_engines, get_engine  # noqa: E402
-from intact.engines.kept import give_back  # noqa: E402
-from intact.engines.memory import predicted  # noqa: E402
-from intact.errors import EngineError  # noqa: E402
-from intact.program.program import Program  # noqa: E402
+from intact8.engines import available_engines, get_engine  # noqa: E402
+from intact8.engines.kept import give_back  # noqa: E402
+from intact8.engines.memory import predicted  # noqa: E402
+from intact8.errors import EngineError  # noqa: E402
+from intact8.program.program import Program  # noqa: E402
 
 FACTOR, LITTLE, WARM, SMALL = 2.0, 16 << 20, 6, 4096
 

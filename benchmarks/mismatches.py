@@ -1,4 +1,4 @@
-"""Simulated against executed, integer by integer: intact on every engine, and peers by what they offer themselves.
+"""Simulated against executed, integer by integer: intact8 on every engine, and peers by what they offer themselves.
 
     python benchmarks/mismatches.py [--assets DIR] [--networks resnet18 …] [--flows "ONNX Runtime" …] [--out FILE]
 
@@ -28,14 +28,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 import peers
 import qat_peers
 from assets import fashion, folder, mobilenet
 from coverage import build
-from intact.arithmetic.affine import dequantize
-from intact.engines import get_runner
-from intact.program.certify import uncertified
+from intact8.arithmetic.affine import dequantize
+from intact8.engines import get_runner
+from intact8.program.certify import uncertified
 from latency import attempt, cpu_name, versions
 from store import Store
 
@@ -135,23 +135,23 @@ def measure(flow: Flow, images: Tensor) -> dict[str, Any]:
     return {**flow.facts, "executions": {name: vars(tally) for name, tally in tallies.items()}}
 
 
-# -- intact ---------------------------------------------------------------------------------------------------
+# -- intact8 ---------------------------------------------------------------------------------------------------
 
 
 def default(subject: Subject) -> Flow:
-    """The calibrated simulation against the program made from it, on each engine; ``intact.recipes.default``."""
-    return _ours(subject, intact.recipes.default())
+    """The calibrated simulation against the program made from it, on each engine; ``intact8.recipes.default``."""
+    return _ours(subject, intact8.recipes.default())
 
 
 def accurate(subject: Subject) -> Flow:
-    """The same; ``intact.recipes.accurate``."""
-    return _ours(subject, intact.recipes.accurate())
+    """The same; ``intact8.recipes.accurate``."""
+    return _ours(subject, intact8.recipes.accurate())
 
 
-def _ours(subject: Subject, recipe: intact.Recipe) -> Flow:
-    sim = intact.prepare(subject.model, subject.calibration[:2], recipe)
-    intact.calibrate(sim, subject.calibration.split(32))
-    program = intact.convert(sim)
+def _ours(subject: Subject, recipe: intact8.Recipe) -> Flow:
+    sim = intact8.prepare(subject.model, subject.calibration[:2], recipe)
+    intact8.calibrate(sim, subject.calibration.split(32))
+    program = intact8.convert(sim)
     names = program.integer_tensors()
     last = program.tensors[names[-1]]
 
@@ -454,8 +454,8 @@ def nncf_torch(subject: Subject) -> Flow:
 # -- all of them ----------------------------------------------------------------------------------------------
 
 FLOWS: dict[str, Callable[[Subject], Flow]] = {
-    "intact, default": default,
-    "intact, accurate": accurate,
+    "intact8, default": default,
+    "intact8, accurate": accurate,
     "torch.ao FX, reference": fx_reference,
     "torch.ao FX, fake-quantized": fx_fake,
     "torchao pt2e, reference": pt2e_reference,
@@ -503,7 +503,7 @@ def rows(results: dict[str, Any]) -> dict[str, Cells]:
         of = {key.split("/")[0]: r for key, r in results.items() if key.split("/")[1] == flow}
         names = list(dict.fromkeys(name for r in of.values() for name in r.get("executions", ())))
         cells = [{n: r.get("executions", {}).get(name, r) for n, r in of.items()} for name in names] or [of]
-        if of and not flow.startswith("intact"):
+        if of and not flow.startswith("intact8"):
             found[flow] = cells[0]
             found |= {f"{flow}, {name}": c for name, c in zip(names[1:], cells[1:], strict=True) if c != cells[0]}
     return found
@@ -520,14 +520,14 @@ def matrix(results: dict[str, Any], cell: Callable[[dict[str, Any]], str]) -> li
 
 
 def own(results: dict[str, Any]) -> list[str]:
-    """intact's rows: counts, not shares."""
+    """intact8's rows: counts, not shares."""
     head = ("network", "recipe", "certified operations, others", "integers, per engine", *ENGINES, "outputs, top-1")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for key, r in results.items():
         network, flow = key.split("/")
-        if flow.startswith("intact") and "refused" in r:
+        if flow.startswith("intact8") and "refused" in r:
             lines.append(f"| {network} | {flow.split(', ')[1]} | refused |" + " |" * (len(head) - 3))
-        elif flow.startswith("intact"):
+        elif flow.startswith("intact8"):
             tallies = [r["executions"][engine] for engine in ENGINES]
             output, top1 = (sum(t[what] for t in tallies) for what in ("output_differ", "top1_differ"))
             proofs = f"{r['certified'] - r['uncertified']}, {r['uncertified']}"
@@ -559,7 +559,7 @@ def markdown(about: dict[str, Any], results: dict[str, Any]) -> str:
         "real images; those of torchvision have random weights, batch norm statistics taken from data, and random "
         "images of 96 px: their logits are close to each other, and top-1 changes easily. Every network runs from its "
         "input to its output, so that an integer which differs because an earlier one does is counted, too.", "",
-        "## intact", "",
+        "## intact8", "",
         "Integers of each engine that are not those of the simulation; output integers, and images whose top-1 "
         "differs, on any engine.", "", *own(results), "",
         "## Peers: integers", "",

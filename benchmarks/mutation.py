@@ -38,7 +38,7 @@ ROOMS = ("arithmetic", "program", "lower", "recipe", "simulation", "runtime")
 """What is mutated: the meaning of numbers, the checker and the certificates, lowering, placement, training, loading."""
 
 TESTS = (
-    *(f"{kind}/{room}" for kind in ("tests", "src/intact") for room in ROOMS),
+    *(f"{kind}/{room}" for kind in ("tests", "src/intact8") for room in ROOMS),
     "tests/train",
     "tests/calibration",
     *sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "tests").glob("test_*.py") if "hugging" not in p.name),
@@ -86,7 +86,7 @@ def collect(folder: Path) -> None:
 
 def draw(count: int, seed: int, rooms: tuple[str, ...]) -> list[Mutation]:
     """Some of all mutations, evenly."""
-    folder = ROOT / "src" / "intact"
+    folder = ROOT / "src" / "intact8"
     paths = sorted(p for room in rooms for p in (folder / room).rglob("*.py"))
     every = [m for path in paths for m in mutations(ROOT, path)]
     return random.Random(seed).sample(every, min(count, len(every)))
@@ -148,7 +148,7 @@ def _test(workspace: Path, tests: list[str]) -> None:
     os.chdir(workspace)
     sys.path[:] = [str(workspace / "src"), str(workspace), *(p for p in sys.path if p != str(ROOT))]
     os.environ["PYTHONPATH"] = str(workspace / "src")
-    for name in [n for n in sys.modules if n.split(".")[0] in ("benchmarks", "intact", "tests")]:
+    for name in [n for n in sys.modules if n.split(".")[0] in ("benchmarks", "intact8", "tests")]:
         del sys.modules[name]
     code = 1
     try:

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 import assets
-import intact
+import intact8
 from coverage import torchvision
-from intact import recipes
-from intact.engines import get_engine
-from intact.errors import IntactError
-from intact.timing import interleaved
+from intact8 import recipes
+from intact8.engines import get_engine
+from intact8.errors import IntactError
+from intact8.timing import interleaved
 
 ENGINES = ("onednn", "onnxruntime")
 RECIPES = {"float islands": recipes.default, "integer": recipes.integer}
@@ -106,10 +106,10 @@ def measure(subject: Subject, seconds: float) -> list[str]:
     one = subject.held_out[:1]
     calls["float32"] = lambda: subject.model(one)
     for name, recipe in RECIPES.items():
-        sim = intact.prepare(subject.model, subject.calibration[:2], recipe()).eval()
-        intact.calibrate(sim, subject.calibration.split(16))
-        program = intact.convert(sim)
-        report = intact.verify(program, few, sim=sim, engines=["reference", *ENGINES])
+        sim = intact8.prepare(subject.model, subject.calibration[:2], recipe()).eval()
+        intact8.calibrate(sim, subject.calibration.split(16))
+        program = intact8.convert(sim)
+        report = intact8.verify(program, few, sim=sim, engines=["reference", *ENGINES])
         kinds = sorted({op.kind.removeprefix("float.") for op in program.islands()})
         islands = f"{len(program.islands())}" + (f" ({', '.join(kinds)})" if kinds else "")
         compared = sum(e.elements for e in report.by_engine.values())

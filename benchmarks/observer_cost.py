@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 from coverage import build
-from intact.timing import interleaved
+from intact8.timing import interleaved
 
 
 def ours(model: nn.Module, x: Tensor, observer: str) -> Callable[[Tensor], Any]:
     """The simulation as calibration runs it: float network, every point observing."""
-    sim = intact.prepare(model, x, intact.Recipe(activation=intact.Scheme(observer=observer))).eval()
+    sim = intact8.prepare(model, x, intact8.Recipe(activation=intact8.Scheme(observer=observer))).eval()
     sim.fake_quantize(False)
     sim.observe(True)
     return sim
@@ -45,7 +45,7 @@ def table(name: str, args: argparse.Namespace) -> list[str]:
     if args.channels_last:
         model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     calls: dict[str, Callable[[Tensor], Any]] = {"float32": model}
-    calls |= {f"intact {o}": ours(model, x, o) for o in args.observers}
+    calls |= {f"intact8 {o}": ours(model, x, o) for o in args.observers}
     calls["torch.ao FX histogram"] = torch_ao(model, x)
     with torch.no_grad():
         timings = interleaved({n: lambda call=call: call(x) for n, call in calls.items()}, seconds=args.seconds)

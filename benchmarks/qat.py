@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-import intact
+import intact8
 import qat_peers as peers
 import qat_train as train
 from accuracy import exactness
@@ -49,7 +49,7 @@ def contenders(task: Task, bits: int, activation_bits: int) -> dict[str, Callabl
         return train.fx_learnable(task.model, task.calibration, bits, activation_bits, rates)
 
     of: dict[str, Callable[[], train.Contender]] = {
-        f"intact {scales}": lambda s=scales: train.ours(task.model, task.calibration, s, bits, activation_bits)
+        f"intact8 {scales}": lambda s=scales: train.ours(task.model, task.calibration, s, bits, activation_bits)
         for scales in ("learned", "observed")
     }
     of["torch.ao learned, relative"] = lambda: learnable("relative")
@@ -103,7 +103,7 @@ def run_exactness(store: Store, task: Task, data: Any, elements: float, steps: i
     def of_ours(scales: str, bits: int, activation_bits: int) -> dict[str, Any]:
         contender = train.ours(task.model, task.calibration, scales, bits, activation_bits)
         train.fit(contender, x, y, steps, 0, lr, batch, few)
-        program = intact.convert(contender.module)
+        program = intact8.convert(contender.module)
         report = exactness(contender.module, program, task, elements)
         return {
             "integers": report.elements, "differ": report.mismatches, "uncertified": len(report.uncertified),
@@ -128,7 +128,7 @@ def run_exactness(store: Store, task: Task, data: Any, elements: float, steps: i
     trials = [("learned", 8, 8), ("observed", 8, 8)] + [("learned", 4, 4)] * (not few)
     for scales, bits, activation_bits in trials:
         store.once(
-            f"exactness/{task.name}/intact {scales} W{bits}A{activation_bits}",
+            f"exactness/{task.name}/intact8 {scales} W{bits}A{activation_bits}",
             lambda s=scales, b=bits, a=activation_bits: of_ours(s, b, a),
         )
     fx_integers = peers.fx_prepared_integers, peers.fx_converted_integers
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--what", nargs="*", choices=("accuracy", "exactness"), default=["accuracy", "exactness"])
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--methods", nargs="*", default=[], help='"intact learned" …; all by default')
+    parser.add_argument("--methods", nargs="*", default=[], help='"intact8 learned" …; all by default')
     parser.add_argument("--elements", type=float, default=20e6)
     parser.add_argument("--exact-steps", type=int, default=234)
     parser.add_argument("--threads", type=int, default=1)

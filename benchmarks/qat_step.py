@@ -30,14 +30,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
-import intact.train
+import intact8
+import intact8.train
 from coverage import build
-from intact.timing import Timing, interleaved
+from intact8.timing import Timing, interleaved
 
 FLOAT, PEER = "float32", "torch.ao FX"
 OURS = ("learned", "learned, batch norm frozen", "observed", "fixed", "frozen")
-CONTENDERS = (FLOAT, *(f"intact {kind}" for kind in OURS), PEER)
+CONTENDERS = (FLOAT, *(f"intact8 {kind}" for kind in OURS), PEER)
 STEPS = 3
 """Steps of a memory measurement: the optimizer's state exists from the second on."""
 
@@ -45,8 +45,8 @@ STEPS = 3
 def simulation(model: nn.Module, x: Tensor, kind: str) -> nn.Module:
     """A calibrated simulation in the phase ``kind`` names."""
     scales = kind if kind in ("observed", "fixed") else "learned"
-    sim = intact.prepare(model, x, intact.recipes.qat(scales))
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, x, intact8.recipes.qat(scales))
+    intact8.calibrate(sim, [x])
     if kind == "learned, batch norm frozen":
         sim.freeze_batch_norm()
     if kind == "frozen":
@@ -78,7 +78,7 @@ def contender(name: str, args: argparse.Namespace) -> tuple[nn.Module, Tensor]:
     if name == PEER:
         model = torch_ao(model, x)
     elif name != FLOAT:
-        model = simulation(model, x, name.removeprefix("intact "))
+        model = simulation(model, x, name.removeprefix("intact8 "))
     return model, x
 
 
@@ -86,8 +86,8 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], float]:
     """One step of cross entropy with SGD, momentum and weight decay; small enough to go nowhere."""
     model.train()
     groups: Any = model.parameters()
-    if isinstance(model, intact.simulation.module.Simulation):
-        groups = intact.train.parameter_groups(model, lr=1e-5)
+    if isinstance(model, intact8.simulation.module.Simulation):
+        groups = intact8.train.parameter_groups(model, lr=1e-5)
     optimizer = torch.optim.SGD(groups, lr=1e-5, momentum=0.9, weight_decay=1e-4)
     target = torch.arange(len(x)) % 1000
 
@@ -180,7 +180,7 @@ def step_table(names: list[str], args: argparse.Namespace) -> list[str]:
 def forward_table(args: argparse.Namespace) -> list[str]:
     """Evaluation without gradients."""
     calls: dict[str, Callable[[], object]] = {}
-    for name in (FLOAT, "intact fixed"):
+    for name in (FLOAT, "intact8 fixed"):
         model, x = contender(name, args)
         calls[name] = torch.no_grad()(partial(model.eval(), x))
     timings = interleaved(calls, seconds=args.seconds / 4)

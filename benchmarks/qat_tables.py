@@ -15,7 +15,7 @@ def describe() -> str:
     """Processor and versions."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from intact.runtime.facts import Facts
+    from intact8.runtime.facts import Facts
 
     parts = [Facts.here().cpu, f"Python {platform.python_version()}", f"torch {torch.__version__}"]
     with contextlib.suppress(PackageNotFoundError):
@@ -53,16 +53,16 @@ def paired_table(results: dict[str, Any]) -> list[str]:
     groups = by_method(results)
     lines = [
         "## Learned scales, paired by seed", "",
-        "Top-1 of what intact learned minus top-1 of the other, trained on the same batches in the same order: mean "
+        "Top-1 of what intact8 learned minus top-1 of the other, trained on the same batches in the same order: mean "
         "of the differences ± its standard error (s/√n), and in how many seeds learned was better, equal, worse. "
         "Within two standard errors of 0 the two are level.", "",
         "| network | bits | learned minus | seeds | difference | better, equal, worse | |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for (network, bits, method), runs in groups.items():
-        ours = groups.get((network, bits, "intact learned"), {})
+        ours = groups.get((network, bits, "intact8 learned"), {})
         both = [seed for seed in runs if seed in ours]
-        if method == "intact learned" or len(both) < 3:
+        if method == "intact8 learned" or len(both) < 3:
             continue
         differences = [ours[seed]["simulated"] - runs[seed]["simulated"] for seed in both]
         signs = [sum(d > 1e-9 for d in differences), 0, sum(d < -1e-9 for d in differences)]
@@ -116,7 +116,7 @@ def exactness_table(results: dict[str, Any]) -> list[str]:
     """Integers compared and those that differ."""
     lines = [
         "## Exactness after training", "",
-        "Integers of the trained fake-quantized network against those of what is deployed: intact's simulation "
+        "Integers of the trained fake-quantized network against those of what is deployed: intact8's simulation "
         "against reference and onednn, each tensor of each; torch.ao FX against its int8 network on x86; torchao pt2e "
         "against what inductor makes of it.", "",
         "| network | trained by | steps | top-1 simulated | top-1 deployed | integers | differ | share |",

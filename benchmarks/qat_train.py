@@ -1,4 +1,4 @@
-"""One training loop for float32, intact and torch.ao: the same batches, optimizer, learning rates and milestones.
+"""One training loop for float32, intact8 and torch.ao: the same batches, optimizer, learning rates and milestones.
 
 Adam, a cosine from ``LR`` to 0. Batch norm is frozen after 60 % of the steps; scales are frozen (observers off) after
 80 %, those that are observed stop to follow the data after 50 %.
@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-import intact.train
+import intact8
+import intact8.train
 import qat_peers as peers
 
 LR = 1e-3
@@ -93,21 +93,21 @@ def float32(model: nn.Module) -> Contender:
 
 
 def ours(model: nn.Module, calibration: Tensor, scales: str, bits: int, activation_bits: int) -> Contender:
-    """intact with ``recipes.qat``."""
-    recipe = intact.recipes.qat(scales, bits=bits, activation_bits=activation_bits)
-    sim = intact.prepare(model, calibration[:2], recipe)
-    intact.calibrate(sim, calibration.split(32))
+    """intact8 with ``recipes.qat``."""
+    recipe = intact8.recipes.qat(scales, bits=bits, activation_bits=activation_bits)
+    sim = intact8.prepare(model, calibration[:2], recipe)
+    intact8.calibrate(sim, calibration.split(32))
     if scales == "learned":
-        groups = intact.train.parameter_groups(sim, lr=LR, scale_lr=SCALE_LR, relative=True)
+        groups = intact8.train.parameter_groups(sim, lr=LR, scale_lr=SCALE_LR, relative=True)
     else:
-        groups = intact.train.parameter_groups(sim, lr=LR)
-    schedule: list[intact.train.Schedule] = []
+        groups = intact8.train.parameter_groups(sim, lr=LR)
+    schedule: list[intact8.train.Schedule] = []
 
     def after_step(done: int, steps: int) -> None:
         if not schedule:
             at = [int(share * steps) for share in (STOP_OBSERVING, FREEZE_BATCH_NORM, FREEZE_SCALES)]
             schedule.append(
-                intact.train.Schedule(
+                intact8.train.Schedule(
                     observe=at[0] if scales == "observed" else None,
                     freeze_batchnorm=at[1],
                     freeze_scales=at[2],
@@ -117,7 +117,7 @@ def ours(model: nn.Module, calibration: Tensor, scales: str, bits: int, activati
         schedule[0].step(sim)
 
     def deploy() -> Predict:
-        program = intact.convert(sim)
+        program = intact8.convert(sim)
         return lambda x: program.run(x, engine="onednn")
 
     return Contender(sim, groups, after_step, sim.train, deploy, sim.freeze_batch_norm)
@@ -135,7 +135,7 @@ def fx(model: nn.Module, calibration: Tensor) -> Contender:
 def fx_learnable(model: nn.Module, calibration: Tensor, bits: int, activation_bits: int, rates: str) -> Contender:
     """torch.ao FX QAT with learned scales and zero points.
 
-    ``rates``: "one" learning rate for all parameters, or intact's "relative" ones for scales (zero points, which count
+    ``rates``: "one" learning rate for all parameters, or intact8's "relative" ones for scales (zero points, which count
     integers, then get SCALE_LR as it is).
     """
     prepared = peers.learnable_prepare(model, calibration, bits, activation_bits)

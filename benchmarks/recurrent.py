@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.engines import get_engine
-from intact.timing import interleaved
+import intact8
+from intact8.engines import get_engine
+from intact8.timing import interleaved
 
-DYNAMIC = intact.Recipe(mode="dynamic")
+DYNAMIC = intact8.Recipe(mode="dynamic")
 
 
 def torch_ao(model: nn.Module) -> nn.Module:
@@ -32,15 +32,15 @@ def torch_ao(model: nn.Module) -> nn.Module:
     return quantized
 
 
-def converted(model: nn.Module, x: Tensor) -> tuple[Any, intact.Program]:
+def converted(model: nn.Module, x: Tensor) -> tuple[Any, intact8.Program]:
     """Simulation and program."""
-    sim = intact.prepare(model, x[:2], DYNAMIC).eval()
-    intact.calibrate(sim, [x])
-    return sim, intact.convert(sim)
+    sim = intact8.prepare(model, x[:2], DYNAMIC).eval()
+    intact8.calibrate(sim, [x])
+    return sim, intact8.convert(sim)
 
 
 def speed(kind: Any, batch: int, threads: int, seconds: float) -> str:
-    """One row: milliseconds of float32, torch.ao and intact, and how many times faster than the other two."""
+    """One row: milliseconds of float32, torch.ao and intact8, and how many times faster than the other two."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     model, x = kind(512, 512, 2, batch_first=True).eval(), torch.randn(batch, 64, 512)
@@ -49,17 +49,17 @@ def speed(kind: Any, batch: int, threads: int, seconds: float) -> str:
     assert "DynamicQuantized" in str(peer)
     with torch.inference_mode():
         times = interleaved(
-            {"float": lambda: model(x), "ao": lambda: peer(x), "intact": lambda: runner.torch_call([x])},
+            {"float": lambda: model(x), "ao": lambda: peer(x), "intact8": lambda: runner.torch_call([x])},
             seconds=seconds,
         )
     ms = " | ".join(f"{t.median * 1e3:.2f} ({t.lower * 1e3:.2f}–{t.upper * 1e3:.2f})" for t in times.values())
-    ours = times["intact"].median
+    ours = times["intact8"].median
     ratios = f"{times['float'].median / ours:.2f}× | {times['ao'].median / ours:.2f}×"
     return f"| {kind.__name__} | {batch} | {threads} | {ms} | {ratios} |"
 
 
 def accuracy(assets: Path) -> list[str]:
-    """Right answers of float32, torch.ao and intact on SST-2, and what differs between simulation and engines."""
+    """Right answers of float32, torch.ao and intact8 on SST-2, and what differs between simulation and engines."""
     sys.path.insert(0, str(assets / "loaders"))
     import sst2
     from safetensors.torch import load_file
@@ -70,9 +70,9 @@ def accuracy(assets: Path) -> list[str]:
     (path,) = (p for p in (assets / "sst2").glob("*.safetensors") if "lstm" in p.name.lower())
     model.load_state_dict(load_file(path))
     sim, program = converted(model.eval(), x[:256])
-    report = intact.verify(program, x, sim=sim, batch_size=256)
+    report = intact8.verify(program, x, sim=sim, batch_size=256)
     with torch.inference_mode():
-        found = {"float32": model(x), "torch.ao": torch_ao(model)(x), "intact": torch.as_tensor(program.run(x))}
+        found = {"float32": model(x), "torch.ao": torch_ao(model)(x), "intact8": torch.as_tensor(program.run(x))}
     rows = [f"| {name} | {100 * (v.argmax(1) == y).float().mean():.2f} |" for name, v in found.items()]
     return [*rows, "", f"{report.elements:,} results compared, {report.mismatches} differ"]
 
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| network | batch | threads | float32, ms | torch.ao, ms | intact/onednn, ms | to float32 | to torch.ao |")
+    print("| network | batch | threads | float32, ms | torch.ao, ms | intact8/onednn, ms | to float32 | to torch.ao |")
     print("|---|---|---|---|---|---|---|---|")
     for kind in (nn.LSTM, nn.GRU):
         for threads in args.threads:

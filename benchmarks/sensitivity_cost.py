@@ -1,4 +1,4 @@
-"""What sensitivity costs: all layers by ``intact.sensitivity``, against one full run per layer, in one run.
+"""What sensitivity costs: all layers by ``intact8.sensitivity``, against one full run per layer, in one run.
 
     python benchmarks/sensitivity_cost.py [--model resnet18] [--images 16] [--size 224] [--threads 2] [--rounds 3]
         [--modes alone without cumulative]
@@ -17,10 +17,10 @@ import warnings
 import numpy as np
 import torch
 
-import intact
+import intact8
 from coverage import build
-from intact.diagnose.partial import PartialNetwork
-from intact.diagnose.sensitivity_metrics import make_metric
+from intact8.diagnose.partial import PartialNetwork
+from intact8.diagnose.sensitivity_metrics import make_metric
 
 SHARE = 0.35
 
@@ -39,8 +39,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     model, x = build(args.model), torch.randn(args.images, 3, args.size, args.size)
-    sim = intact.prepare(model, x[:2]).eval()
-    intact.calibrate(sim, x[:8])
+    sim = intact8.prepare(model, x[:2]).eval()
+    intact8.calibrate(sim, x[:8])
     layers = [node.name for node in PartialNetwork(sim).layers()]
     metric = make_metric("sqnr", True)
 
@@ -64,9 +64,9 @@ def main() -> None:
         for mode in args.modes:
             times: dict[str, list[float]] = {"all": [], "float": [], "full": []}
             some = layers[:: max(1, len(layers) // 6)]
-            intact.sensitivity(sim, x[:2], modes=(mode,))
+            intact8.sensitivity(sim, x[:2], modes=(mode,))
             for _ in range(args.rounds):
-                calls = {"all": [lambda mode=mode: intact.sensitivity(sim, x, modes=(mode,))],
+                calls = {"all": [lambda mode=mode: intact8.sensitivity(sim, x, modes=(mode,))],
                          "float": [lambda: model(x)],
                          "full": [lambda layer=layer, mode=mode: full(layer, mode) for layer in some]}  # fmt: skip
                 for name, group in calls.items():

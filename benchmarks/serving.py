@@ -29,8 +29,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from intact.program.program import Program
-from intact.program.samples import random_samples
+from intact8.program.program import Program
+from intact8.program.samples import random_samples
 
 SERVER = Path(__file__).parent.parent / "examples" / "serving" / "server.py"
 
@@ -117,8 +117,8 @@ def altered(program: Program, folder: Path) -> Path:
     """A program that takes the same inputs and gives other integers: the weights of the last product change sign."""
     from dataclasses import replace
 
-    from intact.golden import with_golden
-    from intact.program.certify import certify
+    from intact8.golden import with_golden
+    from intact8.program.certify import certify
 
     ops = list(program.ops)
     last = max(i for i, op in enumerate(ops) if op.kind in ("linear", "conv"))
@@ -198,7 +198,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.file is None:
-            from intact.demo.run import run as demo
+            from intact8.demo.run import run as demo
 
             args.file = folder / "digits.safetensors"
             demo(args.file, seconds_per_timing=0.1)

@@ -1,4 +1,4 @@
-"""What can happen to a saved int8 model, side by side: the classic way (torch.ao, torch.save, torch.load), intact's.
+"""What can happen to a saved int8 model, side by side: the classic way (torch.ao, torch.save, torch.load), intact8's.
 
     python benchmarks/side_by_side.py [--output benchmarks/results/DATE-side-by-side.md]
 
@@ -58,14 +58,14 @@ def make(folder: Path) -> None:
     import numpy as np
     import torch
 
-    import intact
+    import intact8
 
     model, data, x = network(), torch.randn(64, 3, 32, 32), torch.randn(8, 3, 32, 32)
     with torch.no_grad():
         model.train()(data)  # batch norm statistics
     model.eval()
-    intact.quantize(model, data).save(folder / OURS)
-    ours = intact.runtime.load(folder / OURS, engine="onednn")(x.numpy())
+    intact8.quantize(model, data).save(folder / OURS)
+    ours = intact8.runtime.load(folder / OURS, engine="onednn")(x.numpy())
     with torch.no_grad():
         quantized = convert(model, data)
         torch.save(quantized.state_dict(), folder / CLASSIC)
@@ -93,16 +93,16 @@ def classic(folder: str, engine: str = "x86", weights_only: bool = True) -> dict
 
 
 def ours(folder: str, engine: str = "onednn", torch: str = "") -> dict[str, Any]:
-    """intact.runtime.load, and a call; with another version of torch told to it, if given."""
+    """intact8.runtime.load, and a call; with another version of torch told to it, if given."""
     from dataclasses import replace
 
-    import intact.runtime
+    import intact8.runtime
 
-    facts = intact.runtime.Facts.here()
+    facts = intact8.runtime.Facts.here()
     if torch:
         facts = replace(facts, packages={**facts.packages, "torch": torch})
     limit = 600.0 if "QEMU" in os.environ else 120.0
-    runner = intact.runtime.load(Path(folder, OURS), engine=engine, facts=facts, time_limit=limit)
+    runner = intact8.runtime.load(Path(folder, OURS), engine=engine, facts=facts, time_limit=limit)
     return compared(folder, "ours", runner)
 
 
@@ -123,9 +123,9 @@ def saving(folder: str, which: str, limit: int = 0) -> dict[str, Any]:
         state = loaded(folder, True).state_dict()
         save = lambda: torch.save(state, Path(folder, CLASSIC))  # noqa: E731
     else:
-        import intact
+        import intact8
 
-        program = intact.Program.load(Path(folder, OURS))
+        program = intact8.Program.load(Path(folder, OURS))
         save = lambda: program.save(Path(folder, OURS))  # noqa: E731
     if limit:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -154,7 +154,7 @@ class Place:
     def start(self, task: str, prefix: str = "", environment: dict[str, str] | None = None, **job: Any) -> Any:
         """A process at work."""
         cache = str(self.folder / "cache")
-        path = {"PYTHONPATH": str(ROOT / "src"), "INTACT_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
+        path = {"PYTHONPATH": str(ROOT / "src"), "INTACT8_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
         command = [prefix or sys.executable, __file__, "--child", task, json.dumps({"folder": str(self.folder), **job})]
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -179,7 +179,7 @@ def shorter(text: str) -> str:
     """An error's last line: without its module and the folders of this machine."""
     import re
 
-    text = re.sub(r"/\S*/([\w.-]+)", r"\1", text.removeprefix("intact.errors.")).replace("|", "\\|")
+    text = re.sub(r"/\S*/([\w.-]+)", r"\1", text.removeprefix("intact8.errors.")).replace("|", "\\|")
     return text if len(text) <= 260 else f"{text[:257]}…"
 
 
@@ -242,7 +242,7 @@ def full(place: Place, which: str) -> str:
     task = "classic" if which == "classic" else "ours"
     said = place.outcome("saving", which=which, limit=100_000)
     after = place.outcome(task)
-    return f"{said} Then the old file: {'intact' if after.startswith('loads; same') else f'**lost** ({after})'}"
+    return f"{said} Then the old file: {'intact8' if after.startswith('loads; same') else f'**lost** ({after})'}"
 
 
 def emulated(cpu: str, folder: Path) -> str:
@@ -300,7 +300,7 @@ def rows(made: Path, folder: Path, kills: int, cpus: Sequence[str]) -> list[tupl
     for cpu in cpus:
         python = emulated(cpu, folder)
         if python:
-            outside = {"QEMU": cpu, "INTACT_PYTHON": python}
+            outside = {"QEMU": cpu, "INTACT8_PYTHON": python}
             row(f"an older CPU ({cpu}, emulated by qemu)", place.outcome("classic", prefix=python, environment=outside),
                 place.outcome("ours", prefix=python, environment=outside))  # fmt: skip
     return found
@@ -321,7 +321,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.child:
-        sys.executable = os.environ.get("INTACT_PYTHON", sys.executable)
+        sys.executable = os.environ.get("INTACT8_PYTHON", sys.executable)
         print(json.dumps(TASKS[given.child[0]](**json.loads(given.child[1]))))
         return
     import torch
@@ -333,12 +333,12 @@ def main() -> None:
         make(folder / "made")
         table = rows(folder / "made", folder, given.kills, given.cpus)
     lines = [
-        "# The classic way and intact's, fault by fault", "",
+        "# The classic way and intact8's, fault by fault", "",
         f"`python benchmarks/side_by_side.py --kills {given.kills}`, Python {platform.python_version()}, "
         f"torch {torch.__version__}, "
         f"{platform.system()} {platform.machine()}. Classic: torch.ao FX static, `torch.save` of its state, "
         "`torch.load` into the same network converted anew. Each outcome is that of a process of its own.", "",
-        "| what happens | classic | intact |", "|---|---|---|",
+        "| what happens | classic | intact8 |", "|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in table),
     ]  # fmt: skip
     print("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Latency of everybody side by side: float32, intact on three engines, and peers. A Markdown table and a JSON file.
+"""Latency of everybody side by side: float32, intact8 on three engines, and peers. A Markdown table and a JSON file.
 
     python benchmarks/speed.py [--models resnet18 …] [--batches 1 8] [--threads 1 2] [--contenders …] [--out FOLDER]
 
@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 import peers
 from coverage import build
-from intact.engines import get_engine
+from intact8.engines import get_engine
 from latency import Call, Field, arguments, attempt, run
 from peers import ort_session, quantize_onnx
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0")
 FLOAT, COMPILED = "torch fp32", "torch fp32 compiled"
-OURS, OURS_OV, OURS_ORT = "intact/onednn", "intact/openvino", "intact/onnxruntime"
+OURS, OURS_OV, OURS_ORT = "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
 AO, FROZEN, PT2E = "torch.ao FX", "torch.ao FX + jit", "torchao pt2e + compile"
 ORT, NNCF = "ONNX Runtime static", "NNCF + OpenVINO"
 INTACT = (OURS, OURS_OV, OURS_ORT)
@@ -77,10 +77,10 @@ class Network:
         self.macs = count_macs(self.model, self.data[:1])
         self.failed: dict[str, str] = {}
         # onednn fuses a residual into its convolution; the other engines want it separate.
-        default = intact.recipes.default()
-        recipes = {OURS: intact.recipes.fast(), OURS_OV: default, OURS_ORT: default}
+        default = intact8.recipes.default()
+        recipes = {OURS: intact8.recipes.fast(), OURS_OV: default, OURS_ORT: default}
         self.programs = {
-            who: intact.quantize(self.model, self.data.split(8), recipe=recipe) for who, recipe in recipes.items()
+            who: intact8.quantize(self.model, self.data.split(8), recipe=recipe) for who, recipe in recipes.items()
         }
         self.last = build(name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.onnx = self._try(ORT, lambda: quantize_onnx(build(name), self.data, folder))
@@ -102,7 +102,7 @@ class Network:
 
         def ours(who: str) -> Call:
             program = self.programs[who]
-            runner, name = get_engine(who.removeprefix("intact/")).prepare(program, threads=threads), program.inputs[0]
+            runner, name = get_engine(who.removeprefix("intact8/")).prepare(program, threads=threads), program.inputs[0]
             if who == OURS:
                 return lambda: runner.torch_call([x])[0]  # type: ignore[attr-defined]
             return lambda: runner({name: array})[0]

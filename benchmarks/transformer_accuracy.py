@@ -1,6 +1,6 @@
-"""Accuracy and exactness of int8 transformers and a BiLSTM: float32, intact's recipes, and other quantizers.
+"""Accuracy and exactness of int8 transformers and a BiLSTM: float32, intact8's recipes, and other quantizers.
 
-    python benchmarks/transformer_accuracy.py [--assets DIR] [--only KWT-1 …] [--methods "intact dynamic" …]
+    python benchmarks/transformer_accuracy.py [--assets DIR] [--only KWT-1 …] [--methods "intact8 dynamic" …]
                                               [--elements 2e6] [--out benchmarks/results/DATE-transformers]
 
 Every result is written to OUT.json at once; the same command goes on where it was interrupted. OUT.md is made from it.
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-import intact
+import intact8
 import peers
 from accuracy import exactness
 from assets import Task, accuracy, folder, keywords, minilm, sentences
@@ -30,11 +30,11 @@ from qat_tables import describe
 from store import Store
 
 BATCH = 50
-RECIPES: dict[str, Callable[[], intact.Recipe]] = {
-    "intact default": intact.recipes.default,
-    "intact transformer": intact.recipes.transformer,
-    "intact dynamic": intact.recipes.dynamic,
-    "intact integer": intact.recipes.integer,
+RECIPES: dict[str, Callable[[], intact8.Recipe]] = {
+    "intact8 default": intact8.recipes.default,
+    "intact8 transformer": intact8.recipes.transformer,
+    "intact8 dynamic": intact8.recipes.dynamic,
+    "intact8 integer": intact8.recipes.integer,
 }
 PEERS: dict[str, Callable[[Task], peers.Predict]] = {
     "torch.ao quantize_dynamic": lambda task: peers.torch_ao_dynamic(task.model),
@@ -75,11 +75,11 @@ def score(predict: Any, task: Task, base: torch.Tensor) -> dict[str, float]:
     }
 
 
-def ours(recipe: intact.Recipe, task: Task, base: torch.Tensor, elements: float) -> dict[str, Any]:
+def ours(recipe: intact8.Recipe, task: Task, base: torch.Tensor, elements: float) -> dict[str, Any]:
     """Accuracy of the program on onednn, and its integers against the simulation's and the reference's."""
-    sim = intact.prepare(task.model, task.calibration[:2], recipe).eval()
-    intact.calibrate(sim, task.calibration.split(32))
-    program = intact.convert(sim)
+    sim = intact8.prepare(task.model, task.calibration[:2], recipe).eval()
+    intact8.calibrate(sim, task.calibration.split(32))
+    program = intact8.convert(sim)
     report = exactness(sim, program, task, elements)
     found = score(lambda x: program.run(x, engine="onednn"), task, base)
     return {**found, "compared": report.elements, "mismatches": report.mismatches}

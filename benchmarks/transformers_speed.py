@@ -1,4 +1,4 @@
-"""Latency of a transformer encoder and an LSTM: float32, intact dynamic and static, and the peers.
+"""Latency of a transformer encoder and an LSTM: float32, intact8 dynamic and static, and the peers.
 
     python benchmarks/transformers_speed.py [--models minilm lstm] [--batches 1 8] [--threads 1 2] [--contenders …]
 
@@ -20,16 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 import peers
 from coverage import torchvision
-from intact import recipes
-from intact.engines import get_engine
+from intact8 import recipes
+from intact8.engines import get_engine
 from latency import Call, Field, arguments, attempt, run
 from peers import ort_session
 
-FLOAT, COMPILED, DYNAMIC = "torch fp32", "torch fp32 compiled", "intact dynamic/onednn"
-OURS, OURS_OV, OURS_ORT = "intact/onednn", "intact/openvino", "intact/onnxruntime"
+FLOAT, COMPILED, DYNAMIC = "torch fp32", "torch fp32 compiled", "intact8 dynamic/onednn"
+OURS, OURS_OV, OURS_ORT = "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
 AO, PT2E = "torch.ao dynamic", "torchao pt2e + compile"
 ORT_DYNAMIC, ORT, NNCF = "ONNX Runtime dynamic", "ONNX Runtime static", "NNCF + OpenVINO"
 INTACT = (DYNAMIC, OURS, OURS_OV, OURS_ORT)
@@ -126,7 +126,7 @@ class Network:
         self.static = self._try(ORT, lambda: peers.quantize_onnx(build(name), self.data, folder))
         self.nncf = self._try(NNCF, lambda: peers.nncf_openvino(build(name), self.data, name == "minilm"))
 
-    def _quantize(self, who: str) -> intact.Program:
+    def _quantize(self, who: str) -> intact8.Program:
         default = recipes.default()
         recipe = {
             DYNAMIC: lambda: recipes.dynamic(),
@@ -134,7 +134,7 @@ class Network:
             OURS_OV: lambda: replace(default, engines=(*default.engines, "openvino")),
             OURS_ORT: lambda: default,
         }[who]()
-        return intact.quantize(self.model, self.data.split(8), recipe=recipe)
+        return intact8.quantize(self.model, self.data.split(8), recipe=recipe)
 
     def _try(self, who: str, make: Callable[[], Any]) -> Any:
         return attempt(self.failed, who, make) if who in self.wanted else None

@@ -1,10 +1,10 @@
-"""Programs where there is no torch: virtual environments with intact's runtime extras only, each of them made for it.
+"""Programs where there is no torch: virtual environments with intact8's runtime extras only, each of them made for it.
 
     python benchmarks/without_torch.py [--python /path/to/python3.13 …] [--output FILE]
 
 The demo's program and the files of released versions (tests/fixtures) are loaded and run in each environment; their
 outputs have to be those they have here, bit for bit. The environments have other versions of Python, numpy and the
-engine than the one that wrote the files. Printed are also the time and memory that ``import intact.runtime`` takes: at
+engine than the one that wrote the files. Printed are also the time and memory that ``import intact8.runtime`` takes: at
 most 0.3 s and 80 MB. Exit status 1 where anything is not so.
 """
 
@@ -34,7 +34,7 @@ ENVIRONMENTS = (
 IMPORT = """
 import sys, time
 started = time.process_time()
-import intact.runtime
+import intact8.runtime
 seconds = time.process_time() - started
 status = open("/proc/self/status").read() if sys.platform == "linux" else "VmRSS: 0"
 print(seconds, int(status.split("VmRSS:")[1].split()[0]) / 1024)
@@ -42,12 +42,12 @@ print(seconds, int(status.split("VmRSS:")[1].split()[0]) / 1024)
 
 LOAD = """
 import importlib.metadata, importlib.util, json, platform, sys
-import numpy, intact.runtime
-from intact.program.golden import checksum, sample
+import numpy, intact8.runtime
+from intact8.program.golden import checksum, sample
 engine, *paths = sys.argv[1:]
 sums = {}
 for path in paths:
-    runner = intact.runtime.load(path, engine=engine)
+    runner = intact8.runtime.load(path, engine=engine)
     program = runner.program
     given = sample(program, program.golden, 0)
     outputs = runner._runner(given)
@@ -60,7 +60,7 @@ print(json.dumps({"python": platform.python_version(), "numpy": numpy.__version_
 
 
 def make(python: str, folder: Path, extra: str, pins: tuple[str, ...]) -> Path:
-    """An environment with intact and one extra. Returns its Python."""
+    """An environment with intact8 and one extra. Returns its Python."""
     subprocess.run([python, "-m", "venv", str(folder)], check=True)
     inside = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     command = [str(inside), "-m", "pip", "install", "--quiet", f"{ROOT}[{extra}]", *pins]
@@ -72,9 +72,9 @@ def expected(paths: list[Path]) -> dict[str, list[int]]:
     """Checksums of each program's exact outputs on its first golden sample, by the reference engine, here."""
     import numpy as np
 
-    from intact.engines import get_runner
-    from intact.program.file import load
-    from intact.program.golden import checksum, sample
+    from intact8.engines import get_runner
+    from intact8.program.file import load
+    from intact8.program.golden import checksum, sample
 
     sums = {}
     for path in paths:
@@ -108,7 +108,7 @@ def main() -> None:
         folder = Path(name)
         demo = given.file
         if demo is None:
-            from intact.demo.run import run
+            from intact8.demo.run import run
 
             demo = run(folder / "digits.safetensors", seconds_per_timing=0.1).path
         text, fine = report(
@@ -127,7 +127,7 @@ def report(pythons: list[str], paths: list[Path], folder: Path) -> tuple[str, bo
         "# Programs without torch", "",
         f"`python benchmarks/without_torch.py`, {platform.system()} {platform.machine()}. Written under Python "
         f"{platform.python_version()}, {versions()}: {', '.join(path.name for path in paths)}. Loaded and run in new "
-        "virtual environments that hold `intact[extra]` and no torch:", "",
+        "virtual environments that hold `intact8[extra]` and no torch:", "",
         "| Python | numpy | engine | import, CPU | memory after it | files | outputs |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-import intact
-import intact.runtime
-import intact.train
-from intact.demo import digits
-from intact.demo.train import train as train_float32
+import intact8
+import intact8.runtime
+import intact8.train
+from intact8.demo import digits
+from intact8.demo.train import train as train_float32
 
 BATCH = 64
 
@@ -53,16 +53,16 @@ def run(bits: int = 4, activation_bits: int = 4, epochs: int = 10, float_epochs:
     model = train_float32(data, seed=seed, epochs=float_epochs)
 
     # 1. The simulation: same parameters, same names. It starts as a quantization after training.
-    recipe = intact.recipes.qat("learned", bits=bits, activation_bits=activation_bits)
-    sim = intact.prepare(model, x[:2], recipe)
-    intact.calibrate(sim, x[:512].split(BATCH))
+    recipe = intact8.recipes.qat("learned", bits=bits, activation_bits=activation_bits)
+    sim = intact8.prepare(model, x[:2], recipe)
+    intact8.calibrate(sim, x[:512].split(BATCH))
     ptq = accuracy(sim.eval(), *held_out)
 
     # 2. Your loop. Scales learn at a rate of their own; the schedule says when batch norm and scales stop to move.
     torch.manual_seed(seed)
-    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=1e-3, scale_lr=1e-2, relative=True))
+    optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=1e-3, scale_lr=1e-2, relative=True))
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-    schedule = intact.train.Schedule(freeze_batchnorm=epochs * 6 // 10, freeze_scales=epochs * 8 // 10)
+    schedule = intact8.train.Schedule(freeze_batchnorm=epochs * 6 // 10, freeze_scales=epochs * 8 // 10)
     for _ in range(epochs):
         sim.train()
         for index in torch.randperm(len(x)).split(BATCH):
@@ -74,10 +74,10 @@ def run(bits: int = 4, activation_bits: int = 4, epochs: int = 10, float_epochs:
     qat = accuracy(sim.eval(), *held_out)
 
     # 3. Ship it: nothing is observed again. What was evaluated is what runs.
-    program = intact.convert(sim)
-    report = intact.verify(program, held_out[0], sim=sim)
+    program = intact8.convert(sim)
+    report = intact8.verify(program, held_out[0], sim=sim)
     with tempfile.TemporaryDirectory() as folder:
-        served = intact.runtime.load(program.save(Path(folder) / "digits.safetensors"))
+        served = intact8.runtime.load(program.save(Path(folder) / "digits.safetensors"))
         return Result(
             float32=accuracy(model, *held_out), ptq=ptq, qat=qat, served=accuracy(served, *held_out),
             integers=report.elements, differ=report.mismatches,

@@ -1,6 +1,6 @@
 """QAT inside the Hugging Face Trainer: its loop, its checkpoints, its resuming.
 
-    pip install 'intact[torch,transformers]'
+    pip install 'intact8[torch,transformers]'
     python examples/qat_hf_trainer.py [--epochs 6]
 
 Three things are needed, all in this file: a module that returns a loss and holds the simulation, an optimizer built
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-import intact
-import intact.train
-from intact.demo import digits
-from intact.demo.network import DigitsNet
-from intact.demo.train import train as train_float32
+import intact8
+import intact8.train
+from intact8.demo import digits
+from intact8.demo.network import DigitsNet
+from intact8.demo.train import train as train_float32
 
 
 class Classifier(nn.Module):
@@ -48,7 +48,7 @@ class Classifier(nn.Module):
 class StepSchedule(TrainerCallback):
     """Steps a schedule after every epoch; a run that is resumed goes on with the count of its checkpoint."""
 
-    def __init__(self, schedule: intact.train.Schedule) -> None:
+    def __init__(self, schedule: intact8.train.Schedule) -> None:
         self.schedule = schedule
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -80,8 +80,8 @@ def trainer(sim: nn.Module, data: digits.Digits, folder: Path, epochs: int) -> T
         output_dir=str(folder), num_train_epochs=epochs, per_device_train_batch_size=64, save_strategy="epoch",
         logging_strategy="no", report_to=[], disable_tqdm=True, use_cpu=not torch.cuda.is_available(),
     )  # fmt: skip
-    groups = intact.train.parameter_groups(sim, lr=1e-3, scale_lr=1e-2, relative=True)
-    schedule = intact.train.Schedule(freeze_batchnorm=epochs // 2, freeze_scales=epochs - 1)
+    groups = intact8.train.parameter_groups(sim, lr=1e-3, scale_lr=1e-2, relative=True)
+    schedule = intact8.train.Schedule(freeze_batchnorm=epochs // 2, freeze_scales=epochs - 1)
     return Trainer(
         model=Classifier(sim), args=arguments, train_dataset=rows, optimizers=(torch.optim.Adam(groups), None),
         callbacks=[StepSchedule(schedule)],
@@ -91,8 +91,8 @@ def trainer(sim: nn.Module, data: digits.Digits, folder: Path, epochs: int) -> T
 def prepare(model: nn.Module, data: digits.Digits) -> Any:
     """A calibrated simulation."""
     x = torch.from_numpy(data.train_images)
-    sim = intact.prepare(model, x[:2], intact.recipes.qat("learned", bits=4, activation_bits=4))
-    intact.calibrate(sim, x[:512].split(64))
+    sim = intact8.prepare(model, x[:2], intact8.recipes.qat("learned", bits=4, activation_bits=4))
+    intact8.calibrate(sim, x[:512].split(64))
     return sim
 
 
@@ -103,8 +103,8 @@ def run(epochs: int = 6, float_epochs: int = 12, seed: int = 0) -> Result:
     sim = prepare(model, data)
     with tempfile.TemporaryDirectory() as folder:
         trainer(sim, data, Path(folder), epochs).train()
-    program = intact.convert(sim.cpu().eval())
-    report = intact.verify(program, data.held_out_images, sim=sim)
+    program = intact8.convert(sim.cpu().eval())
+    report = intact8.verify(program, data.held_out_images, sim=sim)
     labels = data.held_out_labels
     with torch.no_grad():
         of_float = model(torch.from_numpy(data.held_out_images)).argmax(1).numpy()

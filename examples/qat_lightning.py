@@ -1,6 +1,6 @@
 """QAT inside Lightning: its loop, its checkpoints, its resuming.
 
-    pip install 'intact[torch,lightning]'
+    pip install 'intact8[torch,lightning]'
     python examples/qat_lightning.py [--epochs 6]
 
 A LightningModule that holds the simulation, ``configure_optimizers`` with its learned scales, and a callback that steps
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import intact
-import intact.train
-from intact.demo import digits
-from intact.demo.network import DigitsNet
-from intact.demo.train import train as train_float32
+import intact8
+import intact8.train
+from intact8.demo import digits
+from intact8.demo.network import DigitsNet
+from intact8.demo.train import train as train_float32
 
 
 class Classifier(lightning.LightningModule):
@@ -42,13 +42,13 @@ class Classifier(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Adam, with a rate of their own for the learned scales."""
-        return torch.optim.Adam(intact.train.parameter_groups(self.sim, lr=1e-3, scale_lr=1e-2, relative=True))
+        return torch.optim.Adam(intact8.train.parameter_groups(self.sim, lr=1e-3, scale_lr=1e-2, relative=True))
 
 
 class StepSchedule(lightning.Callback):
     """Steps a schedule after every epoch, and keeps its state with the checkpoint."""
 
-    def __init__(self, schedule: intact.train.Schedule) -> None:
+    def __init__(self, schedule: intact8.train.Schedule) -> None:
         self.schedule = schedule
 
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
@@ -76,7 +76,7 @@ class Result:
 
 def trainer(folder: Path, epochs: int, stop: int | None = None) -> lightning.Trainer:
     """A Trainer like any other, for a schedule over ``epochs`` of which it runs the first ``stop``."""
-    schedule = intact.train.Schedule(freeze_batchnorm=epochs // 2, freeze_scales=epochs - 1)
+    schedule = intact8.train.Schedule(freeze_batchnorm=epochs // 2, freeze_scales=epochs - 1)
     return lightning.Trainer(
         max_epochs=stop or epochs, callbacks=[StepSchedule(schedule)], default_root_dir=folder, logger=False,
         enable_progress_bar=False, enable_model_summary=False,
@@ -92,8 +92,8 @@ def loader(data: digits.Digits) -> DataLoader[tuple[Tensor, ...]]:
 def prepare(model: nn.Module, data: digits.Digits) -> Any:
     """A calibrated simulation."""
     x = torch.from_numpy(data.train_images)
-    sim = intact.prepare(model, x[:2], intact.recipes.qat("learned", bits=4, activation_bits=4))
-    intact.calibrate(sim, x[:512].split(64))
+    sim = intact8.prepare(model, x[:2], intact8.recipes.qat("learned", bits=4, activation_bits=4))
+    intact8.calibrate(sim, x[:512].split(64))
     return sim
 
 
@@ -106,8 +106,8 @@ def run(epochs: int = 6, float_epochs: int = 12, seed: int = 0) -> Result:
     sim.train()  # Lightning trains every module in the mode it finds it in
     with tempfile.TemporaryDirectory() as folder:
         trainer(Path(folder), epochs).fit(Classifier(sim), loader(data))
-    program = intact.convert(sim.cpu().eval())
-    report = intact.verify(program, data.held_out_images, sim=sim)
+    program = intact8.convert(sim.cpu().eval())
+    report = intact8.verify(program, data.held_out_images, sim=sim)
     labels = data.held_out_labels
     with torch.no_grad():
         of_float = model(torch.from_numpy(data.held_out_images)).argmax(1).numpy()

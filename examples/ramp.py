@@ -6,7 +6,7 @@ only relabels them. A network that loses a level here is wrong by its own arithm
 
     python examples/ramp.py
 
-runs it through intact (the simulation, then every engine there is) and through ``torch.ao.quantization`` (its
+runs it through intact8 (the simulation, then every engine there is) and through ``torch.ao.quantization`` (its
 fake-quantized model, then the int8 model made from it), for several k, and prints how many levels come out and where
 the first difference is. torch.ao is deprecated; it is used here only to be compared with.
 
@@ -19,7 +19,7 @@ Why torch.ao loses level 128, and everything above it is one too low:
    hard-codes "the right" values finds them overwritten.
 3. A smallest weight of exactly 0 turns the symmetric scheme into an affine one, in the fake-quantized model only.
 
-The fix is to have one scale. In torch.ao's terms: a weight scale of k/127 in both models. intact computes scale and
+The fix is to have one scale. In torch.ao's terms: a weight scale of k/127 in both models. intact8 computes scale and
 zero point once, in one function; simulation, conversion and engines read the stored numbers.
 """
 
@@ -34,9 +34,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-import intact
-from intact.calibration import CalibrationWarning
-from intact.engines import available_engines, get_runner
+import intact8
+from intact8.calibration import CalibrationWarning
+from intact8.engines import available_engines, get_runner
 
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 LEVELS = 256
@@ -103,15 +103,15 @@ def ramp() -> torch.Tensor:
 
 def with_intact(k: float) -> list[Result]:
     """The ramp through the simulation and every engine of this machine."""
-    image = intact.Scheme(fixed=(1 / 255, 0))
-    levels = intact.Scheme(fixed=(k / 255, 0))
-    recipe = intact.Recipe(inputs={"*": image}, overrides={"conv": {"activation": levels}})
+    image = intact8.Scheme(fixed=(1 / 255, 0))
+    levels = intact8.Scheme(fixed=(k / 255, 0))
+    recipe = intact8.Recipe(inputs={"*": image}, overrides={"conv": {"activation": levels}})
     x = ramp()
-    sim = intact.prepare(Net(k), x, recipe).eval()
+    sim = intact8.prepare(Net(k), x, recipe).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # one sample is enough: activations have fixed scales
-        intact.calibrate(sim, [x])
-    program = intact.convert(sim)
+        intact8.calibrate(sim, [x])
+    program = intact8.convert(sim)
     with torch.no_grad():
         outputs = {"simulation": (sim.integer_tensors([x]), sim(x).numpy())}
     for name in available_engines():
@@ -119,7 +119,7 @@ def with_intact(k: float) -> list[Result]:
         runner = get_runner(program, name)
         outputs[name] = (runner.tensors(feed), runner(feed)[0])
     last = [name for name in program.integer_tensors() if program.tensors[name].shape[1:] == (3, LEVELS, LEVELS)][-1]
-    return [_result(f"intact {name}", k, tensors[last], floats) for name, (tensors, floats) in outputs.items()]
+    return [_result(f"intact8 {name}", k, tensors[last], floats) for name, (tensors, floats) in outputs.items()]
 
 
 def with_torch_ao(k: float) -> list[Result]:

@@ -29,10 +29,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-import intact.runtime
-import intact.train
-from intact.timing import Timing, interleaved
+import intact8
+import intact8.runtime
+import intact8.train
+from intact8.timing import Timing, interleaved
 
 BATCH = 32
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -187,15 +187,15 @@ def run(
 
     # Fusing conv + batch norm + ReLU and the residual adds is found in the captured graph; nothing is listed by hand.
     def prepare() -> Any:
-        return intact.prepare(net, data.train[0][:2].to(DEVICE), intact.recipes.qat("learned"))
+        return intact8.prepare(net, data.train[0][:2].to(DEVICE), intact8.recipes.qat("learned"))
 
     sim = prepare()
-    intact.calibrate(sim, data.train[0][:256].split(BATCH))
+    intact8.calibrate(sim, data.train[0][:256].split(BATCH))
     of_ptq = accuracy(lambda x: sim(x.to(DEVICE)), _evaluated(sim, data.test))
 
     # Train normally. The checkpoint of the best epoch holds parameters, scales, observers: all there is.
-    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=1e-4, scale_lr=1e-2, relative=True))
-    schedule = intact.train.Schedule(freeze_batchnorm=qat_epochs // 2, freeze_scales=qat_epochs - 1)
+    optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=1e-4, scale_lr=1e-2, relative=True))
+    schedule = intact8.train.Schedule(freeze_batchnorm=qat_epochs // 2, freeze_scales=qat_epochs - 1)
     best, best_epoch = -1.0, 0
     with tempfile.TemporaryDirectory() as folder:
         for epoch in range(qat_epochs):
@@ -214,15 +214,15 @@ def run(
 
         # A second prepare and calibration, as tutorials have them here, would throw away what was learned.
         try:
-            intact.prepare(sim, data.train[0][:2])
+            intact8.prepare(sim, data.train[0][:2])
             refused = ""
-        except intact.StateError as error:
+        except intact8.StateError as error:
             refused = str(error)
 
-        program = intact.convert(sim)
+        program = intact8.convert(sim)
         path = program.save(Path(folder) / "resnet18.safetensors")
-        served = intact.runtime.load(path, threads=torch.get_num_threads())
-        report = intact.verify(program, data.test[0][:64], sim=sim)
+        served = intact8.runtime.load(path, threads=torch.get_num_threads())
+        report = intact8.verify(program, data.test[0][:64], sim=sim)
         with torch.no_grad():
             equal = np.array_equal(served(data.test[0][:64]).numpy(), sim(data.test[0][:64]).numpy())
         return Result(

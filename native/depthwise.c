@@ -72,7 +72,7 @@ INSIDE void put(uint8_t *y, Py_ssize_t bytes, __m512i v) {
 
 /* Four rows of a column are interleaved byte by byte, once for all windows that see the column. Images of few channels go
    several pixels at a time where the stride allows it. The order that interleaving leaves channels in is undone by the
-   packing of the results; weights, ratios and first sums are kept in that order (intact/engines/convolutions.py). */
+   packing of the results; weights, ratios and first sums are kept in that order (intact8/engines/convolutions.py). */
 
 #define MOST_GROUPS 16 /* of four rows of a window */
 #define TILE 16        /* results of a row at a time: their interleaved columns stay in L1 */

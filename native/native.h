@@ -1,7 +1,7 @@
 /* What the parts of the extension share. */
 
-#ifndef INTACT_NATIVE_H
-#define INTACT_NATIVE_H
+#ifndef INTACT8_NATIVE_H
+#define INTACT8_NATIVE_H
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
@@ -120,7 +120,7 @@ HIDDEN body prepare_multiply(const multiply_args *args); /* what does that here 
 
 /* Convolutions of images (N, height, width, C): clamp(R(sum ratio) + zero, low, high). One index is one row of results, or
    64 channels of all. Weights, sums to begin with and ratios stand in an order of their own, see
-   intact/engines/convolutions.py. */
+   intact8/engines/convolutions.py. */
 typedef struct {
     const uint8_t *x;
     uint8_t *y;
@@ -141,11 +141,11 @@ typedef struct {
     int zero_other, zero_sum, low_sum, high_sum;
 } convolution_args;
 
-/* Everything but the addresses, from (N, height, width, C) and the numbers of intact/engines/convolutions.py. NULL, or why
+/* Everything but the addresses, from (N, height, width, C) and the numbers of intact8/engines/convolutions.py. NULL, or why
    there is no such convolution. */
 HIDDEN const char *describe_convolution(convolution_args *args, int dense, const Py_ssize_t size[4], const Py_ssize_t numbers[11]);
 
-/* Elements of weights, and of sums to begin with and ratios, in the order of intact/engines/convolutions.py. */
+/* Elements of weights, and of sums to begin with and ratios, in the order of intact8/engines/convolutions.py. */
 typedef struct {
     Py_ssize_t weight, results;
 } packed_sizes;
@@ -156,7 +156,7 @@ HIDDEN body prepare_convolution(int dense); /* or depthwise; NULL where this CPU
 /* Images through convolutions one behind the other, `band` rows of the last one at a time. A stage is STAGE numbers:
    addresses of weights, sums, ratios and of memory for the rows behind it; whether dense; height, width and channels; its
    numbers; then -1 or the stage whose results are added to its own, bits of the ratio of these and of those, zero point of
-   those, zero point and limits of the sum; then the bytes at the four addresses. See intact/engines/ahead.py. */
+   those, zero point and limits of the sum; then the bytes at the four addresses. See intact8/engines/ahead.py. */
 #define STAGE 30
 typedef struct {
     interleave_args image; /* of one sample; without x its bytes are there */

@@ -7,7 +7,7 @@
        Depthwise   depthwise convolutions of images (N, H, W, C)
        Dense       other convolutions of images
 
-   Their bodies are those of native.h; intact/export/onnx_own.py writes the nodes. The runtime's C interface is a table
+   Their bodies are those of native.h; intact8/export/onnx_own.py writes the nodes. The runtime's C interface is a table
    of functions whose places never change ("OrtApi" of onnxruntime_c_api.h, here as of its version 18); the few that are
    needed are named by their places, so that no header of it is needed. */
 
@@ -302,7 +302,7 @@ EXPORTED status RegisterCustomOps(void *options, const void *base) {
         ort = ((api(*const *)(uint32_t))base)[0](VERSION);
         if (!ort) return NULL;
         void *made = NULL;
-        TRY(CREATE_DOMAIN("intact", &made));
+        TRY(CREATE_DOMAIN("intact8", &made));
         for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) TRY(DOMAIN_ADD(made, &operators[i]));
         domain = made;
     }

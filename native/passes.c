@@ -1,7 +1,7 @@
 /* Passes over rows of float32 that torch would make one by one: each element is read once and written once.
 
    Every operation is one IEEE float32 operation (compiled without contraction or reassociation) or exact, so the bits
-   are those of intact.arithmetic.dynamic and intact.arithmetic.recurrent on every CPU. Addresses come as Python
+   are those of intact8.arithmetic.dynamic and intact8.arithmetic.recurrent on every CPU. Addresses come as Python
    integers, and behind all other arguments the bytes that are there: whoever calls answers for dtypes and life times, and
    here it is seen to that nothing beyond is touched. */
 
@@ -463,7 +463,7 @@ WIDE static void step_run(const void *given, Py_ssize_t lo, Py_ssize_t hi) {
 #define MOST_NUMBERS 28
 #define MOST_MEMORIES 12
 
-static PyObject *refused; /* intact.errors.EngineError */
+static PyObject *refused; /* intact8.errors.EngineError */
 
 /* What a function was called with: integers, then as many numbers of bytes as it takes addresses. */
 typedef struct {
@@ -666,7 +666,7 @@ static PyObject *layer_norm(PyObject *Py_UNUSED(self), PyObject *const *args, Py
     Py_RETURN_NONE;
 }
 
-#define LAYER "intact.layer"
+#define LAYER "intact8.layer"
 
 static void forget(PyObject *capsule) { PyMem_Free(PyCapsule_GetPointer(capsule, LAYER)); }
 
@@ -917,7 +917,7 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyObject *errors = PyImport_ImportModule("intact.errors");
+    PyObject *errors = PyImport_ImportModule("intact8.errors");
     if (!errors) return NULL;
     refused = PyObject_GetAttrString(errors, "EngineError");
     Py_DECREF(errors);

@@ -1,7 +1,7 @@
 /* Vectors of AVX512 that become bytes. */
 
-#ifndef INTACT_VECTORS_H
-#define INTACT_VECTORS_H
+#ifndef INTACT8_VECTORS_H
+#define INTACT8_VECTORS_H
 
 #include "native.h"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from intact.opset import KINDS, Array, Call, Op, Tensor
+from intact8.opset import KINDS, Array, Call, Op, Tensor
 
 
 def run_float(

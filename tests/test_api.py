@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import intact
-from intact.program.file import digest
+import intact8
+from intact8.program.file import digest
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 DATA = torch.randn(96, 3, 8, 8, generator=torch.Generator().manual_seed(2))
 
@@ -43,27 +43,27 @@ def loader() -> DataLoader[Any]:
     ids=["loader", "tensor", "numpy", "list", "iterator", "generator", "dicts", "arrays", "lists"],
 )  # fmt: skip
 def test_all_customary_data_give_the_same_program(data: Any) -> None:
-    expected = digest(intact.quantize(model(), DATA))
-    assert digest(intact.quantize(model(), data())) == expected
-    sim = intact.prepare(model(), DATA[:2])
-    intact.calibrate(sim, data())
-    assert digest(intact.convert(sim)) == expected
+    expected = digest(intact8.quantize(model(), DATA))
+    assert digest(intact8.quantize(model(), data())) == expected
+    sim = intact8.prepare(model(), DATA[:2])
+    intact8.calibrate(sim, data())
+    assert digest(intact8.convert(sim)) == expected
 
 
 @pytest.mark.parametrize("observer", ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"])
 def test_two_halves_are_the_whole(observer: str) -> None:
-    recipe = intact.Recipe(activation={"observer": observer})
-    expected = digest(intact.quantize(model(), DATA, recipe))
-    sim = intact.prepare(model(), DATA[:2], recipe)
-    intact.calibrate(sim, DATA[:64])
-    first = intact.convert(sim)
-    intact.calibrate(sim, DATA[64:])
-    assert digest(intact.convert(sim)) == expected != digest(first)
+    recipe = intact8.Recipe(activation={"observer": observer})
+    expected = digest(intact8.quantize(model(), DATA, recipe))
+    sim = intact8.prepare(model(), DATA[:2], recipe)
+    intact8.calibrate(sim, DATA[:64])
+    first = intact8.convert(sim)
+    intact8.calibrate(sim, DATA[64:])
+    assert digest(intact8.convert(sim)) == expected != digest(first)
 
 
 def test_uint8_in_is_float_in() -> None:
     images = torch.randint(0, 256, (64, 3, 8, 8), dtype=torch.uint8)
-    program = intact.quantize(model(), images.float() / 255, intact.recipes.images())
+    program = intact8.quantize(model(), images.float() / 255, intact8.recipes.images())
     for engine in ("reference", "onednn"):
         y = program.run(images.float() / 255, engine=engine)
         assert torch.equal(program.run(images, engine=engine), y)
@@ -72,13 +72,13 @@ def test_uint8_in_is_float_in() -> None:
 
 def test_any_batch_size_and_mode() -> None:
     net = model().train()
-    sim = intact.prepare(net, DATA[:1])
+    sim = intact8.prepare(net, DATA[:1])
     assert sim.training
-    intact.calibrate(sim, DATA)
+    intact8.calibrate(sim, DATA)
     assert sim.training, "calibration leaves the mode as it was"
-    with pytest.raises(intact.StateError, match="training mode"):
-        intact.convert(sim)
-    program = intact.quantize(net, DATA)
+    with pytest.raises(intact8.StateError, match="training mode"):
+        intact8.convert(sim)
+    program = intact8.quantize(net, DATA)
     assert net.training, "quantize leaves the model alone"
     for n in (1, 2, 7):
         assert program.run(DATA[:n]).shape == (n, 4)
@@ -126,26 +126,26 @@ def test_several_inputs_and_nested_outputs(form: str) -> None:
     torch.manual_seed(0)
     net = Nested(form).eval()
     x, z = torch.randn(64, 4), torch.randn(64, 5)
-    sim = intact.prepare(net, (x[:2], z[:2]))
-    intact.calibrate(sim, [{"z": z, "x": x}])
-    program = intact.convert(sim)
-    assert digest(intact.quantize(net, [(x, z)])) == digest(program)
+    sim = intact8.prepare(net, (x[:2], z[:2]))
+    intact8.calibrate(sim, [{"z": z, "x": x}])
+    program = intact8.convert(sim)
+    assert digest(intact8.quantize(net, [(x, z)])) == digest(program)
     want, got = net(x, z), sim(x, z)
     assert type(got) is type(want)
     for w, g, r in zip(flat(want), flat(got), flat(program.run(x, z)), strict=True):
         assert torch.equal(g, r) and (w - g).abs().max() < 0.15
     assert torch.equal(flat(sim(z=z, x=x))[0], flat(got)[0])
     assert torch.equal(flat(program.run(z=z, x=x))[0], flat(got)[0])
-    assert intact.verify(program, (x, z), sim=sim).exact
+    assert intact8.verify(program, (x, z), sim=sim).exact
 
 
 def test_modules_the_recipe_leaves_float_are_islands() -> None:
     net = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 1)).eval()
-    sim = intact.prepare(net, DATA[:2], intact.Recipe(overrides={"2": None}))
-    intact.calibrate(sim, DATA)
-    program = intact.convert(sim)
+    sim = intact8.prepare(net, DATA[:2], intact8.Recipe(overrides={"2": None}))
+    intact8.calibrate(sim, DATA)
+    program = intact8.convert(sim)
     assert program.islands()[0].kind == "float.conv" and "2" not in sim.weight_points
-    report = intact.verify(program, DATA[:8], sim=sim)
+    report = intact8.verify(program, DATA[:8], sim=sim)
     assert report.exact and any("2" in name for name in report.islands)
     weight = next(op for op in program.ops if op.kind == "float.conv").arrays["weight"]
     assert np.array_equal(weight, net[2].weight.detach().numpy())  # type: ignore[arg-type]
@@ -162,40 +162,40 @@ def test_float_islands_of_operations_without_an_integer_form() -> None:
 
     x = torch.randn(64, 5, 6)
     net = Attention().eval()
-    sim = intact.prepare(net, x[:2])
-    intact.calibrate(sim, x)
-    program = intact.convert(sim)
-    report = intact.verify(program, x[:8], sim=sim)
+    sim = intact8.prepare(net, x[:2])
+    intact8.calibrate(sim, x)
+    program = intact8.convert(sim)
+    report = intact8.verify(program, x[:8], sim=sim)
     assert report.mismatches == 0 and len(report.islands) >= 2
     assert (program.run(x[:8]) - net(x[:8])).abs().max() < 0.3
 
 
 def test_progress_is_told() -> None:
     calls: list[Any] = []
-    intact.quantize(model(), list(DATA.split(32)), progress=lambda done, total: calls.append((done, total)))
+    intact8.quantize(model(), list(DATA.split(32)), progress=lambda done, total: calls.append((done, total)))
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_what_quantize_writes_down() -> None:
-    program = intact.quantize(model(), DATA)
+    program = intact8.quantize(model(), DATA)
     p = program.provenance
     assert p["torch"] == torch.__version__ and p["calibration"]["samples"] == 96 and p["cpu_features"] is not None
     assert re.match(r"\d{4}-\d\d-\d\dT", p["created"])
-    assert intact.Recipe.from_toml(program.recipe) == intact.recipes.default()
+    assert intact8.Recipe.from_toml(program.recipe) == intact8.recipes.default()
 
 
 def test_presets_quantize_and_come_back_from_toml() -> None:
-    names = [n for n in dir(intact.recipes) if not n.startswith("_") and callable(getattr(intact.recipes, n))]
-    made = {n: getattr(intact.recipes, n)() for n in names if n.islower() and n not in ("annotations", "replace")}
-    made = {n: r for n, r in made.items() if isinstance(r, intact.Recipe)}
+    names = [n for n in dir(intact8.recipes) if not n.startswith("_") and callable(getattr(intact8.recipes, n))]
+    made = {n: getattr(intact8.recipes, n)() for n in names if n.islower() and n not in ("annotations", "replace")}
+    made = {n: r for n, r in made.items() if isinstance(r, intact8.Recipe)}
     assert {"default", "accurate", "images", "symmetric", "w4a8", "full_range"} <= set(made)
     for recipe in made.values():
-        assert intact.Recipe.from_toml(recipe.to_toml()) == recipe
+        assert intact8.Recipe.from_toml(recipe.to_toml()) == recipe
 
 
 def test_size_of_resnet18(torchvision: Any, tmp_path: Path) -> None:
     net = torchvision.models.resnet18(weights=None).eval()
-    program = intact.quantize(net, torch.randn(2, 3, 64, 64))
+    program = intact8.quantize(net, torch.randn(2, 3, 64, 64))
     path = program.save(tmp_path / "r18.safetensors")
     floats = sum(t.numel() * 4 for t in net.state_dict().values())
     assert path.stat().st_size <= 0.27 * floats

@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.calibration.summary import CalibrationWarning
+import intact8
+from intact8.calibration.summary import CalibrationWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 DATA = torch.randn(64, 3, 8, 8, generator=torch.Generator().manual_seed(2))
 
@@ -40,8 +40,8 @@ def model() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def program() -> intact.Program:
-    return intact.quantize(model(), DATA)
+def program() -> intact8.Program:
+    return intact8.quantize(model(), DATA)
 
 
 # -- models and example inputs --------------------------------------------------------------------------------
@@ -53,23 +53,23 @@ def test_weights_that_are_not_numbers(name: str, value: float) -> None:
     net = model()
     with torch.no_grad():
         net.get_parameter(name).view(-1)[1] = value
-    with pytest.raises(intact.CaptureError) as caught:
-        intact.prepare(net, DATA[:2])
+    with pytest.raises(intact8.CaptureError) as caught:
+        intact8.prepare(net, DATA[:2])
     assert name in str(caught.value) and caught.value.remedy
 
 
 def test_weights_that_stop_being_numbers_after_calibration() -> None:
-    sim = intact.prepare(model(), DATA[:2])
-    intact.calibrate(sim, DATA)
+    sim = intact8.prepare(model(), DATA[:2])
+    intact8.calibrate(sim, DATA)
     with torch.no_grad():
         sim.get_parameter("head.weight")[0, 0] = float("nan")
-    with pytest.raises(intact.IntactError, match="head"):
-        intact.convert(sim)
+    with pytest.raises(intact8.IntactError, match="head"):
+        intact8.convert(sim)
 
 
 def test_a_model_without_values() -> None:
-    with pytest.raises(intact.CaptureError, match="meta"):
-        intact.prepare(model().to("meta"), DATA[:2].to("meta"))
+    with pytest.raises(intact8.CaptureError, match="meta"):
+        intact8.prepare(model().to("meta"), DATA[:2].to("meta"))
 
 
 def test_a_model_that_cannot_be_captured_names_the_module() -> None:
@@ -78,24 +78,24 @@ def test_a_model_that_cannot_be_captured_names_the_module() -> None:
             return x if x.sum() > 0 else -x
 
     net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(Branch()))
-    with pytest.raises(intact.CaptureError, match=r"1\.0 \(Branch\)") as caught:
-        intact.quantize(net, torch.randn(8, 4))
+    with pytest.raises(intact8.CaptureError, match=r"1\.0 \(Branch\)") as caught:
+        intact8.quantize(net, torch.randn(8, 4))
     assert "control flow" in str(caught.value) and caught.value.remedy
 
 
 @pytest.mark.parametrize("given", [Net, {"state": 1}, None, "resnet18"], ids=["class", "dict", "None", "name"])
 def test_no_model(given: Any) -> None:
-    with pytest.raises(intact.InputError, match=r"not a torch\.nn\.Module"):
-        intact.prepare(given, DATA[:2])
-    with pytest.raises(intact.InputError, match=r"not a torch\.nn\.Module"):
-        intact.quantize(given, DATA)
+    with pytest.raises(intact8.InputError, match=r"not a torch\.nn\.Module"):
+        intact8.prepare(given, DATA[:2])
+    with pytest.raises(intact8.InputError, match=r"not a torch\.nn\.Module"):
+        intact8.quantize(given, DATA)
 
 
 @pytest.mark.parametrize("example", [None, (), "x", DATA[:2, :2], DATA[:2].double(), DATA[:2].to(torch.uint8)],
                          ids=["None", "empty", "text", "channels", "double", "uint8"])  # fmt: skip
 def test_example_inputs_that_do_not_fit(example: Any) -> None:
-    with pytest.raises(intact.IntactError) as caught:
-        intact.prepare(model(), example)
+    with pytest.raises(intact8.IntactError) as caught:
+        intact8.prepare(model(), example)
     assert caught.value.remedy
 
 
@@ -103,16 +103,16 @@ def test_example_inputs_that_do_not_fit(example: Any) -> None:
 
 
 def test_a_pattern_that_matches_nothing() -> None:
-    with pytest.raises(intact.RecipeError, match=r"heda.*matches no operation.*did you mean head"):
-        intact.prepare(model(), DATA[:2], intact.Recipe(overrides={"heda": None}))
+    with pytest.raises(intact8.RecipeError, match=r"heda.*matches no operation.*did you mean head"):
+        intact8.prepare(model(), DATA[:2], intact8.Recipe(overrides={"heda": None}))
 
 
 @pytest.mark.parametrize(
-    "recipe", ["default", {"activation": {}}, intact.recipes.default], ids=["name", "dict", "function"]
+    "recipe", ["default", {"activation": {}}, intact8.recipes.default], ids=["name", "dict", "function"]
 )
 def test_something_else_than_a_recipe(recipe: Any) -> None:
-    with pytest.raises(intact.RecipeError, match="Recipe"):
-        intact.prepare(model(), DATA[:2], recipe)
+    with pytest.raises(intact8.RecipeError, match="Recipe"):
+        intact8.prepare(model(), DATA[:2], recipe)
 
 
 # -- calibration data -----------------------------------------------------------------------------------------
@@ -155,12 +155,12 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("before", ["fresh", "calibrated"])
 def test_bad_calibration_data_change_nothing(case: str, before: str) -> None:
     data, words = BAD_DATA[case]
-    sim = intact.prepare(model(), DATA[:2]).eval()
+    sim = intact8.prepare(model(), DATA[:2]).eval()
     if before == "calibrated":
-        intact.calibrate(sim, DATA)
+        intact8.calibrate(sim, DATA)
     saved = state(sim)
-    with pytest.raises(intact.CalibrationError, match=words) as caught:
-        intact.calibrate(sim, data())
+    with pytest.raises(intact8.CalibrationError, match=words) as caught:
+        intact8.calibrate(sim, data())
     assert caught.value.remedy
     assert state(sim) == saved
 
@@ -169,9 +169,9 @@ def test_an_overflow_inside_names_the_layer() -> None:
     net = model()
     with torch.no_grad():
         net.get_parameter("stem.0.weight").mul_(1e30)
-    sim = intact.prepare(net, DATA[:2])
-    with pytest.raises(intact.CalibrationError, match=r"batch 0, layer (stem|depthwise)"):
-        intact.calibrate(sim, [1e15 * DATA])
+    sim = intact8.prepare(net, DATA[:2])
+    with pytest.raises(intact8.CalibrationError, match=r"batch 0, layer (stem|depthwise)"):
+        intact8.calibrate(sim, [1e15 * DATA])
 
 
 @pytest.mark.parametrize("before", ["fresh", "calibrated"])
@@ -183,24 +183,24 @@ def test_ctrl_c_leaves_the_simulation_as_it_was(before: str, at: int) -> None:
                 raise KeyboardInterrupt
             yield x
 
-    sim = intact.prepare(model(), DATA[:2]).eval()
+    sim = intact8.prepare(model(), DATA[:2]).eval()
     if before == "calibrated":
-        intact.calibrate(sim, DATA)
+        intact8.calibrate(sim, DATA)
     saved, y = state(sim), sim(DATA[:4])
     with pytest.raises(KeyboardInterrupt):
-        intact.calibrate(sim, interrupted())
+        intact8.calibrate(sim, interrupted())
     assert state(sim) == saved
     assert torch.equal(sim(DATA[:4]), y)
 
 
 def test_few_data_are_warned_about() -> None:
     with pytest.warns(CalibrationWarning, match="sample"):
-        intact.quantize(model(), DATA[:4])
+        intact8.quantize(model(), DATA[:4])
 
 
 def test_calibrating_what_is_no_simulation() -> None:
-    with pytest.raises(intact.StateError, match=r"not Net.*prepare"):
-        intact.calibrate(model(), DATA)  # type: ignore[arg-type]
+    with pytest.raises(intact8.StateError, match=r"not Net.*prepare"):
+        intact8.calibrate(model(), DATA)  # type: ignore[arg-type]
 
 
 # -- running --------------------------------------------------------------------------------------------------
@@ -219,10 +219,10 @@ BAD_INPUTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("engine", ["reference", "onednn", "auto"])
 @pytest.mark.parametrize("case", sorted(BAD_INPUTS))
-def test_bad_inputs_to_run(program: intact.Program, case: str, engine: str) -> None:
+def test_bad_inputs_to_run(program: intact8.Program, case: str, engine: str) -> None:
     given, words = BAD_INPUTS[case]
     args = given if isinstance(given, tuple) else (given,)
-    with pytest.raises(intact.InputError, match=words) as caught:
+    with pytest.raises(intact8.InputError, match=words) as caught:
         program.run(*args, engine=engine)
     assert caught.value.remedy
 
@@ -232,23 +232,23 @@ def test_bad_inputs_to_run(program: intact.Program, case: str, engine: str) -> N
 def test_indices_outside_their_table(token: int, recipe: str, engine: str) -> None:
     net = torch.nn.Sequential(torch.nn.Embedding(32, 8), torch.nn.Linear(8, 4)).eval()
     tokens = torch.randint(0, 32, (64, 5))
-    text = intact.quantize(net, tokens, getattr(intact.recipes, recipe)())
-    with pytest.raises(intact.InputError, match=f"index {token} is outside the table of 32 rows"):
+    text = intact8.quantize(net, tokens, getattr(intact8.recipes, recipe)())
+    with pytest.raises(intact8.InputError, match=f"index {token} is outside the table of 32 rows"):
         text.run(tokens.masked_fill(tokens == 3, token), engine=engine)
 
 
-def test_unknown_engine(program: intact.Program) -> None:
-    with pytest.raises(intact.EngineError, match=r"no engine 'tensorrt'.*reference.*onednn"):
+def test_unknown_engine(program: intact8.Program) -> None:
+    with pytest.raises(intact8.EngineError, match=r"no engine 'tensorrt'.*reference.*onednn"):
         program.run(DATA, engine="tensorrt")
-    with pytest.raises(intact.EngineError, match="no engine 'tensorrt'"):
-        intact.verify(program, DATA, engines=("tensorrt",))
+    with pytest.raises(intact8.EngineError, match="no engine 'tensorrt'"):
+        intact8.verify(program, DATA, engines=("tensorrt",))
 
 
 def test_wrong_arguments_to_a_simulation() -> None:
-    sim = intact.prepare(model(), DATA[:2])
-    with pytest.raises(intact.InputError, match=r"too many inputs.*give x"):
+    sim = intact8.prepare(model(), DATA[:2])
+    with pytest.raises(intact8.InputError, match=r"too many inputs.*give x"):
         sim(DATA, DATA)
-    with pytest.raises(intact.InputError):
+    with pytest.raises(intact8.InputError):
         sim()
 
 
@@ -264,30 +264,30 @@ def rewritten(path: Path, **metadata: str) -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
 
 
-def test_damaged_files(program: intact.Program, tmp_path: Path) -> None:
+def test_damaged_files(program: intact8.Program, tmp_path: Path) -> None:
     path = program.save(tmp_path / "p.safetensors")
     whole = path.read_bytes()
     for cut in (0, 7, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
-        with pytest.raises(intact.ProgramError, match="damaged|not an intact program"):
-            intact.Program.load(path)
+        with pytest.raises(intact8.ProgramError, match="damaged|not an intact8 program"):
+            intact8.Program.load(path)
     path.write_bytes(os.urandom(5000))
-    with pytest.raises(intact.ProgramError, match="damaged|not an intact program"):
-        intact.Program.load(path)
+    with pytest.raises(intact8.ProgramError, match="damaged|not an intact8 program"):
+        intact8.Program.load(path)
     path.write_bytes(whole)
     rewritten(path, version="999")
-    with pytest.raises(intact.ProgramError, match=r"newer intact \(format 999\).*upgrade"):
-        intact.Program.load(path)
-    with pytest.raises(intact.ProgramError, match="cannot read"):
-        intact.Program.load(tmp_path / "absent.safetensors")
+    with pytest.raises(intact8.ProgramError, match=r"newer intact8 \(format 999\).*upgrade"):
+        intact8.Program.load(path)
+    with pytest.raises(intact8.ProgramError, match="cannot read"):
+        intact8.Program.load(tmp_path / "absent.safetensors")
 
 
-def test_unwritable_paths(program: intact.Program, tmp_path: Path) -> None:
-    with pytest.raises(intact.ProgramError, match="does not exist"):
+def test_unwritable_paths(program: intact8.Program, tmp_path: Path) -> None:
+    with pytest.raises(intact8.ProgramError, match="does not exist"):
         program.save(tmp_path / "absent" / "p.safetensors")
-    with pytest.raises(intact.ProgramError, match="cannot write"):
+    with pytest.raises(intact8.ProgramError, match="cannot write"):
         program.save(tmp_path)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(intact.ProgramError, match="cannot write"):
+    with pytest.raises(intact8.ProgramError, match="cannot write"):
         program.save(tmp_path / "file" / "p.safetensors")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"], "nothing half-written"

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from rich.console import Console
 from tests.diagnose.networks import calibrated, data, net
 
-import intact
-from intact.display import Column, Grid, number, percent
+import intact8
+from intact8.display import Column, Grid, number, percent
 
 
 class Table(HTMLParser):
@@ -59,11 +59,11 @@ def test_everything_is_escaped_and_headed() -> None:
 
 def test_programs_and_reports_show_as_tables() -> None:
     sim = calibrated(net(), data())
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     for view, rows in [
         (program, [op.name for op in program.ops]),
-        (report := intact.compare(net(), sim, data()), [row.name for row in report]),
-        (found := intact.sensitivity(sim, data(), greedy=1), [row.name for row in found]),
+        (report := intact8.compare(net(), sim, data()), [row.name for row in report]),
+        (found := intact8.sensitivity(sim, data(), greedy=1), [row.name for row in found]),
     ]:
         table = Table(view._repr_html_())  # type: ignore[attr-defined]
         columns = table.scopes.count("col")

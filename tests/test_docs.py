@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from intact.cli.app import app
+from intact8.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,19 +31,19 @@ def test_links_lead_to_files(page: Path) -> None:
 
 @page_of
 def test_python_blocks_use_names_that_exist(page: Path) -> None:
-    import intact
+    import intact8
 
     for block in blocks(page, "python"):
         for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "intact":
-                assert hasattr(intact, node.attr), node.attr
-            if isinstance(node, ast.ImportFrom) and node.module == "intact":
-                assert all(hasattr(intact, name.name) for name in node.names)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "intact8":
+                assert hasattr(intact8, node.attr), node.attr
+            if isinstance(node, ast.ImportFrom) and node.module == "intact8":
+                assert all(hasattr(intact8, name.name) for name in node.names)
 
 
 @page_of
 def test_toml_blocks_are_recipes(page: Path) -> None:
-    from intact.recipe.recipe import Recipe
+    from intact8.recipe.recipe import Recipe
 
     for block in blocks(page, "toml"):
         assert Recipe.from_toml(block) != Recipe()
@@ -55,7 +55,7 @@ def test_shell_blocks_use_commands_and_options_that_exist(page: Path) -> None:
     for block in blocks(page, ""):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            if words[:1] != ["intact"]:
+            if words[:1] != ["intact8"]:
                 continue
             shown = runner.invoke(app, [words[1], "--help"], env={"COLUMNS": "200"})
             assert shown.exit_code == 0, line
@@ -72,14 +72,14 @@ def test_the_readme_names_every_command_and_every_page() -> None:
 
 
 def test_presets_in_the_table_are_those_there_are() -> None:
-    from intact.cli.models import presets
+    from intact8.cli.models import presets
 
     text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("## Presets")[1]
     assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(presets())
 
 
 def test_observers_in_the_table_are_those_there_are() -> None:
-    from intact.calibration.observers import list_observers
+    from intact8.calibration.observers import list_observers
 
     text = (
         (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("## Which observer")[1].split("## Presets")[0]

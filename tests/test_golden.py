@@ -12,15 +12,15 @@ import pytest
 from safetensors.numpy import load_file
 from tests.program.build import certified, with_op
 
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError, ProgramError
-from intact.golden import reproduce, with_golden
-from intact.opset.op import Array, Op, Tensor
-from intact.program.check import check
-from intact.program.document import FORMAT, to_document
-from intact.program.file import digest, load, save
-from intact.program.golden import PATTERNS, Golden, checksum, exact_tensors, sample
-from intact.program.program import Program
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError, ProgramError
+from intact8.golden import reproduce, with_golden
+from intact8.opset.op import Array, Op, Tensor
+from intact8.program.check import check
+from intact8.program.document import FORMAT, to_document
+from intact8.program.file import digest, load, save
+from intact8.program.golden import PATTERNS, Golden, checksum, exact_tensors, sample
+from intact8.program.program import Program
 
 
 class Liar:

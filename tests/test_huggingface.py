@@ -17,7 +17,7 @@ if importlib.util.find_spec("torchvision") is not None:
 
 import transformers  # noqa: E402
 
-import intact  # noqa: E402
+import intact8  # noqa: E402
 
 TEXT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 40}
 DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "vocab_size": 40}
@@ -32,7 +32,7 @@ IMAGES: dict[str, Any] = {
     "vit": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**IMAGE)),
     "deit": lambda: transformers.DeiTForImageClassification(transformers.DeiTConfig(**IMAGE)),
 }
-RECIPES = {"static": intact.recipes.transformer, "dynamic": intact.recipes.dynamic}
+RECIPES = {"static": intact8.recipes.transformer, "dynamic": intact8.recipes.dynamic}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_an_encoder_takes_what_its_tokenizer_gives(name: str, recipe: str, token
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = intact.quantize(model, [encoded(8, seed) for seed in range(6)], RECIPES[recipe]())
+        program = intact8.quantize(model, [encoded(8, seed) for seed in range(6)], RECIPES[recipe]())
     other = encoded(5, 99)
     with torch.no_grad():
         hidden = model(**other).last_hidden_state
@@ -79,7 +79,7 @@ def test_an_encoder_takes_what_its_tokenizer_gives(name: str, recipe: str, token
     result = program.run(**other)
     got = result["last_hidden_state"] if isinstance(result, dict) else result.last_hidden_state
     assert close(torch.as_tensor(got)[kept], hidden[kept])
-    report = intact.verify(program, dict(other), engines=("reference", "onednn"))
+    report = intact8.verify(program, dict(other), engines=("reference", "onednn"))
     assert report.mismatches == 0 and report.elements > 0
 
 
@@ -92,9 +92,9 @@ def test_an_image_classifier(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         batches = [{"pixel_values": part} for part in x.split(16)]
-        program = intact.quantize(model, batches, intact.recipes.transformer())
+        program = intact8.quantize(model, batches, intact8.recipes.transformer())
     with torch.no_grad():
         logits = model(x[:8]).logits
     result = program.run(pixel_values=x[:8])
     assert close(result["logits"] if isinstance(result, dict) else result.logits, logits)
-    assert intact.verify(program, {"pixel_values": x[:8]}, engines=("reference", "onednn")).mismatches == 0
+    assert intact8.verify(program, {"pixel_values": x[:8]}, engines=("reference", "onednn")).mismatches == 0

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.errors import CalibrationError, InputError
-from intact.program.program import Program
+import intact8
+from intact8.errors import CalibrationError, InputError
+from intact8.program.program import Program
 
 X, H, C = torch.randn(5, 4, 2), torch.randn(1, 4, 2), torch.randn(1, 4, 2)
 
@@ -32,7 +32,7 @@ def model() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def program(model: nn.Module) -> Program:
-    return intact.quantize(model, [(X, (H, C))])
+    return intact8.quantize(model, [(X, (H, C))])
 
 
 FORMS: dict[str, Any] = {
@@ -47,8 +47,8 @@ FORMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_calibrate_takes_it(model: nn.Module, form: str) -> None:
-    sim = intact.prepare(model, (X, (H, C))).eval()
-    assert intact.calibrate(sim, [FORMS[form]]).samples == len(X)
+    sim = intact8.prepare(model, (X, (H, C))).eval()
+    assert intact8.calibrate(sim, [FORMS[form]]).samples == len(X)
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "labels" not in form])
@@ -59,17 +59,17 @@ def test_run_and_verify_and_simulation_take_it(model: nn.Module, program: Progra
     found = program.run(*args, **named, engine="reference")
     assert torch.equal(found[0], expected[0]) and torch.equal(found[1][1], expected[1][1])
     assert (
-        intact.verify(program, given, engines=("reference",)).samples
-        == intact.verify(program, [given], engines=("reference",)).samples
+        intact8.verify(program, given, engines=("reference",)).samples
+        == intact8.verify(program, [given], engines=("reference",)).samples
     )
-    assert intact.prepare(model, (X, (H, C)))(*args, **named)[0].shape == X.shape
+    assert intact8.prepare(model, (X, (H, C)))(*args, **named)[0].shape == X.shape
 
 
 @pytest.mark.parametrize("form", ["nested", "by-argument"])
 def test_quantize_and_compare_take_it(model: nn.Module, form: str) -> None:
-    program = intact.quantize(model, [FORMS[form]])
+    program = intact8.quantize(model, [FORMS[form]])
     assert program.inputs == ("x", "hid.0", "hid.1")
-    assert intact.compare(model, program, [FORMS[form]]).samples == len(X)
+    assert intact8.compare(model, program, [FORMS[form]]).samples == len(X)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_quantize_and_compare_take_it(model: nn.Module, form: str) -> None:
     ids=["short", "long", "call-in-a-tuple", "no-x", "text"],
 )
 def test_other_nesting_is_refused(model: nn.Module, program: Program, entry: Any, message: str) -> None:
-    sim = intact.prepare(model, (X, (H, C))).eval()
+    sim = intact8.prepare(model, (X, (H, C))).eval()
     with pytest.raises(CalibrationError, match=message):
-        intact.calibrate(sim, [entry])
+        intact8.calibrate(sim, [entry])
     with pytest.raises(InputError):
         program.run(*entry) if isinstance(entry, tuple) else program.run(**entry)

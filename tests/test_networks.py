@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-import intact
+import intact8
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 ELEMENTS = 20_000_000
 
@@ -28,20 +28,20 @@ def benchmark(name: str) -> ModuleType:
     return module
 
 
-def per_sample(program: intact.Program) -> int:
+def per_sample(program: intact8.Program) -> int:
     """Integers of one sample in all named tensors."""
     return sum(math.prod(d for d in program.tensors[n].shape if d is not None) for n in program.integer_tensors())
 
 
-def check(task: Any, recipe: intact.Recipe, points: float) -> None:
+def check(task: Any, recipe: intact8.Recipe, points: float) -> None:
     """Simulation, reference and onednn agree on 20 M integers, and accuracy is within ``points`` of float32's."""
     data = benchmark("assets")
-    sim = intact.prepare(task.model, task.calibration[:2], recipe).eval()
-    intact.calibrate(sim, task.calibration.split(32))
-    program = intact.convert(sim)
+    sim = intact8.prepare(task.model, task.calibration[:2], recipe).eval()
+    intact8.calibrate(sim, task.calibration.split(32))
+    program = intact8.convert(sim)
     samples = ELEMENTS // per_sample(program) + 1
     images = task.held_out.repeat(-(-samples // len(task.held_out)), 1, 1, 1)[:samples]
-    report = intact.verify(program, images, sim=sim, batch_size=32)
+    report = intact8.verify(program, images, sim=sim, batch_size=32)
     assert report.elements >= ELEMENTS and report.samples == samples
     assert report.exact, (report.first, report.by_engine)
     assert not report.uncertified and not report.islands
@@ -53,12 +53,12 @@ def check(task: Any, recipe: intact.Recipe, points: float) -> None:
 
 @pytest.mark.parametrize("kind", ["cnn", "dw"])
 def test_fashion_mnist(assets: Path, kind: str) -> None:
-    check(benchmark("assets").fashion(assets, kind), intact.recipes.default(), 0.3)
+    check(benchmark("assets").fashion(assets, kind), intact8.recipes.default(), 0.3)
 
 
 def test_mobilenet_v1_on_imagenet(assets: Path) -> None:
     pytest.importorskip("PIL")
-    check(benchmark("assets").mobilenet(assets), intact.recipes.accurate(), 3.0)
+    check(benchmark("assets").mobilenet(assets), intact8.recipes.accurate(), 3.0)
 
 
 MODELS = (
@@ -74,10 +74,10 @@ def test_torchvision(torchvision: ModuleType, name: str) -> None:
     model = coverage.build(name)
     torch.manual_seed(1)
     data = torch.randn(18, 3, 64, 64)
-    sim = intact.prepare(model, data[:2]).eval()
-    intact.calibrate(sim, data[:16].split(8))
-    program = intact.convert(sim)
-    report = intact.verify(program, data[16:17], sim=sim)
+    sim = intact8.prepare(model, data[:2]).eval()
+    intact8.calibrate(sim, data[:16].split(8))
+    program = intact8.convert(sim)
+    report = intact8.verify(program, data[16:17], sim=sim)
     assert report.exact, (report.first, report.by_engine)
     assert not report.uncertified
     assert report.elements > 100_000

@@ -1,4 +1,4 @@
-"""Assertions of ``intact.testing``: silent where all is well, and telling where it is not."""
+"""Assertions of ``intact8.testing``: silent where all is well, and telling where it is not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="networks are made with torch")
 import torch
 from torch import nn
 
-import intact
-from intact.testing import (
+import intact8
+from intact8.testing import (
     assert_accuracy_drop,
     assert_all_fused,
     assert_bit_exact,
@@ -25,7 +25,7 @@ from intact.testing import (
     assert_lint_clean,
     assert_qparams_in,
 )
-from intact.train import Schedule, parameter_groups
+from intact8.train import Schedule, parameter_groups
 
 pytest_plugins = ["pytester"]
 
@@ -40,13 +40,13 @@ def samples(n: int = 64) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def program() -> intact.Program:
-    return intact.quantize(net(), samples())
+def program() -> intact8.Program:
+    return intact8.quantize(net(), samples())
 
 
 def learning() -> Any:
-    sim = intact.prepare(net(), samples(2), intact.recipes.qat("learned"))
-    intact.calibrate(sim, samples())
+    sim = intact8.prepare(net(), samples(2), intact8.recipes.qat("learned"))
+    intact8.calibrate(sim, samples())
     return sim.train()
 
 
@@ -55,22 +55,22 @@ def top1(y: torch.Tensor, batch: Any) -> torch.Tensor:
 
 
 class TestBitExact:
-    def test_a_program_its_file_its_simulation(self, program: intact.Program, tmp_path: Path) -> None:
+    def test_a_program_its_file_its_simulation(self, program: intact8.Program, tmp_path: Path) -> None:
         assert_bit_exact(program)
         assert_bit_exact(program.save(tmp_path / "net.safetensors"), engines=("reference",), data=samples())
-        sim = intact.prepare(net(), samples(2)).eval()
-        intact.calibrate(sim, samples())
-        assert_bit_exact(intact.convert(sim), sim=sim, data=samples())
+        sim = intact8.prepare(net(), samples(2)).eval()
+        intact8.calibrate(sim, samples())
+        assert_bit_exact(intact8.convert(sim), sim=sim, data=samples())
 
-    def test_an_integer_that_differs_is_named(self, program: intact.Program) -> None:
-        sim = intact.prepare(net(), samples(2)).eval()
-        intact.calibrate(sim, samples() * 3)  # other scales than the program's
+    def test_an_integer_that_differs_is_named(self, program: intact8.Program) -> None:
+        sim = intact8.prepare(net(), samples(2)).eval()
+        intact8.calibrate(sim, samples() * 3)  # other scales than the program's
         with pytest.raises(
             AssertionError, match=r"simulation in .* First difference: .*\[0, .*\] is \d+ on simulation"
         ):
             assert_bit_exact(program, sim=sim, data=samples())
 
-    def test_what_is_not_proved_is_named(self, program: intact.Program) -> None:
+    def test_what_is_not_proved_is_named(self, program: intact8.Program) -> None:
         ops = tuple(dataclasses.replace(op, certificate=None) for op in program.ops)
         with pytest.raises(AssertionError, match=r"2 operations are not proved exact:\n  0: no certificate"):
             assert_bit_exact(dataclasses.replace(program, ops=ops))
@@ -88,10 +88,10 @@ class ReadTwice(nn.Module):
 
 
 class TestAllFused:
-    def test_models_simulations_and_programs(self, program: intact.Program) -> None:
+    def test_models_simulations_and_programs(self, program: intact8.Program) -> None:
         assert_all_fused(program)
         assert_all_fused(net(), data=samples())
-        assert_all_fused(intact.prepare(net(), samples(2)))
+        assert_all_fused(intact8.prepare(net(), samples(2)))
 
     def test_what_stands_alone_is_named(self) -> None:
         with pytest.raises(
@@ -100,36 +100,36 @@ class TestAllFused:
             assert_all_fused(ReadTwice().eval(), data=samples())
 
     def test_a_float_model_needs_inputs(self) -> None:
-        with pytest.raises(intact.InputError, match="they need data"):
+        with pytest.raises(intact8.InputError, match="they need data"):
             assert_all_fused(net())
 
 
 class TestLintClean:
-    def test_clean(self, program: intact.Program) -> None:
+    def test_clean(self, program: intact8.Program) -> None:
         assert_lint_clean(program)
         assert_lint_clean(net(), data=samples(256), select=["IQ2"])
 
     def test_findings_are_listed(self) -> None:
-        sim = intact.prepare(net(), samples(2))
+        sim = intact8.prepare(net(), samples(2))
         with pytest.raises(AssertionError, match=r"lint: 1 found in Simulation .*\n  IQ301 error: .* Remedy: "):
             assert_lint_clean(sim)
         assert_lint_clean(sim, ignore=["IQ301"])
         assert_lint_clean(sim, fail_on="never")
 
     def test_rules_of_the_project(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "pyproject.toml").write_text('[tool.intact.lint]\nignore = ["uncalibrated"]\n')
+        (tmp_path / "pyproject.toml").write_text('[tool.intact8.lint]\nignore = ["uncalibrated"]\n')
         monkeypatch.chdir(tmp_path)
-        sim = intact.prepare(net(), samples(2))
+        sim = intact8.prepare(net(), samples(2))
         assert_lint_clean(sim)
         with pytest.raises(AssertionError, match="IQ301"):
             assert_lint_clean(sim, ignore=[])
 
     def test_a_rule_that_cannot_run_is_no_success(self) -> None:
-        with pytest.raises(intact.InputError, match="they need data"):
+        with pytest.raises(intact8.InputError, match="they need data"):
             assert_lint_clean(net(), select=["IQ306"])
 
-    def test_an_unknown_rule(self, program: intact.Program) -> None:
-        with pytest.raises(intact.RecipeError, match="no lint rule 'IQ777'"):
+    def test_an_unknown_rule(self, program: intact8.Program) -> None:
+        with pytest.raises(intact8.RecipeError, match="no lint rule 'IQ777'"):
             assert_lint_clean(program, select=["IQ777"])
 
 
@@ -138,13 +138,13 @@ class TestAccuracyDrop:
         with torch.no_grad():
             return [(x, model(x).argmax(1)) for x in samples(sum(sizes)).split(sizes)]
 
-    def test_small_enough(self, program: intact.Program) -> None:
+    def test_small_enough(self, program: intact8.Program) -> None:
         model = net()
         assert_accuracy_drop(model, program, self.batches(model), top1, at_most=0.1)
         named = [{program.inputs[0]: x, "labels": y} for x, y in self.batches(model)]
         assert_accuracy_drop(model, program, named, lambda y, batch: top1(y, (None, batch["labels"])), at_most=0.1)
 
-    def test_lower_may_be_better(self, program: intact.Program) -> None:
+    def test_lower_may_be_better(self, program: intact8.Program) -> None:
         model, losses = net(), iter([1.0, 2.0])
         with pytest.raises(AssertionError, match="a drop of 1, more than 0.5"):
             assert_accuracy_drop(
@@ -152,15 +152,15 @@ class TestAccuracyDrop:
                 higher_is_better=False,
             )  # fmt: skip
 
-    def test_too_large_says_both_values(self, program: intact.Program) -> None:
+    def test_too_large_says_both_values(self, program: intact8.Program) -> None:
         model = net()
-        wrong = intact.quantize(nn.Sequential(*list(model)[:-1], nn.Linear(6, 3)).eval(), samples())
+        wrong = intact8.quantize(nn.Sequential(*list(model)[:-1], nn.Linear(6, 3)).eval(), samples())
         with pytest.raises(
             AssertionError, match=r"from 1 \(float\) to 0\S* \(int8\) on 64 samples: a drop of \d\S*, more"
         ):
             assert_accuracy_drop(model, wrong, self.batches(model), top1, at_most=0.01)
 
-    def test_batches_count_by_size(self, program: intact.Program) -> None:
+    def test_batches_count_by_size(self, program: intact8.Program) -> None:
         model = net()
         seen = iter([1.0, 0.0, 0.0, 0.0])  # float and int8 of 48 samples, then of 16
         with pytest.raises(AssertionError, match=r"from 0\.75 \(float\) to 0 "):
@@ -168,13 +168,13 @@ class TestAccuracyDrop:
                 model, program, self.batches(model, (48, 16)), lambda y, batch: next(seen), at_most=0.7
             )
 
-    def test_not_a_number_is_no_success(self, program: intact.Program) -> None:
+    def test_not_a_number_is_no_success(self, program: intact8.Program) -> None:
         model = net()
         with pytest.raises(AssertionError, match="to nan"):
             assert_accuracy_drop(model, program, self.batches(model), lambda y, batch: float("nan"), at_most=1.0)
 
-    def test_no_data(self, program: intact.Program) -> None:
-        with pytest.raises(intact.InputError, match="no data"):
+    def test_no_data(self, program: intact8.Program) -> None:
+        with pytest.raises(intact8.InputError, match="no data"):
             assert_accuracy_drop(net(), program, [], top1, at_most=1.0)
 
 
@@ -211,23 +211,23 @@ class TestTraining:
         assert_frozen(sim)
 
     def test_a_float_model_is_no_success(self) -> None:
-        with pytest.raises(intact.InputError, match="optimizer is given for nothing"):
+        with pytest.raises(intact8.InputError, match="optimizer is given for nothing"):
             assert_qparams_in(torch.optim.SGD(net().parameters()), net())
-        with pytest.raises(intact.StateError, match="Sequential is no simulation"):
+        with pytest.raises(intact8.StateError, match="Sequential is no simulation"):
             assert_frozen(net())
 
     def test_not_calibrated(self) -> None:
-        with pytest.raises(AssertionError, match="no scale yet, input first: call intact.calibrate"):
-            assert_frozen(intact.prepare(net(), samples(2)))
+        with pytest.raises(AssertionError, match="no scale yet, input first: call intact8.calibrate"):
+            assert_frozen(intact8.prepare(net(), samples(2)))
 
 
 SUITE = """
-import intact, torch
-from intact.testing import assert_frozen, assert_lint_clean
+import intact8, torch
+from intact8.testing import assert_frozen, assert_lint_clean
 
 
 def make():
-    return intact.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4))
+    return intact8.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4))
 
 
 def test_passes():
@@ -253,11 +253,11 @@ def test_in_a_suite_of_its_own(pytester: pytest.Pytester) -> None:
         ["*AssertionError: lint: 1 found in Simulation*", "*IQ301 error: input: no quantization*"]
     )
     # The traceback ends at the user's line: nothing of the library's inside is shown.
-    result.stdout.no_fnmatch_line("*intact*testing.py:*")
+    result.stdout.no_fnmatch_line("*intact8*testing.py:*")
 
 
 def test_importing_it_is_light() -> None:
-    code = "import sys, intact.testing; print(sorted({'torch', 'numpy', 'pytest'} & set(sys.modules)))"
-    environment = {"PYTHONPATH": str(Path(intact.__file__).parents[1])}
+    code = "import sys, intact8.testing; print(sorted({'torch', 'numpy', 'pytest'} & set(sys.modules)))"
+    environment = {"PYTHONPATH": str(Path(intact8.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "[]"

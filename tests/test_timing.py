@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from intact.timing import interleaved
+from intact8.timing import interleaved
 
 
 def test_every_contender_is_called_equally_often_and_takes_turns_at_being_first() -> None:

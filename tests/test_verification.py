@@ -13,13 +13,13 @@ import torch
 from rich.console import Console
 from tests.program.build import certified, data, network, with_op
 
-import intact.verification as verification
-from intact.engines import get_runner
-from intact.errors import EngineError, InputError
-from intact.golden import with_golden
-from intact.opset.op import Array
-from intact.program.program import Program
-from intact.verification import verify
+import intact8.verification as verification
+from intact8.engines import get_runner
+from intact8.errors import EngineError, InputError
+from intact8.golden import with_golden
+from intact8.opset.op import Array
+from intact8.program.program import Program
+from intact8.verification import verify
 
 PROGRAM = certified()
 X, BIAS = data(10)

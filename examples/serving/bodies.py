@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from intact.engines.binding import bind
-from intact.errors import InputError
-from intact.program.program import Program
+from intact8.engines.binding import bind
+from intact8.errors import InputError
+from intact8.program.program import Program
 
 NPY, NPZ, JSON = "application/x-npy", "application/x-npz", "application/json"
 LARGEST_BODY = 64 << 20

@@ -16,7 +16,7 @@ Bounds: a body has no more bytes than the program's inputs for ``--batch`` sampl
 beyond them, all bodies together take ``--memory``, there are ``--connections`` of them, and whoever is slow is cut off
 (``connections.py``). Every request is checked by itself before it shares a batch, and fails by itself.
 
-Every program is loaded by ``intact.runtime.load``: preflight, probe in a child process, golden vectors. So a file that
+Every program is loaded by ``intact8.runtime.load``: preflight, probe in a child process, golden vectors. So a file that
 would crash the engine is refused while the old one serves on.
 """
 
@@ -47,10 +47,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-import intact.runtime
-from intact.errors import InputError, IntactError
-from intact.program.samples import random_samples
-from intact.runtime.load import LoadedProgram
+import intact8.runtime
+from intact8.errors import InputError, IntactError
+from intact8.program.samples import random_samples
+from intact8.runtime.load import LoadedProgram
 
 log = logging.getLogger("serving")
 
@@ -87,14 +87,14 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
-        self.requests = Counter("intact_requests", "Requests to /predict", ["status"], registry=r)
-        self.seconds = Histogram("intact_request_seconds", "Time from the headers to the answer", registry=r,
+        self.requests = Counter("intact8_requests", "Requests to /predict", ["status"], registry=r)
+        self.seconds = Histogram("intact8_request_seconds", "Time from the headers to the answer", registry=r,
                                  buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5))  # fmt: skip
-        self.batch = Histogram("intact_batch_samples", "Samples per batch", buckets=2.0 ** np.arange(11), registry=r)
-        self.reloads = Counter("intact_reloads", "Reloads of the file", ["result"], registry=r)
-        self.waiting = Gauge("intact_queue_requests", "Requests waiting", registry=r)
-        self.memory = Gauge("intact_body_bytes", "Memory of bodies that are read or wait", registry=r)
-        self.model = Gauge("intact_model", "The program that runs", ["digest", "engine"], registry=r)
+        self.batch = Histogram("intact8_batch_samples", "Samples per batch", buckets=2.0 ** np.arange(11), registry=r)
+        self.reloads = Counter("intact8_reloads", "Reloads of the file", ["result"], registry=r)
+        self.waiting = Gauge("intact8_queue_requests", "Requests waiting", registry=r)
+        self.memory = Gauge("intact8_body_bytes", "Memory of bodies that are read or wait", registry=r)
+        self.model = Gauge("intact8_model", "The program that runs", ["digest", "engine"], registry=r)
 
 
 @dataclass
@@ -154,7 +154,7 @@ class Service:
         sizes = {
             2**i for i in range(AHEAD.bit_length()) if 2**i < 2 * s.most
         }  # ranges, so that no request waits for one
-        return intact.runtime.load(
+        return intact8.runtime.load(
             s.file, s.engine, s.threads, batch=(min(8, s.most), *sorted(sizes)), integers=True,
             public_key=s.public_key, expect=s.expect,
         )  # fmt: skip
@@ -382,7 +382,7 @@ async def serve(settings: Settings, host: str, port: int, fd: int | None) -> Non
 
 
 def main(
-    file: Annotated[Path, typer.Argument(help="A program written by intact.")],
+    file: Annotated[Path, typer.Argument(help="A program written by intact8.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
     fd: Annotated[int | None, typer.Option(help="File descriptor of a listening socket, instead.")] = None,

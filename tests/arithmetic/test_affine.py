@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intact.arithmetic.affine import (
+from intact8.arithmetic.affine import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
     UNIT_SCALE,

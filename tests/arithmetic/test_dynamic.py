@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from intact.arithmetic import dynamic, dynamic_torch
+from intact8.arithmetic import dynamic, dynamic_torch
 
 TINY = np.float32(2.0**-140)
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from tests.floats import run_float
 
-from intact.arithmetic import resize, torch_ops
-from intact.arithmetic.functions64 import UNARY, unary64
-from intact.opset.floats import whole_attrs
+from intact8.arithmetic import resize, torch_ops
+from intact8.arithmetic.functions64 import UNARY, unary64
+from intact8.opset.floats import whole_attrs
 
 ENDS = torch.tensor(
     [-90, -20.5, -9, -3, -2.5, -1.5, -1, -0.75, -0.5, -0.25, -1e-3, 0, 1e-3, 0.25, 0.5, 0.6, 0.75, 1, 1.5, 2, 2.5, 3,
@@ -323,7 +323,7 @@ def test_recurrent_layers_are_those_of_torch(kind: str, two: bool, states: bool,
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(("columns", "group"), [(5, 0), (5, 2), (6, 3), (4, 7)])
 def test_decoded_layers(bits: int, columns: int, group: int) -> None:
-    from intact.arithmetic.codes import group_count, pack, unpack
+    from intact8.arithmetic.codes import group_count, pack, unpack
 
     rng, least = np.random.default_rng(columns), -(1 << (bits - 1))
     q = rng.integers(least, -least, (3, columns))

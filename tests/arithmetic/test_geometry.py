@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from intact.arithmetic import dimensions, integer, moves, windows
+from intact8.arithmetic import dimensions, integer, moves, windows
 
 WINDOWS = [
     (size, k, s, p, d)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intact.arithmetic import integer, windows
-from intact.arithmetic.moves import nearest_index
+from intact8.arithmetic import integer, windows
+from intact8.arithmetic.moves import nearest_index
 
 ODD = st.integers(0, 4095).map(lambda n: 2 * n + 1)
 RNG = np.random.default_rng(0)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from intact.arithmetic import norms, torch_nonlinear
-from intact.arithmetic.softmax import PEAK, softmax, softmax_table
+from intact8.arithmetic import norms, torch_nonlinear
+from intact8.arithmetic.softmax import PEAK, softmax, softmax_table
 
 ROWS = {
     "one score": np.array([[7]]),

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from tests.floats import FLOAT_OPS, run_float
 
-from intact.arithmetic.functions64 import UNARY, unary64
-from intact.capture.graph import FUNCTIONS
+from intact8.arithmetic.functions64 import UNARY, unary64
+from intact8.capture.graph import FUNCTIONS
 
 X = torch.linspace(-8, 8, 257, dtype=torch.float64)
 DOMAIN = {"log": (0, 9), "sqrt": (0, 9), "rsqrt": (0, 9), "log1p": (-1, 9), "acosh": (0.9, 9)}

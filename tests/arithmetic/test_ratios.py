@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from intact.arithmetic import tie_free
-from intact.arithmetic.tie_free import (
+from intact8.arithmetic import tie_free
+from intact8.arithmetic.tie_free import (
     FORMS,
     LARGEST,
     LARGEST_NEGATIVE,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.arithmetic import dynamic
-from intact.arithmetic.recurrent import GATES, HIDDEN, REACH, STEPS, Layer, gate_steps, part, run_layer, tanh_table
+from intact8.arithmetic import dynamic
+from intact8.arithmetic.recurrent import GATES, HIDDEN, REACH, STEPS, Layer, gate_steps, part, run_layer, tanh_table
 
 F = np.float32
 

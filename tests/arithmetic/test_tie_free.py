@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intact.arithmetic.tie_free import (
+from intact8.arithmetic.tie_free import (
     FORMS,
     LARGEST,
     STEPS,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.arithmetic import windows
-from intact.arithmetic.windows import pool_size, sees_padding_only
+from intact8.arithmetic import windows
+from intact8.arithmetic.windows import pool_size, sees_padding_only
 
 
 def test_windows_of_padding_alone_are_found() -> None:

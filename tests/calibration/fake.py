@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact.calibration.observers import make_observer
-from intact.errors import CalibrationError
+from intact8.calibration.observers import make_observer
+from intact8.errors import CalibrationError
 
 
 class FakePoint:

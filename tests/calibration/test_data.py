@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from intact.calibration.data import SLICE, batches, first_batch, length
-from intact.errors import CalibrationError
+from intact8.calibration.data import SLICE, batches, first_batch, length
+from intact8.errors import CalibrationError
 
 CPU = torch.device("cpu")
 ONE = [("x", "float32", (None, 3))]
@@ -79,7 +79,7 @@ def test_length() -> None:
 
 
 def test_extra_keys_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "intact"):
+    with caplog.at_level(logging.INFO, "intact8"):
         calls([{"x": X, "label": IDS}] * 3)
     assert [r.getMessage().count("label") for r in caplog.records] == [1]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from intact.arithmetic.affine import choose_qparams, dequantize, quantize
-from intact.calibration.mse import grid_error
-from intact.calibration.observers import NonFiniteError, Observer, list_observers, make_observer
-from intact.calibration.sketched import SketchObserver
-from intact.errors import CalibrationError, RecipeError
+from intact8.arithmetic.affine import choose_qparams, dequantize, quantize
+from intact8.calibration.mse import grid_error
+from intact8.calibration.observers import NonFiniteError, Observer, list_observers, make_observer
+from intact8.calibration.sketched import SketchObserver
+from intact8.errors import CalibrationError, RecipeError
 
 ARGS: dict[str, dict[str, Any]] = {"fixed": {"lo": -1.0, "hi": 2.0}}
 ALL = list_observers()

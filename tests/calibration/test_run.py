@@ -9,9 +9,9 @@ import pytest
 import torch
 from tests.calibration.fake import FakeSimulation
 
-from intact.calibration.run import calibrate
-from intact.calibration.summary import CalibrationWarning, Growth
-from intact.errors import CalibrationError
+from intact8.calibration.run import calibrate
+from intact8.calibration.summary import CalibrationWarning, Growth
+from intact8.errors import CalibrationError
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from intact.calibration.base import dense_values
-from intact.calibration.sketch import SAMPLED, Sketch
-from intact.errors import CalibrationError
+from intact8.calibration.base import dense_values
+from intact8.calibration.sketch import SAMPLED, Sketch
+from intact8.errors import CalibrationError
 
 ARRAYS = hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(allow_nan=False, allow_infinity=False, width=32))
 

@@ -6,9 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from intact.arithmetic.affine import SMALLEST_SCALE
-from intact.calibration.weights import DEAD, weight_scales
-from intact.errors import CalibrationError, RecipeError
+from intact8.arithmetic.affine import SMALLEST_SCALE
+from intact8.calibration.weights import DEAD, weight_scales
+from intact8.errors import CalibrationError, RecipeError
 
 WEIGHTS = hnp.arrays(
     np.float32,

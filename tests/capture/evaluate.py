@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact.capture.graph import Graph, Node
+from intact8.capture.graph import Graph, Node
 
 
 def evaluate(graph: Graph, tensors: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> list[Tensor]:

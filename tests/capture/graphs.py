@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from intact.capture.graph import Graph, Node
+from intact8.capture.graph import Graph, Node
 
 
 class Build:

@@ -8,8 +8,8 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-from intact.capture.execute import run_float
-from intact.capture.export import Captured, capture
+from intact8.capture.execute import run_float
+from intact8.capture.export import Captured, capture
 
 
 def run(captured: Captured, *args: Any, **kwargs: Any) -> Any:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from intact.capture import capture
-from intact.capture.dynamic import Dynamic
-from intact.capture.execute import run_float
-from intact.errors import CaptureError, InputError
+from intact8.capture import capture
+from intact8.capture.dynamic import Dynamic
+from intact8.capture.execute import run_float
+from intact8.errors import CaptureError, InputError
 
 from .encoder import SEQUENCE, Encoder, call
 

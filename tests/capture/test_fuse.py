@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.capture.evaluate import evaluate
 from tests.capture.graphs import Build
 
-from intact.capture.activations import ACTIVATIONS
-from intact.capture.fuse import Fused, fuse
-from intact.capture.graph import Graph
+from intact8.capture.activations import ACTIVATIONS
+from intact8.capture.fuse import Fused, fuse
+from intact8.capture.graph import Graph
 
 RELU = {"kind": "clamp", "min": 0.0, "max": None}
 

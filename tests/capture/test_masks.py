@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from intact.capture import capture
-from intact.capture.fuse import fuse
-from intact.capture.graph import Graph
+from intact8.capture import capture
+from intact8.capture.fuse import fuse
+from intact8.capture.graph import Graph
 
 
 def fused(model: nn.Module, *inputs: Tensor) -> tuple[Graph, dict[str, Tensor]]:

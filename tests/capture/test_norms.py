@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.capture.export import capture
-from intact.capture.fuse import Fused, fuse
+import intact8
+from intact8.capture.export import capture
+from intact8.capture.fuse import Fused, fuse
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 Formula = Callable[[Tensor], Tensor]
 
@@ -108,7 +108,7 @@ def check(model: nn.Module, op: str) -> None:
     graph = fused(model).graph
     assert [n.op for n in graph if n.op not in ("input", "conv", "permute")] == [op], [n.op for n in graph]
     x = torch.randn(4, 3, 8, 8)
-    sim = intact.prepare(model, x).eval()
+    sim = intact8.prepare(model, x).eval()
     sim.fake_quantize(False)
     with torch.no_grad():
         torch.testing.assert_close(sim(x), model(x), rtol=1e-4, atol=1e-4)
@@ -132,12 +132,12 @@ MODULES = {"layer_norm": LayerNorm2d(8), "rms_norm": RMSNorm(6)}
 def test_weight_and_bias_are_part_of_the_norm(op: str, nonlinear: str) -> None:
     model, x = Network(MODULES[op]), torch.randn(32, 3, 8, 8)
     check(model, op)
-    recipe = intact.recipes.default() if nonlinear == "float" else intact.recipes.integer()
-    program = intact.quantize(model, x, recipe)
+    recipe = intact8.recipes.default() if nonlinear == "float" else intact8.recipes.integer()
+    program = intact8.quantize(model, x, recipe)
     assert ("float." if nonlinear == "float" else "") + op in [each.kind for each in program.ops]
     with torch.no_grad():
         assert float((program.run(x) - model(x)).norm() / model(x).norm()) < 0.02
-    assert intact.verify(program, x[:2]).exact
+    assert intact8.verify(program, x[:2]).exact
 
 
 @pytest.mark.parametrize("name", OTHERS)

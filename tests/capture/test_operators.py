@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intact.capture.graph import FUNCTIONS
+from intact8.capture.graph import FUNCTIONS
 
 from .helpers import check
 

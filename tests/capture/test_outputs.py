@@ -13,12 +13,12 @@ import torch.nn.functional as F
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-import intact
-from intact import outputs
-from intact.capture import agree
-from intact.capture.export import capture
-from intact.errors import CaptureError
-from intact.program.program import Program
+import intact8
+from intact8 import outputs
+from intact8.capture import agree
+from intact8.capture.export import capture
+from intact8.errors import CaptureError
+from intact8.program.program import Program
 
 X = torch.linspace(-1, 1, 6 * 4 * 4).reshape(6, 4, 4)
 
@@ -88,9 +88,9 @@ def test_every_output_is_returned(name: str, tmp_path: Path) -> None:
     model = Net(GIVEN[name]).eval()
     with torch.no_grad():
         expected = model(X)
-    program = intact.quantize(model, X)
+    program = intact8.quantize(model, X)
     assert_alike(program.run(X), expected)
-    sim = intact.prepare(model, X)
+    sim = intact8.prepare(model, X)
     assert_alike(sim(X), expected)
 
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_returned_is_refused(name: str) -> None:
 def test_classes_come_back_where_a_captured_model_returned_them_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = intact.quantize(Net(GIVEN["dataclass"]), X)
+    program = intact8.quantize(Net(GIVEN["dataclass"]), X)
     loaded = Program.load(program.save(tmp_path / "m.safetensors"))
     assert isinstance(program.run(X), Output) and isinstance(loaded.run(X), Output)
     monkeypatch.setattr(outputs, "_CLASSES", {})
@@ -162,8 +162,8 @@ MIXED: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
 @pytest.mark.parametrize("name", MIXED)
 def test_samples_that_have_to_do_with_one_another_fix_the_batch_and_say_so(name: str) -> None:
     model = Net(MIXED[name]).eval()
-    with pytest.warns(intact.errors.CaptureWarning, match=r"will take x \(6, 4, 4\) and no other batch size"):
-        program = intact.quantize(model, X)
+    with pytest.warns(intact8.errors.CaptureWarning, match=r"will take x \(6, 4, 4\) and no other batch size"):
+        program = intact8.quantize(model, X)
     with torch.no_grad():
         assert_alike(program.run(X), model(X))
 
@@ -180,8 +180,8 @@ class Attends(nn.Module):
 def test_sequence_first_attention_returns_its_weights() -> None:
     torch.manual_seed(0)
     model, x = Attends().eval(), torch.randn(5, 3, 8)
-    with pytest.warns(intact.errors.CaptureWarning):
-        sim = intact.prepare(model, x).eval()
-    intact.calibrate(sim, [x])
+    with pytest.warns(intact8.errors.CaptureWarning):
+        sim = intact8.prepare(model, x).eval()
+    intact8.calibrate(sim, [x])
     with torch.no_grad():
-        assert_alike(intact.convert(sim).run(x), model(x))
+        assert_alike(intact8.convert(sim).run(x), model(x))

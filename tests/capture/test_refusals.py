@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-from intact.capture.export import HANDLERS, capture
-from intact.errors import CaptureError, InputError, InternalError
+import intact8
+from intact8.capture.export import HANDLERS, capture
+from intact8.errors import CaptureError, InputError, InternalError
 
 
 class Layer(nn.Module):
@@ -163,7 +163,7 @@ def foreign() -> dict[str, Any]:
 )
 def test_models_of_other_tools(name: str, message: str) -> None:
     model = foreign()[name]
-    for verb in (intact.prepare, intact.quantize):
+    for verb in (intact8.prepare, intact8.quantize):
         with pytest.raises(InputError, match=message) as caught:
             verb(model, torch.randn(2, 4))
         assert caught.value.remedy

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from intact.capture.export import capture
-from intact.capture.packed import traceable
-from intact.errors import CaptureError
+from intact8.capture.export import capture
+from intact8.capture.packed import traceable
+from intact8.errors import CaptureError
 
 from .helpers import assert_same, check, run
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.capture import capture
-from intact.capture.fuse import fuse
+import intact8
+from intact8.capture import capture
+from intact8.capture.fuse import fuse
 
 
 class Token(nn.Module):
@@ -59,4 +59,4 @@ def test_same_values_and_no_needless_concatenation(name: str) -> None:
     sources = [s for n in fused.graph for s in n.source]
     assert len(sources) == len(set(sources))
     with torch.no_grad():
-        torch.testing.assert_close(intact.prepare(model, x).eval()(x), model(x))
+        torch.testing.assert_close(intact8.prepare(model, x).eval()(x), model(x))

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intact.capture.execute import run_float
-from intact.capture.export import capture
-from intact.errors import CaptureError, InputError
+from intact8.capture.execute import run_float
+from intact8.capture.export import capture
+from intact8.errors import CaptureError, InputError
 
 from .helpers import assert_same, check, randomize_batch_norms, run
 

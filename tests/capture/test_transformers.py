@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-import intact
-from intact.engines import available_engines
+import intact8
+from intact8.engines import available_engines
 
 from .encoder import call
 
@@ -39,7 +39,7 @@ def test_tokenized_batches_make_a_program_of_any_length(torchvision: ModuleType,
     torch.manual_seed(0)
     model = network(transformers, name, attention)
     data = [transformers.BatchEncoding({**call(8, n), "labels": torch.zeros(8, dtype=torch.int64)}) for n in (7, 9, 12)]
-    program = intact.quantize(model, data)
+    program = intact8.quantize(model, data)
     assert program.dimensions == {"sequence": (1, 40)}
     for batch, length in ((1, 1), (3, 5), (2, 40)):
         given = call(batch, length)
@@ -51,4 +51,4 @@ def test_tokenized_batches_make_a_program_of_any_length(torchvision: ModuleType,
                 continue
             assert value.shape == wanted[key].shape
             assert float((value - wanted[key]).abs().mean()) < 0.2
-        assert intact.verify(program, given, engines=ENGINES).exact
+        assert intact8.verify(program, given, engines=ENGINES).exact

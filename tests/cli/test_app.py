@@ -10,10 +10,10 @@ import typer
 from tests.test_import import run_python
 from typer.testing import CliRunner
 
-import intact
-from intact.cli.app import app
-from intact.cli.messages import FAILED, INTERRUPTED, friendly
-from intact.errors import CalibrationError, IntactError
+import intact8
+from intact8.cli.app import app
+from intact8.cli.messages import FAILED, INTERRUPTED, friendly
+from intact8.errors import CalibrationError, IntactError
 
 COMMANDS = ["demo", "quantize", "inspect", "verify", "check", "run", "export", "sign", "bench"]
 runner = CliRunner()
@@ -23,7 +23,7 @@ runner = CliRunner()
 def test_help_has_examples_that_name_the_command(command: str) -> None:
     result = runner.invoke(app, [command, "--help"])
     assert result.exit_code == 0
-    assert "Examples:" in result.stdout and f"intact {command}" in result.stdout
+    assert "Examples:" in result.stdout and f"intact8 {command}" in result.stdout
 
 
 def test_the_bare_command_lists_every_command() -> None:
@@ -32,7 +32,7 @@ def test_the_bare_command_lists_every_command() -> None:
 
 
 def test_version() -> None:
-    assert runner.invoke(app, ["--version"]).stdout == f"intact {intact.__version__}\n"
+    assert runner.invoke(app, ["--version"]).stdout == f"intact8 {intact8.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ def test_warnings_of_intact_are_one_yellow_line(capsys: pytest.CaptureFixture[st
 
 
 def test_python_dash_m() -> None:
-    shown = run_python("import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('intact', run_name='__main__')")
+    shown = run_python("import runpy, sys; sys.argv[1:] = ['--help']; runpy.run_module('intact8', run_name='__main__')")
     assert "quantize" in shown

@@ -11,10 +11,10 @@ from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch", reason="quantizing needs torch")
 
-from intact.cli.app import app
-from intact.engines import available_engines
-from intact.program.golden import products
-from intact.program.program import Program
+from intact8.cli.app import app
+from intact8.engines import available_engines
+from intact8.program.golden import products
+from intact8.program.program import Program
 
 SOURCE = """
 import torch
@@ -65,7 +65,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
 
 
-def intact(*arguments: str, status: int = 0) -> Result:
+def intact8(*arguments: str, status: int = 0) -> Result:
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
     assert result.exit_code == status, result.output
     return result
@@ -76,7 +76,7 @@ def program(folder: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
-        intact("quantize", "nets_of_cli_test:net", "--data", "images.npy", "-o", "net.safetensors")
+        intact8("quantize", "nets_of_cli_test:net", "--data", "images.npy", "-o", "net.safetensors")
     return folder / "net.safetensors"
 
 
@@ -92,26 +92,26 @@ def test_quantize_says_what_it_wrote_and_the_program_is_close_to_the_model(progr
 
 def test_quantize_takes_recipes_samples_and_example_shape(folder: Path) -> None:
     common = ["quantize", "nets_of_cli_test:net", "--data", "images.npy", "--samples", "40"]
-    result = intact(*common, "--recipe", "minmax", "--example-shape", "4,3,8,8", "-o", "minmax.safetensors")
+    result = intact8(*common, "--recipe", "minmax", "--example-shape", "4,3,8,8", "-o", "minmax.safetensors")
     assert "minmax.safetensors: " in result.stderr and "0 float operations" in result.stderr
     assert result.stdout == ""
     assert 'observer = "minmax"' in Program.load("minmax.safetensors").recipe
-    assert "no such preset" in intact(*common, "--recipe", "best", status=2).stderr
-    assert "--example-shape" in intact(*common, "--example-shape", "4,x", status=2).stderr
+    assert "no such preset" in intact8(*common, "--recipe", "best", status=2).stderr
+    assert "--example-shape" in intact8(*common, "--example-shape", "4,x", status=2).stderr
 
 
 def test_quantize_takes_dimensions_that_may_change(folder: Path) -> None:
     common = ["quantize", "nets_of_cli_test:Tagger", "--data", "ids.npy", "-o", "tagger.safetensors"]
-    intact(*common, "--dynamic", "ids:1=length:1-9")
+    intact8(*common, "--dynamic", "ids:1=length:1-9")
     program = Program.load("tagger.safetensors")
     assert program.dimensions == {"length": (1, 9)} and program.run(np.zeros((2, 9), np.int64)).shape == (2, 9, 3)
-    assert "names no dimension" in intact(*common, "--dynamic", "ids=length", status=2).stderr
-    assert "no input is called 'words'" in intact(*common, "--dynamic", "words:1=length", status=2).stderr
+    assert "names no dimension" in intact8(*common, "--dynamic", "ids=length", status=2).stderr
+    assert "no input is called 'words'" in intact8(*common, "--dynamic", "words:1=length", status=2).stderr
 
 
 def test_nothing_is_left_where_the_output_cannot_be_written(folder: Path) -> None:
     before = sorted(folder.iterdir())
-    result = intact(
+    result = intact8(
         "quantize", "nets_of_cli_test:net", "--data", "images.npy", "-o", "absent/net.safetensors", status=2
     )
     assert "absent" in result.stderr
@@ -119,48 +119,48 @@ def test_nothing_is_left_where_the_output_cannot_be_written(folder: Path) -> Non
 
 
 def test_several_inputs_and_nested_outputs(folder: Path) -> None:
-    intact(
+    intact8(
         "quantize", "nets_of_cli_test:Two", "--data", "pairs.npz", "--key", "a", "--key", "b", "-o", "two.safetensors"
     )
-    result = intact("quantize", "nets_of_cli_test:Two", "--data", "pairs.npz", "-o", "named.safetensors")
+    result = intact8("quantize", "nets_of_cli_test:Two", "--data", "pairs.npz", "-o", "named.safetensors")
     assert "stays float" in result.stderr and "softmax" in result.stderr
-    intact("run", "named.safetensors", "--data", "pairs.npz", "-o", "y.npz", "--engine", "reference")
+    intact8("run", "named.safetensors", "--data", "pairs.npz", "-o", "y.npz", "--engine", "reference")
     with np.load("y.npz") as results:
         assert {name: results[name].shape for name in results.files} == {
             "sum": (40, 6),
             "parts.0": (40, 2),
             "parts.1": (40, 6),
         }
-    lacking = intact("quantize", "nets_of_cli_test:Two", "--data", "images.npz", "-o", "z.safetensors", status=2)
+    lacking = intact8("quantize", "nets_of_cli_test:Two", "--data", "images.npz", "-o", "z.safetensors", status=2)
     assert "no entry for 'b'" in lacking.stderr
-    assert "one .npy" in intact("run", "two.safetensors", "--data", "pairs.npz", "-o", "y.npy", status=2).stderr
+    assert "one .npy" in intact8("run", "two.safetensors", "--data", "pairs.npz", "-o", "y.npy", status=2).stderr
     assert not Path("y.npy").exists()
 
 
 @pytest.mark.parametrize("flag", [[], ["--tree"]], ids=["table", "tree"])
 def test_inspect_names_every_operation(program: Path, flag: list[str]) -> None:
-    shown = intact("inspect", str(program), *flag).stdout
+    shown = intact8("inspect", str(program), *flag).stdout
     for op in Program.load(program).ops:
         assert op.name in shown
 
 
 def test_inspect_json_is_json(program: Path) -> None:
-    assert isinstance(json.loads(intact("inspect", str(program), "--json").stdout), dict)
+    assert isinstance(json.loads(intact8("inspect", str(program), "--json").stdout), dict)
 
 
 def test_verify_counts_every_integer(program: Path) -> None:
     engines = ",".join(available_engines())
-    report = json.loads(intact("verify", str(program), "--data", "images.npy", "--engines", engines, "--json").stdout)
+    report = json.loads(intact8("verify", str(program), "--data", "images.npy", "--engines", engines, "--json").stdout)
     assert report["exact"] and report["mismatches"] == 0
     loaded = Program.load(program)
     per_sample = sum(int(np.prod(loaded.tensors[name].shape[1:])) for name in loaded.integer_tensors())
     assert report["elements"] == 48 * per_sample
-    made_up = json.loads(intact("verify", str(program), "--samples", "5", "--engines", engines, "--json").stdout)
+    made_up = json.loads(intact8("verify", str(program), "--samples", "5", "--engines", engines, "--json").stdout)
     assert made_up["elements"] == 5 * per_sample
 
 
 def test_verify_exits_1_when_an_engine_differs(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from intact.engines.reference import ReferenceEngine
+    from intact8.engines.reference import ReferenceEngine
 
     engines = available_engines()
     if len(engines) == 1:
@@ -176,19 +176,19 @@ def test_verify_exits_1_when_an_engine_differs(program: Path, monkeypatch: pytes
         return runner
 
     monkeypatch.setattr(ReferenceEngine, "prepare", off_by_one)
-    result = intact("verify", str(program), "--samples", "2", "--engines", ",".join(engines), status=1)
+    result = intact8("verify", str(program), "--samples", "2", "--engines", ",".join(engines), status=1)
     assert result.stdout
 
 
 def test_run_writes_what_the_program_gives(program: Path) -> None:
-    intact("run", str(program), "--data", "images.npy", "-o", "y.npy", "--batch-size", "7")
+    intact8("run", str(program), "--data", "images.npy", "-o", "y.npy", "--batch-size", "7")
     assert np.array_equal(np.load("y.npy"), Program.load(program).run(np.load("images.npy")))
 
 
 def test_bench_times_every_contender_in_turn(program: Path) -> None:
     engines = ",".join(available_engines())
     rows = json.loads(
-        intact(
+        intact8(
             "bench", str(program), "--engines", engines, "--model", "nets_of_cli_test:net",
             "--batch", "2", "--seconds", "0", "--json",
         ).stdout
@@ -211,7 +211,7 @@ def test_bench_prints_ratios_and_puts_the_number_of_threads_back(program: Path) 
     import torch
 
     before = torch.get_num_threads()
-    shown = intact("bench", str(program), "--model", "nets_of_cli_test:net", "--threads", "1", "--seconds", "0").stdout
+    shown = intact8("bench", str(program), "--model", "nets_of_cli_test:net", "--threads", "1", "--seconds", "0").stdout
     assert shown.count("float32") == shown.count("onednn") == 2  # batches 1 and 8
     assert "reference" not in shown and all(name in shown for name in available_engines() if name != "reference")
     assert "int8 peak" in shown
@@ -220,14 +220,14 @@ def test_bench_prints_ratios_and_puts_the_number_of_threads_back(program: Path) 
 
 
 def test_ctrl_c_during_calibration_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import intact.api
+    import intact8.api
 
     before = sorted(folder.iterdir())
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(intact.api, "calibrate", interrupted)
+    monkeypatch.setattr(intact8.api, "calibrate", interrupted)
     result = CliRunner().invoke(
         app, ["quantize", "nets_of_cli_test:net", "--data", "images.npy", "-o", "c.safetensors"]
     )

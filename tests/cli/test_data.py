@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from intact.cli.data import Preprocessing, batches, load
-from intact.errors import InputError
+from intact8.cli.data import Preprocessing, batches, load
+from intact8.errors import InputError
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``intact compare`` and ``intact sensitivity``, end to end."""
+"""``intact8 compare`` and ``intact8 sensitivity``, end to end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="comparing needs torch")
 
 import torch
 
-from intact.cli.app import app
+from intact8.cli.app import app
 
 SOURCE = """
 import torch
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def intact(*arguments: str, status: int = 0) -> Result:
+def intact8(*arguments: str, status: int = 0) -> Result:
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "250"})
     assert result.exit_code == status, result.output
     return result
@@ -44,24 +44,24 @@ def intact(*arguments: str, status: int = 0) -> Result:
 def test_compare(folder: Path) -> None:
     from nets_of_diagnosis_test import net
 
-    import intact as library
+    import intact8 as library
 
-    intact("quantize", "nets_of_diagnosis_test:net", "--data", "images.npy", "-o", "net.safetensors")
+    intact8("quantize", "nets_of_diagnosis_test:net", "--data", "images.npy", "-o", "net.safetensors")
     common = ["compare", "nets_of_diagnosis_test:net", "net.safetensors", "--data", "images.npy", "--samples", "40"]
-    shown = intact(*common).stdout
+    shown = intact8(*common).stdout
     assert "input.quantize" in shown and "40 samples" in shown
-    values = json.loads(intact(*common, "--json").stdout)
+    values = json.loads(intact8(*common, "--json").stdout)
     images = torch.from_numpy(np.load("images.npy"))[:40].split(16)
     expected = library.compare(net().eval(), library.Program.load("net.safetensors"), images)
     assert library.CompareReport.from_dict(values) == expected
-    assert "no such file" in intact(*common[:4], "absent.npy", status=2).stderr
+    assert "no such file" in intact8(*common[:4], "absent.npy", status=2).stderr
 
 
 def test_sensitivity(folder: Path) -> None:
     common = ["sensitivity", "nets_of_diagnosis_test:net", "--data", "images.npy", "--metric", "cosine"]
-    shown = intact(*common, "--mode", "alone", "--mode", "without", "--state", "run.json").stdout
+    shown = intact8(*common, "--mode", "alone", "--mode", "without", "--state", "run.json").stdout
     assert "all but this" in shown and "cosine, higher is better" in shown and Path("run.json").exists()
-    values = json.loads(intact(*common, "--part", "weight", "--greedy", "1", "--json").stdout)
+    values = json.loads(intact8(*common, "--part", "weight", "--greedy", "1", "--json").stdout)
     assert [row["name"] for row in values["rows"]] == ["input.quantize", "0", "4"]
     assert len(values["greedy"]) == 1 and values["rows"][0]["scores"] == []
-    assert "no metric 'psnr'" in intact(*common[:-1], "psnr", status=2).stderr
+    assert "no metric 'psnr'" in intact8(*common[:-1], "psnr", status=2).stderr

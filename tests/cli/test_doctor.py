@@ -1,4 +1,4 @@
-"""``intact doctor`` end to end, on a small network of a user's module."""
+"""``intact8 doctor`` end to end, on a small network of a user's module."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch", reason="quantizing needs torch")
 
-from intact.cli.app import app
-from intact.diagnose.doctor import DoctorReport
-from intact.recipe.recipe import Recipe
+from intact8.cli.app import app
+from intact8.diagnose.doctor import DoctorReport
+from intact8.recipe.recipe import Recipe
 
 SOURCE = """
 import torch

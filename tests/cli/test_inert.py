@@ -11,11 +11,11 @@ import pytest
 from tests.program.build import certified
 from typer.testing import CliRunner
 
-from intact.cli.app import app
-from intact.errors import IntactError, ProgramError
-from intact.golden import with_golden
-from intact.program.file import load, save
-from intact.program.program import Program
+from intact8.cli.app import app
+from intact8.errors import IntactError, ProgramError
+from intact8.golden import with_golden
+from intact8.program.file import load, save
+from intact8.program.program import Program
 
 HOSTILE = {
     "escape": "\x1b]0;title\x07\x1b[2J\x1b[31mred",
@@ -51,7 +51,7 @@ def hostile(text: str) -> Program:
         for op in program.ops
     )  # fmt: skip
     tensors = {named(n): replace(t, name=named(n)) for n, t in program.tensors.items()}
-    provenance = {"machine": text, "created": text, "python": text, "intact": text, "packages": {text: text}}
+    provenance = {"machine": text, "created": text, "python": text, "intact8": text, "packages": {text: text}}
     inputs, outputs = tuple(map(named, program.inputs)), tuple(map(named, program.outputs))
     return with_golden(
         replace(program, tensors=tensors, ops=ops, inputs=inputs, outputs=outputs, provenance=provenance, recipe="")

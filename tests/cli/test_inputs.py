@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intact.cli.data import Arrays
-from intact.cli.inputs import feed_names
-from intact.errors import InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.cli.data import Arrays
+from intact8.cli.inputs import feed_names
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 
 def program(*inputs: Tensor, ops: tuple[Op, ...] = (), made: tuple[Tensor, ...] = ()) -> Program:

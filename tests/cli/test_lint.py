@@ -1,4 +1,4 @@
-"""``intact lint`` end to end."""
+"""``intact8 lint`` end to end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="networks are made with torch")
 
 import torch
 
-import intact
-from intact.cli.app import app
+import intact8
+from intact8.cli.app import app
 
 SOURCE = """
 import torch
@@ -44,9 +44,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "nets_of_lint_test.py").write_text(SOURCE)
     np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32))
     torch.manual_seed(0)
-    intact.quantize(torch.nn.Linear(4, 2), torch.randn(64, 4)).save(folder / "fine.safetensors")
-    vnni = intact.recipes.full_range()
-    intact.quantize(torch.nn.Linear(4, 2), torch.randn(64, 4), vnni).save(folder / "vnni.safetensors")
+    intact8.quantize(torch.nn.Linear(4, 2), torch.randn(64, 4)).save(folder / "fine.safetensors")
+    vnni = intact8.recipes.full_range()
+    intact8.quantize(torch.nn.Linear(4, 2), torch.randn(64, 4), vnni).save(folder / "vnni.safetensors")
     return folder
 
 
@@ -78,7 +78,7 @@ def test_what_fails_can_be_chosen(limit: str, status: int) -> None:
 
 def test_json_and_a_file() -> None:
     run("vnni.safetensors", "--format", "json", "-o", "found.json", status=1)
-    found = intact.diagnose.lint.LintReport.from_dict(json.loads(Path("found.json").read_text()))
+    found = intact8.diagnose.lint.LintReport.from_dict(json.loads(Path("found.json").read_text()))
     assert found.ids == ("IQ453", "IQ602") and found.name == "vnni.safetensors"
     run("vnni.safetensors", "-o", "found.txt", status=1)
     assert Path("found.txt").read_text().splitlines() == [str(f) for f in found]
@@ -104,10 +104,10 @@ def test_rules_are_chosen_in_pyproject(tmp_path: Path, folder: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     table = tmp_path / "pyproject.toml"
     file = str(folder / "vnni.safetensors")
-    table.write_text('[tool.intact.lint]\nignore = ["IQ453", "needs-vnni"]\n')
+    table.write_text('[tool.intact8.lint]\nignore = ["IQ453", "needs-vnni"]\n')
     run(file)
     run(file, "--ignore", "IQ453", status=1)  # the command line wins
-    table.write_text('[tool.intact.lint]\nselect = ["IQ3"]\nfail-on = "note"\n')
+    table.write_text('[tool.intact8.lint]\nselect = ["IQ3"]\nfail-on = "note"\n')
     assert "nothing found by 2 rules" in run(file).stdout
 
 

@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch", reason="loading models needs torch")
 
 from safetensors.torch import save_file  # noqa: E402
 
-from intact import recipes  # noqa: E402
-from intact.cli.models import load_model, load_recipe, presets  # noqa: E402
-from intact.errors import InputError, RecipeError  # noqa: E402
+from intact8 import recipes  # noqa: E402
+from intact8.cli.models import load_model, load_recipe, presets  # noqa: E402
+from intact8.errors import InputError, RecipeError  # noqa: E402
 
 SOURCE = """
 from torch import nn

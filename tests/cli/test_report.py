@@ -1,4 +1,4 @@
-"""``intact report`` and ``intact doctor --env`` from a shell."""
+"""``intact8 report`` and ``intact8 doctor --env`` from a shell."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="quantizing needs torch")
 
 import torch
 
-import intact as library
-from intact.cli.app import app
+import intact8 as library
+from intact8.cli.app import app
 
 SOURCE = """
 import torch
@@ -27,7 +27,7 @@ def net():
 """
 
 
-def intact(*arguments: str, status: int = 0) -> Result:
+def intact8(*arguments: str, status: int = 0) -> Result:
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "220"})
     assert result.exit_code == status, result.output
     return result
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_page_beside_the_file_and_tables(folder: Path) -> None:
     pytest.importorskip("plotly")
-    result = intact("report", "net.safetensors", "--seconds", "0.05")
+    result = intact8("report", "net.safetensors", "--seconds", "0.05")
     page = folder / "net.report.html"
     assert page.resolve().as_uri() in result.stderr
     assert "net.safetensors" in page.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def test_a_page_beside_the_file_and_tables(folder: Path) -> None:
 
 def test_everything_as_json_without_a_page(folder: Path) -> None:
     arguments = ["--model", "nets_of_report_test:net", "--data", "images.npy", "--samples", "20", "--seconds", "0.05"]
-    result = intact("report", "net.safetensors", *arguments, "--sensitivity", "--json")
+    result = intact8("report", "net.safetensors", *arguments, "--sensitivity", "--json")
     document = json.loads(result.stdout)
     assert (document["samples"], document["compared"]) == (20, 20)
     conv = next(layer for layer in document["layers"] if layer["kind"] == "conv")
@@ -69,7 +69,7 @@ def test_everything_as_json_without_a_page(folder: Path) -> None:
 
 def test_both_when_asked_for(folder: Path) -> None:
     pytest.importorskip("plotly")
-    result = intact("report", "net.safetensors", "--seconds", "0", "--json", "-o", "out.html")
+    result = intact8("report", "net.safetensors", "--seconds", "0", "--json", "-o", "out.html")
     assert json.loads(result.stdout)["speed"] is None
     assert (folder / "out.html").exists()
 
@@ -83,12 +83,12 @@ def test_both_when_asked_for(folder: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(folder: Path, arguments: list[str], message: str) -> None:
-    result = intact("report", "net.safetensors", *arguments, status=2)
+    result = intact8("report", "net.safetensors", *arguments, status=2)
     assert result.stderr.startswith("error: ") and message in result.stderr
 
 
 def test_doctor_env() -> None:
-    document = json.loads(intact("doctor", "--env", "--json").stdout)
+    document = json.loads(intact8("doctor", "--env", "--json").stdout)
     assert document["torch"]["version"] == torch.__version__
     assert any(
         ability["what"] == "run programs on reference" and ability["possible"] for ability in document["abilities"]

@@ -1,6 +1,6 @@
 """One-op programs with certified multipliers, their inputs, and the result exact integers give.
 
-The ideal comes from ``intact.arithmetic`` (int64 and proved-exact products, no torch): nothing of it runs in an engine
+The ideal comes from ``intact8.arithmetic`` (int64 and proved-exact products, no torch): nothing of it runs in an engine
 under test.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intact.arithmetic import integer, windows
-from intact.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.arithmetic import integer, windows
+from intact8.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 Array = npt.NDArray[Any]
 Rng = np.random.Generator

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intact.arithmetic.windows import adaptive_windows, pool_windows
-from intact.opset.op import Op, Tensor
-from intact.program.certify import ENGINES, certify
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic.windows import adaptive_windows, pool_windows
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import ENGINES, certify
+from intact8.program.check import check
+from intact8.program.program import Program
 
 Array = npt.NDArray[Any]
 Rng = np.random.Generator

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intact.arithmetic import integer, windows
-from intact.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.arithmetic import integer, windows
+from intact8.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 Array = npt.NDArray[Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from intact.arithmetic import norms, softmax
-from intact.opset.op import Op, Tensor
+from intact8.arithmetic import norms, softmax
+from intact8.opset.op import Op, Tensor
 
 from .build import Array, Case, Draft, Rng, clamp
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from intact.arithmetic.recurrent import GATES, gate_steps, state_count, tanh_table
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic.recurrent import GATES, gate_steps, state_count, tanh_table
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.check import check
+from intact8.program.program import Program
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.Generator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from intact.engines import cpu, get_engine
-from intact.engines.reference import ReferenceEngine
+from intact8.engines import cpu, get_engine
+from intact8.engines.reference import ReferenceEngine
 
 from . import networks
 from .build import Case, beside, draw

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intact.engines import engine_status, get_engine
-from intact.engines.reference import ReferenceEngine
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines import engine_status, get_engine
+from intact8.engines.reference import ReferenceEngine
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.check import check
+from intact8.program.program import Program
 
 from .test_isa import LEVELS
 

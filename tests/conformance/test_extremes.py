@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.engines import engine_status, get_engine
+from intact8.engines import engine_status, get_engine
 
 from .extremes import KINDS, draw
 from .suite import PROVED

@@ -21,8 +21,8 @@ import numpy as np
 from dataclasses import replace
 from tests.conformance.suite import check_network, check_ops
 from tests.conformance.build import draw
-from intact.engines import cpu, get_engine
-from intact.errors import EngineError
+from intact8.engines import cpu, get_engine
+from intact8.errors import EngineError
 
 engine, count = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(11)

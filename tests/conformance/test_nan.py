@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-import intact
-from intact.arithmetic.affine import quantize
-from intact.engines import engine_status, get_engine
-from intact.engines.onednn import borders
-from intact.errors import InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
-from intact.verification import verify
+import intact8
+from intact8.arithmetic.affine import quantize
+from intact8.engines import engine_status, get_engine
+from intact8.engines.onednn import borders
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+from intact8.verification import verify
 
 STATUS = engine_status()
 ENGINES = [
@@ -77,7 +77,7 @@ def test_a_file_says_what_nan_becomes() -> None:
     """ONNX leaves QuantizeLinear of NaN open: the model replaces it, and does so only behind float operations."""
     import onnxruntime
 
-    from intact.export.onnx import export_onnx
+    from intact8.export.onnx import export_onnx
 
     program = island("log", 7, 200)
     model = export_onnx(program)
@@ -115,9 +115,9 @@ class Normalized(torch.nn.Module):
 def test_the_simulation_does_the_same() -> None:
     torch.manual_seed(0)
     x = torch.randn(32, 8)
-    sim = intact.prepare(Normalized().eval(), x)
-    intact.calibrate(sim, x)
-    program = intact.convert(sim)
+    sim = intact8.prepare(Normalized().eval(), x)
+    intact8.calibrate(sim, x)
+    program = intact8.convert(sim)
     (float_op,) = (op for op in program.islands() if op.kind == "float.softmax")
     inputs = {program.inputs[0]: x.numpy()}
     reference = get_engine("reference").prepare(program)

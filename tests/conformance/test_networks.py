@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.test_networks import benchmark
 
-import intact
-from intact.engines import available_engines
+import intact8
+from intact8.engines import available_engines
 
 from .suite import check_network
 from .test_ops import ENGINES
@@ -28,13 +28,13 @@ def test_random_networks(engine: str) -> None:
     check()
 
 
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 @pytest.mark.parametrize("name", ["cnn", "dw", "mobilenetv1"])
 def test_trained_networks(assets: Path, name: str) -> None:
     if name == "mobilenetv1":
         pytest.importorskip("PIL")
     task = benchmark("assets").mobilenet(assets) if name == "mobilenetv1" else benchmark("assets").fashion(assets, name)
-    sim = intact.prepare(task.model, task.calibration[:2])
-    intact.calibrate(sim, task.calibration[:32].split(16))
-    report = intact.verify(intact.convert(sim), task.held_out[:24], engines=tuple(available_engines()), sim=sim)
+    sim = intact8.prepare(task.model, task.calibration[:2])
+    intact8.calibrate(sim, task.calibration[:32].split(16))
+    report = intact8.verify(intact8.convert(sim), task.held_out[:24], engines=tuple(available_engines()), sim=sim)
     assert report.exact, (report.first, report.by_engine)

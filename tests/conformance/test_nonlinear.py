@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intact.engines import engine_status, get_engine
-from intact.errors import EngineError
+from intact8.engines import engine_status, get_engine
+from intact8.errors import EngineError
 
 from .nonlinear import CASES
 from .suite import op_mismatches

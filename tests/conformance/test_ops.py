@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intact.engines import engine_status
+from intact8.engines import engine_status
 
 from .build import KINDS, draw
 from .suite import PROVED, check_ops, op_mismatches, wide

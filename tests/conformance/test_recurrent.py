@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intact.engines import engine_status, get_engine
-from intact.engines.reference import ReferenceEngine
-from intact.errors import InputError, ProgramError
-from intact.program.check import check
-from intact.program.file import load, save
+from intact8.engines import engine_status, get_engine
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import InputError, ProgramError
+from intact8.program.check import check
+from intact8.program.file import load, save
 
 from .recurrent import draw_inputs, layer
 

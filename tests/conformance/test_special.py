@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.engines import engine_status, get_engine
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
-from intact.program.special import special
+from intact8.engines import engine_status, get_engine
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
+from intact8.program.special import special
 
 STATUS = engine_status()
 NAN, INF = np.nan, np.inf

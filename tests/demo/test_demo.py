@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 pytest.importorskip("torch", reason="the demonstration trains with torch")
 pytest.importorskip("sklearn", reason="the demonstration trains on scikit-learn's digits")
 
-from intact.cli.app import app
-from intact.demo import run as demo
-from intact.demo.show import show
+from intact8.cli.app import app
+from intact8.demo import run as demo
+from intact8.demo.show import show
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_a_missing_scikit_learn_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     result = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "digits.safetensors")])
-    assert result.exit_code == 2 and "pip install 'intact[demo]'" in result.stderr
+    assert result.exit_code == 2 and "pip install 'intact8[demo]'" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,4 +95,4 @@ def test_without_the_extra_the_demonstration_says_how_to_get_the_page(report: de
     console = Console(width=300)
     with console.capture() as printed:
         console.print(show(replace(report, page=None)))
-    assert "pip install 'intact[report]'" in printed.get()
+    assert "pip install 'intact8[report]'" in printed.get()

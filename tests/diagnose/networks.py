@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.calibration.summary import CalibrationWarning
-from intact.simulation.module import Simulation
+import intact8
+from intact8.calibration.summary import CalibrationWarning
+from intact8.simulation.module import Simulation
 
 
 class Net(nn.Module):
@@ -47,8 +47,8 @@ def net(seed: int = 0) -> Net:
 
 
 def calibrated(model: nn.Module, x: Tensor, recipe: Any = None) -> Simulation:
-    sim = intact.prepare(model, x[:2], recipe).eval()
+    sim = intact8.prepare(model, x[:2], recipe).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        intact.calibrate(sim, x)
+        intact8.calibrate(sim, x)
     return sim

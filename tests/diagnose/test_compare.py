@@ -15,11 +15,11 @@ import torch
 from tests.diagnose.networks import Net, calibrated, data, net
 from torch import Tensor, nn
 
-import intact
-from intact.diagnose.compare_report import CompareReport, LayerError, LayerRow
-from intact.engines import available_engines, get_runner
-from intact.engines.reference import evaluate
-from intact.program.program import Program
+import intact8
+from intact8.diagnose.compare_report import CompareReport, LayerError, LayerRow
+from intact8.engines import available_engines, get_runner
+from intact8.engines.reference import evaluate
+from intact8.program.program import Program
 
 HOOKED = {
     "conv1": "relu1", "conv2": "relu2", "depthwise": "depthwise", "silu": "silu", "fc": "fc",
@@ -35,7 +35,7 @@ class Case:
     def __init__(self) -> None:
         self.model, self.x = net(), data()
         self.sim = calibrated(self.model, self.x)
-        self.program = intact.convert(self.sim)
+        self.program = intact8.convert(self.sim)
         self.floats = self.by_hooks(self.model, self.x)
         self.integers: Arrays = get_runner(self.program, "reference").tensors({"x": self.x.numpy()})
 
@@ -82,9 +82,9 @@ KINDS = ["simulation", "program", *(["engine"] if "onednn" in available_engines(
 @pytest.fixture(scope="module", params=KINDS)
 def report(case: Case, request: pytest.FixtureRequest) -> CompareReport:
     if request.param == "program":
-        return intact.compare(case.model, case.program, case.x.split(20), engine="reference")
+        return intact8.compare(case.model, case.program, case.x.split(20), engine="reference")
     engine = {"simulation": "simulation", "engine": "auto"}[request.param]
-    found = intact.compare(case.model, case.sim, case.x.split(20), engine=engine)
+    found = intact8.compare(case.model, case.sim, case.x.split(20), engine=engine)
     assert found.engine == {"simulation": "simulation", "engine": "onednn"}[request.param]
     return found
 
@@ -184,7 +184,7 @@ def test_rows_are_what_makes_values_in_execution_order(case: Case, report: Compa
     assert names == [op.name for op in case.program.ops if op.name in names]
     assert "pool" not in names and "cat" in names and "fc.dequantize" not in names
     assert report["bn1"].name == "conv1" and report["conv1"].source == ("conv1", "bn1", "relu1")
-    with pytest.raises(intact.InputError, match="no layer 'bn7'"):
+    with pytest.raises(intact8.InputError, match="no layer 'bn7'"):
         _ = report["bn7"]
     worst = report.worst(2, "cascade")
     assert len(worst) == 2
@@ -201,12 +201,12 @@ def test_dead_clipped_and_saturated_channels_are_found() -> None:
     sim = calibrated(model, x)
     outlier = x.clone()
     outlier[:, 1] *= 30
-    row = intact.compare(model, sim, outlier)["x.quantize"]
+    row = intact8.compare(model, sim, outlier)["x.quantize"]
     steps = outlier.numpy().astype(np.float64) / row.scale + row.zero_point  # type: ignore[operator]
     outside = (steps < -0.5) | (steps > 255.5)
     assert row.clipped == pytest.approx(outside.mean(), abs=1e-4) and row.clipped > 0.2
     assert row.saturated == tuple(np.flatnonzero(outside.mean((0, 2, 3)) > 0.05)) == (1,)
-    assert intact.compare(model, sim, x)["conv2"].dead == (3,)
+    assert intact8.compare(model, sim, x)["conv2"].dead == (3,)
 
 
 def test_memory_does_not_grow_with_the_number_of_batches(case: Case) -> None:
@@ -214,9 +214,9 @@ def test_memory_does_not_grow_with_the_number_of_batches(case: Case) -> None:
         return (data(8, seed) for seed in range(count))
 
     def kept(count: int) -> int:
-        intact.compare(case.model, case.sim, batches(2))
+        intact8.compare(case.model, case.sim, batches(2))
         tracemalloc.start()
-        report = intact.compare(case.model, case.sim, batches(count))
+        report = intact8.compare(case.model, case.sim, batches(count))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert report.samples == 8 * count
@@ -227,7 +227,7 @@ def test_memory_does_not_grow_with_the_number_of_batches(case: Case) -> None:
 
 
 def test_statistics_keep_nothing_of_the_data() -> None:
-    from intact.diagnose.compare_statistics import Quantizer, TensorStatistics
+    from intact8.diagnose.compare_statistics import Quantizer, TensorStatistics
 
     def size(chunks: int) -> int:
         statistics = TensorStatistics(1, Quantizer(0.05, 128, 0, 255))
@@ -245,14 +245,14 @@ def test_statistics_keep_nothing_of_the_data() -> None:
 
 
 def test_batches_of_any_size_give_the_same_numbers(case: Case) -> None:
-    whole = intact.compare(case.model, case.sim, case.x, engine="simulation")
-    parts = intact.compare(case.model, case.sim, [(t, "label") for t in case.x.split(7)], engine="simulation")
+    whole = intact8.compare(case.model, case.sim, case.x, engine="simulation")
+    parts = intact8.compare(case.model, case.sim, [(t, "label") for t in case.x.split(7)], engine="simulation")
     for a, b in zip(whole, parts, strict=True):
         assert a.integers == b.integers and a.clipped == pytest.approx(b.clipped, abs=2e-4)
         assert a.cascade.sqnr == pytest.approx(b.cascade.sqnr, abs=1e-2)
         assert a.cascade.mean_error == pytest.approx(b.cascade.mean_error, rel=1e-3)
     told: list[int] = []
-    few = intact.compare(case.model, case.sim, case.x, samples=10, progress=told.append)
+    few = intact8.compare(case.model, case.sim, case.x, samples=10, progress=told.append)
     assert few.samples == 10 and told == [10]
 
 
@@ -269,10 +269,10 @@ def altered(program: Program, name: str) -> Program:
 
 
 def test_the_first_differing_integer_is_named(case: Case) -> None:
-    same = intact.compare(case.model, case.sim, case.x[:6], program=case.program)
+    same = intact8.compare(case.model, case.sim, case.x[:6], program=case.program)
     assert same.first_difference is None and same.engine == "simulation"
     program = altered(case.program, "conv2")
-    report = intact.compare(case.model, case.sim, case.x[:6].split(2), program=program, engine="reference")
+    report = intact8.compare(case.model, case.sim, case.x[:6].split(2), program=program, engine="reference")
     first = report.first_difference
     assert first is not None and first.tensor == "conv2" and report["conv1"].first_difference is None
     inputs = {"x": case.x[:6].numpy()}
@@ -290,29 +290,29 @@ def test_json_and_back(report: CompareReport) -> None:
 
 
 def test_other_models_and_wrong_calls_are_refused(case: Case) -> None:
-    with pytest.raises(intact.InputError, match="not the one that was prepared"):
-        intact.compare(nn.Linear(3, 2), case.sim, case.x)
-    with pytest.raises(intact.InputError, match="not made from this model"):
+    with pytest.raises(intact8.InputError, match="not the one that was prepared"):
+        intact8.compare(nn.Linear(3, 2), case.sim, case.x)
+    with pytest.raises(intact8.InputError, match="not made from this model"):
         other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
-        intact.compare(other, case.program, case.x)
-    with pytest.raises(intact.StateError, match="simulation or a program"):
-        intact.compare(case.model, case.model, case.x)  # type: ignore[arg-type]
-    with pytest.raises(intact.StateError, match="no scale yet"):
-        intact.compare(case.model, intact.prepare(case.model, case.x[:2]).eval(), case.x)
-    with pytest.raises(intact.InputError, match="no batch"):
-        intact.compare(case.model, case.sim, [])
-    with pytest.raises(intact.InputError, match="two programs"):
-        intact.compare(case.model, case.program, case.x, program=case.program)
-    with pytest.raises(intact.CalibrationError, match="expected shape"):
-        intact.compare(case.model, case.sim, case.x[:, :2])
+        intact8.compare(other, case.program, case.x)
+    with pytest.raises(intact8.StateError, match="simulation or a program"):
+        intact8.compare(case.model, case.model, case.x)  # type: ignore[arg-type]
+    with pytest.raises(intact8.StateError, match="no scale yet"):
+        intact8.compare(case.model, intact8.prepare(case.model, case.x[:2]).eval(), case.x)
+    with pytest.raises(intact8.InputError, match="no batch"):
+        intact8.compare(case.model, case.sim, [])
+    with pytest.raises(intact8.InputError, match="two programs"):
+        intact8.compare(case.model, case.program, case.x, program=case.program)
+    with pytest.raises(intact8.CalibrationError, match="expected shape"):
+        intact8.compare(case.model, case.sim, case.x[:, :2])
 
 
 def test_a_trained_simulation_is_compared_with_the_model_that_was_given(case: Case) -> None:
     other = net()
     with torch.no_grad():
         other.conv2.weight.mul_(1.5)
-    assert intact.compare(case.model, case.sim, case.x)["conv2"].own.sqnr > 30  # type: ignore[union-attr]
-    assert intact.compare(other, case.sim, case.x)["conv2"].own.sqnr < 15  # type: ignore[union-attr]
+    assert intact8.compare(case.model, case.sim, case.x)["conv2"].own.sqnr > 30  # type: ignore[union-attr]
+    assert intact8.compare(other, case.sim, case.x)["conv2"].own.sqnr < 15  # type: ignore[union-attr]
 
 
 class Tokens(nn.Module):
@@ -335,10 +335,10 @@ def test_constants_islands_and_dropout(engine: str) -> None:
     torch.manual_seed(0)
     model, x = Tokens().eval(), torch.randn(40, 5, 8)
     sim = calibrated(model, x)
-    report = intact.compare(model, sim, x, engine=engine)
+    report = intact8.compare(model, sim, x, engine=engine)
     assert report["out"].channels == 4 and report["q"].channels == 8
-    values = get_runner(intact.convert(sim), "reference").tensors({"x": x.numpy()})
-    tensor = intact.convert(sim).tensors["q"]
+    values = get_runner(intact8.convert(sim), "reference").tensors({"x": x.numpy()})
+    tensor = intact8.convert(sim).tensors["q"]
     y = model.q(x + model.position).detach().double().numpy()
     made = (values["q"].astype(np.float64) - tensor.zero_point) * tensor.scale
     wanted = 10 * math.log10((y**2).sum() / ((made - y) ** 2).sum())
@@ -356,13 +356,13 @@ def test_a_program_says_how_its_channels_were_equalized() -> None:
 
     torch.manual_seed(0)
     model, x = Depthwise().eval(), data()
-    sim = calibrated(model, x, intact.Recipe(equalize=True))
-    program = intact.convert(sim)
+    sim = calibrated(model, x, intact8.Recipe(equalize=True))
+    program = intact8.convert(sim)
     assert list(program.provenance["equalized"]) == ["a"] and len(program.provenance["equalized"]["a"]) == 6
-    reports = intact.compare(model, sim, x), intact.compare(model, program, x)
+    reports = intact8.compare(model, sim, x), intact8.compare(model, program, x)
     assert reports[0]["b"].own.sqnr > 25  # type: ignore[union-attr]
     assert reports[0].to_dict() == reports[1].to_dict()
     for factors in ([1.0], "no list"):
         altered = replace(program, provenance={"equalized": {"a": factors}})
-        with pytest.raises(intact.InputError, match="a: the program has no 6 equalization factors"):
-            intact.compare(model, altered, x)
+        with pytest.raises(intact8.InputError, match="a: the program has no 6 equalization factors"):
+            intact8.compare(model, altered, x)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from intact.diagnose import environment as environments
-from intact.diagnose.environment import Environment, environment, specimen
-from intact.engines import ENGINES, available_engines
-from intact.machine import INT8_FEATURES
-from intact.program.certify import uncertified
-from intact.runtime.facts import Facts
+from intact8.diagnose import environment as environments
+from intact8.diagnose.environment import Environment, environment, specimen
+from intact8.engines import ENGINES, available_engines
+from intact8.machine import INT8_FEATURES
+from intact8.program.certify import uncertified
+from intact8.runtime.facts import Facts
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +53,14 @@ def test_a_machine_without_vnni_and_without_torch(monkeypatch: pytest.MonkeyPatc
     facts = Facts.here()
     old = replace(
         facts, machine="x86_64", features=frozenset({"sse4_1", "sse4_2", "avx", "avx2"}), environment={},
-        packages={"intact": "0.1.0", "numpy": "2.0.0", "onnx": "1.20.0", "onnxruntime": "1.20.0"}, wheels={},
+        packages={"intact8": "0.1.0", "numpy": "2.0.0", "onnx": "1.20.0", "onnxruntime": "1.20.0"}, wheels={},
     )  # fmt: skip
     monkeypatch.setattr(Facts, "here", staticmethod(lambda: old))
     found = environments.environment(probe=False)
     verdicts = {ability.what: ability for ability in found.abilities}
     assert found.isa == "avx2"
     assert not verdicts["run programs on onednn"].possible
-    assert "pip install 'intact[torch]'" in verdicts["run programs on onednn"].why
+    assert "pip install 'intact8[torch]'" in verdicts["run programs on onednn"].why
     assert not verdicts["quantize and train"].possible
     assert "int16" in verdicts["int8 without saturation, in any library that uses oneDNN"].why
     vnni = verdicts["run programs that need VNNI (portable=False) on onnxruntime"]

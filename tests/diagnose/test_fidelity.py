@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact import Recipe, Scheme, recipes
-from intact.diagnose.fidelity import check_outputs
-from intact.errors import AccuracyWarning
+import intact8
+from intact8 import Recipe, Scheme, recipes
+from intact8.diagnose.fidelity import check_outputs
+from intact8.errors import AccuracyWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 
 def network() -> nn.Sequential:
@@ -21,16 +21,16 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
 
 
-def calibrated(recipe: Recipe | None = None) -> intact.Simulation:
-    sim = intact.prepare(network(), torch.randn(2, 8), recipe).eval()
-    intact.calibrate(sim, torch.randn(64, 8, generator=torch.Generator().manual_seed(1)))
+def calibrated(recipe: Recipe | None = None) -> intact8.Simulation:
+    sim = intact8.prepare(network(), torch.randn(2, 8), recipe).eval()
+    intact8.calibrate(sim, torch.randn(64, 8, generator=torch.Generator().manual_seed(1)))
     return sim
 
 
 def test_a_good_program_says_nothing_and_records_the_numbers() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", AccuracyWarning)
-        program = intact.convert(calibrated())
+        program = intact8.convert(calibrated())
     (row,) = program.provenance["outputs"]
     assert row["sqnr"] > 25 and "plain" not in row and "lost" not in program.provenance
     assert program.provenance["samples"] == 4 and program.provenance["float_share"] == 0
@@ -39,14 +39,14 @@ def test_a_good_program_says_nothing_and_records_the_numbers() -> None:
 def test_the_first_operation_that_loses_it_is_named() -> None:
     clipped = Recipe(overrides={"2": {"activation": {"fixed": (1e-4, 0)}}})
     with pytest.warns(AccuracyWarning, match=r"first lost at 2 \(linear\)"):
-        program = intact.convert(calibrated(clipped))
+        program = intact8.convert(calibrated(clipped))
     (row,) = program.provenance["outputs"]
     assert row["sqnr"] < 20 < row["plain"] and program.provenance["lost"]["node"] == "2"
 
 
 def test_quantize_checks_as_well() -> None:
     with pytest.warns(AccuracyWarning, match="1 of 1 outputs"):
-        intact.quantize(network(), torch.randn(64, 8), Recipe(inputs={"*": Scheme(fixed=(1e-3, 128))}))
+        intact8.quantize(network(), torch.randn(64, 8), Recipe(inputs={"*": Scheme(fixed=(1e-3, 128))}))
 
 
 def test_what_plain_rounding_loses_as_well_is_not_told() -> None:
@@ -54,7 +54,7 @@ def test_what_plain_rounding_loses_as_well_is_not_told() -> None:
     weight = Scheme(dtype="int8", bits=3, symmetric=True, granularity="per_channel", observer="minmax")
     with warnings.catch_warnings():
         warnings.simplefilter("error", AccuracyWarning)
-        program = intact.convert(calibrated(Recipe(weight=weight)))
+        program = intact8.convert(calibrated(Recipe(weight=weight)))
     (row,) = program.provenance["outputs"]
     assert row["sqnr"] < 20 and abs(row["sqnr"] - row["plain"]) < 6
 
@@ -84,14 +84,14 @@ class OwnLinear(nn.Module):
 
 def test_products_left_float_are_told() -> None:
     with pytest.warns(AccuracyWarning, match="100% of the multiplications stay float"):
-        intact.quantize(OwnLinear(), torch.randn(64, 8))
+        intact8.quantize(OwnLinear(), torch.randn(64, 8))
 
 
 def test_products_left_float_on_request_are_not() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", AccuracyWarning)
-        intact.quantize(OwnLinear(), torch.randn(64, 8), recipes.dynamic())
-        intact.quantize(network(), torch.randn(64, 8), Recipe(overrides={"*": None}))
+        intact8.quantize(OwnLinear(), torch.randn(64, 8), recipes.dynamic())
+        intact8.quantize(network(), torch.randn(64, 8), Recipe(overrides={"*": None}))
 
 
 def test_without_samples_there_is_nothing_to_check() -> None:
@@ -104,7 +104,7 @@ def test_without_samples_there_is_nothing_to_check() -> None:
 def test_a_model_left_in_training_mode_is_told(layer: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(8, 8), layer)
     with pytest.warns(AccuracyWarning, match="1 is in training mode"):
-        intact.quantize(model.train(), torch.randn(64, 8))
+        intact8.quantize(model.train(), torch.randn(64, 8))
     with warnings.catch_warnings():
         warnings.simplefilter("error", AccuracyWarning)
-        intact.quantize(model.eval(), torch.randn(64, 8))
+        intact8.quantize(model.eval(), torch.randn(64, 8))

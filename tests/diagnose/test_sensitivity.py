@@ -14,9 +14,9 @@ import torch
 from tests.diagnose.networks import calibrated, data, net
 from torch import Tensor
 
-import intact
-from intact.diagnose.sensitivity_report import MODES, PARTS, SensitivityReport
-from intact.simulation.module import Simulation
+import intact8
+from intact8.diagnose.sensitivity_report import MODES, PARTS, SensitivityReport
+from intact8.simulation.module import Simulation
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def sim() -> Simulation:
 
 @pytest.fixture(scope="module")
 def report(sim: Simulation) -> SensitivityReport:
-    return intact.sensitivity(sim, data(), modes=MODES, parts=PARTS)
+    return intact8.sensitivity(sim, data(), modes=MODES, parts=PARTS)
 
 
 def logits(sim: Simulation, points: set[str], weights: set[str]) -> Tensor:
@@ -74,7 +74,7 @@ def test_scores_are_those_of_full_runs(sim: Simulation, report: SensitivityRepor
 
 def test_the_ends_are_the_float_network_and_the_program(sim: Simulation, report: SensitivityReport) -> None:
     reference = logits(sim, set(), set())
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     shipped = torch.as_tensor(program.run(data(), engine="reference")).double()
     assert report.quantized_score == pytest.approx(sqnr(shipped, reference), abs=1e-3)
     assert report.float_score == 150.0
@@ -117,7 +117,7 @@ METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
 
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics(sim: Simulation, name: str) -> None:
-    found = intact.sensitivity(sim, data(), metric=name)
+    found = intact8.sensitivity(sim, data(), metric=name)
     reference = logits(sim, set(), set())
     y = logits(sim, set(sim.points), set(sim.weight_points))
     assert found.quantized_score == pytest.approx(METRICS[name](y, reference), rel=1e-4)
@@ -138,7 +138,7 @@ def test_a_metric_of_ones_own_gets_outputs_and_batches_with_labels(sim: Simulati
         seen.append(len(y))
         return (y.argmax(1) == batch[1]).float()
 
-    found = intact.sensitivity(sim, batches, metric=accuracy, memory=150_000)
+    found = intact8.sensitivity(sim, batches, metric=accuracy, memory=150_000)
     assert found.metric == "accuracy" and 1 < max(seen) < 20  # batches are cut, and labels with them
     expected = float((net()(x).argmax(1) == labels).double().mean())
     assert found.float_score == pytest.approx(expected)
@@ -147,14 +147,14 @@ def test_a_metric_of_ones_own_gets_outputs_and_batches_with_labels(sim: Simulati
 
 
 def test_less_memory_changes_nothing_but_the_chunks(sim: Simulation, report: SensitivityReport) -> None:
-    small = intact.sensitivity(sim, data(), modes=MODES, parts=PARTS, memory=1)
+    small = intact8.sensitivity(sim, data(), modes=MODES, parts=PARTS, memory=1)
     for a, b in zip(report, small, strict=True):
         for first, second in zip(a.scores, b.scores, strict=True):
             assert first.value == pytest.approx(second.value, abs=0.1)
 
 
 def test_greedy_puts_back_what_gains_most(sim: Simulation) -> None:
-    found = intact.sensitivity(sim, data(), modes=(), greedy=3)
+    found = intact8.sensitivity(sim, data(), modes=(), greedy=3)
     reference = logits(sim, set(), set())
     points, weights = set(sim.points), set(sim.weight_points)
     left = [row.name for row in found]
@@ -172,7 +172,7 @@ def test_greedy_puts_back_what_gains_most(sim: Simulation) -> None:
 
 
 def test_only_what_comes_after_the_layer_is_computed_again(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    from intact.diagnose.partial import PartialNetwork
+    from intact8.diagnose.partial import PartialNetwork
 
     computed: list[str] = []
     compute = PartialNetwork._compute
@@ -182,7 +182,7 @@ def test_only_what_comes_after_the_layer_is_computed_again(sim: Simulation, monk
         return compute(self, node, *rest)
 
     network = PartialNetwork(sim)
-    from intact.diagnose.partial import Selection
+    from intact8.diagnose.partial import Selection
 
     base = network.run([data(4)], Selection())
     monkeypatch.setattr(PartialNetwork, "_compute", spy)
@@ -195,7 +195,7 @@ def test_only_what_comes_after_the_layer_is_computed_again(sim: Simulation, monk
 
 
 def test_interrupted_and_continued_is_as_if_never_interrupted(sim: Simulation, tmp_path: Path) -> None:
-    whole = intact.sensitivity(sim, data().split(12), metric="kl", modes=MODES, greedy=1)
+    whole = intact8.sensitivity(sim, data().split(12), metric="kl", modes=MODES, greedy=1)
     state = tmp_path / "state.json"
     told: list[tuple[int, int | None]] = []
 
@@ -209,47 +209,47 @@ def test_interrupted_and_continued_is_as_if_never_interrupted(sim: Simulation, t
 
     arguments: dict[str, Any] = {"metric": "kl", "modes": MODES, "greedy": 1, "state": state}
     with pytest.raises(KeyboardInterrupt):
-        intact.sensitivity(sim, data().split(12), progress=stop_after(70), **arguments)
+        intact8.sensitivity(sim, data().split(12), progress=stop_after(70), **arguments)
     kept = json.loads(state.read_text())["passes"]["layers"]
     assert kept["chunks"] == 2 and kept["samples"] == 24
     assert not list(tmp_path.glob(".*"))
     told.clear()
-    again = intact.sensitivity(sim, data().split(12), progress=lambda *a: told.append(a), **arguments)
+    again = intact8.sensitivity(sim, data().split(12), progress=lambda *a: told.append(a), **arguments)
     assert again == whole
     assert told[-1][0] == told[-1][1], "progress ends at its total"
     told.clear()
-    assert intact.sensitivity(sim, data().split(12), progress=lambda *a: told.append(a), **arguments) == whole
-    with pytest.raises(intact.InputError, match="differs in metric"):
-        intact.sensitivity(sim, data().split(12), **{**arguments, "metric": "cosine"})
-    with pytest.raises(intact.InputError, match="differs in data"):
-        intact.sensitivity(sim, data(seed=9).split(12), **arguments)
+    assert intact8.sensitivity(sim, data().split(12), progress=lambda *a: told.append(a), **arguments) == whole
+    with pytest.raises(intact8.InputError, match="differs in metric"):
+        intact8.sensitivity(sim, data().split(12), **{**arguments, "metric": "cosine"})
+    with pytest.raises(intact8.InputError, match="differs in data"):
+        intact8.sensitivity(sim, data(seed=9).split(12), **arguments)
     state.write_text("[]")
-    with pytest.raises(intact.InputError, match="no file of a sensitivity run"):
-        intact.sensitivity(sim, data().split(12), **arguments)
+    with pytest.raises(intact8.InputError, match="no file of a sensitivity run"):
+        intact8.sensitivity(sim, data().split(12), **arguments)
 
 
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 def test_a_float_network_is_prepared_and_calibrated(sim: Simulation) -> None:
-    assert intact.sensitivity(net(), data()) == intact.sensitivity(sim, data())
-    with pytest.raises(intact.InputError, match="read only once"):
-        intact.sensitivity(net(), iter(data().split(8)))
-    assert intact.sensitivity(net(), iter(data().split(8)), calibration=data()).samples == 48
+    assert intact8.sensitivity(net(), data()) == intact8.sensitivity(sim, data())
+    with pytest.raises(intact8.InputError, match="read only once"):
+        intact8.sensitivity(net(), iter(data().split(8)))
+    assert intact8.sensitivity(net(), iter(data().split(8)), calibration=data()).samples == 48
 
 
 def test_wrong_calls_are_refused(sim: Simulation) -> None:
     for arguments, words in [
         ({"metric": "psnr"}, "no metric 'psnr'"), ({"modes": ("all",)}, "no mode 'all'"),
         ({"parts": ("bias",)}, "no part 'bias'"), ({"memory": 0}, "memory = 0"), ({"samples": 0}, "samples = 0"),
-        ({"recipe": intact.Recipe()}, "prepared with one"),
+        ({"recipe": intact8.Recipe()}, "prepared with one"),
     ]:  # fmt: skip
-        with pytest.raises(intact.InputError, match=words):
-            intact.sensitivity(sim, data(), **arguments)
-    with pytest.raises(intact.InputError, match="more than once"):
-        intact.sensitivity(sim, iter(data().split(8)), greedy=1)
-    with pytest.raises(intact.InputError, match="no batch"):
-        intact.sensitivity(sim, [])
-    with pytest.raises(intact.StateError, match="no scale yet"):
-        intact.sensitivity(intact.prepare(net(), data()[:2]).eval(), data())
+        with pytest.raises(intact8.InputError, match=words):
+            intact8.sensitivity(sim, data(), **arguments)
+    with pytest.raises(intact8.InputError, match="more than once"):
+        intact8.sensitivity(sim, iter(data().split(8)), greedy=1)
+    with pytest.raises(intact8.InputError, match="no batch"):
+        intact8.sensitivity(sim, [])
+    with pytest.raises(intact8.StateError, match="no scale yet"):
+        intact8.sensitivity(intact8.prepare(net(), data()[:2]).eval(), data())
 
 
 def test_json_and_back(report: SensitivityReport) -> None:

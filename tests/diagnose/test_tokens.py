@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.diagnose.doctor.tensors import TensorStats
-from intact.errors import InputError
+import intact8
+from intact8.diagnose.doctor.tensors import TensorStats
+from intact8.errors import InputError
 
 
 class Tokens(nn.Module):
@@ -35,26 +35,26 @@ def model() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def sim(model: nn.Module) -> intact.Simulation:
-    sim = intact.prepare(model, torch.randn(2, 3, 4, 8)).eval()
-    intact.calibrate(sim, torch.randn(16, 3, 4, 8))
+def sim(model: nn.Module) -> intact8.Simulation:
+    sim = intact8.prepare(model, torch.randn(2, 3, 4, 8)).eval()
+    intact8.calibrate(sim, torch.randn(16, 3, 4, 8))
     return sim
 
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("engine", ["reference", "onednn", "simulation"])
-def test_compare(model: nn.Module, sim: intact.Simulation, engine: str, samples: int) -> None:
-    given = sim if engine == "simulation" else intact.convert(sim)
-    report = intact.compare(model, given, torch.randn(samples, 3, 4, 8), engine=engine)
+def test_compare(model: nn.Module, sim: intact8.Simulation, engine: str, samples: int) -> None:
+    given = sim if engine == "simulation" else intact8.convert(sim)
+    report = intact8.compare(model, given, torch.randn(samples, 3, 4, 8), engine=engine)
     assert report.samples == samples and report["head"].cascade.sqnr > 15
 
 
-def test_sensitivity(sim: intact.Simulation) -> None:
-    assert "head" in [row.name for row in intact.sensitivity(sim, torch.randn(4, 3, 4, 8))]
+def test_sensitivity(sim: intact8.Simulation) -> None:
+    assert "head" in [row.name for row in intact8.sensitivity(sim, torch.randn(4, 3, 4, 8))]
 
 
 def test_doctor(model: nn.Module) -> None:
-    found = intact.doctor(model, torch.randn(64, 3, 4, 8), remedies=False, seconds=0)
+    found = intact8.doctor(model, torch.randn(64, 3, 4, 8), remedies=False, seconds=0)
     assert "too_few" in [f.cause for f in found.findings]
 
 
@@ -85,10 +85,10 @@ class Mixing(nn.Module):
         return torch.cat([self.layer(x), self.layer(x).roll(1, 0)], 1)
 
 
-@pytest.mark.filterwarnings("ignore::intact.errors.CaptureWarning")
+@pytest.mark.filterwarnings("ignore::intact8.errors.CaptureWarning")
 def test_compare_refuses_another_batch_than_the_programs() -> None:
     model, x = Mixing().eval(), torch.randn(8, 4)
-    program = intact.quantize(model, x)
-    assert intact.compare(model, program, x).samples == 8
+    program = intact8.quantize(model, x)
+    assert intact8.compare(model, program, x).samples == 8
     with pytest.raises(InputError, match=r"the program takes \(8, 4\), the model and these data \(3, 4\)"):
-        intact.compare(model, program, x[:3])
+        intact8.compare(model, program, x[:3])

@@ -14,10 +14,10 @@ from tests.distributed.conftest import Run
 from tests.train.networks import Net, batch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-import intact
-from intact import CalibrationError, recipes
-from intact.calibration.ranks import checksum
-from intact.calibration.summary import CalibrationWarning
+import intact8
+from intact8 import CalibrationError, recipes
+from intact8.calibration.ranks import checksum
+from intact8.calibration.summary import CalibrationWarning
 
 OBSERVERS = ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"]
 DATA = torch.cat([batch(-20 - i, 8)[0] * (1 + 0.1 * i) for i in range(7)])
@@ -36,7 +36,7 @@ def _simulation(observer: str) -> Any:
         net(batch(-1 - i)[0])
     base = recipes.default()
     recipe = dataclasses.replace(base, activation=dataclasses.replace(base.activation, observer=observer))
-    return intact.prepare(net.eval(), DATA[:2], recipe).eval()
+    return intact8.prepare(net.eval(), DATA[:2], recipe).eval()
 
 
 def outcome(sim: Any, summary: Any) -> tuple[int, Any, int]:
@@ -63,7 +63,7 @@ def calibrated(observer: str, how: str) -> Any:
             data, options = data[torch.distributed.get_rank() :: 2], {"shard": "given"}
         if how == "max_batches":
             options = {"max_batches": 2}
-        summary = intact.calibrate(sim, data, **options)
+        summary = intact8.calibrate(sim, data, **options)
     return outcome(sim, summary)
 
 
@@ -99,7 +99,7 @@ def caught(scenario: str) -> Any:
     if scenario == "no such word":
         shard = "yes"
     try:
-        intact.calibrate(sim, data, shard=shard)
+        intact8.calibrate(sim, data, shard=shard)
     except CalibrationError as error:
         assert checksum(sim.state_dict()) == before
         return str(error)
@@ -127,9 +127,9 @@ def alone() -> Any:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         if rank == 0:
-            intact.calibrate(sim, DATA, shard="off")
+            intact8.calibrate(sim, DATA, shard="off")
         told: list[Any] = []
-        intact.calibrate(sim, DATA, progress=lambda done, total: told.append((done, total)), reset=True)
+        intact8.calibrate(sim, DATA, progress=lambda done, total: told.append((done, total)), reset=True)
     return float(sim.points["x"].scale), told, len([w for w in seen if w.category is CalibrationWarning])
 
 

@@ -10,14 +10,14 @@ import torch
 from tests.diagnose.networks import calibrated, data, net
 from tests.distributed.conftest import Run
 
-import intact
-from intact.diagnose.sensitivity_report import MODES, SensitivityReport
+import intact8
+from intact8.diagnose.sensitivity_report import MODES, SensitivityReport
 
 
 def measured(state: str | None) -> Any:
     torch.set_num_threads(1)
     sim = calibrated(net(), data())
-    return intact.sensitivity(sim, data().split(16), modes=MODES, greedy=2, state=state).to_dict()
+    return intact8.sensitivity(sim, data().split(16), modes=MODES, greedy=2, state=state).to_dict()
 
 
 def test_two_ranks_give_the_numbers_of_one(ranks: Run, tmp_path: Path) -> None:

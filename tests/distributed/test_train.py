@@ -14,10 +14,10 @@ from tests.train.networks import batch, exact, optimizer_of, prepared
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import intact
-import intact.train
-from intact.calibration.ranks import checksum
-from intact.program.file import digest
+import intact8
+import intact8.train
+from intact8.calibration.ranks import checksum
+from intact8.program.file import digest
 
 KINDS = ["learned", "observed", "fixed"]
 PLANS: dict[str, dict[str, Any]] = {
@@ -47,7 +47,7 @@ def trained(scales: str, calibrated: bool) -> Any:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     sim = prepared(scales, calibrated=calibrated)
-    schedule = intact.train.Schedule(**PLANS[scales])
+    schedule = intact8.train.Schedule(**PLANS[scales])
     if calibrated or scales != "fixed":
         schedule.start(sim)
     optimizer, ddp, seen = optimizer_of(sim), DistributedDataParallel(sim), []
@@ -59,8 +59,8 @@ def trained(scales: str, calibrated: bool) -> Any:
             sim.eval()(batch(500)[0])  # validation on one rank only
         seen.append((sim.phase, events))
     steps(ddp.train(), optimizer, range(20, 22))
-    intact.train.synchronize(ddp)
-    assert not intact.train.synchronize(ddp)
+    intact8.train.synchronize(ddp)
+    assert not intact8.train.synchronize(ddp)
     x = batch(600)[0]
     with torch.no_grad():
         in_training = sim.train()(x) if sim.phase == "frozen" else None
@@ -89,7 +89,7 @@ def ranges_seen(observer: str) -> Any:
     """Scales after two steps of observing; no batch norm, whose statistics are those of each rank's half."""
     import dataclasses
 
-    recipe = intact.recipes.qat("observed")
+    recipe = intact8.recipes.qat("observed")
     recipe = dataclasses.replace(recipe, activation=dataclasses.replace(recipe.activation, observer=observer))
     sim = prepared("observed", calibrated=False, recipe=recipe).train()
     sim.freeze_batch_norm()
@@ -119,7 +119,7 @@ def independent() -> Any:
     sim = prepared("observed")
     for step in range(dist.get_rank() + 1):
         sim.train()(batch(step)[0])
-    schedule = intact.train.Schedule(observe=1)
+    schedule = intact8.train.Schedule(observe=1)
     if dist.get_rank():
         schedule.step(sim)
     return sim.phase

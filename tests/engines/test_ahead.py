@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.networks import Network, of_floats
 
-from intact.engines import ahead, native
-from intact.engines.ahead import Ahead, stages
-from intact.engines.openvino import OpenVinoEngine
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError, InputError
-from intact.opset.op import Array
-from intact.program.program import Program
+from intact8.engines import ahead, native
+from intact8.engines.ahead import Ahead, stages
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Array
+from intact8.program.program import Program
 
 pytestmark = pytest.mark.skipif("Dense" not in native.operators(), reason="this CPU has no AVX512-VNNI")
 

@@ -14,16 +14,16 @@ import pytest
 import torch
 from tests.conformance.networks import Network
 
-import intact
-import intact.runtime
-from intact.engines import available_engines, get_engine, get_runner
-from intact.engines.base import Runner
-from intact.engines.binding import bind
-from intact.engines.kept import Kept
-from intact.engines.samples import by_sample
-from intact.errors import EngineError, InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+import intact8
+import intact8.runtime
+from intact8.engines import available_engines, get_engine, get_runner
+from intact8.engines.base import Runner
+from intact8.engines.binding import bind
+from intact8.engines.kept import Kept
+from intact8.engines.samples import by_sample
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 BATCHES = (1, 2, 3, 7, 8, 64, 256)
 COMPILED = [name for name in available_engines() if name != "reference"]
@@ -155,7 +155,7 @@ def test_images_in_any_layout(made: Made, engine: str, layout: str, key: str) ->
 def test_a_layout_declared_at_load(made: Made, engine: str, tmp_path: Path) -> None:
     program, data = made
     path = program.save(tmp_path / "images.safetensors")
-    runner = intact.runtime.load(path, engine=engine, probe="never", layout="NHWC")
+    runner = intact8.runtime.load(path, engine=engine, probe="never", layout="NHWC")
     assert runner.layout == "NHWC"
     for n in (1, 7):
         found = runner(channels_last(data["x"][:n]))
@@ -174,7 +174,7 @@ def test_bytes_of_decoded_images_are_what_an_image_program_takes(engine: str) ->
 
     decoded = np.random.default_rng(3).integers(0, 256, (5, 12, 10, 3), dtype=np.uint8)
     floats = np.ascontiguousarray(np.moveaxis(decoded, -1, 1)).astype(np.float32) / np.float32(255)
-    program = intact.quantize(Net(), [torch.from_numpy(floats)], recipe=intact.recipes.images())
+    program = intact8.quantize(Net(), [torch.from_numpy(floats)], recipe=intact8.recipes.images())
     want = program.run(floats, engine="reference")
     np.testing.assert_array_equal(program.run(decoded, engine=engine, layout="NHWC"), want)
 
@@ -195,7 +195,7 @@ def test_layouts_that_do_not_fit_are_refused(made: Made, tmp_path: Path) -> None
     with pytest.raises(InputError, match="no input has four dimensions"):
         flat.run(np.zeros((1, 2), np.float32), engine="reference", layout="NHWC")
     with pytest.raises(InputError, match="no input has four dimensions"):
-        intact.runtime.load(flat.save(tmp_path / "flat.safetensors"), engine="reference", layout="NHWC")
+        intact8.runtime.load(flat.save(tmp_path / "flat.safetensors"), engine="reference", layout="NHWC")
 
 
 @pytest.mark.skipif("onednn" not in COMPILED, reason="the onednn engine cannot run here")
@@ -218,7 +218,7 @@ def test_batches_met_before_are_not_prepared_again(made: Made, monkeypatch: pyte
     program, data = made
     runner = get_engine("onednn").prepare(program)
     assert all(right(runner, data, 0, n) for n in BATCHES)
-    monkeypatch.setattr("intact.engines.onednn.plan.Plan.__init__", None)
+    monkeypatch.setattr("intact8.engines.onednn.plan.Plan.__init__", None)
     assert all(right(runner, data, 256 - n, n) for n in BATCHES)
 
 

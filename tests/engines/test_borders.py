@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from intact.engines import engine_status, get_engine
-from intact.engines.onednn import native
-from intact.engines.onednn.borders import dequantizer, finisher, reader, turner
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines import engine_status, get_engine
+from intact8.engines.onednn import native
+from intact8.engines.onednn.borders import dequantizer, finisher, reader, turner
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 CLAMPS = [(0, 0, 255), (255, 0, 255), (128, 128, 255), (77, 3, 250), (200, 10, 90), (13, 40, 40)]
 """Zero point, lowest and highest result: even, odd, outside of both ends."""

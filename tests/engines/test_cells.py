@@ -15,14 +15,14 @@ from tests.conformance.recurrent import draw_inputs, layer
 from tests.engines.test_dynamic import bits
 from tests.engines.test_float_attention import attention
 
-import intact
-from intact.engines import engine_status, get_engine
-from intact.engines.onednn import native
-from intact.engines.reference import ReferenceEngine
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.check import check
-from intact.program.program import Program
+import intact8
+from intact8.engines import engine_status, get_engine
+from intact8.engines.onednn import native
+from intact8.engines.reference import ReferenceEngine
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.check import check
+from intact8.program.program import Program
 
 REASON = engine_status()["onednn"]
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -106,16 +106,16 @@ def test_operations(kind):
 def encoder(request):
     """An encoder whose softmax and norms are float islands, or integers."""
     torch.manual_seed(0)
-    recipe = intact.recipes.integer() if request.param == "integer" else None
-    sim = intact.prepare(Encoder().eval(), call(2, 7), recipe=recipe, dynamic_shapes=SEQUENCE).eval()
-    intact.calibrate(sim, [call(16, length) for length in (7, 9)])
-    return intact.convert(sim)
+    recipe = intact8.recipes.integer() if request.param == "integer" else None
+    sim = intact8.prepare(Encoder().eval(), call(2, 7), recipe=recipe, dynamic_shapes=SEQUENCE).eval()
+    intact8.calibrate(sim, [call(16, length) for length in (7, 9)])
+    return intact8.convert(sim)
 
 
 def test_encoders(encoder):
     program = replace(encoder)  # runners are kept by program: another one for each way
     for batch, length in ((1, 7), (3, 12)):
-        report = intact.verify(program, call(batch, length), engines=("onednn",))
+        report = intact8.verify(program, call(batch, length), engines=("onednn",))
         assert report.exact, report
     if not any(op.is_float for op in program.ops):
         compare(program, {name: x.numpy() for name, x in call(3, 9).items()})
@@ -173,4 +173,4 @@ def test_the_default_dtype_is_of_no_consequence_to_layer_norms(float64):
 def test_the_default_dtype_is_of_no_consequence_to_networks(encoder, float64):
     program, x, _ = networks.draw(0)
     compare(program, {"x": x})
-    assert intact.verify(replace(encoder), call(3, 9), engines=("onednn",)).exact
+    assert intact8.verify(replace(encoder), call(3, 9), engines=("onednn",)).exact

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from tests.arithmetic.test_dynamic import KINDS, rows
 
-from intact.arithmetic import codes
-from intact.engines import get_engine
-from intact.engines.reference import ReferenceEngine
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic import codes
+from intact8.engines import get_engine
+from intact8.engines.reference import ReferenceEngine
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 ENGINES = ("onednn", "onnxruntime")
 
@@ -89,7 +89,7 @@ def test_rows_that_are_not_finite_spoil_no_others(bad, engine):
 def test_no_optimization_of_onnx_runtime_changes_a_bit(optimized):
     import onnxruntime
 
-    from intact.export.onnx import export_onnx
+    from intact8.export.onnx import export_onnx
 
     rng = np.random.default_rng(3)
     program = layers(rng, 64, (32, 48))

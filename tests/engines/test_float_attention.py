@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from intact.engines import engine_status, get_engine
-from intact.engines.onednn import native
-from intact.engines.onednn.attention import lower_attention
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines import engine_status, get_engine
+from intact8.engines.onednn import native
+from intact8.engines.onednn.attention import lower_attention
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 HEADS, LENGTH, WIDTH = 4, 96, 16
 SOURCES = Path(__file__).parents[2] / "native"

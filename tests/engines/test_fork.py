@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from tests.conformance.networks import Network
 
-from intact.engines import available_engines, get_engine
-from intact.engines.base import Runner
-from intact.errors import EngineError
-from intact.program.program import Program
+from intact8.engines import available_engines, get_engine
+from intact8.engines.base import Runner
+from intact8.errors import EngineError
+from intact8.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.engines.test_fork import gives, network
 
-from intact.engines import available_engines, get_engine
+from intact8.engines import available_engines, get_engine
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from tests.capture.encoder import SEQUENCE, Encoder, call
 
-import intact
-from intact.engines import available_engines, get_runner
-from intact.errors import InputError
-from intact.program.program import Program
-from intact.runtime import load
+import intact8
+from intact8.engines import available_engines, get_runner
+from intact8.errors import InputError
+from intact8.program.program import Program
+from intact8.runtime import load
 
 ENGINES = [name for name in ("reference", "onednn", "onnxruntime", "openvino") if name in available_engines()]
 LENGTHS = ((1, 1), (3, 1), (2, 5), (5, 16), (1, 24))
@@ -29,19 +29,19 @@ def model() -> Encoder:
 
 @pytest.fixture(scope="module")
 def sim(model: Encoder) -> Any:
-    sim = intact.prepare(model, call(2, 7), dynamic_shapes=SEQUENCE).eval()
-    intact.calibrate(sim, [call(8, length) for length in (7, 9, 12, 9)])
+    sim = intact8.prepare(model, call(2, 7), dynamic_shapes=SEQUENCE).eval()
+    intact8.calibrate(sim, [call(8, length) for length in (7, 9, 12, 9)])
     return sim
 
 
 @pytest.fixture(scope="module")
 def program(sim: Any) -> Program:
-    return intact.convert(sim)
+    return intact8.convert(sim)
 
 
 @pytest.mark.parametrize(("batch", "length"), LENGTHS)
 def test_every_engine_gives_the_simulations_integers(sim: Any, program: Program, batch: int, length: int) -> None:
-    report = intact.verify(program, call(batch, length), engines=ENGINES, sim=sim)
+    report = intact8.verify(program, call(batch, length), engines=ENGINES, sim=sim)
     assert report.exact and report.samples == batch, report
 
 
@@ -115,13 +115,13 @@ def test_quantize_finds_lengths_that_differ_in_tokenized_batches(model: Encoder)
     data = [Encoding(call(4, length)) for length in (7, 9, 12)]
     for batch in data:
         batch["labels"] = torch.zeros(4, dtype=torch.int64)
-    program = intact.quantize(model, iter(data))
+    program = intact8.quantize(model, iter(data))
     assert program.dimensions == {"sequence": (1, 24)}
     assert program.run(**call(1, 20)).shape == (1, 20, 16)
 
 
 def test_lengths_that_do_not_differ_stay_fixed_unless_asked_for(model: Encoder) -> None:
     data = [call(4, 7, seed=i) for i in range(3)]
-    assert intact.quantize(model, data).dimensions == {}
+    assert intact8.quantize(model, data).dimensions == {}
     asked = {name: {1: torch.export.Dim("length", max=20)} for name in SEQUENCE}
-    assert intact.quantize(model, data, dynamic_shapes=asked).dimensions == {"length": (1, 20)}
+    assert intact8.quantize(model, data, dynamic_shapes=asked).dimensions == {"length": (1, 20)}

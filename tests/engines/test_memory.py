@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from tests.program.build import certified, data
 
-import intact.runtime
-from intact.engines import available_engines, memory
-from intact.engines.memory import MODELS, Admission, predicted, running, seconds
-from intact.errors import InputError
-from intact.opset.op import Op, Tensor
-from intact.program.dimensions import sized_near
-from intact.program.program import Program
+import intact8.runtime
+from intact8.engines import available_engines, memory
+from intact8.engines.memory import MODELS, Admission, predicted, running, seconds
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.dimensions import sized_near
+from intact8.program.program import Program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "memory_prediction.py"
@@ -95,7 +95,7 @@ def test_a_size_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_loaded_programs_refuse_such_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = intact.runtime.load(stretched().save(tmp_path / "p.safetensors"), engine="reference")
+    runner = intact8.runtime.load(stretched().save(tmp_path / "p.safetensors"), engine="reference")
     monkeypatch.setattr(memory, "available_memory", lambda: 1 << 28)
     with pytest.raises(InputError, match="would take about"):
         runner(np.broadcast_to(np.float32(0), (100, 512, 1024)))
@@ -105,7 +105,7 @@ def test_loaded_programs_refuse_such_calls(tmp_path: Path, monkeypatch: pytest.M
 def test_the_reference_takes_no_longer_than_predicted() -> None:
     import time
 
-    from intact.engines import get_engine
+    from intact8.engines import get_engine
 
     program = certified()
     runner, given = get_engine("reference").prepare(program), dict(zip(("x", "bias"), data(1), strict=True))

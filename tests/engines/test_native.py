@@ -16,11 +16,11 @@ from tests.conformance.recurrent import draw_inputs, layer
 from tests.engines.test_borders import finished as finished_as_written
 from tests.engines.test_dynamic import bits
 
-from intact.arithmetic import dynamic as definition
-from intact.engines import engine_status, get_engine
-from intact.engines.onednn import attention, borders, dynamic, native
-from intact.engines.onednn.threads import thread_count
-from intact.errors import EngineError
+from intact8.arithmetic import dynamic as definition
+from intact8.engines import engine_status, get_engine
+from intact8.engines.onednn import attention, borders, dynamic, native
+from intact8.engines.onednn.threads import thread_count
+from intact8.errors import EngineError
 
 ENOUGH = 1 << 15
 """Elements from which a second thread is used: that of native/passes.c."""
@@ -423,37 +423,37 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
         whole = np.full(count * np.dtype(dtype).itemsize + 128, 0xA5, np.uint8)
         return whole, whole.ctypes.data + 64
 
-    def intact(*memory):
+    def intact8(*memory):
         return all((whole[:64] == 0xA5).all() and (whole[-64:] == 0xA5).all() for whole in memory)
 
     (bytes_, at), (others, beside), (floats, there) = guarded(size, np.uint8), guarded(rows, "f4"), guarded(size, "f4")
     library.quantize_rows(x.ctypes.data, at, beside, rows, width, 4 * size, size, 4 * rows)
-    assert intact(bytes_, others)
+    assert intact8(bytes_, others)
     library.finish(x.ctypes.data, at, size, one, -3, 9, 5, 0, 4 * size, size)
-    assert intact(bytes_)
+    assert intact8(bytes_)
     library.interleave(x.ctypes.data, at, 1, rows, width, one, -3, 9, 5, 0, 4 * size, size)
-    assert intact(bytes_)
+    assert intact8(bytes_)
     numbers = (rows, width, rows, 3, 4, 5, one, -3, 9)
     library.multiply(codes.ctypes.data, codes.ctypes.data, at, *numbers, size, width, size)
-    assert intact(bytes_)
+    assert intact8(bytes_)
     library.mean(codes.ctypes.data, beside, rows, width, 1, 3, 1, 9, -3, 9, 5, size, rows)
-    assert intact(others)
+    assert intact8(others)
     library.mean(codes.ctypes.data, at, 1, rows, width, 3, 1, 9, -3, 9, 5, size, width)
-    assert intact(bytes_)
+    assert intact8(bytes_)
     library.read_table(codes.ctypes.data, at, size, table.ctypes.data, size, size, 256)
-    assert intact(bytes_) and (bytes_[64:-64] == table[codes].ravel()).all()
+    assert intact8(bytes_) and (bytes_[64:-64] == table[codes].ravel()).all()
     sizes = (4 * size, 4 * width, 4 * width, 4 * size)
     library.layer_norm(x.ctypes.data, bias.ctypes.data, bias.ctypes.data, there, rows, width, one, *sizes)
-    assert intact(floats)
+    assert intact8(floats)
     library.dequantize(codes.ctypes.data, there, rows, width, width, one, 0, size, 4 * size)
-    assert intact(floats) and (floats[64:-64].view(np.float32) == codes.ravel()).all()
+    assert intact8(floats) and (floats[64:-64].view(np.float32) == codes.ravel()).all()
     library.scale_rows(there, scales.ctypes.data, bias.ctypes.data, rows, width, 4 * size, 4 * rows, 4 * width)
-    assert intact(floats)
+    assert intact8(floats)
     if library.can_attend():
         strides = (0, 0, width) * 3 + (0, 0, 0) + (0, 0, width)
         sizes = (*[4 * size] * 3, 0, 4 * size)
         library.attend(*[x.ctypes.data] * 3, 0, there, 1, 1, rows, rows, width, *strides, *sizes)
-        assert intact(floats)
+        assert intact8(floats)
 
 
 def test_wrong_arguments_are_refused(library):

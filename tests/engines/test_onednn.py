@@ -12,15 +12,15 @@ import pytest
 import torch
 from tests.conformance.networks import Network
 
-from intact.arithmetic import integer
-from intact.engines import cpu, native
-from intact.engines.convolutions import Convolution
-from intact.engines.onednn import OnednnEngine, merge
-from intact.engines.onednn.plan import read_as_images
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError, InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.arithmetic import integer
+from intact8.engines import cpu, native
+from intact8.engines.convolutions import Convolution
+from intact8.engines.onednn import OnednnEngine, merge
+from intact8.engines.onednn.plan import read_as_images
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 ENGINE = OnednnEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))

@@ -13,13 +13,13 @@ from tests.program.build import certified, data, with_op
 
 pytest.importorskip("onnxruntime")
 
-from intact.engines import cpu, native
-from intact.engines.onnxruntime import OnnxRuntimeEngine
-from intact.engines.onnxruntime import engine as module
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError, InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.engines import cpu, native
+from intact8.engines.onnxruntime import OnnxRuntimeEngine
+from intact8.engines.onnxruntime import engine as module
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()
 PROGRAM = certified()
@@ -127,7 +127,7 @@ def test_outputs_given_twice_are_separate_arrays() -> None:
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None if name == "onnx" else object())
-    assert ENGINE.available() == "onnx not installed: pip install 'intact[onnx]'"
+    assert ENGINE.available() == "onnx not installed: pip install 'intact8[onnx]'"
     with pytest.raises(EngineError, match="onnx not installed"):
         ENGINE.prepare(PROGRAM)
 

@@ -26,17 +26,17 @@ from onnx import helper
 from tests.conformance import networks
 from tests.conformance.networks import Network, of_floats
 
-from intact.arithmetic import integer
-from intact.arithmetic.affine import quantize
-from intact.engines import native
-from intact.engines.convolutions import for_dense, for_depthwise
-from intact.engines.onnxruntime import OnnxRuntimeEngine
-from intact.engines.onnxruntime.operators import images, rules
-from intact.engines.reference import ReferenceEngine
-from intact.errors import InputError
-from intact.export.onnx import build
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.arithmetic import integer
+from intact8.arithmetic.affine import quantize
+from intact8.engines import native
+from intact8.engines.convolutions import for_dense, for_depthwise
+from intact8.engines.onnxruntime import OnnxRuntimeEngine
+from intact8.engines.onnxruntime.operators import images, rules
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import InputError
+from intact8.export.onnx import build
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()
 pytestmark = pytest.mark.skipif(native.load() is None, reason="the compiled passes were not built")
@@ -54,9 +54,9 @@ def run(kind: str, *inputs: Any, threads: int = 1) -> Any:
         helper.make_tensor_value_info(n, TYPES[x.dtype.name], x.shape) for n, x in zip(names, inputs, strict=True)
     ]
     y = helper.make_tensor_value_info("y", TYPES["uint8"], None)
-    node = helper.make_node(kind, names, ["y"], domain="intact")
+    node = helper.make_node(kind, names, ["y"], domain="intact8")
     graph = helper.make_graph([node], "one", described, [y])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("intact", 1)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("intact8", 1)]
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 4
     options.register_custom_ops_library(native.load().__file__)  # type: ignore[union-attr]
@@ -335,7 +335,7 @@ def test_many_sessions_and_callers_at_once() -> None:
 
 
 def test_products_follow_the_contract() -> None:
-    """The same formula as intact.arithmetic.integer, with a multiplier that never ties."""
+    """The same formula as intact8.arithmetic.integer, with a multiplier that never ties."""
     net = Network(np.random.default_rng(5))
     net.start((2, 8, 5, 6))
     x = net.conv("x", 16, 1)

@@ -17,20 +17,20 @@ from tests.conformance.networks import Network
 from tests.floats import run_float
 from tests.test_import import run_python
 
-import intact
-from intact.arithmetic import integer
-from intact.engines import get_engine
-from intact.engines.kept import Kept
-from intact.engines.openvino import OpenVinoEngine
-from intact.engines.openvino.requests import Compiled
-from intact.engines.openvino.tables import fit
-from intact.engines.openvino.units import choose, rounded
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError, InputError
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.program import Program
-from intact.verification import verify
+import intact8
+from intact8.arithmetic import integer
+from intact8.engines import get_engine
+from intact8.engines.kept import Kept
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.openvino.requests import Compiled
+from intact8.engines.openvino.tables import fit
+from intact8.engines.openvino.units import choose, rounded
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.program import Program
+from intact8.verification import verify
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
@@ -131,11 +131,11 @@ def test_units_follow_the_ratios_of_an_add() -> None:
 def test_a_linear_layer_of_a_vector() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.ReLU(), torch.nn.Linear(6, 4), torch.nn.GLU(0))
-    sim = intact.prepare(model.eval(), torch.randn(5))
-    intact.calibrate(sim, [torch.randn(5) for _ in range(40)])
-    program = intact.convert(sim)
+    sim = intact8.prepare(model.eval(), torch.randn(5))
+    intact8.calibrate(sim, [torch.randn(5) for _ in range(40)])
+    program = intact8.convert(sim)
     assert program.run(np.ones(5, np.float32), engine="openvino").shape == (2,)
-    assert intact.verify(program, torch.randn(5), engines=("openvino",)).exact
+    assert intact8.verify(program, torch.randn(5), engines=("openvino",)).exact
 
 
 def test_numbers_have_no_dimension() -> None:
@@ -411,7 +411,7 @@ def test_sums_beyond_float32_are_split_where_no_int8_kernel_exists(channels: int
 
 
 def test_importing_the_engine_imports_neither_openvino_nor_torch() -> None:
-    code = "import sys, intact.engines.openvino; print('openvino' in sys.modules, 'torch' in sys.modules)"
+    code = "import sys, intact8.engines.openvino; print('openvino' in sys.modules, 'torch' in sys.modules)"
     assert run_python(code) == ["False", "False"]
 
 
@@ -419,8 +419,8 @@ def test_running_imports_no_torch(tmp_path: Path) -> None:
     net, last = residual_network()
     path = certify(net.program((last,))).save(tmp_path / "net.safetensors")
     code = (
-        "import sys, numpy as np; from intact.program.program import Program\n"
-        "from intact.engines.openvino import OpenVinoEngine\n"
+        "import sys, numpy as np; from intact8.program.program import Program\n"
+        "from intact8.engines.openvino import OpenVinoEngine\n"
         f"runner = OpenVinoEngine().prepare(Program.load({str(path)!r}))\n"
         "print(runner({'x': np.zeros((2, 16, 9, 9), np.uint8)})[0].shape[1], 'torch' in sys.modules)"
     )

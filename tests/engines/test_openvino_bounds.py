@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("openvino")
 
-from intact.arithmetic import integer
-from intact.arithmetic.tie_free import FORMS, OPENVINO, largest_denominator
-from intact.engines.openvino import OpenVinoEngine
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.program import Program
+from intact8.arithmetic import integer
+from intact8.arithmetic.tie_free import FORMS, OPENVINO, largest_denominator
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))

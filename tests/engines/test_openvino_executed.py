@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("openvino")
 
-from intact.engines.openvino import OpenVinoEngine, executed, requests
-from intact.engines.openvino.executed import Node, unknown
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.engines.openvino import OpenVinoEngine, executed, requests
+from intact8.engines.openvino.executed import Node, unknown
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))

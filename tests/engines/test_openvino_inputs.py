@@ -15,16 +15,16 @@ pytest.importorskip("openvino")
 
 from tests.conformance.networks import Network, of_floats
 
-from intact.arithmetic.affine import quantize
-from intact.engines import native
-from intact.engines.inputs import FEW
-from intact.engines.openvino import OpenVinoEngine
-from intact.engines.openvino.build import Plan
-from intact.engines.openvino.division import Grid, boundaries
-from intact.engines.reference import ReferenceEngine
-from intact.errors import InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.arithmetic.affine import quantize
+from intact8.engines import native
+from intact8.engines.inputs import FEW
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.openvino.build import Plan
+from intact8.engines.openvino.division import Grid, boundaries
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
@@ -39,8 +39,8 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "compiled" and native.load() is None:
         pytest.skip("the compiled passes were not built")
     if request.param == "numpy":
-        monkeypatch.setattr("intact.engines.inputs.load", lambda: None)
-        monkeypatch.setattr("intact.engines.openvino.engine.pays", lambda threads: True)
+        monkeypatch.setattr("intact8.engines.inputs.load", lambda: None)
+        monkeypatch.setattr("intact8.engines.openvino.engine.pays", lambda threads: True)
     return MANY if request.param == "inside" else 1
 
 
@@ -62,9 +62,9 @@ CHECK = """
 import sys
 import numpy as np
 from tests.engines.test_openvino_inputs import ENGINE, MANY, quantizer
-from intact.arithmetic.affine import quantize
-from intact.engines.openvino.build import Plan
-from intact.engines.openvino.division import Grid, boundaries
+from intact8.arithmetic.affine import quantize
+from intact8.engines.openvino.build import Plan
+from intact8.engines.openvino.division import Grid, boundaries
 
 rng = np.random.default_rng(int(sys.argv[1]))
 count = elements = 0
@@ -100,8 +100,8 @@ def test_a_division_at_every_level_of_the_cpu(level: str) -> None:
 def test_a_quantization_that_is_not_proved_is_done_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """An OpenVINO that ignores the attribute multiplies with 1/s: it is noticed, and the integers stay right."""
     grid = Grid(float(np.float32(0.0113)), 140, 0, 255)
-    monkeypatch.setattr("intact.engines.openvino.division.KEEP_DIVISION", "another_attribute")
-    from intact.engines.openvino import division
+    monkeypatch.setattr("intact8.engines.openvino.division.KEEP_DIVISION", "another_attribute")
+    from intact8.engines.openvino import division
 
     division._exact.cache_clear()
     program = quantizer(grid.scale, grid.zero, (None, 2319))

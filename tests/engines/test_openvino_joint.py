@@ -16,9 +16,9 @@ from tests.conformance import networks
 from tests.engines.test_openvino import residual_network
 from tests.test_import import run_python
 
-from intact.engines.openvino import OpenVinoEngine, engine
-from intact.engines.reference import ReferenceEngine
-from intact.program.program import Program
+from intact8.engines.openvino import OpenVinoEngine, engine
+from intact8.engines.reference import ReferenceEngine
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
@@ -75,7 +75,7 @@ import sys
 import numpy as np
 sys.path.insert(0, {root!r})
 from tests.conformance.networks import Network
-from intact.engines.openvino import OpenVinoEngine, engine
+from intact8.engines.openvino import OpenVinoEngine, engine
 
 def resident():
     return int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) / 1024

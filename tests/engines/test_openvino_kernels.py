@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conformance.networks import Network
 from tests.conformance.suite import check_network, check_ops
 
-from intact.engines.openvino import OpenVinoEngine, kernels
+from intact8.engines.openvino import OpenVinoEngine, kernels
 
 ENGINE = OpenVinoEngine()
 pytestmark = [

@@ -11,11 +11,11 @@ pytest.importorskip("openvino")
 
 from tests.conformance.networks import Network
 
-from intact.engines.openvino import OpenVinoEngine
-from intact.engines.openvino.tables import fit, fits
-from intact.engines.reference import ReferenceEngine
-from intact.opset.op import Array, Op, Tensor
-from intact.program.program import Program
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.openvino.tables import fit, fits
+from intact8.engines.reference import ReferenceEngine
+from intact8.opset.op import Array, Op, Tensor
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
@@ -103,7 +103,7 @@ def test_a_table_no_kernel_takes_is_indexed(monkeypatch: pytest.MonkeyPatch) -> 
     name = net.table(last, "silu")
     program = net.program((name,))
     assert ENGINE.prepare(program)._plan.indexed == frozenset()
-    monkeypatch.setattr("intact.engines.openvino.requests.Compiled.inside_products", lambda self: set())
+    monkeypatch.setattr("intact8.engines.openvino.requests.Compiled.inside_products", lambda self: set())
     runner = ENGINE.prepare(program)
     assert runner._plan.indexed == {name}
     kinds = {node.kind for node in runner._model(1).nodes}

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("openvino")
 
-from intact.engines.openvino import OpenVinoEngine
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
@@ -152,7 +152,7 @@ def test_what_openvino_refuses_to_compile_is_named(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise RuntimeError("Exception from here:\nno kernel for this\n\n")
 
-    monkeypatch.setattr("intact.engines.openvino.compile.core", lambda: type("C", (), {"compile_model": refuse})())
+    monkeypatch.setattr("intact8.engines.openvino.compile.core", lambda: type("C", (), {"compile_model": refuse})())
     program = chain([Op("y", "add", ("x",), {"a": [1], "b": 3, **ALL})], dict.fromkeys("xy", (None, 4)), {})
     with pytest.raises(EngineError, match="refuses this program.*no kernel for this"):
         ENGINE.prepare(program)

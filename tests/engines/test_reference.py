@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from tests.program.build import certified, data, network, q
 
-from intact.engines import get_engine
-from intact.engines.reference import ReferenceEngine, evaluate
-from intact.errors import EngineError
-from intact.opset.op import Array, Op, Tensor
-from intact.program.program import Program
+from intact8.engines import get_engine
+from intact8.engines.reference import ReferenceEngine, evaluate
+from intact8.errors import EngineError
+from intact8.opset.op import Array, Op, Tensor
+from intact8.program.program import Program
 
 
 def run(program: Program, **inputs: Array) -> dict[str, Array]:

@@ -18,11 +18,11 @@ import pytest
 import torch
 from tests.program.build import certified, data, with_op
 
-import intact.engines as engines
-from intact.engines import available_engines, engine_status, get_engine, get_runner
-from intact.errors import EngineError, InputError
-from intact.opset import Op, Tensor
-from intact.program.program import Program
+import intact8.engines as engines
+from intact8.engines import available_engines, engine_status, get_engine, get_runner
+from intact8.errors import EngineError, InputError
+from intact8.opset import Op, Tensor
+from intact8.program.program import Program
 
 PROGRAM = certified()
 X, BIAS = data()
@@ -125,11 +125,11 @@ def test_unknown_engine() -> None:
 
 
 def test_missing_library_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "intact.engines.onednn", None)
+    monkeypatch.setitem(sys.modules, "intact8.engines.onednn", None)
     with pytest.raises(EngineError, match="library is missing.*reference"):
         get_engine("onednn")
-    monkeypatch.setattr("intact.engines.onnxruntime.OnnxRuntimeEngine.available", lambda self: "not here")
-    monkeypatch.setattr("intact.engines.openvino.OpenVinoEngine.available", lambda self: "not here")
+    monkeypatch.setattr("intact8.engines.onnxruntime.OnnxRuntimeEngine.available", lambda self: "not here")
+    monkeypatch.setattr("intact8.engines.openvino.OpenVinoEngine.available", lambda self: "not here")
     assert available_engines() == ["reference"]
     assert "missing" in str(engine_status()["onednn"])
     assert get_engine("auto").name == "reference"
@@ -140,7 +140,7 @@ def test_auto_is_the_fastest_there_is() -> None:
 
 
 def test_unavailable_engines_are_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intact.engines.reference.ReferenceEngine.available", lambda self: "the moon is wrong")
+    monkeypatch.setattr("intact8.engines.reference.ReferenceEngine.available", lambda self: "the moon is wrong")
     with pytest.raises(EngineError, match="the moon is wrong"):
         get_runner(certified(), "reference")
 
@@ -168,7 +168,7 @@ def test_running_the_reference_imports_no_torch(tmp_path: Any) -> None:
     np.savez(tmp_path / "data.npz", x=X, bias=BIAS)
     code = (
         "import sys, numpy as np\n"
-        "from intact.program.program import Program\n"
+        "from intact8.program.program import Program\n"
         f"d = np.load({str(tmp_path / 'data.npz')!r})\n"
         f"y = Program.load({str(path)!r}).run(d['x'], d['bias'], engine='reference')\n"
         "assert y['probabilities'].shape == (3, 5)\n"

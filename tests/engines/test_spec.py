@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.program.build import certified
 
-from intact.arithmetic.tie_free import FORMS, ROUNDINGS, Roundings
-from intact.engines import ENGINES, get_engine
-from intact.engines.reference import ReferenceEngine
-from intact.engines.spec import SPECS
-from intact.errors import EngineError, ProgramError
-from intact.opset.proof import Evaluation
-from intact.program.certify import EVALUATIONS, certify, register, unclaimed
-from intact.program.recheck import recheck
+from intact8.arithmetic.tie_free import FORMS, ROUNDINGS, Roundings
+from intact8.engines import ENGINES, get_engine
+from intact8.engines.reference import ReferenceEngine
+from intact8.engines.spec import SPECS
+from intact8.errors import EngineError, ProgramError
+from intact8.opset.proof import Evaluation
+from intact8.program.certify import EVALUATIONS, certify, register, unclaimed
+from intact8.program.recheck import recheck
 
 
 class Theirs(ReferenceEngine):
@@ -28,7 +28,7 @@ class Theirs(ReferenceEngine):
 
 @pytest.fixture
 def plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    entry = EntryPoint("theirs", f"{__name__}:Theirs", "intact.engines")
+    entry = EntryPoint("theirs", f"{__name__}:Theirs", "intact8.engines")
     monkeypatch.setattr(EntryPoint, "load", lambda self: Theirs)
     monkeypatch.setattr(
         "importlib.metadata.entry_points", lambda **wanted: [entry] if wanted["name"] == "theirs" else []
@@ -49,8 +49,8 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(module: str) -> Any:
         raise ModuleNotFoundError("No module named 'torch'")
 
-    monkeypatch.setattr("intact.engines.spec.import_module", missing)
-    with pytest.raises(EngineError, match=r"onednn: .*missing.*torch.*pip install 'intact\[torch\]'"):
+    monkeypatch.setattr("intact8.engines.spec.import_module", missing)
+    with pytest.raises(EngineError, match=r"onednn: .*missing.*torch.*pip install 'intact8\[torch\]'"):
         SPECS["onednn"].make()
 
 
@@ -69,5 +69,5 @@ def test_an_engine_of_another_package_is_certified_by_how_it_rounds() -> None:
 
 
 def test_names_of_this_package_are_taken() -> None:
-    with pytest.raises(ProgramError, match="onednn is an engine of intact"):
+    with pytest.raises(ProgramError, match="onednn is an engine of intact8"):
         register("onednn", Evaluation(FORMS))

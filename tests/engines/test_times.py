@@ -7,8 +7,8 @@ import time
 import pytest
 from tests.program.build import certified, data
 
-from intact.engines import get_engine
-from intact.engines.base import TimedRunner
+from intact8.engines import get_engine
+from intact8.engines.base import TimedRunner
 
 
 @pytest.mark.parametrize("engine", ["reference", "onednn"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.program.build import network
 
-from intact import engines
-from intact.engines import get_runner
-from intact.engines.onednn import OnednnEngine
-from intact.engines.trying import able, none_of
-from intact.errors import EngineError
+from intact8 import engines
+from intact8.engines import get_runner
+from intact8.engines.onednn import OnednnEngine
+from intact8.engines.trying import able, none_of
+from intact8.errors import EngineError
 
 
 def refuse(*args: object, **named: object) -> None:

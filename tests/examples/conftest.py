@@ -37,7 +37,7 @@ def load_example(monkeypatch: pytest.MonkeyPatch) -> Load:
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """256 digits to train on, 50 held out."""
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
-    from intact.demo import digits
+    from intact8.demo import digits
 
     whole = digits.load(0)
     part = digits.Digits(

@@ -27,7 +27,7 @@ def example() -> ModuleType:
 @pytest.mark.parametrize("k", [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 0.7])
 def test_intact_keeps_every_level_in_simulation_and_engines(example: ModuleType, k: float) -> None:
     results = example.with_intact(k)
-    assert {"intact simulation", "intact reference"} <= {result.runner for result in results}
+    assert {"intact8 simulation", "intact8 reference"} <= {result.runner for result in results}
     for result in results:
         assert np.array_equal(result.row, np.arange(256)), result.runner
         assert result.uniform and result.floats_agree, result.runner

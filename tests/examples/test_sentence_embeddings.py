@@ -17,7 +17,7 @@ def test_sentence_embeddings(load_example: Load, tmp_path: Path, preset: str) ->
     transformers = pytest.importorskip("transformers", reason="the extra transformers is not installed")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    import intact
+    import intact8
 
     words = sorted({word for text in example.SENTENCES for word in text.split()})
     plain = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["[PAD]", "[UNK]", *words])}, unk_token="[UNK]"))
@@ -30,7 +30,7 @@ def test_sentence_embeddings(load_example: Load, tmp_path: Path, preset: str) ->
         hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=len(words) + 2
     )
     encoder = transformers.BertModel(config, add_pooling_layer=False).eval()
-    recipe = getattr(intact.recipes, preset)()
+    recipe = getattr(intact8.recipes, preset)()
     result = example.run(encoder, tokenizer, recipe, tmp_path / "encoder.safetensors")
     assert result.differ == 0 and result.compared > 0 and result.same
     assert result.cosine > 0.99

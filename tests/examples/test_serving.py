@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 import torch
 
-import intact
-from intact.program.program import Program
-from intact.program.samples import random_samples
+import intact8
+from intact8.program.program import Program
+from intact8.program.samples import random_samples
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -50,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for seed, width in ((0, 8), (1, 8), (2, 9)):
         torch.manual_seed(seed)
         net = torch.nn.Sequential(torch.nn.Linear(width, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
-        made.append(intact.quantize(net, torch.randn(64, width).split(16)).save(folder / f"{seed}.safetensors"))
+        made.append(intact8.quantize(net, torch.randn(64, width).split(16)).save(folder / f"{seed}.safetensors"))
     return made
 
 
@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The example's modules, as ``python server.py`` would find them."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "cache"))
     import server
 
     return server
@@ -109,7 +109,7 @@ def test_requests_that_come_together_run_as_one_batch_bit_for_bit(client: Any, f
     with ThreadPoolExecutor(24) as pool:
         found = np.concatenate(list(pool.map(ask, range(24))))
     np.testing.assert_array_equal(found, expected)
-    assert 'intact_requests_total{status="200"} 24.0' in client.get("/metrics").text
+    assert 'intact8_requests_total{status="200"} 24.0' in client.get("/metrics").text
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ class Centred(torch.nn.Module):
 def test_one_bad_index_fails_alone(modules: Any, tmp_path: Path) -> None:
     from starlette.testclient import TestClient
 
-    file = intact.quantize(Rows(), [torch.randint(0, 10, (16, 4)) for _ in range(2)]).save(
+    file = intact8.quantize(Rows(), [torch.randint(0, 10, (16, 4)) for _ in range(2)]).save(
         tmp_path / "rows.safetensors"
     )
     app = modules.create_app(modules.Settings(file, engine="reference", wait=0.2))
@@ -276,10 +276,10 @@ def test_one_bad_index_fails_alone(modules: Any, tmp_path: Path) -> None:
 
 
 def test_requests_share_no_batch_where_results_depend_on_it(modules: Any, files: list[Path], tmp_path: Path) -> None:
-    program = intact.quantize(Centred(), torch.randn(64, 8).split(16))
+    program = intact8.quantize(Centred(), torch.randn(64, 8).split(16))
     file = program.save(tmp_path / "centred.safetensors")
-    assert not modules.batchable(intact.runtime.load(file, "reference"))
-    assert modules.batchable(intact.runtime.load(files[0], "reference"))
+    assert not modules.batchable(intact8.runtime.load(file, "reference"))
+    assert modules.batchable(intact8.runtime.load(files[0], "reference"))
 
 
 def test_a_batch_that_fails_is_tried_one_by_one_and_lengths_are_not_mixed(modules: Any) -> None:
@@ -399,9 +399,9 @@ def test_slow_connections_and_long_headers_are_cut_off(
 def test_what_runs_can_be_read(client: Any, files: list[Path]) -> None:
     told = client.get("/model").json()
     assert str(files[0].parent) not in client.get("/model").text and "path" not in told
-    assert told["engine"] == "reference" and told["digest"] in intact.runtime.load(files[0], "reference").info.digest
+    assert told["engine"] == "reference" and told["digest"] in intact8.runtime.load(files[0], "reference").info.digest
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
-    assert f'intact_model{{digest="{told["digest"][:12]}",engine="reference"}} 1.0' in client.get("/metrics").text
+    assert f'intact8_model{{digest="{told["digest"][:12]}",engine="reference"}} 1.0' in client.get("/metrics").text
 
 
 def test_a_full_queue_is_said_and_an_engine_that_fails_fails_its_batch_only(modules: Any) -> None:
@@ -453,7 +453,7 @@ def test_a_server_process_reloads_and_ends_without_dropping_a_request(files: lis
     new = np.asarray(Program.load(files[1]).run(x, engine="reference"))
     assert not np.array_equal(old, new)
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "INTACT_CACHE_DIR": str(tmp_path / "c")
+        **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "INTACT8_CACHE_DIR": str(tmp_path / "c")
     }  # fmt: skip
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         options = ["--fd", str(listener.fileno()), "--engine", "reference"]

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from intact.opset import output_dtypes, output_shape
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
+from intact8.opset import output_dtypes, output_shape
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
 
 Array = npt.NDArray[Any]
 

@@ -10,12 +10,12 @@ import pytest
 from tests.export.models import meta, one_op, run_model
 from tests.floats import FLOAT_OPS
 
-from intact.arithmetic.functions64 import UNARY
-from intact.engines.reference import ReferenceEngine
-from intact.export.onnx import export_onnx
-from intact.export.onnx_floats import FLOATS
-from intact.export.onnx_functions import FUNCTIONS
-from intact.opset.op import Op
+from intact8.arithmetic.functions64 import UNARY
+from intact8.engines.reference import ReferenceEngine
+from intact8.export.onnx import export_onnx
+from intact8.export.onnx_floats import FLOATS
+from intact8.export.onnx_functions import FUNCTIONS
+from intact8.opset.op import Op
 
 pytest.importorskip("onnxruntime")
 Array = npt.NDArray[Any]

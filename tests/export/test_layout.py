@@ -13,10 +13,10 @@ from tests.program.build import certified, data
 pytest.importorskip("onnxruntime")
 import onnx
 
-from intact.engines.reference import ReferenceEngine
-from intact.errors import InputError
-from intact.export.onnx import export_onnx
-from intact.opset.op import Op
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import InputError
+from intact8.export.onnx import export_onnx
+from intact8.opset.op import Op
 
 
 @pytest.mark.parametrize("optimized", [False, True])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.export.models import meta, one_op, run_model
 
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError
-from intact.export.onnx import build, export_onnx
-from intact.opset.op import Op
-from intact.program.program import Program
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError
+from intact8.export.onnx import build, export_onnx
+from intact8.opset.op import Op
+from intact8.program.program import Program
 
 pytest.importorskip("onnxruntime")
 

@@ -17,12 +17,12 @@ from tests.program.build import certified, data, with_op
 pytest.importorskip("onnxruntime")
 import onnx
 
-from intact.engines.reference import ReferenceEngine
-from intact.errors import EngineError
-from intact.export.onnx import build, export_onnx
-from intact.opset.op import Op, Tensor
-from intact.program.file import digest
-from intact.program.program import Program
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError
+from intact8.export.onnx import build, export_onnx
+from intact8.opset.op import Op, Tensor
+from intact8.program.file import digest
+from intact8.program.program import Program
 
 QUICK = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
@@ -77,7 +77,7 @@ def test_files_use_the_standard_domain_and_keep_names(tmp_path: Path) -> None:
     assert [o.name for o in model.graph.output] == list(program.outputs)
     made = {name for n in model.graph.node for name in n.output}
     assert {op.name for op in program.ops} <= made
-    assert {p.key: p.value for p in model.metadata_props}["intact.digest"] == digest(program)
+    assert {p.key: p.value for p in model.metadata_props}["intact8.digest"] == digest(program)
     described = {v.name: v.doc_string for v in model.graph.value_info}
     assert described["net.c2"] == f"scale={program.tensors['net.c2'].scale!r} zero_point=90"
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"

@@ -2,7 +2,7 @@
 for that.
 
 ``--count`` programs by chance go through checks, files and engines; ``--files`` mutations of the files kept for every
-release go the whole way of ``intact.runtime.load``; and files of ``--size`` bytes are made to take memory. Exit status
+release go the whole way of ``intact8.runtime.load``; and files of ``--size`` bytes are made to take memory. Exit status
 1 where something died, raised what is no IntactError, differs though it is certified, was accepted though the
 specification does not allow it, or took more time or memory than stated.
 """

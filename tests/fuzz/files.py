@@ -13,10 +13,10 @@ from tests.runtime.hostile import HOSTILE
 from tests.runtime.mutate import mutations
 from tests.runtime.sound import accepted_is_sound
 
-from intact.errors import EngineError, ProgramError
-from intact.program.file import digest, load
-from intact.runtime import Facts
-from intact.runtime.load import Opened, open_program, start
+from intact8.errors import EngineError, ProgramError
+from intact8.program.file import digest, load
+from intact8.runtime import Facts
+from intact8.runtime.load import Opened, open_program, start
 
 CHUNK = 500
 """Mutations of one file by one child."""
@@ -46,7 +46,7 @@ def fuzz_files(seed: int, count: int, seconds: float = float("inf")) -> Found:
 
 
 def mutated(source: Path, seed: int, count: int) -> Found:
-    """In a child: the whole way of ``intact.runtime.load`` on the reference engine."""
+    """In a child: the whole way of ``intact8.runtime.load`` on the reference engine."""
     found, original, facts = Found(), digest(load(source)), Facts.here()
     with TemporaryDirectory() as folder:
         path = Path(folder, "mutated")

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from intact.errors import ProgramError
-from intact.opset import KINDS, output_dtypes, output_shape
-from intact.opset.op import Op, Tensor
-from intact.opset.types import PLAIN, QUANTIZED
-from intact.opset.violation import Violation
-from intact.program.golden import Golden
-from intact.program.program import Program
+from intact8.errors import ProgramError
+from intact8.opset import KINDS, output_dtypes, output_shape
+from intact8.opset.op import Op, Tensor
+from intact8.opset.types import PLAIN, QUANTIZED
+from intact8.opset.violation import Violation
+from intact8.program.golden import Golden
+from intact8.program.program import Program
 
 from .shapes import BUILDERS, RANKS, Shape, Source, anything, known
 

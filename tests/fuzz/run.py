@@ -23,15 +23,15 @@ from tests.fuzz.calls import otherwise
 from tests.fuzz.programs import NAMES, inputs_of, make
 from tests.runtime.mutate import mutations
 
-from intact.engines import get_engine, kept
-from intact.engines.binding import bind
-from intact.errors import IntactError
-from intact.program.certify import certify
-from intact.program.check import check
-from intact.program.file import parse, save
-from intact.program.golden import exact_tensors
-from intact.program.program import Program
-from intact.runtime.preflight import memory_needed
+from intact8.engines import get_engine, kept
+from intact8.engines.binding import bind
+from intact8.errors import IntactError
+from intact8.program.certify import certify
+from intact8.program.check import check
+from intact8.program.file import parse, save
+from intact8.program.golden import exact_tensors
+from intact8.program.program import Program
+from intact8.runtime.preflight import memory_needed
 
 CHUNK = 400
 """Cases of one child: what one death costs is the time to fork again."""

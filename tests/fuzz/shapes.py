@@ -2,7 +2,7 @@
 
 A builder gets the random source, the kind and the shape of the first operand (None: the batch), and returns shapes of
 the other operands, attributes and arrays. Kinds without a builder of their own take :func:`anything`, which knows
-nothing but their declaration in ``intact.opset``.
+nothing but their declaration in ``intact8.opset``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from intact.arithmetic.codes import group_count
-from intact.arithmetic.dynamic import GRANULARITIES
-from intact.arithmetic.recurrent import GATES, REACH, STEPS, state_count
-from intact.arithmetic.windows import adaptive_windows, pool_windows
-from intact.opset import KINDS
-from intact.opset.values import Validator
+from intact8.arithmetic.codes import group_count
+from intact8.arithmetic.dynamic import GRANULARITIES
+from intact8.arithmetic.recurrent import GATES, REACH, STEPS, state_count
+from intact8.arithmetic.windows import adaptive_windows, pool_windows
+from intact8.opset import KINDS
+from intact8.opset.values import Validator
 
 Shape = tuple[int | None, ...]
 Built = tuple[list[Shape], dict[str, Any], dict[str, Any]]

@@ -13,13 +13,13 @@ from tests.fuzz.calls import SAME
 from tests.fuzz.programs import NAMES, make
 from tests.fuzz.shapes import BUILDERS, Source, anything
 
-from intact.engines import available_engines
-from intact.engines.binding import bind
-from intact.errors import ProgramError
-from intact.opset import KINDS
-from intact.opset.op import Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines import available_engines
+from intact8.engines.binding import bind
+from intact8.errors import ProgramError
+from intact8.opset import KINDS
+from intact8.opset.op import Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 

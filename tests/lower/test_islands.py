@@ -10,14 +10,14 @@ import torch
 from tests.floats import run_float
 from torch import Tensor, nn
 
-import intact
-from intact import recipes
-from intact.arithmetic import codes
-from intact.arithmetic.torch_ops import FLOAT_OPS
-from intact.capture.graph import Node
-from intact.engines import get_engine
-from intact.lower.floats import float_ops
-from intact.program.check import check
+import intact8
+from intact8 import recipes
+from intact8.arithmetic import codes
+from intact8.arithmetic.torch_ops import FLOAT_OPS
+from intact8.capture.graph import Node
+from intact8.engines import get_engine
+from intact8.lower.floats import float_ops
+from intact8.program.check import check
 
 
 def rand(*shape: int) -> Tensor:
@@ -91,13 +91,13 @@ def test_moves_keep_their_name_and_requantization_is_nothing() -> None:
 @pytest.mark.parametrize(("bits", "group", "stored"), [
     (8, None, 0), (4, None, 0), (4, 8, 8), (4, 31, 31), (4, 32, 0), (4, 64, 0), (8, 16, 16),
 ])  # fmt: skip
-@pytest.mark.filterwarnings("ignore::intact.errors.AccuracyWarning")
+@pytest.mark.filterwarnings("ignore::intact8.errors.AccuracyWarning")
 def test_codes_stand_for_the_weights(bits: int, group: int | None, stored: int) -> None:
     torch.manual_seed(0)
     model = nn.Linear(32, 6).eval()
     with torch.no_grad():
         model.weight[0, 0], model.weight[1, 3] = 0.5, -0.5
-    program = intact.quantize(model, torch.randn(4, 32), recipes.weight_only(bits, group))
+    program = intact8.quantize(model, torch.randn(4, 32), recipes.weight_only(bits, group))
     (op,) = [op for op in program.ops if op.kind == "float.decoded_linear"]
     assert op.attrs == {"bits": bits, "columns": 32, "group": stored}
     assert op.arrays["weight"].shape == (6, 32 if bits == 8 else 16)
@@ -113,7 +113,7 @@ def test_codes_stand_for_the_weights(bits: int, group: int | None, stored: int) 
 def test_dynamic_layers_store_integers(rows: str) -> None:
     torch.manual_seed(0)
     model = nn.Linear(32, 6).eval()
-    program = intact.quantize(model, torch.randn(4, 32), recipes.dynamic(rows))
+    program = intact8.quantize(model, torch.randn(4, 32), recipes.dynamic(rows))
     (op,) = [op for op in program.ops if op.kind == "dynamic_linear"]
     assert op.attrs == {"granularity": rows} and op.arrays["weight"].dtype == np.int8
     assert set(op.arrays) == {"weight", "scale", "bias"}
@@ -130,7 +130,7 @@ def test_a_norm_alone_is_a_layer_of_one_weight_per_channel(shape: tuple[int, ...
             value += torch.rand(4)  # type: ignore[operator]
     x = torch.randn(64, *shape)
     # Ranges are those of the data: what an observer clips is not what this is about.
-    program = intact.quantize(norm, x, recipe=intact.Recipe(activation={"observer": "minmax"}))
+    program = intact8.quantize(norm, x, recipe=intact8.Recipe(activation={"observer": "minmax"}))
     (op,) = [op for op in program.ops if op.kind in ("linear", "conv")]
     assert op.kind == kind and np.count_nonzero(op.arrays["weight"]) == 4
     assert (program.run(x) - norm(x)).detach().abs().max() < 1.5 * (norm(x).max() - norm(x).min()).item() / 255
@@ -153,11 +153,11 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize("recipe", [recipes.dynamic(), recipes.weight_only()], ids=["dynamic", "weight only"])
-def test_parts_get_names_that_no_node_has(recipe: intact.Recipe) -> None:
+def test_parts_get_names_that_no_node_has(recipe: intact8.Recipe) -> None:
     model, x = nn.Sequential(Named()), rand(4, 8)
-    sim = intact.prepare(model.eval(), x, recipe)
-    intact.calibrate(sim, [x])
-    program = intact.convert(sim)
+    sim = intact8.prepare(model.eval(), x, recipe)
+    intact8.calibrate(sim, [x])
+    program = intact8.convert(sim)
     names = [op.name for op in program.ops]
     assert names == ["0.linear.part0", "0.linear.part0 (2)", "0.linear"]
     found = get_engine("reference").prepare(program).tensors({program.inputs[0]: x.numpy()})

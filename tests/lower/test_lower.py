@@ -10,9 +10,9 @@ import torch
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
-from intact.engines import available_engines
-from intact.simulation.activation import integer_limits
+import intact8
+from intact8.engines import available_engines
+from intact8.simulation.activation import integer_limits
 
 
 class Net(nn.Module):
@@ -32,14 +32,14 @@ class Net(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def lowered() -> tuple[intact.Program, object, nn.Module]:
+def lowered() -> tuple[intact8.Program, object, nn.Module]:
     torch.manual_seed(0)
     net = Net().eval()
     sim, program = quantized(net, torch.randn(64, 3, 8, 8))
     return program, sim, net
 
 
-def test_one_op_per_node_in_order(lowered: tuple[intact.Program, object, nn.Module]) -> None:
+def test_one_op_per_node_in_order(lowered: tuple[intact8.Program, object, nn.Module]) -> None:
     program, sim, _ = lowered
     nodes = [n.name for n in sim.graph if n.op not in ("input", "dropout")]  # type: ignore[attr-defined]
     assert [op.name for op in program.ops if ".part" not in op.name] == nodes
@@ -50,7 +50,7 @@ def test_one_op_per_node_in_order(lowered: tuple[intact.Program, object, nn.Modu
     assert not any("drop" in i for op in program.ops for i in op.inputs), "dropout is gone"
 
 
-def test_ops_know_their_modules(lowered: tuple[intact.Program, object, nn.Module]) -> None:
+def test_ops_know_their_modules(lowered: tuple[intact8.Program, object, nn.Module]) -> None:
     program, _, net = lowered
     paths = dict(net.named_modules())
     by_name = {op.name: op for op in program.ops}
@@ -59,7 +59,7 @@ def test_ops_know_their_modules(lowered: tuple[intact.Program, object, nn.Module
     assert conv.module == "stem.0" and len(conv.source) == 3, "convolution, batch norm and activation"
 
 
-def test_integers_of_weights(lowered: tuple[intact.Program, object, nn.Module]) -> None:
+def test_integers_of_weights(lowered: tuple[intact8.Program, object, nn.Module]) -> None:
     """w·s is the folded weight within half a step, by the definition of batch norm folding."""
     program, sim, net = lowered
     op = next(op for op in program.ops if op.name == "stem.0")
@@ -81,21 +81,21 @@ def test_integers_of_weights(lowered: tuple[intact.Program, object, nn.Module]) 
     assert (op.arrays["b"] % 2 == 1).all()
 
 
-def test_limits_of_a_fused_relu6(lowered: tuple[intact.Program, object, nn.Module]) -> None:
+def test_limits_of_a_fused_relu6(lowered: tuple[intact8.Program, object, nn.Module]) -> None:
     program, _, _ = lowered
     op, tensor = next(op for op in program.ops if op.name == "stem.0"), program.tensors["stem.0"]
     assert op.attrs["lo"] == tensor.zero_point
     assert op.attrs["hi"] == min(255, round(6 / tensor.scale) + tensor.zero_point)
 
 
-def test_islands_carry_float_weights_and_a_name(lowered: tuple[intact.Program, object, nn.Module]) -> None:
+def test_islands_carry_float_weights_and_a_name(lowered: tuple[intact8.Program, object, nn.Module]) -> None:
     program, _, net = lowered
     islands = program.islands()
     assert [op.kind for op in islands] == ["float.layer_norm"]
     assert np.array_equal(islands[0].arrays["weight"], net.norm.weight.detach().numpy())  # type: ignore[union-attr]
 
 
-def test_no_torch_in_the_program(lowered: tuple[intact.Program, object, nn.Module]) -> None:
+def test_no_torch_in_the_program(lowered: tuple[intact8.Program, object, nn.Module]) -> None:
     program, _, _ = lowered
     for op in program.ops:
         assert all(type(a) is np.ndarray for a in op.arrays.values())
@@ -117,7 +117,7 @@ def test_integer_limits(act: object, expected: tuple[int, int]) -> None:
     assert integer_limits(act, 0.05, 20, 0, 255) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 def test_a_class_token_is_expanded_to_the_batch_on_every_engine(tmp_path: Path) -> None:
     class Tokens(nn.Module):
         def __init__(self) -> None:
@@ -130,9 +130,9 @@ def test_a_class_token_is_expanded_to_the_batch_on_every_engine(tmp_path: Path) 
 
     torch.manual_seed(0)
     x = torch.randn(32, 5, 8)
-    program = intact.quantize(Tokens().eval(), x)
+    program = intact8.quantize(Tokens().eval(), x)
     for batch in (1, 2, 7):
-        assert intact.verify(program, x[:batch], engines=tuple(available_engines())).exact
+        assert intact8.verify(program, x[:batch], engines=tuple(available_engines())).exact
     if "onnxruntime" in available_engines():
         import onnxruntime
 

@@ -12,9 +12,9 @@ from tests.simulation.networks import Builder, quantized
 from tests.simulation.test_exact import RECIPES
 from torch import Tensor
 
-from intact.arithmetic.dimensions import known
-from intact.opset.op import Op
-from intact.program.program import Program
+from intact8.arithmetic.dimensions import known
+from intact8.opset.op import Op
+from intact8.program.program import Program
 
 
 def ratios(program: Program, op: Op) -> Iterator[tuple[float, float]]:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.program.build import POOL, affine_arrays, conv_attrs, q
 
-from intact.arithmetic.recurrent import GATES, tanh_table
-from intact.errors import ProgramError
-from intact.opset import KINDS
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic.recurrent import GATES, tanh_table
+from intact8.errors import ProgramError
+from intact8.opset import KINDS
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 CLAMP = {"lo": 0, "hi": 255}
 RATIO = {"a": 3, "b": 1001, **CLAMP}

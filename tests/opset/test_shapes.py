@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from intact.opset import output_shape
-from intact.opset.op import Op, Tensor
-from intact.opset.shapes import broadcast
-from intact.opset.violation import Violation
+from intact8.opset import output_shape
+from intact8.opset.op import Op, Tensor
+from intact8.opset.shapes import broadcast
+from intact8.opset.violation import Violation
 
 CONV = (None, F.conv1d, F.conv2d, F.conv3d)
 TRANSPOSED = (None, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)

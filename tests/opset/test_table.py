@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from intact.opset import KINDS
-from intact.opset.table import DOMAINS, markdown
-from intact.program.schema import schema
+from intact8.opset import KINDS
+from intact8.opset.table import DOMAINS, markdown
+from intact8.program.schema import schema
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "opset.md"
 
 
 def test_the_page_is_the_one_made_from_the_declarations() -> None:
-    assert PAGE.read_text(encoding="utf-8") == markdown(), "python -m intact.opset > docs/opset.md"
+    assert PAGE.read_text(encoding="utf-8") == markdown(), "python -m intact8.opset > docs/opset.md"
 
 
 def test_every_kind_is_on_the_page_and_in_the_schema() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intact.errors import ProgramError
-from intact.opset import KINDS, output_dtypes
-from intact.opset.op import Op, Tensor
-from intact.opset.types import PLAIN, QUANTIZED
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.errors import ProgramError
+from intact8.opset import KINDS, output_dtypes
+from intact8.opset.op import Op, Tensor
+from intact8.opset.types import PLAIN, QUANTIZED
+from intact8.program.check import check
+from intact8.program.program import Program
 
 ONES = np.ones(4, np.float32)
 RECURRENT = {"hidden": 2, "bidirectional": False, "states": False, "result": "steps"}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.opset import values
-from intact.opset.values import LARGEST_A, LARGEST_B, LARGEST_FLOAT32, LARGEST_SIZE, Validator
+from intact8.opset import values
+from intact8.opset.values import LARGEST_A, LARGEST_B, LARGEST_FLOAT32, LARGEST_SIZE, Validator
 
 INF, NAN = math.inf, math.nan
 SMALLEST, LARGEST = 1 / values.LARGEST_SCALE, values.LARGEST_LEVELS

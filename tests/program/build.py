@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.program import Program
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.program import Program
 
 
 def scale(value: float) -> float:
@@ -136,7 +136,7 @@ def network() -> Program:
         outputs=("softmax", "parted"),
         structure={"dict": {"probabilities": 0, "rest": {"tuple": [1, {"none": True}, {"list": [0]}]}}},
         recipe="portable = true\n",
-        provenance={"intact": "0", "created": "today"},
+        provenance={"intact8": "0", "created": "today"},
     )
 
 

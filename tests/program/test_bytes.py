@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from intact.errors import ProgramError
-from intact.program import read as reading
-from intact.program.read import DEEPEST, LARGEST_HEADER, SIZES, bounded_json, check_header, read
-from intact.program.strangers import OPENING, stranger
+from intact8.errors import ProgramError
+from intact8.program import read as reading
+from intact8.program.read import DEEPEST, LARGEST_HEADER, SIZES, bounded_json, check_header, read
+from intact8.program.strangers import OPENING, stranger
 
 PLACE = Path("x.safetensors")
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from tests.program.build import certified, network, q, with_op
 
-from intact.arithmetic.tie_free import FORMS, Roundings, error_bound, largest_denominator
-from intact.errors import ProgramError
-from intact.opset.affine import by_output
-from intact.opset.op import Op, Tensor
-from intact.program.certify import ENGINES, certifiable, certify, prove, uncertified
-from intact.program.program import Program
-from intact.program.recheck import recheck
+from intact8.arithmetic.tie_free import FORMS, Roundings, error_bound, largest_denominator
+from intact8.errors import ProgramError
+from intact8.opset.affine import by_output
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import ENGINES, certifiable, certify, prove, uncertified
+from intact8.program.program import Program
+from intact8.program.recheck import recheck
 
 
 def certificate(program: Program, name: str) -> dict[str, Any]:
@@ -223,6 +223,6 @@ def test_a_margin_of_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = certified()
     op = next(op for op in program.ops if op.name == "net.c1")
     for error, proved in ((1 / (2 * 1001), False), (1 / (2 * 1001) - 1e-12, True)):
-        monkeypatch.setattr("intact.program.certify.error_bound", lambda *a, error=error, **k: np.array(error))
+        monkeypatch.setattr("intact8.program.certify.error_bound", lambda *a, error=error, **k: np.array(error))
         found = prove(op, program.tensors, ENGINES)
         assert found["exact"] is proved and ("openvino" in found["engines"]) is proved

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.program.build import affine_arrays, conv_attrs, network, q, with_op, with_tensor
 
-from intact.errors import ProgramError
-from intact.opset import KINDS
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.errors import ProgramError
+from intact8.opset import KINDS
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 Break = Callable[[Program], Program]
 

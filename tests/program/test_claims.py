@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.program.build import network, with_op
 
-from intact.arithmetic.tie_free import largest_denominator
-from intact.errors import ProgramError
-from intact.program.certify import ENGINES, certify
-from intact.program.program import Program
-from intact.program.recheck import FACTS, LONGEST_REASON, recheck
+from intact8.arithmetic.tie_free import largest_denominator
+from intact8.errors import ProgramError
+from intact8.program.certify import ENGINES, certify
+from intact8.program.program import Program
+from intact8.program.recheck import FACTS, LONGEST_REASON, recheck
 
 LIMIT = int(largest_denominator("affine"))
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.runtime.sound import accepted_is_sound
 
-from intact.engines import get_runner
-from intact.golden import reproduce
-from intact.program.document import VERSION
-from intact.program.file import digest, load, save
-from intact.program.golden import checksum, sample
+from intact8.engines import get_runner
+from intact8.golden import reproduce
+from intact8.program.document import VERSION
+from intact8.program.file import digest, load, save
+from intact8.program.golden import checksum, sample
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FILES = sorted(FIXTURES.glob("*/*.safetensors"))

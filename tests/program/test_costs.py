@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from tests.program.build import conv_attrs
 
-from intact.arithmetic.windows import adaptive_divisors, adaptive_windows, pool_divisors, pool_size, pool_windows
-from intact.errors import ProgramError
-from intact.program.document import FORMAT
-from intact.program.file import parse
+from intact8.arithmetic.windows import adaptive_divisors, adaptive_windows, pool_divisors, pool_size, pool_windows
+from intact8.errors import ProgramError
+from intact8.program.document import FORMAT
+from intact8.program.file import parse
 
 TIMES, ROOM = 50, 64 << 10
 """Bytes of memory per byte of the file, and for anything."""

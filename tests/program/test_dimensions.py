@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.errors import InputError, ProgramError
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.dimensions import LONGEST, fixed, largest, sizes_of
-from intact.program.file import digest
-from intact.program.golden import Golden, sample
-from intact.program.program import Program
+from intact8.errors import InputError, ProgramError
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.dimensions import LONGEST, fixed, largest, sizes_of
+from intact8.program.file import digest
+from intact8.program.golden import Golden, sample
+from intact8.program.program import Program
 
 
 def program(**changes: Any) -> Program:

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intact.arithmetic import codes, dynamic
-from intact.engines.reference import ReferenceEngine
-from intact.errors import ProgramError
-from intact.golden import with_golden
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify
-from intact.program.check import check
-from intact.program.file import load, save
-from intact.program.program import Program
+from intact8.arithmetic import codes, dynamic
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import ProgramError
+from intact8.golden import with_golden
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify
+from intact8.program.check import check
+from intact8.program.file import load, save
+from intact8.program.program import Program
 
 
 def linear(**changes):

@@ -15,14 +15,14 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.program.build import certified, network, q, with_op
 
-from intact.errors import IntactError, ProgramError
-from intact.opset import KINDS
-from intact.opset.op import Op, Tensor
-from intact.program import integrity
-from intact.program.document import FORMAT, VERSION, to_document
-from intact.program.file import arrays_by_name, digest, load, parse, save
-from intact.program.program import Program
-from intact.program.schema import schema
+from intact8.errors import IntactError, ProgramError
+from intact8.opset import KINDS
+from intact8.opset.op import Op, Tensor
+from intact8.program import integrity
+from intact8.program.document import FORMAT, VERSION, to_document
+from intact8.program.file import arrays_by_name, digest, load, parse, save
+from intact8.program.program import Program
+from intact8.program.schema import schema
 
 
 @pytest.fixture
@@ -123,10 +123,10 @@ def test_flipped_bytes_are_refused_or_harmless(path: Path, tmp_path: Path, seed:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"PK\x03\x04" + b"\0" * 100, "a zip archive, not an intact program"),
+        (b"PK\x03\x04" + b"\0" * 100, "a zip archive, not an intact8 program"),
         (struct.pack("<Q", 1 << 62) + b"{}", "header of"),
         (struct.pack("<Q", 5) + b"hello", "header"),
-        (struct.pack("<Q", 2) + b"{}", "not an intact program"),
+        (struct.pack("<Q", 2) + b"{}", "not an intact8 program"),
     ],
     ids=["zip", "huge header", "no JSON", "no metadata"],
 )
@@ -146,7 +146,7 @@ def test_missing_file_and_directory(tmp_path: Path) -> None:
 
 def test_newer_versions_are_refused_by_name(path: Path) -> None:
     with pytest.raises(
-        ProgramError, match=rf"newer intact \(format {VERSION + 1}\), this reads up to {VERSION}.*upgrade"
+        ProgramError, match=rf"newer intact8 \(format {VERSION + 1}\), this reads up to {VERSION}.*upgrade"
     ):
         load(rewrite(path, version=str(VERSION + 1)))
 
@@ -299,7 +299,7 @@ def test_a_program_says_what_it_is_in_a_line() -> None:
     shown = repr(certified())
     assert (
         "\n" not in shown
-        and shown.startswith("<intact program: x float32[batch, 3, 8, 8]")
+        and shown.startswith("<intact8 program: x float32[batch, 3, 8, 8]")
         and "float islands" in shown
     )
 
@@ -347,7 +347,7 @@ def test_a_checksum_does_not_make_an_old_file_new(path: Path) -> None:
 )
 def test_files_of_others_are_called_what_they_are(tmp_path: Path, content: bytes, what: str) -> None:
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(ProgramError, match=f"{what}.*, not an intact program"):
+    with pytest.raises(ProgramError, match=f"{what}.*, not an intact8 program"):
         load(tmp_path / "x")
 
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from tests.program.build import affine_arrays, certified, conv_attrs, q
 
-from intact.errors import ProgramError
-from intact.opset.op import Op, Tensor
-from intact.opset.values import LARGEST_SIZE
-from intact.program import golden as parts
-from intact.program.check import check
-from intact.program.golden import MOST_SAMPLES, MOST_VALUES, PATTERNS, Golden, checksum, index_bounds, products, sample
-from intact.program.indices import table_rows
-from intact.program.program import Program
-from intact.program.samples import first_grids, random_samples
+from intact8.errors import ProgramError
+from intact8.opset.op import Op, Tensor
+from intact8.opset.values import LARGEST_SIZE
+from intact8.program import golden as parts
+from intact8.program.check import check
+from intact8.program.golden import MOST_SAMPLES, MOST_VALUES, PATTERNS, Golden, checksum, index_bounds, products, sample
+from intact8.program.indices import table_rows
+from intact8.program.program import Program
+from intact8.program.samples import first_grids, random_samples
 
 CLAMP = {"lo": 3, "hi": 250}
 

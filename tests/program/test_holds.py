@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.program.build import affine_arrays, network, q, with_op
 
-from intact.errors import ProgramError
-from intact.opset.op import Op, Tensor
-from intact.program.certify import ENGINES, certify, prove
-from intact.program.check import check
-from intact.program.program import Program
-from intact.program.recheck import recheck
+from intact8.errors import ProgramError
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import ENGINES, certify, prove
+from intact8.program.check import check
+from intact8.program.program import Program
+from intact8.program.recheck import recheck
 
 ALL = list(ENGINES)
 CLAMP = {"lo": 0, "hi": 255}

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.engines import engine_status, get_engine
-from intact.errors import EngineError, InputError
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.indices import table_rows, unproved
-from intact.program.program import Program
+from intact8.engines import engine_status, get_engine
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.indices import table_rows, unproved
+from intact8.program.program import Program
 
 ROWS = 8
 WEIGHT = np.arange(ROWS * 3, dtype=np.float32).reshape(ROWS, 3)
@@ -106,12 +106,12 @@ def test_every_engine_refuses_the_same_index(engine: str, value: int, capfd: pyt
 def test_the_simulation_refuses_it_alike(value: int) -> None:
     import torch
 
-    import intact
+    import intact8
 
     network = torch.nn.Sequential(torch.nn.Embedding(ROWS, 3), torch.nn.Linear(3, 2)).eval()
     index = torch.arange(ROWS).reshape(2, 4)
-    sim = intact.prepare(network, index)
-    intact.calibrate(sim, index)
+    sim = intact8.prepare(network, index)
+    intact8.calibrate(sim, index)
     for mode in (True, False):
         with pytest.raises(InputError, match="an index outside the table"):
             sim.train(mode)(torch.full((1, 4), value))

@@ -9,11 +9,11 @@ import numpy as np
 from rich.console import Console
 from tests.program.build import certified, network, with_op
 
-from intact.program.file import load, save
-from intact.program.inspect import table, to_json, tree
-from intact.program.remarks import remarks
-from intact.runtime import load as load_for_running
-from intact.runtime.check import check_file
+from intact8.program.file import load, save
+from intact8.program.inspect import table, to_json, tree
+from intact8.program.remarks import remarks
+from intact8.runtime import load as load_for_running
+from intact8.runtime.check import check_file
 
 
 def rendered(view: object) -> str:
@@ -36,7 +36,7 @@ def test_rows() -> None:
 
 def test_missing_and_failed_certificates_are_named() -> None:
     assert {row.certificate for row in table(network()) if row.op == "net.c1"} == {"none"}
-    from intact.program.certify import certify
+    from intact8.program.certify import certify
 
     bad = certify(with_op(network(), "net.c1", arrays={"b": np.full(4, 8191, np.int32)}))
     row = next(row for row in table(bad) if row.op == "net.c1")

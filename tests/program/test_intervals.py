@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.floats import run_float
 
-from intact.opset.kind import UNKNOWN
-from intact.opset.op import Op, Tensor
-from intact.program.indices import _interval, table_rows, unproved
-from intact.program.program import Program
+from intact8.opset.kind import UNKNOWN
+from intact8.opset.op import Op, Tensor
+from intact8.program.indices import _interval, table_rows, unproved
+from intact8.program.program import Program
 
 ENDS = [(-3, 4), (2, 5), (-7, -2), (0, 0), (1, 6)]
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.program.build import q
 
-from intact.engines import get_engine
-from intact.engines.reference import evaluate
-from intact.opset import KINDS
-from intact.opset.op import INTERPOLATING, Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
-from intact.verification import verify
+from intact8.engines import get_engine
+from intact8.engines.reference import evaluate
+from intact8.opset import KINDS
+from intact8.opset.op import INTERPOLATING, Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
+from intact8.verification import verify
 
 WINDOW = {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0], "ceil_mode": False}
 MOVES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from tests.program.build import affine_arrays, conv_attrs, q
 
-from intact.arithmetic.norms import LONGEST_ROW
-from intact.arithmetic.softmax import PEAK
-from intact.errors import ProgramError
-from intact.opset.affine import MOST_TERMS
-from intact.opset.op import Op, Tensor
-from intact.opset.pools import MOST_WINDOWS
-from intact.opset.values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE
-from intact.program.check import NAME_LENGTH, check
-from intact.program.program import Program
+from intact8.arithmetic.norms import LONGEST_ROW
+from intact8.arithmetic.softmax import PEAK
+from intact8.errors import ProgramError
+from intact8.opset.affine import MOST_TERMS
+from intact8.opset.op import Op, Tensor
+from intact8.opset.pools import MOST_WINDOWS
+from intact8.opset.values import LARGEST_A, LARGEST_B, LARGEST_B_NEGATIVE, LARGEST_SCALE, LARGEST_SIZE, SMALLEST_SCALE
+from intact8.program.check import NAME_LENGTH, check
+from intact8.program.program import Program
 
 CLAMP = {"lo": 0, "hi": 255}
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.arithmetic.softmax import softmax_table
-from intact.errors import ProgramError
-from intact.opset.op import Op, Tensor
-from intact.program.certify import certify, uncertified
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic.softmax import softmax_table
+from intact8.errors import ProgramError
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import certify, uncertified
+from intact8.program.check import check
+from intact8.program.program import Program
 
 from .build import q
 

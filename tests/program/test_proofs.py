@@ -14,10 +14,10 @@ import pytest
 from tests.arithmetic.test_ratios import COUNTED
 from tests.program.build import conv_attrs, q
 
-from intact.arithmetic.windows import adaptive_windows
-from intact.opset.affine import PROOF
-from intact.opset.op import Op, Tensor
-from intact.program.certify import ENGINES, EVALUATIONS, prove
+from intact8.arithmetic.windows import adaptive_windows
+from intact8.opset.affine import PROOF
+from intact8.opset.op import Op, Tensor
+from intact8.program.certify import ENGINES, EVALUATIONS, prove
 
 CLAMP = {"lo": 10, "hi": 255}
 U = Fraction(1, 1 << 24)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.program.build import certified
 
-from intact.diagnose.lint import lint
-from intact.program.provenance import well_formed
+from intact8.diagnose.lint import lint
+from intact8.program.provenance import well_formed
 
 ODD: list[Any] = [
     None, True, 1e308, "", [], [[]], {}, {"a": 1}, {"points": None}, {"points": []}, {"points": {"xq": 3}},

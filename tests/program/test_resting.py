@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intact.opset.op import Op
-from intact.program import resting
-from intact.program.program import Program
+from intact8.opset.op import Op
+from intact8.program import resting
+from intact8.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(resting.mmap, "MADV_DONTNEED"), reason="this system cannot take pages back")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 from tests.cli.test_inputs import IMAGE, MASK, program
 
-from intact.opset.op import Op, Tensor
-from intact.program.samples import random_samples
+from intact8.opset.op import Op, Tensor
+from intact8.program.samples import random_samples
 
 
 def test_random_samples_cover_the_range_of_the_quantize_op_and_pass_its_ends() -> None:

@@ -11,11 +11,11 @@ import pytest
 from tests.program.build import certified
 from typer.testing import CliRunner
 
-from intact.cli.app import app
-from intact.errors import ProgramError
-from intact.program.file import load, save
-from intact.program.signing import CONTEXT, VARIABLE, sign, signature_path
-from intact.runtime import load as load_for_running
+from intact8.cli.app import app
+from intact8.errors import ProgramError
+from intact8.program.file import load, save
+from intact8.program.signing import CONTEXT, VARIABLE, sign, signature_path
+from intact8.runtime import load as load_for_running
 
 pytest.importorskip("cryptography", reason="signing is an extra")
 

@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from intact.capture.graph import Graph, Node
-from intact.recipe.place import Placed, place
-from intact.recipe.recipe import Recipe, Scheme
+from intact8.capture.graph import Graph, Node
+from intact8.recipe.place import Placed, place
+from intact8.recipe.recipe import Recipe, Scheme
 
 CASES = Path(__file__).with_name("placements.txt")
 

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-from intact.recipe.amplified import AMPLIFIED
+import intact8
+from intact8.recipe.amplified import AMPLIFIED
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 
 def layer_norm_sqrt(x: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ def test_close_to_the_formula_on_an_8_bit_activation(name: str) -> None:
     torch.manual_seed(0)
     model = Network(FORMULAS[name]).eval()
     x = torch.randn(32, 3, 7, 7) * torch.logspace(-1, 0.5, 32).reshape(-1, 1, 1, 1)
-    program = intact.quantize(model, x, intact.recipes.minmax())
+    program = intact8.quantize(model, x, intact8.recipes.minmax())
     with torch.no_grad():
         wanted = model(x)
         model.conv.weight.copy_(rounded(model.conv.weight, -127, 127))
@@ -129,7 +129,7 @@ def test_close_to_the_formula_on_an_8_bit_activation(name: str) -> None:
     got = program.run(x, engine="onednn")
     assert relative(got, wanted) <= 1.5 * bound + 0.005, f"{relative(got, wanted):.4f} against {bound:.4f}"
     torch.testing.assert_close(program.run(x[::8], engine="reference"), got[::8], rtol=1e-3, atol=1e-3)
-    assert intact.verify(program, x[:1], engines=("reference", "onednn")).exact
+    assert intact8.verify(program, x[:1], engines=("reference", "onednn")).exact
 
 
 class Gate(nn.Module):
@@ -157,16 +157,16 @@ class Excitation(nn.Module):
     ids=["functions-behind-exponentials", "squeeze-and-excitation"],
 )
 def test_what_no_division_amplifies_stays_integer(model: nn.Module) -> None:
-    sim = intact.prepare(model.eval(), torch.randn(2, 3, 9, 9))
+    sim = intact8.prepare(model.eval(), torch.randn(2, 3, 9, 9))
     assert not sim.placed.float_nodes
 
 
 def test_the_reason_is_told() -> None:
-    sim = intact.prepare(Network(FORMULAS["normalize"]), torch.randn(2, 3, 9, 9))
+    sim = intact8.prepare(Network(FORMULAS["normalize"]), torch.randn(2, 3, 9, 9))
     assert AMPLIFIED in sim.placed.float_nodes.values()
 
 
 def test_only_one_transition_on_either_side() -> None:
     model = nn.Sequential(Network(layer_norm_rsqrt), nn.Conv2d(8, 4, 1))
-    ops = [n.op for n in intact.prepare(model, torch.randn(2, 3, 9, 9)).graph]
+    ops = [n.op for n in intact8.prepare(model, torch.randn(2, 3, 9, 9)).graph]
     assert (ops.count("quantize"), ops.count("dequantize")) == (2, 2)

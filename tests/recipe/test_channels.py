@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-from intact.arithmetic.torch_ops import apply_act
-from intact.capture.graph import Graph, Node
-from intact.recipe.channels import _seed, homogeneous
-from intact.simulation.module import Simulation
+import intact8
+from intact8.arithmetic.torch_ops import apply_act
+from intact8.capture.graph import Graph, Node
+from intact8.recipe.channels import _seed, homogeneous
+from intact8.simulation.module import Simulation
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_an_activation_is_homogeneous_where_it_commutes_with_factors(act: dict[s
 
 
 def prepared(model: nn.Module, x: torch.Tensor, **changes: Any) -> Simulation:
-    return intact.prepare(model.eval(), x, intact.Recipe(**changes))
+    return intact8.prepare(model.eval(), x, intact8.Recipe(**changes))
 
 
 @pytest.mark.parametrize("norm", [False, True], ids=["input", "layer norm"])
@@ -43,7 +43,7 @@ def test_what_a_linear_layer_reads_may_have_factors(norm: bool) -> None:
 
 
 def test_a_range_that_is_given_stays_and_so_has_no_factors() -> None:
-    given = intact.Scheme(fixed=(0.05, 128))
+    given = intact8.Scheme(fixed=(0.05, 128))
     assert prepared(nn.Linear(8, 4), torch.randn(2, 8), smooth=0.5, inputs={"*": given}).equalized == []
 
 

@@ -9,10 +9,10 @@ import torch
 from tests.recipe.test_place import check
 from torch import Tensor
 
-from intact.capture.export import Captured, capture
-from intact.capture.fuse import fuse
-from intact.recipe.place import place
-from intact.recipe.recipe import Recipe
+from intact8.capture.export import Captured, capture
+from intact8.capture.fuse import fuse
+from intact8.recipe.place import place
+from intact8.recipe.recipe import Recipe
 
 INTEGER_THROUGHOUT = [
     "resnet18",

@@ -10,13 +10,13 @@ from tests.capture.graphs import Build
 from tests.capture.test_fuse import networks, residual_block
 from torch import nn
 
-import intact
-from intact.capture.fuse import fuse
-from intact.capture.graph import Graph, Node
-from intact.errors import RecipeError
-from intact.recipe.domains import _incapable, is_move
-from intact.recipe.place import Placed, place
-from intact.recipe.recipe import Recipe, Scheme
+import intact8
+from intact8.capture.fuse import fuse
+from intact8.capture.graph import Graph, Node
+from intact8.errors import RecipeError
+from intact8.recipe.domains import _incapable, is_move
+from intact8.recipe.place import Placed, place
+from intact8.recipe.recipe import Recipe, Scheme
 
 
 def put(b: Build, *outputs: str, residual: bool = False, **recipe: Any) -> Placed:
@@ -387,7 +387,7 @@ class ScaledStream(nn.Module):
 
 
 def test_a_stream_in_float_is_not_rounded_to_be_joined_and_scaled() -> None:
-    sim = intact.prepare(ScaledStream().eval(), torch.randn(2, 5, 8))
+    sim = intact8.prepare(ScaledStream().eval(), torch.randn(2, 5, 8))
     on_grids = {sim.graph.nodes[name].op for name in sim.placed.point_of}
     assert on_grids == {"quantize", "linear"}
 
@@ -409,11 +409,11 @@ def test_a_glob_of_inputs_passes_over_those_that_are_no_numbers() -> None:
             return self.rows(index) + self.fc(x)
 
     example = (torch.randn(2, 4), torch.tensor([0, 3]))
-    scheme = intact.Scheme(fixed=(0.05, 128))
-    sim = intact.prepare(Masked(), example, intact.Recipe(inputs={"*": scheme}))
+    scheme = intact8.Scheme(fixed=(0.05, 128))
+    sim = intact8.prepare(Masked(), example, intact8.Recipe(inputs={"*": scheme}))
     assert [p.scheme.fixed for p in sim.points.values() if p.scheme.fixed] == [(0.05, 128)]
     with pytest.raises(RecipeError, match="only float32 inputs"):
-        intact.prepare(Masked(), example, intact.Recipe(inputs={"index": scheme}))
+        intact8.prepare(Masked(), example, intact8.Recipe(inputs={"index": scheme}))
 
 
 class Denormalized(nn.Module):
@@ -432,9 +432,9 @@ def test_light_arithmetic_behind_floats_stays_float_up_to_the_results() -> None:
     torch.manual_seed(0)
     x = torch.randn(32, 3, 24).cumsum(-1) + 20 * torch.randn(32, 3, 1)
     model = Denormalized().eval()
-    sim = intact.prepare(model, x)
+    sim = intact8.prepare(model, x)
     assert [sim.graph.nodes[name].op for name in sim.placed.point_of] == ["quantize", "linear"]
-    intact.calibrate(sim, x)
+    intact8.calibrate(sim, x)
     with torch.no_grad():
         wanted, got = model(x), sim(x)
     # Rounding the mean to a grid of its own costs a step of 0.4.
@@ -442,7 +442,7 @@ def test_light_arithmetic_behind_floats_stays_float_up_to_the_results() -> None:
 
 
 def test_light_arithmetic_before_another_layer_is_integer() -> None:
-    sim = intact.prepare(Denormalized(layer_last=True).eval(), torch.randn(4, 3, 24))
+    sim = intact8.prepare(Denormalized(layer_last=True).eval(), torch.randn(4, 3, 24))
     assert {"mul", "add"} <= {sim.graph.nodes[name].op for name in sim.placed.point_of}
 
 
@@ -462,6 +462,6 @@ class Positions(nn.Module):
 
 
 def test_a_stream_that_a_convolution_reads_as_well_stays_float() -> None:
-    sim = intact.prepare(Positions().eval(), torch.randn(2, 5, 8))
+    sim = intact8.prepare(Positions().eval(), torch.randn(2, 5, 8))
     on_grids = {sim.graph.nodes[name].op for name in sim.placed.point_of}
     assert "conv" in on_grids and "add" not in on_grids and "cat" not in on_grids

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intact import recipes
-from intact.errors import RecipeError
-from intact.recipe.override import Override
-from intact.recipe.recipe import Recipe, Scheme
-from intact.recipe.scheme import check_activation
+from intact8 import recipes
+from intact8.errors import RecipeError
+from intact8.recipe.override import Override
+from intact8.recipe.recipe import Recipe, Scheme
+from intact8.recipe.scheme import check_activation
 
 INT8 = {"dtype": "int8", "symmetric": True}
 

@@ -8,8 +8,8 @@ import pytest
 from tests.program.build import certified
 from tests.runtime.faults import packages
 
-from intact.golden import with_golden
-from intact.program.file import save
+from intact8.golden import with_golden
+from intact8.program.file import save
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder where probes are remembered."""
-    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Callable
 
-from intact.program.document import FORMAT
+from intact8.program.document import FORMAT
 
 WIDE = "\U0001f600"
 """One such character makes Python hold the whole text at four bytes per character."""

@@ -10,12 +10,12 @@ import numpy as np
 from tests.program.build import affine_arrays, conv_attrs, scale
 from tests.runtime.large_sequences import FILL, LAYERS, SEQUENCES, layer, named
 
-from intact.arithmetic.softmax import softmax_table
-from intact.arithmetic.windows import adaptive_divisors, pool_divisors
-from intact.opset import output_shape
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic.softmax import softmax_table
+from intact8.arithmetic.windows import adaptive_divisors, pool_divisors
+from intact8.opset import output_shape
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 CLAMP = {"lo": 0, "hi": 255}
 RATIO = {"a": 9, "b": 1001, **CLAMP}

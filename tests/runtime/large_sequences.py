@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from intact.arithmetic.recurrent import GATES, REACH, STEPS, state_count
-from intact.errors import ProgramError
-from intact.opset import output_shape
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.arithmetic.recurrent import GATES, REACH, STEPS, state_count
+from intact8.errors import ProgramError
+from intact8.opset import output_shape
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 HIDDEN, FEATURES = 64, 512
 Made = tuple[list[Op], dict[str, Tensor]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from intact.program.document import FORMAT
+from intact8.program.document import FORMAT
 
 ODD: list[Any] = [
     None, True, -1, 0, 1, 255, 256, 1 << 31, 1 << 63, 1 << 200, -0.5, 1e308, "", "x", "\ud800", [], [[]], {}, {"a": 1},

@@ -8,18 +8,18 @@ from typing import Any
 
 import jsonschema
 
-from intact.engines import get_runner
-from intact.engines.memory import predicted
-from intact.errors import InputError
-from intact.opset.op import Array
-from intact.program.check import check
-from intact.program.dimensions import SAMPLE, sized_near
-from intact.program.document import from_document, to_document
-from intact.program.file import arrays_by_name, digest
-from intact.program.golden import Golden, index_bounds, sample
-from intact.program.program import Program
-from intact.program.recheck import recheck
-from intact.program.schema import schema
+from intact8.engines import get_runner
+from intact8.engines.memory import predicted
+from intact8.errors import InputError
+from intact8.opset.op import Array
+from intact8.program.check import check
+from intact8.program.dimensions import SAMPLE, sized_near
+from intact8.program.document import from_document, to_document
+from intact8.program.file import arrays_by_name, digest
+from intact8.program.golden import Golden, index_bounds, sample
+from intact8.program.program import Program
+from intact8.program.recheck import recheck
+from intact8.program.schema import schema
 
 LARGEST_RUN = 1 << 28
 """Bytes; programs that need more are not run here."""

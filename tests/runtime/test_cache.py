@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from intact.runtime import cache, choose, load
-from intact.runtime.isolate import Outcome
+from intact8.runtime import cache, choose, load
+from intact8.runtime.isolate import Outcome
 
 pytestmark = pytest.mark.usefixtures("engines")
 
@@ -67,7 +67,7 @@ def test_other_compiled_passes_are_probed(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_no_cache_directory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTACT_CACHE_DIR", "")
+    monkeypatch.setenv("INTACT8_CACHE_DIR", "")
     for _ in range(2):
         info = load(path, engine="fine").info
         assert "cannot be remembered" in info.probe and any("cannot be remembered" in r for r in info.remarks)
@@ -75,7 +75,7 @@ def test_no_cache_directory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_cache_directory_that_cannot_be_written(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a file").write_text("mine")
-    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "a file" / "cache"))
+    monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "a file" / "cache"))
     assert "cannot be remembered" in load(path, engine="fine").info.probe
 
 
@@ -89,18 +89,18 @@ def test_entries_that_are_folders(path: Path, cache: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as on Linux")
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("INTACT_CACHE_DIR", raising=False)
+    monkeypatch.delenv("INTACT8_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.folder() == tmp_path / "intact"
+    assert cache.folder() == tmp_path / "intact8"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache.folder() == tmp_path / "home" / ".cache" / "intact"
+    assert cache.folder() == tmp_path / "home" / ".cache" / "intact8"
 
 
 LOAD = """
 import os, sys, time
-import intact.engines, intact.runtime
-from intact.runtime import isolate
+import intact8.engines, intact8.runtime
+from intact8.runtime import isolate
 start = isolate._start
 def counted():
     os.write(1, b"probe\\n")
@@ -112,7 +112,7 @@ for _ in range(32):
     if child == 0:
         while time.time() < float(sys.argv[2]):
             time.sleep(0.001)
-        os.write(1, intact.runtime.load(sys.argv[1], engine="fine").info.probe.encode() + b"\\n")
+        os.write(1, intact8.runtime.load(sys.argv[1], engine="fine").info.probe.encode() + b"\\n")
         os._exit(0)
     children.append(child)
 print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], file=sys.stderr)
@@ -132,11 +132,11 @@ def test_32_first_loads_at_once_share_one_probe(path: Path) -> None:
 def test_a_load_killed_while_it_probes_holds_nobody_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import signal
 
-    command = [sys.executable, "-c", f"import intact.runtime as r; r.load({str(path)!r}, engine='hang')"]
+    command = [sys.executable, "-c", f"import intact8.runtime as r; r.load({str(path)!r}, engine='hang')"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     victim = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     # The lock file is there when the probe is about to start.
-    folder = Path(os.environ["INTACT_CACHE_DIR"])
+    folder = Path(os.environ["INTACT8_CACHE_DIR"])
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and not list(folder.glob("*.lock")):
         time.sleep(0.02)
@@ -160,7 +160,7 @@ def _probes_of(path: str) -> list[str]:
         except OSError:  # ended meanwhile
             continue
         environment = entry.with_name("environ")
-        if b"intact.runtime.probe" in command:
+        if b"intact8.runtime.probe" in command:
             try:
                 if path.rsplit("/", 1)[0].encode() in environment.read_bytes():
                     found.append(entry.parent.name)

@@ -1,4 +1,4 @@
-"""``intact check``: the table, the verdict and the exit status."""
+"""``intact8 check``: the table, the verdict and the exit status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from tests.program.build import certified
 from typer.testing import CliRunner
 
-from intact.cli.app import app
-from intact.program.file import save
-from intact.runtime import Facts, load
-from intact.runtime.check import check_file
+from intact8.cli.app import app
+from intact8.program.file import save
+from intact8.runtime import Facts, load
+from intact8.runtime.check import check_file
 
 run = CliRunner().invoke
 
@@ -37,7 +37,7 @@ def test_json(path: Path) -> None:
 
 def test_where_it_was_made_is_shown_beside_this_machine(tmp_path: Path, cache: Path) -> None:
     made = {
-        "intact": "0.0.9",
+        "intact8": "0.0.9",
         "torch": "2.9.1",
         "machine": "x86_64",
         "cpu_features": ["avx", "avx2", 7],
@@ -45,7 +45,7 @@ def test_where_it_was_made_is_shown_beside_this_machine(tmp_path: Path, cache: P
     }
     path = save(replace(certified(), provenance=made), tmp_path / "made")
     row = next(r for r in check_file(path, "reference", probe=False).file if r.what == "made on")
-    assert "x86_64 with AVX2, intact 0.0.9, torch 2.9.1, python 3.10; here:" in row.found
+    assert "x86_64 with AVX2, intact8 0.0.9, torch 2.9.1, python 3.10; here:" in row.found
     assert Facts.here().machine in row.found and row.verdict == "ok"
     unknown = save(replace(certified(), provenance={"cpu_features": {"a": 1}}), tmp_path / "unknown")
     assert (

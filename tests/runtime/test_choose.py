@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from tests.program.build import certified, data, network
 
-import intact.runtime.choose as choose
-from intact.engines import available_engines, get_runner
-from intact.engines.binding import rebuild
-from intact.errors import InputError
-from intact.golden import with_golden
-from intact.program.certify import certifiable, certify
-from intact.program.file import digest, save
-from intact.runtime import Facts, load
-from intact.runtime.check import check_file
+import intact8.runtime.choose as choose
+from intact8.engines import available_engines, get_runner
+from intact8.engines.binding import rebuild
+from intact8.errors import InputError
+from intact8.golden import with_golden
+from intact8.program.certify import certifiable, certify
+from intact8.program.file import digest, save
+from intact8.runtime import Facts, load
+from intact8.runtime.check import check_file
 
 several = pytest.mark.skipif(len(available_engines()) < 3, reason="needs two engines besides the reference")
 
@@ -111,7 +111,7 @@ def test_an_engine_the_machine_cannot_run_is_not_measured(path: Path) -> None:
 @several
 def test_processes_that_start_at_once_share_one_measurement(open_path: Path) -> None:
     code = (
-        f"import intact.runtime as r, json; i = r.load({str(open_path)!r}, probe='never').info; "
+        f"import intact8.runtime as r, json; i = r.load({str(open_path)!r}, probe='never').info; "
         "print(json.dumps([i.engine, i.measured, 'measure' in i.seconds]))"
     )
     began = time.monotonic()

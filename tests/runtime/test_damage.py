@@ -18,12 +18,12 @@ from tests.runtime.hostile import HOSTILE
 from tests.runtime.mutate import mutations, unsealed
 from tests.runtime.sound import accepted_is_sound
 
-from intact.errors import IntactError, ProgramError
-from intact.golden import with_golden
-from intact.program.document import FORMAT
-from intact.program.file import digest, load, parse, read, save
-from intact.program.read import bounded_json
-from intact.runtime import load as load_for_running
+from intact8.errors import IntactError, ProgramError
+from intact8.golden import with_golden
+from intact8.program.document import FORMAT
+from intact8.program.file import digest, load, parse, read, save
+from intact8.program.read import bounded_json
+from intact8.runtime import load as load_for_running
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
 
@@ -193,7 +193,7 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
             return (os.system, (f"touch {tmp_path}/boom",))
 
     (tmp_path / "x").write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(ProgramError, match="damaged|not an intact program"):
+    with pytest.raises(ProgramError, match="damaged|not an intact8 program"):
         load_for_running(tmp_path / "x")
     assert not (tmp_path / "boom").exists()
 

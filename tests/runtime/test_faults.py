@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.program.build import data
 
-from intact.errors import EngineError
-from intact.runtime import Facts, load
-from intact.runtime.isolate import Outcome, _Tail
+from intact8.errors import EngineError
+from intact8.runtime import Facts, load
+from intact8.runtime.isolate import Outcome, _Tail
 
 pytestmark = [
     pytest.mark.usefixtures("engines"),
@@ -24,11 +24,11 @@ def test_the_child_gets_no_more_than_it_needs(path: Path, tmp_path: Path, monkey
     monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     load(path, engine="curious")
-    assert (tmp_path / "intact-was-here").stat().st_size == 0
+    assert (tmp_path / "intact8-was-here").stat().st_size == 0
 
 
 def test_the_batch_that_will_be_measured_is_probed_first(path: Path) -> None:
-    from intact.runtime.load import open_program, start
+    from intact8.runtime.load import open_program, start
 
     opened, facts = open_program(path), Facts.here()
     assert start(opened, "single", None, "first", 60.0, facts).info.probe == "passed"
@@ -81,7 +81,7 @@ def test_no_process_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_interrupted_load_leaves_no_child(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 
-    from intact.runtime import isolate
+    from intact8.runtime import isolate
 
     children: list[subprocess.Popen[bytes]] = []
     start = isolate._start

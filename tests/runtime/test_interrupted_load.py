@@ -10,8 +10,8 @@ from types import FrameType
 import pytest
 from tests.program.build import certified
 
-import intact.runtime
-from intact.golden import with_golden
+import intact8.runtime
+from intact8.golden import with_golden
 
 CHILDREN = Path("/proc/self/task")
 pytestmark = pytest.mark.skipif(not CHILDREN.exists(), reason="children are read from /proc")
@@ -31,13 +31,13 @@ SHARES = [pytest.param([0.5], id="half way"),
 
 @pytest.mark.parametrize("shares", SHARES)
 def test_interrupted_loads(shares: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "cache"))
     path = with_golden(certified()).save(tmp_path / "p.safetensors")
     before, there = signal.getsignal(signal.SIGALRM), children()
 
     def load(probe: str) -> float:
         start = time.perf_counter()
-        intact.runtime.load(path, engine="onnxruntime", probe=probe)
+        intact8.runtime.load(path, engine="onnxruntime", probe=probe)
         return time.perf_counter() - start
 
     pytest.importorskip("onnxruntime")

@@ -13,13 +13,13 @@ import pytest
 from tests.program.build import certified, data
 from tests.test_import import run_python
 
-import intact.runtime
-from intact.engines import get_runner
-from intact.engines.binding import rebuild
-from intact.errors import EngineError, InputError, ProgramError
-from intact.program.file import digest, save
-from intact.runtime import Facts, load
-from intact.runtime.load import prepare
+import intact8.runtime
+from intact8.engines import get_runner
+from intact8.engines.binding import rebuild
+from intact8.errors import EngineError, InputError, ProgramError
+from intact8.program.file import digest, save
+from intact8.runtime import Facts, load
+from intact8.runtime.load import prepare
 
 LIMIT = 60.0
 
@@ -27,7 +27,7 @@ LIMIT = 60.0
 def test_importing_it_is_light_and_brings_no_torch() -> None:
     # ru_maxrss would count the memory of the process that started this one.
     code = (
-        "import sys, time; t = time.process_time(); import intact.runtime; t = time.process_time() - t; "
+        "import sys, time; t = time.process_time(); import intact8.runtime; t = time.process_time() - t; "
         "status = open('/proc/self/status').read() if sys.platform == 'linux' else 'VmRSS: 0'; "
         "print(t, status.split('VmRSS:')[1].split()[0], 'torch' in sys.modules)"
     )
@@ -41,7 +41,7 @@ def test_importing_it_is_light_and_brings_no_torch() -> None:
 def test_loading_without_torch(path: Path, engine: str) -> None:
     if engine != "reference":
         pytest.importorskip(engine)
-    code = f"import intact.runtime as r, sys; r.load({str(path)!r}, engine={engine!r}); print('torch' in sys.modules)"
+    code = f"import intact8.runtime as r, sys; r.load({str(path)!r}, engine={engine!r}); print('torch' in sys.modules)"
     assert run_python(code) == ["False"]
 
 
@@ -119,8 +119,8 @@ def test_what_is_remembered_belongs_to_program_engine_and_machine(path: Path, tm
 @pytest.mark.parametrize("engine", ["onednn", "onnxruntime", "openvino"])
 def test_real_engines_pass_the_probe(path: Path, engine: str) -> None:
     pytest.importorskip({"onednn": "torch"}.get(engine, engine))
-    from intact.program.file import load as read
-    from intact.runtime.preflight import preflight, refusal
+    from intact8.program.file import load as read
+    from intact8.runtime.preflight import preflight, refusal
 
     error = refusal(preflight(read(path), engine, Facts.here()), engine)
     if error is not None:
@@ -150,14 +150,14 @@ def test_arguments_are_checked(path: Path) -> None:
 
 
 def test_the_file_may_not_change_between_probe_and_load(path: Path, tmp_path: Path) -> None:
-    from intact.runtime.isolate import run_probe
+    from intact8.runtime.isolate import run_probe
 
     outcome = run_probe(path, "0" * 64, "reference", None, memory=4 << 30, seconds=LIMIT)
     assert outcome.verdict == "refused" and "changed while it was loaded" in outcome.detail
 
 
 def test_a_library_that_cannot_be_imported_is_an_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intact.engines.reference import ReferenceEngine
+    from intact8.engines.reference import ReferenceEngine
 
     def fail(self: ReferenceEngine) -> None:
         raise ImportError("libstdc++.so.6: version `GLIBCXX_3.4.30' not found")
@@ -169,12 +169,12 @@ def test_a_library_that_cannot_be_imported_is_an_engine_error(monkeypatch: pytes
 
 def test_errors_of_files_come_before_anything_about_engines(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"PK\x03\x04 a zip file")
-    with pytest.raises(ProgramError, match="damaged|not an intact program"):
+    with pytest.raises(ProgramError, match="damaged|not an intact8 program"):
         load(tmp_path / "x", engine="warp")
 
 
 def test_the_module_is_reached_from_the_package() -> None:
-    assert intact.runtime.load is load
-    code = "import intact, sys; print(intact.runtime.load.__name__)"
+    assert intact8.runtime.load is load
+    code = "import intact8, sys; print(intact8.runtime.load.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 or "No module named 'intact'" in done.stderr
+    assert done.returncode == 0 or "No module named 'intact8'" in done.stderr

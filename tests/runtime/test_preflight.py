@@ -8,10 +8,10 @@ import pytest
 from tests.program.build import certified, network
 from tests.runtime.faults.machines import AVX2, GOOD, MACHINES, needy
 
-from intact.errors import EngineError
-from intact.machine import available_memory
-from intact.runtime.facts import Facts
-from intact.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, claim_row, preflight, refusal
+from intact8.errors import EngineError
+from intact8.machine import available_memory
+from intact8.runtime.facts import Facts
+from intact8.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, claim_row, preflight, refusal
 
 ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
 

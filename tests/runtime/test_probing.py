@@ -12,15 +12,15 @@ import pytest
 from tests.program.build import certified
 from tests.runtime.large import alone
 
-import intact.runtime
-from intact.errors import EngineError, InputError
-from intact.golden import with_golden
-from intact.opset.op import Op, Tensor
-from intact.program.golden import Golden
-from intact.program.program import Program
-from intact.runtime import probing
-from intact.runtime.facts import Facts
-from intact.runtime.probe import _run_once
+import intact8.runtime
+from intact8.errors import EngineError, InputError
+from intact8.golden import with_golden
+from intact8.opset.op import Op, Tensor
+from intact8.program.golden import Golden
+from intact8.program.program import Program
+from intact8.runtime import probing
+from intact8.runtime.facts import Facts
+from intact8.runtime.probe import _run_once
 
 MIB = 1 << 20
 
@@ -39,19 +39,19 @@ def steps(count: int) -> Program:
 
 def test_a_small_program_needs_no_child(tmp_path: Path) -> None:
     path = with_golden(certified()).save(tmp_path / "p.safetensors")
-    info = intact.runtime.load(path, engine="reference").info
+    info = intact8.runtime.load(path, engine="reference").info
     assert info.probe == "not needed: numpy is all it runs" and "child" not in info.golden
 
 
 def test_any_other_passes_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(probing, "SMALL", 0)
     path = with_golden(certified()).save(tmp_path / "p.safetensors")
-    first = intact.runtime.load(path, engine="reference").info
+    first = intact8.runtime.load(path, engine="reference").info
     assert first.probe == "passed" and first.golden.endswith(", in a child process")
-    module = sys.modules["intact.runtime.load"]  # the package has a function of that name
+    module = sys.modules["intact8.runtime.load"]  # the package has a function of that name
     monkeypatch.setattr(module, "reproduce", lambda *args: pytest.fail("run in this process"))
-    again = intact.runtime.load(path, engine="reference").info
+    again = intact8.runtime.load(path, engine="reference").info
     assert again.probe == "remembered" and again.golden == first.golden
 
 
@@ -59,7 +59,7 @@ def test_time_limit_binds_the_reference(tmp_path: Path) -> None:
     path = steps(1 << 20).save(tmp_path / "p.safetensors")
     start = time.perf_counter()
     with pytest.raises(EngineError, match="reference does not come to an end; only a child process"):
-        intact.runtime.load(path, engine="reference", time_limit=2.0)
+        intact8.runtime.load(path, engine="reference", time_limit=2.0)
     assert time.perf_counter() - start < 30
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.program.build import data
 
-from intact.errors import EngineError, InputError
-from intact.opset.op import Op, Tensor
-from intact.program.program import Program
-from intact.runtime import load, probing
-from intact.runtime.sizes import Range, Size, range_of, span
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+from intact8.runtime import load, probing
+from intact8.runtime.sizes import Range, Size, range_of, span
 
 pytestmark = [
     pytest.mark.usefixtures("engines"),
@@ -144,7 +144,7 @@ def test_parts_that_have_run_make_any_batch() -> None:
 
 
 def test_where_memory_ends_the_size_itself_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intact.runtime import sizes
+    from intact8.runtime import sizes
 
     x, y = (Tensor(t, "float32", (None, 1 << 20)) for t in "xy")
     program = Program({"x": x, "y": y}, (Op("y", "float.relu", ("x",)),), ("x",), ("y",))

@@ -13,15 +13,15 @@ import pytest
 from tests.program.build import certified
 from tests.runtime.faults.machines import AVX2, GIB, GOOD, needy
 
-from intact.engines.memory import predicted, seconds
-from intact.engines.spec import MIB, SPECS
-from intact.errors import EngineError
-from intact.golden import with_golden
-from intact.program.golden import Golden
-from intact.runtime import cache, choose, isolate, probing
-from intact.runtime.facts import Facts
-from intact.runtime.isolate import Outcome, failure
-from intact.runtime.preflight import (
+from intact8.engines.memory import predicted, seconds
+from intact8.engines.spec import MIB, SPECS
+from intact8.errors import EngineError
+from intact8.golden import with_golden
+from intact8.program.golden import Golden
+from intact8.runtime import cache, choose, isolate, probing
+from intact8.runtime.facts import Facts
+from intact8.runtime.isolate import Outcome, failure
+from intact8.runtime.preflight import (
     GLIBCXX,
     OK,
     REFUSED,
@@ -55,7 +55,7 @@ def test_packages_from_their_lowest_version_on(engine: str) -> None:
             assert verdicts(engine, name, packages={**GOOD.packages, name: version}) == [verdict], version
         rows = preflight(PROGRAM, engine, replace(GOOD, packages={}))
         row = next(r for r in rows if r.what == name)
-        install = f"pip install 'intact[{needs.extra}]'" if needs.extra else f"pip install --upgrade {name}"
+        install = f"pip install 'intact8[{needs.extra}]'" if needs.extra else f"pip install --upgrade {name}"
         assert (row.verdict, row.found) == (REFUSED, "not installed") and row.remedy.startswith(install)
     assert (needs.footprint, needs.features) == {
         "reference": (0, ()), "onednn": (300 << 20, ("sse4_1",)), "onnxruntime": (80 << 20, ("sse4_1",)),
@@ -164,14 +164,14 @@ def test_where_a_file_was_made() -> None:
     made = {
         "machine": "x86_64",
         "cpu_features": ["avx2", "avx", 3],
-        "intact": "0.1",
+        "intact8": "0.1",
         "torch": "2.9",
         "python": "3.12.1",
     }
     found = origin_row(replace(PROGRAM, provenance=made), replace(GOOD, machine="aarch64")).found
     assert (
         found
-        == "x86_64 with AVX2, intact 0.1, torch 2.9, python 3.12.1; here: aarch64, torch 2.13.0+cpu, python 3.11.7"
+        == "x86_64 with AVX2, intact8 0.1, torch 2.9, python 3.12.1; here: aarch64, torch 2.13.0+cpu, python 3.11.7"
     )
     for provenance, words in (
         ({}, "not recorded; here: x86_64 with AVX512-VNNI, "), ({"machine": "AMD64", "cpu_features": "a"}, "AMD64; "),
@@ -218,7 +218,7 @@ def test_measurements_are_recalled_fastest_first(cache_dir: Path) -> None:
 
 @pytest.fixture
 def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("INTACT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

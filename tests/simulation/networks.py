@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-from intact.calibration.summary import CalibrationWarning
+import intact8
+from intact8.calibration.summary import CalibrationWarning
 
 
 class Step(nn.Module):
@@ -183,11 +183,11 @@ def _livelihood(net: nn.Module, shape: tuple[int, int, int]) -> None:
 
 
 def quantized(
-    model: nn.Module, data: Any, recipe: intact.Recipe | None = None, example: Any = None
-) -> tuple[Any, intact.Program]:
+    model: nn.Module, data: Any, recipe: intact8.Recipe | None = None, example: Any = None
+) -> tuple[Any, intact8.Program]:
     """Simulation and program; calibration warnings (few samples) are of no interest here."""
-    sim = intact.prepare(model, data[:2] if example is None else example, recipe).eval()
+    sim = intact8.prepare(model, data[:2] if example is None else example, recipe).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        intact.calibrate(sim, data)
-    return sim, intact.convert(sim)
+        intact8.calibrate(sim, data)
+    return sim, intact8.convert(sim)

@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-from intact.capture import Captured, capture
-from intact.capture.fuse import fuse
-from intact.recipe.place import place
-from intact.simulation.learned import LearnedScale
-from intact.simulation.module import Simulation
+import intact8
+from intact8.capture import Captured, capture
+from intact8.capture.fuse import fuse
+from intact8.recipe.place import place
+from intact8.simulation.learned import LearnedScale
+from intact8.simulation.module import Simulation
 
 TOLERANCE = 3e-3
 """Largest difference of a summary, relative to its norm. The rounding of float32 makes a tenth of it at most."""
@@ -226,8 +226,8 @@ def captured(network: str) -> Captured:
     return capture(model_of(network), tuple(data_of(NETWORKS[network][1], 0)))
 
 
-def prepared(network: str, recipe: intact.Recipe) -> Simulation:
-    """What ``intact.prepare`` makes."""
+def prepared(network: str, recipe: intact8.Recipe) -> Simulation:
+    """What ``intact8.prepare`` makes."""
     found = captured(network)
     residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
     fused = fuse(found.graph.copy(), found.tensors(), residual=residual, leaky=leaky, masks=masks)
@@ -243,15 +243,15 @@ def play(scene: Scene, noise: float = 0.0) -> Iterator[tuple[str, Array]]:
     shapes = NETWORKS[scene.network][1]
     batches = [data_of(shapes, i, noise) for i in range(3)]
     activation = {"observer": "minmax", **scene.recipe.get("activation", {})}
-    sim = prepared(scene.network, intact.Recipe(**{**scene.recipe, "activation": activation}))
+    sim = prepared(scene.network, intact8.Recipe(**{**scene.recipe, "activation": activation}))
     for point in sim.points.values():
         point.observed_qparams = functools.partial(short_qparams, point.observed_qparams)  # type: ignore[method-assign]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim.eval(), [tuple(b) for b in batches])
+        intact8.calibrate(sim.eval(), [tuple(b) for b in batches])
         yield from state(sim, "calibrated")
         yield from outputs(sim, batches[0], "calibrated")
-        optimizer = torch.optim.SGD(intact.train.parameter_groups(sim, lr=0.05), lr=0.05)
+        optimizer = torch.optim.SGD(intact8.train.parameter_groups(sim, lr=0.05), lr=0.05)
         sim.train()
         for number, phase in enumerate(PHASES):
             if phase == "train":

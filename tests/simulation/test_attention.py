@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact import recipes
-from intact.engines import available_engines
-from intact.program.certify import ENGINES
+import intact8
+from intact8 import recipes
+from intact8.engines import available_engines
+from intact8.program.certify import ENGINES
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 WIDTH, HEADS, LENGTH = 32, 4, 9
 
@@ -63,14 +63,14 @@ def inputs(count: int = 64, seed: int = 0) -> Tensor:
 def test_every_engine_agrees(mask: str, packed: bool, attention: str) -> None:
     torch.manual_seed(0)
     model = Attention(mask, packed).eval()
-    sim = intact.prepare(model, inputs(2), recipe=replace(recipes.default(), attention=attention, engines=ENGINES))
-    intact.calibrate(sim, inputs().split(16))
-    program = intact.convert(sim)
+    sim = intact8.prepare(model, inputs(2), recipe=replace(recipes.default(), attention=attention, engines=ENGINES))
+    intact8.calibrate(sim, inputs().split(16))
+    program = intact8.convert(sim)
     assert sum(op.kind == "matmul" for op in program.ops) == (2 if attention == "integer" else 0)
     # The factor 1/√d is part of the multiplier, and what hides positions stays out of the scores' range.
     assert [op.attrs["fn"] for op in program.ops if op.kind == "table"] == ["gelu"]
     assert attention == "float" or not any(op.kind == "float.affine_scalar" for op in program.ops)
-    report = intact.verify(program, inputs(5, seed=1), engines=tuple(available_engines()), sim=sim)
+    report = intact8.verify(program, inputs(5, seed=1), engines=tuple(available_engines()), sim=sim)
     assert report.exact, (report.first, report.by_engine)
     assert not report.uncertified
     x = inputs(32, seed=2)
@@ -82,8 +82,8 @@ def test_every_engine_agrees(mask: str, packed: bool, attention: str) -> None:
 def test_training(scales: str) -> None:
     torch.manual_seed(0)
     model, target = Attention("filled"), inputs(64, seed=3)
-    sim = intact.prepare(model, inputs(2), recipe=recipes.qat(scales))
-    intact.calibrate(sim, inputs().split(16))
+    sim = intact8.prepare(model, inputs(2), recipe=recipes.qat(scales))
+    intact8.calibrate(sim, inputs().split(16))
     sim.train()
     optimizer = torch.optim.Adam(sim.parameters(), 1e-3)
     losses = []
@@ -102,5 +102,5 @@ def test_training(scales: str) -> None:
             learners
         )
     sim.eval()
-    report = intact.verify(intact.convert(sim), inputs(4, seed=1), engines=("reference", "onednn"), sim=sim)
+    report = intact8.verify(intact8.convert(sim), inputs(4, seed=1), engines=("reference", "onednn"), sim=sim)
     assert report.exact, report.first

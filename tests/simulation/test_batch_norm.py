@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 
 
 def network() -> nn.Sequential:
@@ -33,7 +33,7 @@ def images(n: int = 64) -> Tensor:
 
 
 def test_only_an_exact_fold_is_made() -> None:
-    sim = intact.prepare(network(), images(2))
+    sim = intact8.prepare(network(), images(2))
     decisions = {note.node: note.decision for note in sim.fusion_log}
     assert decisions["3"] == "folded into 4"
     assert decisions["6"] == "folded into 7" and decisions["8"] == "fused into 7"
@@ -43,7 +43,7 @@ def test_only_an_exact_fold_is_made() -> None:
 
 def test_float_evaluation_and_training_equal_the_model() -> None:
     model, x = network(), images()
-    sim = intact.prepare(model, x[:2]).eval()
+    sim = intact8.prepare(model, x[:2]).eval()
     with torch.no_grad():
         torch.testing.assert_close(sim(x), model(x), rtol=1e-4, atol=1e-5)
     model.train()
@@ -56,15 +56,15 @@ def test_float_evaluation_and_training_equal_the_model() -> None:
 
 @pytest.mark.parametrize("engine", ["onednn", "onnxruntime"])
 def test_integers_agree(engine: str) -> None:
-    sim = intact.prepare(network(), images(2)).eval()
-    intact.calibrate(sim, images(256))
-    report = intact.verify(intact.convert(sim), images(16), engines=("reference", engine), sim=sim)
+    sim = intact8.prepare(network(), images(2)).eval()
+    intact8.calibrate(sim, images(256))
+    report = intact8.verify(intact8.convert(sim), images(16), engines=("reference", engine), sim=sim)
     assert report.elements > 10_000 and report.mismatches == 0
 
 
 def test_every_parameter_gets_a_gradient_in_training() -> None:
-    sim = intact.prepare(network(), images(2)).eval()
-    intact.calibrate(sim, images(256))
+    sim = intact8.prepare(network(), images(2)).eval()
+    intact8.calibrate(sim, images(256))
     sim.train()
     sim(images()).square().sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in sim.parameters())

@@ -7,9 +7,9 @@ import torch
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
-from intact.errors import RecipeError
-from intact.simulation.values import Quantized
+import intact8
+from intact8.errors import RecipeError
+from intact8.simulation.values import Quantized
 
 
 class Block(nn.Module):
@@ -34,12 +34,12 @@ def block() -> nn.Module:
 
 @pytest.mark.parametrize("residual", ["separate", "fused"])
 def test_no_relu_is_lost(block: nn.Module, residual: str) -> None:
-    sim, program = quantized(block, torch.randn(64, 3, 8, 8), intact.Recipe(residual=residual))
+    sim, program = quantized(block, torch.randn(64, 3, 8, 8), intact8.Recipe(residual=residual))
     x = torch.randn(16, 3, 8, 8)
     for output, wanted in zip(sim(x), block(x), strict=True):
         assert output.min() == 0 and (output == 0).float().mean() > 0.02
         assert (output - wanted).abs().mean() < 0.02 * wanted.max()
-    report = intact.verify(program, x, sim=sim)
+    report = intact8.verify(program, x, sim=sim)
     assert report.exact and not report.islands and not report.uncertified
     # As integers: what a ReLU gives never falls below the zero point.
     tensors = sim.integer_tensors([x])
@@ -72,7 +72,7 @@ def test_scalar_arithmetic_has_derived_qparams() -> None:
             return self.fc(x) * 2.0 + 1.0
 
     sim, program = quantized(Scalar().eval(), torch.randn(64, 4))
-    assert intact.verify(program, torch.randn(8, 4), sim=sim).exact
+    assert intact8.verify(program, torch.randn(8, 4), sim=sim).exact
     scales = [k for k in sim.state_dict() if k.endswith("activation_point.scale")]
     assert len(scales) == len(sim.points) <= 3
     x, y = (p for name, p in sim.points.items() if name != "x")
@@ -94,7 +94,7 @@ def test_multiplying_by_a_scalar_moves_no_integer() -> None:
     assert after.zero_point == before.zero_point and after.scale == pytest.approx(3 * before.scale, rel=1e-6)
     (table,) = (op for op in program.ops if op.kind == "table")
     assert table.arrays["table"].tolist() == list(range(256))
-    assert intact.verify(program, torch.randn(8, 4), sim=sim).exact
+    assert intact8.verify(program, torch.randn(8, 4), sim=sim).exact
 
 
 def test_points_are_switched_by_name_glob_and_all_at_once(block: nn.Module) -> None:
@@ -109,10 +109,10 @@ def test_points_are_switched_by_name_glob_and_all_at_once(block: nn.Module) -> N
     sim.fake_quantize(False, "conv*")
     off = {n for n, p in (*sim.points.items(), *sim.weight_points.items()) if not p.quantizing}
     assert off == {n for n in (*sim.points, *sim.weight_points) if n.startswith("conv")}
-    with pytest.raises(intact.StateError, match=r"fake quantization is off.*fake_quantize\(True\)"):
-        intact.convert(sim)
+    with pytest.raises(intact8.StateError, match=r"fake quantization is off.*fake_quantize\(True\)"):
+        intact8.convert(sim)
     sim.fake_quantize(True)
-    assert intact.convert(sim)
+    assert intact8.convert(sim)
     with pytest.raises(RecipeError, match="no quantization point matches 'conv9'.*conv1"):
         sim.observe(True, "conv9")
 
@@ -145,10 +145,10 @@ def test_a_point_that_is_set_keeps_its_value_and_everything_stays_exact(block: n
     sim.points["conv1"].set(0.037, 3)
     x = torch.randn(4, 3, 8, 8)
     y = sim(x)
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     tensor = program.tensors["conv1"]
     assert (tensor.scale, tensor.zero_point) == (float(torch.tensor(0.037)), 3)
-    assert intact.verify(program, x, sim=sim).exact
+    assert intact8.verify(program, x, sim=sim).exact
     assert torch.equal(y[1], program.run(x, engine="reference")[1])
     sim.resolve()  # from the observers: the fixed one does not follow
     assert float(sim.points["conv1"].scale) == tensor.scale

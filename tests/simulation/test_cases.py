@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
+import intact8
 
 
 class Fn(nn.Module):
@@ -119,9 +119,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 RECIPES = {
-    "separate": intact.Recipe(),
-    "fused": intact.Recipe(residual="fused"),
-    "table": intact.Recipe(leaky="table"),
+    "separate": intact8.Recipe(),
+    "fused": intact8.Recipe(residual="fused"),
+    "table": intact8.Recipe(leaky="table"),
 }
 
 
@@ -137,7 +137,7 @@ def test_case(case: str) -> None:
         if not program.integer_tensors():
             assert case == "no quantizable operation"
             continue
-        report = intact.verify(program, x, sim=sim)
+        report = intact8.verify(program, x, sim=sim)
         assert report.exact, (recipe, report.first, report.by_engine)
         assert not report.uncertified
         # A PReLU of several slopes is no table.
@@ -168,10 +168,10 @@ def test_extreme_qparams(scale: float, z: int, gain: float, bias: float, observe
     with torch.no_grad():
         net[0].weight.mul_(gain)  # type: ignore[operator, union-attr]
         net[0].bias.add_(bias)  # type: ignore[operator, union-attr]
-    recipe = intact.Recipe(activation={"observer": observer}, inputs={"*": {"fixed": (scale, z)}})
+    recipe = intact8.Recipe(activation={"observer": observer}, inputs={"*": {"fixed": (scale, z)}})
     x = (torch.randint(0, 256, (64, 6)) - z) * np.float32(scale)
     sim, program = quantized(net.eval(), x, recipe)
-    report = intact.verify(program, x, sim=sim)
+    report = intact8.verify(program, x, sim=sim)
     assert program.tensors["input.quantize"].scale == float(np.float32(scale))
     assert program.tensors["input.quantize"].zero_point == z
     if not report.uncertified:
@@ -188,7 +188,7 @@ def test_dead_and_constant_channels() -> None:
         net[4].weight[3] = 0  # type: ignore[index, union-attr]
         net[4].bias[3] = 1e-38  # type: ignore[index, union-attr]
     sim, program = quantized(net.eval(), torch.randn(64, 3, 8, 8))
-    report = intact.verify(program, torch.randn(4, 3, 8, 8), sim=sim)
+    report = intact8.verify(program, torch.randn(4, 3, 8, 8), sim=sim)
     assert report.exact and not report.uncertified
 
 
@@ -198,4 +198,4 @@ def test_a_network_whose_values_are_all_zero() -> None:
         nn.init.zeros_(p)
     sim, program = quantized(net.eval(), torch.zeros(64, 4))
     assert torch.equal(program.run(torch.zeros(2, 4)), torch.zeros(2, 2))
-    assert intact.verify(program, torch.randn(4, 4), sim=sim).exact
+    assert intact8.verify(program, torch.randn(4, 4), sim=sim).exact

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-from intact import recipes
-from intact.calibration.summary import CalibrationWarning
-from intact.errors import RecipeError
-from intact.recipe.recipe import Recipe
+import intact8
+from intact8 import recipes
+from intact8.calibration.summary import CalibrationWarning
+from intact8.errors import RecipeError
+from intact8.recipe.recipe import Recipe
 
 ENGINES = ("reference", "onednn", "onnxruntime")
 
@@ -45,18 +45,18 @@ def test_dynamic_gives_the_same_bits_everywhere_and_needs_no_data(sentence, rows
     recipe = recipes.dynamic(rows)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CalibrationWarning)
-        program = intact.quantize(model, x[:1], recipe)
+        program = intact8.quantize(model, x[:1], recipe)
     kinds = [op.kind for op in program.ops]
     assert kinds.count("dynamic_linear") == 3 and kinds.count("decoded_embedding") == 1
-    sim = intact.prepare(model, x, recipe).eval()
-    report = intact.verify(program, x, ENGINES, sim=sim)
+    sim = intact8.prepare(model, x, recipe).eval()
+    report = intact8.verify(program, x, ENGINES, sim=sim)
     assert report.exact and report.elements == 6 * 9 * (33 + 24 + 24 + 5)
     np.testing.assert_allclose(program.run(x).numpy(), model(x).detach().numpy(), atol=0.05)
 
 
 def test_a_row_does_not_depend_on_the_batch(sentence):
     model, x = sentence
-    program = intact.quantize(model, x, recipes.dynamic())
+    program = intact8.quantize(model, x, recipes.dynamic())
     np.testing.assert_array_equal(program.run(x)[2:3].numpy(), program.run(x[2:3]).numpy())
 
 
@@ -64,8 +64,8 @@ def test_a_row_does_not_depend_on_the_batch(sentence):
 def test_training_computes_the_integers_of_now(sentence, scales):
     model, x = sentence
     recipe = replace(recipes.dynamic(), scales=scales)
-    sim = intact.prepare(model, x, recipe)
-    intact.calibrate(sim, x)
+    sim = intact8.prepare(model, x, recipe)
+    intact8.calibrate(sim, x)
     target = torch.randn(6, 9, 5)
     optimizer = torch.optim.SGD(sim.parameters(), lr=0.05)
     sim.train()
@@ -79,7 +79,7 @@ def test_training_computes_the_integers_of_now(sentence, scales):
     assert losses[-1] < losses[0]
     assert all(p.grad is not None for name, p in sim.named_parameters() if name.endswith("weight"))
     sim.eval()
-    report = intact.verify(intact.convert(sim), x, ("reference", "onednn"), sim=sim)
+    report = intact8.verify(intact8.convert(sim), x, ("reference", "onednn"), sim=sim)
     assert report.exact
 
 
@@ -87,21 +87,21 @@ def test_static_and_dynamic_layers_in_one_network():
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
     x = torch.randn(64, 12)
-    program = intact.quantize(model, x, Recipe(overrides={"2": {"mode": "dynamic"}}))
+    program = intact8.quantize(model, x, Recipe(overrides={"2": {"mode": "dynamic"}}))
     kinds = [op.kind for op in program.ops]
     assert kinds.count("linear") == 2 and kinds.count("dynamic_linear") == 1
-    sim = intact.prepare(model, x, Recipe(overrides={"2": {"mode": "dynamic"}}))
-    intact.calibrate(sim, x)
-    program = intact.convert(sim.eval())
-    assert intact.verify(program, x, ENGINES, sim=sim).exact
-    program = intact.quantize(model, x, replace(recipes.dynamic(), overrides={"0": {"mode": "static"}, "4": None}))
+    sim = intact8.prepare(model, x, Recipe(overrides={"2": {"mode": "dynamic"}}))
+    intact8.calibrate(sim, x)
+    program = intact8.convert(sim.eval())
+    assert intact8.verify(program, x, ENGINES, sim=sim).exact
+    program = intact8.quantize(model, x, replace(recipes.dynamic(), overrides={"0": {"mode": "static"}, "4": None}))
     kinds = [op.kind for op in program.ops]
     assert (kinds.count("linear"), kinds.count("dynamic_linear"), kinds.count("float.linear")) == (1, 1, 1)
 
 
 def test_convolutions_stay_float_in_mode_dynamic():
     model = nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)).eval()
-    program = intact.quantize(model, torch.randn(2, 3, 8), recipes.dynamic())
+    program = intact8.quantize(model, torch.randn(2, 3, 8), recipes.dynamic())
     assert [op.kind for op in program.ops if op.kind.endswith(("conv", "linear"))] == ["float.conv", "dynamic_linear"]
     (conv,) = (op for op in program.ops if op.kind == "float.conv")
     assert "linear" in conv.note
@@ -111,15 +111,15 @@ def test_convolutions_stay_float_in_mode_dynamic():
 def test_weight_only_is_small_and_near(sentence, bits, group, error, tmp_path):
     model, x = sentence
     recipe = recipes.weight_only(bits, group)
-    sim = intact.prepare(model, x, recipe).eval()
-    program = intact.convert(sim)
+    sim = intact8.prepare(model, x, recipe).eval()
+    program = intact8.convert(sim)
     assert {"decoded_embedding", "float.decoded_linear"} <= {op.kind for op in program.ops}
-    again = intact.Program.load(program.save(tmp_path / "p.safetensors"))
+    again = intact8.Program.load(program.save(tmp_path / "p.safetensors"))
     y = sim(x).detach()
     for engine in ENGINES:
         np.testing.assert_allclose(again.run(x, engine=engine).numpy(), y.numpy(), atol=1e-5)
     np.testing.assert_allclose(y.numpy(), model(x).detach().numpy(), atol=error)
-    assert intact.verify(program, x, ENGINES, sim=sim).exact  # rows of the embedding
+    assert intact8.verify(program, x, ENGINES, sim=sim).exact  # rows of the embedding
     coded = sum(op.arrays["weight"].nbytes for op in program.ops if op.kind.split(".")[-1].startswith("decoded"))
     assert coded <= (40 * 33 + 2 * 24 * 33 + 5 * 24) * (1 if bits == 8 else 0.53)
     sim.fake_quantize(False)
@@ -128,7 +128,7 @@ def test_weight_only_is_small_and_near(sentence, bits, group, error, tmp_path):
 
 def test_weight_only_trains_with_the_weights_it_ships(sentence):
     model, x = sentence
-    sim = intact.prepare(model, x, recipes.weight_only(4, 8)).train()
+    sim = intact8.prepare(model, x, recipes.weight_only(4, 8)).train()
     sim(x).square().mean().backward()
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in (sim.a.weight, sim.rows.weight))
     trained = sim(x).detach()
@@ -137,9 +137,9 @@ def test_weight_only_trains_with_the_weights_it_ships(sentence):
 
 def test_a_state_comes_back(sentence):
     model, x = sentence
-    sim = intact.prepare(model, x, recipes.dynamic()).eval()
+    sim = intact8.prepare(model, x, recipes.dynamic()).eval()
     y = sim(x)
-    again = intact.prepare(Sentence(), x, recipes.dynamic()).eval()
+    again = intact8.prepare(Sentence(), x, recipes.dynamic()).eval()
     again.load_state_dict(sim.state_dict())
     torch.testing.assert_close(again(x), y, atol=0, rtol=0)
 
@@ -168,4 +168,4 @@ def test_what_means_nothing_is_refused(make, message):
 def test_a_mode_that_reaches_nothing_is_refused(sentence):
     model, x = sentence
     with pytest.raises(RecipeError, match="no effect"):
-        intact.prepare(model, x, Recipe(overrides={"norm": {"mode": "dynamic"}}))
+        intact8.prepare(model, x, Recipe(overrides={"norm": {"mode": "dynamic"}}))

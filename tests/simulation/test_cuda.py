@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -46,21 +46,21 @@ def model() -> nn.Module:
 
 @pytest.mark.parametrize("residual", ["separate", "fused"])
 def test_integers_on_the_gpu_are_those_of_the_reference(residual: str) -> None:
-    recipe = intact.Recipe(residual=residual)
-    sim = intact.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda"), recipe).eval()
+    recipe = intact8.Recipe(residual=residual)
+    sim = intact8.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda"), recipe).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
-    program = intact.convert(sim)
-    report = intact.verify(program, torch.randn(128, 3, 12, 12) * 1.5, engines=("reference", "onednn"), sim=sim)
+        intact8.calibrate(sim, torch.randn(256, 3, 12, 12))
+    program = intact8.convert(sim)
+    report = intact8.verify(program, torch.randn(128, 3, 12, 12) * 1.5, engines=("reference", "onednn"), sim=sim)
     assert report.elements > 1_000_000 and report.mismatches == 0
 
 
 def test_a_simulation_moves_between_devices() -> None:
-    sim = intact.prepare(model(), torch.randn(2, 3, 12, 12)).eval()
+    sim = intact8.prepare(model(), torch.randn(2, 3, 12, 12)).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
+        intact8.calibrate(sim, torch.randn(256, 3, 12, 12))
     x = torch.randn(64, 3, 12, 12)
     on_cpu, moved = sim.integer_tensors([x]), copy.deepcopy(sim).cuda()
     on_gpu = moved.integer_tensors([x])
@@ -69,10 +69,10 @@ def test_a_simulation_moves_between_devices() -> None:
 
 
 def test_training_on_the_gpu_reaches_every_parameter() -> None:
-    sim = intact.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda")).eval()
+    sim = intact8.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda")).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
+        intact8.calibrate(sim, torch.randn(256, 3, 12, 12))
     sim.train()
     sim(torch.randn(32, 3, 12, 12, device="cuda")).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in sim.parameters())
@@ -80,14 +80,14 @@ def test_training_on_the_gpu_reaches_every_parameter() -> None:
 
 @pytest.mark.parametrize("scales", ["learned", "lsq+", "pact", "observed"])
 def test_trained_on_the_gpu_it_ships_to_the_cpu(scales: str) -> None:
-    import intact.train
+    import intact8.train
 
-    sim = intact.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda"), intact.recipes.qat(scales)).eval()
+    sim = intact8.prepare(model().cuda(), torch.randn(2, 3, 12, 12, device="cuda"), intact8.recipes.qat(scales)).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, torch.randn(256, 3, 12, 12))
-    optimizer = torch.optim.SGD(intact.train.parameter_groups(sim, lr=1e-3))
-    schedule = intact.train.Schedule(freeze_batchnorm=2, freeze_scales=4, unit="step")
+        intact8.calibrate(sim, torch.randn(256, 3, 12, 12))
+    optimizer = torch.optim.SGD(intact8.train.parameter_groups(sim, lr=1e-3))
+    schedule = intact8.train.Schedule(freeze_batchnorm=2, freeze_scales=4, unit="step")
     for _ in range(6):
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -96,8 +96,8 @@ def test_trained_on_the_gpu_it_ships_to_the_cpu(scales: str) -> None:
         optimizer.step()
         schedule.step(sim)
     x = torch.randn(64, 3, 12, 12)
-    program = intact.convert(sim.eval())
-    report = intact.verify(program, x, engines=("reference", "onednn"), sim=sim)
+    program = intact8.convert(sim.eval())
+    report = intact8.verify(program, x, engines=("reference", "onednn"), sim=sim)
     assert report.mismatches == 0 and not report.uncertified
     # The hand-over: the same state on the CPU is the same program.
     on_cpu = copy.deepcopy(sim).cpu()

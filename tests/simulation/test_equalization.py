@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.simulation import equalization
-from intact.simulation.module import Simulation
+import intact8
+from intact8.simulation import equalization
+from intact8.simulation.module import Simulation
 
-BASE = intact.Recipe(activation=intact.Scheme(observer="minmax"))
+BASE = intact8.Recipe(activation=intact8.Scheme(observer="minmax"))
 
 
 class Block(nn.Module):
@@ -36,10 +36,10 @@ class Block(nn.Module):
 
 
 def quantized(model: nn.Module, x: Tensor, **changes: object) -> Simulation:
-    sim = intact.prepare(model, x[:2], dataclasses.replace(BASE, **changes)).eval()  # type: ignore[arg-type]
+    sim = intact8.prepare(model, x[:2], dataclasses.replace(BASE, **changes)).eval()  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, x)
+        intact8.calibrate(sim, x)
     return sim
 
 
@@ -59,7 +59,7 @@ def test_outlier_channels_behind_a_layer_norm_no_longer_cost_the_others(post: bo
     without = noise(quantized(model, x), model, x)
     sim = quantized(model, x, smooth=0.5)
     assert noise(sim, model, x) < 0.6 * without
-    report = intact.verify(intact.convert(sim), x[:8], sim=sim)
+    report = intact8.verify(intact8.convert(sim), x[:8], sim=sim)
     assert report.mismatches == 0 and report.elements > 0
 
 
@@ -91,11 +91,11 @@ def test_a_layer_norm_that_is_only_quantized_takes_the_factor_itself() -> None:
 
 def test_training_goes_on_with_factors() -> None:
     model, x = block(post=True)
-    recipe = dataclasses.replace(intact.recipes.qat("learned"), smooth=0.5)
-    sim = intact.prepare(model, x[:2], recipe)
+    recipe = dataclasses.replace(intact8.recipes.qat("learned"), smooth=0.5)
+    sim = intact8.prepare(model, x[:2], recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, x)
+        intact8.calibrate(sim, x)
     sim.train()
     optimizer = torch.optim.SGD(sim.parameters(), 1e-2)
     with torch.no_grad():
@@ -111,21 +111,21 @@ def test_training_goes_on_with_factors() -> None:
     assert isinstance(weight, Tensor) and weight.grad is not None and bool((weight.grad != 0).any())
     assert losses[-1] < losses[0]
     sim.eval()
-    assert intact.verify(intact.convert(sim), x[:8], sim=sim).mismatches == 0
+    assert intact8.verify(intact8.convert(sim), x[:8], sim=sim).mismatches == 0
 
 
 def test_fixed_inputs_and_per_tensor_weights_have_no_factors() -> None:
     model, x = block(post=True)
-    fixed = quantized(model, x, smooth=0.5, inputs={"0": intact.Scheme(fixed=(0.05, 128))})
+    fixed = quantized(model, x, smooth=0.5, inputs={"0": intact8.Scheme(fixed=(0.05, 128))})
     assert "x.quantize" not in [place.name for place in fixed.equalized]
-    weight = intact.Scheme(dtype="int8", symmetric=True, granularity="per_tensor", observer="minmax")
+    weight = intact8.Scheme(dtype="int8", symmetric=True, granularity="per_tensor", observer="minmax")
     assert "f2" not in [place.name for place in quantized(model, x, weight=weight).equalized]
 
 
 @pytest.mark.parametrize("smooth", [-0.1, 1.5, "yes", True])
 def test_a_strength_without_meaning_is_refused(smooth: object) -> None:
-    with pytest.raises(intact.errors.RecipeError, match="smooth"):
-        intact.Recipe(smooth=smooth)  # type: ignore[arg-type]
+    with pytest.raises(intact8.errors.RecipeError, match="smooth"):
+        intact8.Recipe(smooth=smooth)  # type: ignore[arg-type]
 
 
 def test_few_values_per_channel_leave_room_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:

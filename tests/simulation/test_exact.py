@@ -7,18 +7,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.simulation.networks import Builder, quantized
 
-import intact
-from intact.program.file import digest
+import intact8
+from intact8.program.file import digest
 
 RECIPES = {
-    "default": intact.recipes.default,
-    "accurate": intact.recipes.accurate,
-    "w4a8": intact.recipes.w4a8,
-    "symmetric": intact.recipes.symmetric,
-    "full_range": intact.recipes.full_range,
-    "per_tensor": lambda: intact.Recipe(weight={"granularity": "per_tensor"}),
-    "fused": lambda: intact.Recipe(residual="fused"),
-    "leaky table": lambda: intact.Recipe(leaky="table", equalize=False),
+    "default": intact8.recipes.default,
+    "accurate": intact8.recipes.accurate,
+    "w4a8": intact8.recipes.w4a8,
+    "symmetric": intact8.recipes.symmetric,
+    "full_range": intact8.recipes.full_range,
+    "per_tensor": lambda: intact8.Recipe(weight={"granularity": "per_tensor"}),
+    "fused": lambda: intact8.Recipe(residual="fused"),
+    "leaky table": lambda: intact8.Recipe(leaky="table", equalize=False),
 }
 
 
@@ -32,9 +32,9 @@ RECIPES = {
 def test_random_networks(seed: int, length: int, recipe: str, batch: int) -> None:
     net, shape = Builder(seed, length).build()
     sim, program = quantized(net, torch.randn(32, *shape), RECIPES[recipe]())
-    report = intact.verify(program, 1.5 * torch.randn(batch, *shape), sim=sim)
+    report = intact8.verify(program, 1.5 * torch.randn(batch, *shape), sim=sim)
     assert report.exact, (report.first, report.by_engine)
     assert report.elements > 0
     # Multipliers that are tie-free stay what they are: solving again from the same scales changes nothing.
     sim.resolve(from_observers=False)
-    assert digest(intact.convert(sim)) == digest(program)
+    assert digest(intact8.convert(sim)) == digest(program)

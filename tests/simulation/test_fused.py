@@ -11,17 +11,17 @@ import torch.nn.functional as F
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
-from intact.capture.graph import Node
-from intact.simulation.exact import convolve
-from intact.simulation.gradient import clipped, quantize_ste, round_ste
-from intact.simulation.grid import Limits, on_grid, two_largest
-from intact.simulation.norms import Running, normalize_round
-from intact.simulation.pools import adaptive_counts, window_counts
-from intact.simulation.sums import weighted_sum
-from intact.simulation.terms import add_round
-from intact.simulation.values import Quantized
-from intact.simulation.weights import groups_of, per_output, transposed
+import intact8
+from intact8.capture.graph import Node
+from intact8.simulation.exact import convolve
+from intact8.simulation.gradient import clipped, quantize_ste, round_ste
+from intact8.simulation.grid import Limits, on_grid, two_largest
+from intact8.simulation.norms import Running, normalize_round
+from intact8.simulation.pools import adaptive_counts, window_counts
+from intact8.simulation.sums import weighted_sum
+from intact8.simulation.terms import add_round
+from intact8.simulation.values import Quantized
+from intact8.simulation.weights import groups_of, per_output, transposed
 
 
 def conv(groups: int = 1, transposed: bool = False, **attrs: Any) -> Node:
@@ -194,7 +194,7 @@ def test_what_a_training_step_saves(scales: str, frozen: bool) -> None:
     torch.manual_seed(0)
     model = Residual()
     x = torch.randn(8, 3, 32, 32)
-    sim, _ = quantized(copy.deepcopy(model).eval(), x, intact.recipes.qat(scales))
+    sim, _ = quantized(copy.deepcopy(model).eval(), x, intact8.recipes.qat(scales))
     if frozen:
         sim.freeze_batch_norm()
         sim.freeze_scales()
@@ -204,7 +204,7 @@ def test_what_a_training_step_saves(scales: str, frozen: bool) -> None:
 def test_autocast_moves_no_integer_that_ships() -> None:
     torch.manual_seed(0)
     x = torch.randn(8, 3, 16, 16)
-    sim, _ = quantized(Residual().eval(), x, intact.recipes.qat("learned"))
+    sim, _ = quantized(Residual().eval(), x, intact8.recipes.qat("learned"))
     sim.train()
     with torch.autocast("cpu", torch.bfloat16):
         loss = sim(x).float().square().mean()

@@ -9,8 +9,8 @@ import torch
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
-from intact.simulation.gradient import forward_as, round_ste
+import intact8
+from intact8.simulation.gradient import forward_as, round_ste
 
 
 def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
@@ -137,9 +137,9 @@ def test_learned_scales_ship_as_they_are() -> None:
     learned = [float(s.detach()) for s in scales]
     assert learned != before
     sim.eval()
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     for point, scale in zip(sim.points.values(), learned, strict=True):
         shipped = program.tensors[point.tensors[0]].scale
         assert shipped == float(point.scale.detach()) and abs(shipped / scale - 1) < 0.03  # made tie-free, no more
-    report = intact.verify(program, torch.randn(4, 3, 8, 8), sim=sim)
+    report = intact8.verify(program, torch.randn(4, 3, 8, 8), sim=sim)
     assert report.exact and not report.uncertified

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-from intact import recipes
-from intact.engines import available_engines
+import intact8
+from intact8 import recipes
+from intact8.engines import available_engines
 
 ENGINES = [name for name in available_engines() if name != "openvino"]  # which has no integer norms
 
@@ -40,11 +40,11 @@ def networks() -> tuple[nn.Module, torch.Tensor]:
 
 def test_every_engine_gives_its_integers(networks: tuple[nn.Module, torch.Tensor]) -> None:
     model, x = networks
-    sim = intact.prepare(model, x[:2], recipes.integer()).eval()
-    intact.calibrate(sim, [x])
-    program = intact.convert(sim)
+    sim = intact8.prepare(model, x[:2], recipes.integer()).eval()
+    intact8.calibrate(sim, [x])
+    program = intact8.convert(sim)
     assert sum(op.kind == "group_norm" for op in program.ops) == 3 and not program.islands()
-    report = intact.verify(program, torch.randn(5, 3, 9, 7), sim=sim, engines=ENGINES)
+    report = intact8.verify(program, torch.randn(5, 3, 9, 7), sim=sim, engines=ENGINES)
     assert report.mismatches == 0 and not report.uncertified
     with torch.no_grad():
         want, got = model(x), sim(x)
@@ -53,14 +53,14 @@ def test_every_engine_gives_its_integers(networks: tuple[nn.Module, torch.Tensor
 
 def test_the_default_keeps_them_float(networks: tuple[nn.Module, torch.Tensor]) -> None:
     model, x = networks
-    kinds = {op.kind for op in intact.quantize(model, x).islands()}
+    kinds = {op.kind for op in intact8.quantize(model, x).islands()}
     assert "float.group_norm" in kinds
 
 
 def test_it_trains(networks: tuple[nn.Module, torch.Tensor]) -> None:
     model, x = networks
-    sim = intact.prepare(model, x[:2], replace(recipes.qat("learned"), nonlinear="integer"))
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, x[:2], replace(recipes.qat("learned"), nonlinear="integer"))
+    intact8.calibrate(sim, [x])
     sim.train()(x).square().sum().backward()
     weight = sim.get_parameter("norm.weight")
     assert weight.grad is not None and float(weight.grad.abs().sum()) > 0
@@ -68,5 +68,5 @@ def test_it_trains(networks: tuple[nn.Module, torch.Tensor]) -> None:
 
 def test_a_group_that_is_too_long_stays_float() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.GroupNorm(1, 2), nn.Conv2d(2, 1, 1)).eval()
-    sim = intact.prepare(model, torch.randn(1, 1, 256, 256), recipes.integer())
+    sim = intact8.prepare(model, torch.randn(1, 1, 256, 256), recipes.integer())
     assert "no integer form yet: groups of 131072 elements" in sim.placed.float_nodes.values()

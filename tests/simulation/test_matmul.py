@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from intact.recipe.scheme import Scheme
-from intact.simulation.matmul import matrix_product
-from intact.simulation.points import QuantPoint
-from intact.simulation.values import Quantized
+from intact8.recipe.scheme import Scheme
+from intact8.simulation.matmul import matrix_product
+from intact8.simulation.points import QuantPoint
+from intact8.simulation.values import Quantized
 
 
 def quantized(q: Tensor, scale: float = 0.1, zero_point: int = 128) -> Quantized:

@@ -14,7 +14,7 @@ from tests.simulation.networks import Builder, quantized
 from tests.simulation.test_exact import RECIPES
 from torch import Tensor, nn
 
-import intact
+import intact8
 
 
 class Residuals(nn.Module):
@@ -71,7 +71,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 @pytest.mark.parametrize("seed", [0, 1004, 1006, 1010])
 def test_forward_and_backward(seed: int, recipe: str, training: bool) -> None:
     net, x = network(seed)
-    made = intact.Recipe(scales="learned") if recipe == "learned" else RECIPES[recipe]()
+    made = intact8.Recipe(scales="learned") if recipe == "learned" else RECIPES[recipe]()
     sim, _ = quantized(net, x, made)
     other = copy.deepcopy(net).train(training)
     sim.train(training)

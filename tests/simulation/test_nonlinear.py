@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import intact
-from intact import recipes
-from intact.engines import engine_status
-from intact.simulation.module import Simulation
+import intact8
+from intact8 import recipes
+from intact8.engines import engine_status
+from intact8.simulation.module import Simulation
 
 ENGINES = [name for name in ("onednn", "onnxruntime") if engine_status()[name] is None]
 TOKENS, WIDTH = 10, 32
@@ -46,22 +46,22 @@ def tokens(samples: int, seed: int = 0) -> Tensor:
     return ids
 
 
-def prepared(recipe: intact.Recipe) -> tuple[nn.Module, Simulation]:
+def prepared(recipe: intact8.Recipe) -> tuple[nn.Module, Simulation]:
     torch.manual_seed(0)
     model = Encoder().eval()
-    sim = intact.prepare(model, tokens(2), recipe).eval()
-    intact.calibrate(sim, [tokens(32)])
+    sim = intact8.prepare(model, tokens(2), recipe).eval()
+    intact8.calibrate(sim, [tokens(32)])
     return model, sim
 
 
 def test_an_encoder_is_one_integer_program() -> None:
     model, sim = prepared(recipes.integer())
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     assert {op.kind for op in program.islands()} == {"float.compare"}  # of indices with 0: the mask
     assert {"embedding", "softmax", "layer_norm", "rms_norm", "matmul"} <= {op.kind for op in program.ops}
     assert sum(op.kind in ("quantize", "dequantize") for op in program.ops) == 1
     ids = tokens(7, seed=1)
-    report = intact.verify(program, ids, sim=sim, engines=["reference", *ENGINES])
+    report = intact8.verify(program, ids, sim=sim, engines=["reference", *ENGINES])
     assert report.mismatches == 0 and not report.uncertified
     with torch.no_grad():
         want, got = model(ids), sim(ids)
@@ -70,17 +70,17 @@ def test_an_encoder_is_one_integer_program() -> None:
 
 def test_the_default_keeps_them_float() -> None:
     _, sim = prepared(recipes.default())
-    kinds = {op.kind for op in intact.convert(sim).islands()}
+    kinds = {op.kind for op in intact8.convert(sim).islands()}
     assert {"float.embedding", "float.softmax", "float.layer_norm"} <= kinds
 
 
 def test_a_masked_softmax_that_is_kept_float_says_so_and_runs() -> None:
     recipe = replace(recipes.integer(), overrides={"*softmax*": None})
     model, sim = prepared(recipe)
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     assert {"float.softmax", "float.masked_fill"} <= {op.kind for op in program.islands()}
     ids = tokens(5, seed=2)
-    assert intact.verify(program, ids, sim=sim, engines=["reference", *ENGINES]).mismatches == 0
+    assert intact8.verify(program, ids, sim=sim, engines=["reference", *ENGINES]).mismatches == 0
     with torch.no_grad():
         want = model(ids)
     assert float((torch.as_tensor(program.run(ids)) - want).norm() / want.norm()) < 0.1
@@ -90,8 +90,8 @@ def test_a_whole_row_may_be_masked() -> None:
     _, sim = prepared(recipes.integer())
     ids = tokens(3, seed=3)
     ids[1] = 0
-    program = intact.convert(sim)
-    assert intact.verify(program, ids, sim=sim, engines=["reference", *ENGINES]).mismatches == 0
+    program = intact8.convert(sim)
+    assert intact8.verify(program, ids, sim=sim, engines=["reference", *ENGINES]).mismatches == 0
 
 
 @pytest.mark.parametrize("scales", ["learned", "fixed"])
@@ -113,7 +113,7 @@ def test_it_trains(scales: str) -> None:
         grad = sim.get_parameter(name).grad
         assert grad is not None and bool(grad.abs().sum() > 0), name
     sim.eval()
-    report = intact.verify(intact.convert(sim), tokens(4, seed=4), sim=sim, engines=["reference", *ENGINES])
+    report = intact8.verify(intact8.convert(sim), tokens(4, seed=4), sim=sim, engines=["reference", *ENGINES])
     assert report.mismatches == 0
 
 
@@ -128,8 +128,8 @@ def test_the_gradient_is_that_of_the_float_function() -> None:
 
     torch.manual_seed(0)
     model, x = Norm(), torch.randn(64, 8)
-    sim = intact.prepare(model, x, replace(recipes.qat("fixed"), nonlinear="integer"))
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, x, replace(recipes.qat("fixed"), nonlinear="integer"))
+    intact8.calibrate(sim, [x])
     weights = torch.randn(64, 16)
     for network in (model, sim):
         (network.train()(x) * weights).sum().backward()
@@ -143,9 +143,9 @@ def test_new_weights_of_a_norm_ship() -> None:
     with torch.no_grad():
         sim.get_parameter("layers.0.norm1.weight").mul_(0.5)
         sim.get_parameter("tokens.weight").mul_(0.5)
-    program = intact.convert(sim)
+    program = intact8.convert(sim)
     ids = tokens(3)
-    assert intact.verify(program, ids, sim=sim).mismatches == 0
+    assert intact8.verify(program, ids, sim=sim).mismatches == 0
     gains = [op.arrays["gain"] for op in program.ops if op.kind == "layer_norm"]
     assert np.allclose(gains[0], gains[0][0]) and gains[0][0] > 0
 
@@ -156,7 +156,7 @@ def test_an_rms_norm_that_stays_float_is_the_same_function_everywhere(engine: st
     model = nn.Sequential(nn.Linear(6, 16), nn.RMSNorm(16, eps=1e-3), nn.Linear(16, 4)).eval()
     x = torch.randn(64, 6)
     nn.init.uniform_(model[1].weight, 0.5, 1.5)
-    program = intact.quantize(model, [x])
+    program = intact8.quantize(model, [x])
     assert "float.rms_norm" in {op.kind for op in program.islands()}
     with torch.no_grad():
         want = model(x)

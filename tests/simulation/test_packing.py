@@ -9,21 +9,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import intact
-from intact.simulation.packing import pack, unpack
+import intact8
+from intact8.simulation.packing import pack, unpack
 
 
 @pytest.mark.parametrize("observer", ["histogram", "moving_average", "minmax", "mse"])
 def test_a_state_dict_survives_safetensors(tmp_path: Path, observer: str) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(32, 4)
-    recipe = intact.Recipe(activation=intact.Scheme(observer=observer), scales="learned")
-    sim = intact.prepare(model, x[:2], recipe)
-    intact.calibrate(sim, x)
+    recipe = intact8.Recipe(activation=intact8.Scheme(observer=observer), scales="learned")
+    sim = intact8.prepare(model, x[:2], recipe)
+    intact8.calibrate(sim, x)
     state = sim.state_dict()
     assert all(isinstance(value, Tensor) for value in state.values())
     save_file(state, tmp_path / "checkpoint.safetensors")
-    other = intact.prepare(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), x[:2], recipe)
+    other = intact8.prepare(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), x[:2], recipe)
     other.load_state_dict(load_file(tmp_path / "checkpoint.safetensors"))
     assert other.phase == "learn"
     for name, value in other.state_dict().items():

@@ -13,26 +13,26 @@ import torch.nn.functional as F
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
-from intact import recipes
-from intact.arithmetic.tie_free import largest_denominator
-from intact.capture.graph import Graph, Node
-from intact.engines import get_runner
-from intact.lower.lower import lower
-from intact.lower.provenance import provenance
-from intact.recipe.scheme import Scheme
-from intact.simulation import parallel
-from intact.simulation.affine import observe_activated
-from intact.simulation.exact import EXACT, chunk_edges
-from intact.simulation.gradient import round_within
-from intact.simulation.grid import BLOCK, LONG, grid_gradients, on_grid, two_largest
-from intact.simulation.layers import Layer
-from intact.simulation.module import _last_uses
-from intact.simulation.nodes import _total
-from intact.simulation.points import QuantPoint, WeightPoint
-from intact.simulation.sums import Exact, _value
-from intact.simulation.tensors import Tensors
-from intact.simulation.weights import held_limits, own_params
+import intact8
+from intact8 import recipes
+from intact8.arithmetic.tie_free import largest_denominator
+from intact8.capture.graph import Graph, Node
+from intact8.engines import get_runner
+from intact8.lower.lower import lower
+from intact8.lower.provenance import provenance
+from intact8.recipe.scheme import Scheme
+from intact8.simulation import parallel
+from intact8.simulation.affine import observe_activated
+from intact8.simulation.exact import EXACT, chunk_edges
+from intact8.simulation.gradient import round_within
+from intact8.simulation.grid import BLOCK, LONG, grid_gradients, on_grid, two_largest
+from intact8.simulation.layers import Layer
+from intact8.simulation.module import _last_uses
+from intact8.simulation.nodes import _total
+from intact8.simulation.points import QuantPoint, WeightPoint
+from intact8.simulation.sums import Exact, _value
+from intact8.simulation.tensors import Tensors
+from intact8.simulation.weights import held_limits, own_params
 
 LINEAR = Node("fc", "linear", ["x"])
 
@@ -172,7 +172,7 @@ def test_a_channel_that_hardly_adds_to_a_residual_has_the_smallest_multiplier(ti
     model = Residual()
     with torch.no_grad():
         model.conv.weight[0] *= tiny
-    _, program = quantized(model, torch.randn(8, 4, 6, 6), intact.Recipe(residual="fused", bias_correction=False))
+    _, program = quantized(model, torch.randn(8, 4, 6, 6), intact8.Recipe(residual="fused", bias_correction=False))
     op = next(op for op in program.ops if op.name.startswith("conv"))
     assert len(op.inputs) == 2 and int(op.arrays["a"][0]) == 1 and int(op.arrays["a"].max()) > 1
 
@@ -189,14 +189,14 @@ def test_a_mean_has_the_largest_denominator_that_is_proved() -> None:
 def test_a_batch_norm_in_training_sees_what_a_dynamic_layer_gives() -> None:
     model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
     x = torch.randn(32, 6)
-    sim = intact.prepare(model.eval(), x, recipes.dynamic())
+    sim = intact8.prepare(model.eval(), x, recipes.dynamic())
     sim.train()
     want, got = model.train()(x).detach(), sim(x).detach()
     assert 0 < float((got - want).norm() / want.norm()) < 0.03
 
 
 @pytest.mark.parametrize("recipe", [recipes.weight_only(), recipes.dynamic()], ids=["weight-only", "dynamic"])
-def test_layers_on_codes_add_their_residual(recipe: intact.Recipe) -> None:
+def test_layers_on_codes_add_their_residual(recipe: intact8.Recipe) -> None:
     class Residual(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -207,16 +207,16 @@ def test_layers_on_codes_add_their_residual(recipe: intact.Recipe) -> None:
             return y
 
     model, x = Residual().eval(), torch.randn(4, 32)
-    sim = intact.prepare(model, x, replace(recipe, residual="fused")).eval()
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, x, replace(recipe, residual="fused")).eval()
+    intact8.calibrate(sim, [x])
     assert [len(node.inputs) for node in sim.graph if node.op == "linear"] == [2]
     want = model(x).detach()
     assert float((sim(x).detach() - want).norm() / want.norm()) < 0.1
 
 
 def test_a_held_scale_is_not_what_a_parameter_says() -> None:
-    sim = intact.prepare(nn.Sequential(nn.Linear(6, 5)), torch.randn(4, 6), intact.Recipe(scales="learned"))
-    intact.calibrate(sim, [torch.randn(64, 6)])
+    sim = intact8.prepare(nn.Sequential(nn.Linear(6, 5)), torch.randn(4, 6), intact8.Recipe(scales="learned"))
+    intact8.calibrate(sim, [torch.randn(64, 6)])
     (name,) = sim.weight_points
     point: Any = sim.weight_points[name]
     point.source = "held"
@@ -230,7 +230,7 @@ def test_a_held_scale_is_not_what_a_parameter_says() -> None:
 def test_what_equalization_changed_is_told_with_the_program() -> None:
     model, x = nn.Linear(8, 4), torch.randn(32, 8) * torch.tensor([9.0, *[0.1] * 7])
     for smooth in (0.0, 0.5):
-        sim, program = quantized(model, x, intact.Recipe(smooth=smooth))
+        sim, program = quantized(model, x, intact8.Recipe(smooth=smooth))
         told = program.provenance.get("equalized")
         if smooth:
             (place,) = sim.equalized
@@ -260,7 +260,7 @@ def test_what_is_computed_from_tensors_once_serves_training_too() -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "in a module"])
 def test_scales_are_no_buffers_that_ranks_copy(wrapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    sim = intact.prepare(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), torch.randn(4, 6)).train()
+    sim = intact8.prepare(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), torch.randn(4, 6)).train()
     module = nn.Sequential(nn.Identity(), sim) if wrapped else sim
 
     class Wrapper:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact import recipes
+import intact8
+from intact8 import recipes
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 
 class LargeMean(nn.Module):
@@ -55,9 +55,9 @@ def test_close_to_float(model: nn.Module, shape: tuple[int, ...], bound: float) 
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     x = torch.randn(shape)
-    program = intact.quantize(model.eval(), x, recipes.minmax())
+    program = intact8.quantize(model.eval(), x, recipes.minmax())
     with torch.no_grad():
         wanted = model(x)
     assert float((program.run(x) - wanted).norm() / wanted.norm()) < bound
-    assert intact.verify(program, x[:2]).exact
+    assert intact8.verify(program, x[:2]).exact
     assert max(float((op.certificate or {}).get("gain_error", 0.0)) for op in program.ops) < 0.02

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-import intact
-from intact import recipes
-from intact.engines import engine_status, get_engine
+import intact8
+from intact8 import recipes
+from intact8.engines import engine_status, get_engine
 
 ENGINES = [e for e in ("reference", "onednn") if engine_status()[e] is None]
 DYNAMIC = recipes.dynamic()
@@ -60,20 +60,20 @@ MODELS: dict[str, Any] = {
 }
 
 
-def built(name: str, recipe: intact.Recipe | None = None, time: int = 5) -> tuple[nn.Module, Any, Tensor]:
+def built(name: str, recipe: intact8.Recipe | None = None, time: int = 5) -> tuple[nn.Module, Any, Tensor]:
     torch.manual_seed(0)
     model = MODELS[name]()
     for p in model.parameters():  # gates that go to both ends of their range
         nn.init.normal_(p, 0, 0.8)
     x = torch.randn(8, time, 6)
-    sim = intact.prepare(model, example_inputs=x[:2], recipe=recipe)
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, example_inputs=x[:2], recipe=recipe)
+    intact8.calibrate(sim, [x])
     return model, sim, x
 
 
-def assert_bits(sim: Any, x: Tensor) -> intact.Program:
+def assert_bits(sim: Any, x: Tensor) -> intact8.Program:
     """Outputs of simulation and engines, to the bit."""
-    program = intact.convert(sim.eval())
+    program = intact8.convert(sim.eval())
     with torch.no_grad():
         y = sim(x)
     want = [t.numpy() for t in torch.utils._pytree.tree_leaves(y)]
@@ -89,7 +89,7 @@ def assert_bits(sim: Any, x: Tensor) -> intact.Program:
 def test_bits(name: str) -> None:
     model, sim, x = built(name, DYNAMIC)
     program = assert_bits(sim, x)
-    report = intact.verify(program, x, engines=ENGINES, sim=sim)
+    report = intact8.verify(program, x, engines=ENGINES, sim=sim)
     assert report.exact
     with torch.no_grad():
         y, z = (torch.utils._pytree.tree_leaves(m.eval()(x))[0] for m in (sim, model))
@@ -105,8 +105,8 @@ def test_other_batches() -> None:
 def test_other_numbers_of_steps() -> None:
     model = nn.GRU(6, 8, 2, batch_first=True, bidirectional=True)
     example, changing = torch.randn(2, 5, 6), {"input": {1: "t"}}
-    sim = intact.prepare(model, example_inputs=example, recipe=DYNAMIC, dynamic_shapes=changing)
-    intact.calibrate(sim, [torch.randn(8, 5, 6)])
+    sim = intact8.prepare(model, example_inputs=example, recipe=DYNAMIC, dynamic_shapes=changing)
+    intact8.calibrate(sim, [torch.randn(8, 5, 6)])
     for batch, steps in ((1, 1), (3, 9)):
         assert_bits(sim, torch.randn(batch, steps, 6))
 
@@ -118,25 +118,25 @@ def test_one_step() -> None:
 
 def test_no_samples() -> None:
     _, sim, x = built("lstm", DYNAMIC)
-    y, (h, c) = intact.convert(sim.eval()).run(x[:0])
+    y, (h, c) = intact8.convert(sim.eval()).run(x[:0])
     assert y.shape == (0, 5, 16) and h.shape == c.shape == (4, 0, 8)
 
 
 def test_static_recipes_quantize_them_dynamically() -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), Decoder(nn.LSTM), nn.Linear(16, 3))
     x = torch.randn(16, 4, 6)
-    sim = intact.prepare(model, example_inputs=x[:2])
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, example_inputs=x[:2])
+    intact8.calibrate(sim, [x])
     program = assert_bits(sim, x)
-    assert intact.verify(program, x, engines=ENGINES, sim=sim).exact
+    assert intact8.verify(program, x, engines=ENGINES, sim=sim).exact
 
 
 def test_left_float() -> None:
     recipe = replace(recipes.default(), overrides={"decoder": None})
     _, sim, x = built("lstm_decoder", recipe)
-    program = intact.convert(sim.eval())
+    program = intact8.convert(sim.eval())
     assert [op.kind for op in program.ops if "lstm" in op.kind] == ["lstm", "float.lstm"]
-    report = intact.verify(program, x, engines=ENGINES, sim=sim)
+    report = intact8.verify(program, x, engines=ENGINES, sim=sim)
     assert report.exact and report.islands == ["decoder"]
     with torch.no_grad():
         y = sim(x)
@@ -169,8 +169,8 @@ def test_training_reaches_what_ships() -> None:
     model = nn.LSTM(6, 8, 2, batch_first=True, dropout=0.5)
     x = torch.randn(32, 4, 6)
     target = x.cumsum(1).tanh()
-    sim = intact.prepare(model, example_inputs=x[:2], recipe=DYNAMIC)
-    intact.calibrate(sim, [x])
+    sim = intact8.prepare(model, example_inputs=x[:2], recipe=DYNAMIC)
+    intact8.calibrate(sim, [x])
     assert set(dict(model.named_parameters())) == set(dict(sim.named_parameters()))
     sim.train()
     assert not torch.equal(sim(x)[0], sim(x)[0])
@@ -203,10 +203,10 @@ class Packed(nn.Module):
 
 def test_packed_sequences() -> None:
     model, x, lengths = Packed().eval(), torch.randn(32, 5, 6), torch.arange(32) % 5 + 1
-    sim = intact.prepare(model, example_inputs=(x[:5], lengths[:5]), recipe=DYNAMIC)
-    intact.calibrate(sim, [(x, lengths)])
-    program = intact.convert(sim.eval())
-    report = intact.verify(program, {"x": x, "lengths": lengths}, engines=ENGINES, sim=sim)
+    sim = intact8.prepare(model, example_inputs=(x[:5], lengths[:5]), recipe=DYNAMIC)
+    intact8.calibrate(sim, [(x, lengths)])
+    program = intact8.convert(sim.eval())
+    report = intact8.verify(program, {"x": x, "lengths": lengths}, engines=ENGINES, sim=sim)
     assert report.exact and report.elements == (2 + 5) * 32 * 16
     with torch.no_grad():
         for a, b in zip(sim(x, lengths), model(x, lengths), strict=True):
@@ -229,8 +229,8 @@ class PackedDecoder(nn.Module):
 def test_packed_sequences_that_start_from_states() -> None:
     model, lengths = PackedDecoder().eval(), torch.arange(20) % 5 + 1
     given = (torch.randn(20, 5, 6), torch.rand(20, 2, 8) * 2 - 1, lengths)
-    sim = intact.prepare(model, example_inputs=given, recipe=DYNAMIC).eval()
-    intact.calibrate(sim, [given])
+    sim = intact8.prepare(model, example_inputs=given, recipe=DYNAMIC).eval()
+    intact8.calibrate(sim, [given])
     with torch.no_grad():
         for a, b in zip(sim(*given), model(*given), strict=True):
             assert float((a - b).norm() / b.norm()) < 0.05
@@ -247,9 +247,9 @@ def test_sst2(assets: Path) -> None:
     model = sst2.BiLSTM(len(vocab) + 2)
     (path,) = (p for p in (assets / "sst2").glob("*.safetensors") if "lstm" in p.name.lower())
     model.load_state_dict(load_file(path))
-    sim = intact.prepare(model.eval(), example_inputs=words[:2], recipe=DYNAMIC)
-    intact.calibrate(sim, [words[:32]])
+    sim = intact8.prepare(model.eval(), example_inputs=words[:2], recipe=DYNAMIC)
+    intact8.calibrate(sim, [words[:32]])
     with torch.no_grad():
         right = [int((m.eval()(words).argmax(1) == labels).sum()) for m in (model, sim)]
     assert abs(right[0] - right[1]) <= 3  # of 455
-    assert intact.verify(intact.convert(sim), words[:64], engines=ENGINES, sim=sim).exact
+    assert intact8.verify(intact8.convert(sim), words[:64], engines=ENGINES, sim=sim).exact

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-from intact.arithmetic import torch_nonlinear
-from intact.capture.graph import Node
-from intact.simulation import exact, pools
-from intact.simulation.grid import on_grid
-from intact.simulation.learned import LearnedScale, LearnedScales, lsq_factor
-from intact.simulation.matmul import _exact
-from intact.simulation.norms import can_fuse
-from intact.simulation.versions import Snapshot
-from intact.simulation.weights import LARGEST_PAIR, corrected_bias, held_limits, integer_weight
+import intact8
+from intact8.arithmetic import torch_nonlinear
+from intact8.capture.graph import Node
+from intact8.simulation import exact, pools
+from intact8.simulation.grid import on_grid
+from intact8.simulation.learned import LearnedScale, LearnedScales, lsq_factor
+from intact8.simulation.matmul import _exact
+from intact8.simulation.norms import can_fuse
+from intact8.simulation.versions import Snapshot
+from intact8.simulation.weights import LARGEST_PAIR, corrected_bias, held_limits, integer_weight
 
 LINEAR = Node("fc", "linear", ["x"])
 
@@ -73,8 +73,8 @@ def test_scales_that_learn_move_by_the_steps_on_one_side_of_zero() -> None:
     net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Tanh(), nn.Conv2d(3, 2, 1))
     x = torch.randn(4, 1, 6, 6)
     for scheme, steps in (({}, 255), ({"dtype": "int8", "symmetric": True}, 127)):
-        recipe = intact.Recipe(activation=scheme, scales="learned")
-        sim = intact.prepare(net, x, recipe)
+        recipe = intact8.Recipe(activation=scheme, scales="learned")
+        sim = intact8.prepare(net, x, recipe)
         for point in sim.points.values():
             if isinstance(point.learner, LearnedScale):
                 elements = sim.graph.nodes[point.tensors[0]].shape[1:]

@@ -14,8 +14,8 @@ import torch
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
-import intact
-from intact.program.file import digest
+import intact8
+from intact8.program.file import digest
 
 
 class Net(nn.Module):
@@ -49,10 +49,10 @@ def model() -> nn.Module:
 
 
 DATA = torch.randn(64, 3, 9, 9, generator=torch.Generator().manual_seed(1))
-RECIPES: dict[str, Callable[[], intact.Recipe]] = {
-    "default": intact.recipes.default,
-    "accurate": intact.recipes.accurate,
-    "fused": lambda: intact.Recipe(residual="fused"),
+RECIPES: dict[str, Callable[[], intact8.Recipe]] = {
+    "default": intact8.recipes.default,
+    "accurate": intact8.recipes.accurate,
+    "fused": lambda: intact8.Recipe(residual="fused"),
 }
 
 
@@ -64,8 +64,8 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
     return loaded
 
 
-def loaded_into_a_fresh_one(sim: Any, recipe: intact.Recipe) -> Any:
-    fresh = intact.prepare(model(), DATA[:2], recipe).eval()
+def loaded_into_a_fresh_one(sim: Any, recipe: intact8.Recipe) -> Any:
+    fresh = intact8.prepare(model(), DATA[:2], recipe).eval()
     fresh.load_state_dict(through_a_file(sim.state_dict()), strict=True)
     return fresh
 
@@ -75,33 +75,33 @@ def loaded_into_a_fresh_one(sim: Any, recipe: intact.Recipe) -> Any:
     "copied", [lambda s, r: copy.deepcopy(s), lambda s, r: pickle.loads(pickle.dumps(s)), loaded_into_a_fresh_one],
     ids=["deepcopy", "pickle", "state dict"],
 )  # fmt: skip
-def test_copies_compute_the_same_integers(recipe: str, copied: Callable[[Any, intact.Recipe], Any]) -> None:
+def test_copies_compute_the_same_integers(recipe: str, copied: Callable[[Any, intact8.Recipe], Any]) -> None:
     sim, program = quantized(model(), DATA, RECIPES[recipe]())
     other = copied(sim, RECIPES[recipe]())
     x = torch.randn(3, 3, 9, 9)
     assert torch.equal(other(x), sim(x))
-    assert digest(intact.convert(other)) == digest(program)
+    assert digest(intact8.convert(other)) == digest(program)
     # It is a copy: training one leaves the other alone.
     with torch.no_grad():
         other.get_parameter("head.weight").mul_(2)
-    assert digest(intact.convert(sim)) == digest(program)
-    assert digest(intact.convert(other)) != digest(program)
+    assert digest(intact8.convert(sim)) == digest(program)
+    assert digest(intact8.convert(other)) != digest(program)
 
 
 def test_calibration_goes_on_in_a_copy() -> None:
     once, whole = quantized(model(), DATA)
-    half = intact.prepare(model(), DATA[:2]).eval()
+    half = intact8.prepare(model(), DATA[:2]).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(half, DATA[:32])
+        intact8.calibrate(half, DATA[:32])
         rest = copy.deepcopy(half)
-        loaded = intact.prepare(model(), DATA[:2]).eval()
+        loaded = intact8.prepare(model(), DATA[:2]).eval()
         loaded.load_state_dict(through_a_file(half.state_dict()))
-        intact.calibrate(rest, DATA[32:])
-        intact.calibrate(loaded, DATA[32:])
-    assert digest(intact.convert(half)) != digest(whole)
-    assert digest(intact.convert(rest)) == digest(whole)
-    assert digest(intact.convert(loaded)) == digest(whole)
+        intact8.calibrate(rest, DATA[32:])
+        intact8.calibrate(loaded, DATA[32:])
+    assert digest(intact8.convert(half)) != digest(whole)
+    assert digest(intact8.convert(rest)) == digest(whole)
+    assert digest(intact8.convert(loaded)) == digest(whole)
     assert torch.equal(once(DATA[:2]), rest(DATA[:2]))
 
 
@@ -119,21 +119,21 @@ def test_original_names_and_weights_both_ways() -> None:
     assert torch.equal(back(DATA[:4]), net(DATA[:4]))
     # A float checkpoint into a simulation of other weights.
     torch.manual_seed(5)
-    other = intact.prepare(Net(), DATA[:2]).eval()
+    other = intact8.prepare(Net(), DATA[:2]).eval()
     result = other.load_state_dict(original, strict=False)
     assert not result.unexpected_keys
     assert all(key.startswith("quantizers.") for key in result.missing_keys)
     torch.testing.assert_close(other(DATA[:4]), net(DATA[:4]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(other, DATA)
-    assert digest(intact.convert(other)) == digest(program)
+        intact8.calibrate(other, DATA)
+    assert digest(intact8.convert(other)) == digest(program)
 
 
 def test_before_calibration_it_is_the_float_model_and_the_model_is_left_alone() -> None:
     net = model()
     before = copy.deepcopy(net.state_dict())
-    sim = intact.prepare(net, DATA[:2])
+    sim = intact8.prepare(net, DATA[:2])
     assert not sim.training
     torch.testing.assert_close(sim(DATA[:8]), net(DATA[:8]))
     with torch.no_grad():
@@ -144,7 +144,7 @@ def test_before_calibration_it_is_the_float_model_and_the_model_is_left_alone() 
 
 def test_training_mode_is_kept_and_trains() -> None:
     net = model().train()
-    sim = intact.prepare(net, DATA[:2])
+    sim = intact8.prepare(net, DATA[:2])
     assert sim.training and net.training
     mean = sim.get_buffer("norm.running_mean").clone()
     torch.manual_seed(3)
@@ -159,7 +159,7 @@ def test_training_mode_is_kept_and_trains() -> None:
 
 def test_batch_norm_statistics_are_those_of_float_training() -> None:
     net = model().train()
-    sim = intact.prepare(net, DATA[:2])
+    sim = intact8.prepare(net, DATA[:2])
     net(DATA[:16])
     sim(DATA[:16])
     for name, buffer in net.named_buffers():
@@ -176,12 +176,12 @@ def test_exact_again_after_training(recipe: str) -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(sim(DATA[:16]), torch.arange(16) % 4).backward()
         optimizer.step()
-    with pytest.raises(intact.StateError, match=r"training mode.*sim\.eval"):
-        intact.convert(sim)
+    with pytest.raises(intact8.StateError, match=r"training mode.*sim\.eval"):
+        intact8.convert(sim)
     sim.eval()
-    trained = intact.convert(sim)
+    trained = intact8.convert(sim)
     assert digest(trained) != digest(program)
-    report = intact.verify(trained, DATA[:5], sim=sim)
+    report = intact8.verify(trained, DATA[:5], sim=sim)
     assert report.exact and not report.uncertified
     assert torch.equal(sim(DATA[:5]), trained.run(DATA[:5], engine="onednn"))
     # Activations did not move: only weights, biases and their multipliers followed. (A fused residual's denominator
@@ -205,12 +205,12 @@ def test_everything_works_in_inference_mode_and_training_after_it() -> None:
 
 
 def test_verbs_out_of_order() -> None:
-    sim = intact.prepare(model(), DATA[:2])
-    with pytest.raises(intact.StateError, match="no scale yet.*calibrate"):
-        intact.convert(sim)
-    with pytest.raises(intact.StateError, match="simulation already"):
-        intact.prepare(sim, DATA[:2])
-    with pytest.raises(intact.StateError, match=r"not Net.*prepare"):
-        intact.convert(model())  # type: ignore[arg-type]
-    with pytest.raises(intact.StateError, match="no scale yet"):
+    sim = intact8.prepare(model(), DATA[:2])
+    with pytest.raises(intact8.StateError, match="no scale yet.*calibrate"):
+        intact8.convert(sim)
+    with pytest.raises(intact8.StateError, match="simulation already"):
+        intact8.prepare(sim, DATA[:2])
+    with pytest.raises(intact8.StateError, match=r"not Net.*prepare"):
+        intact8.convert(model())  # type: ignore[arg-type]
+    with pytest.raises(intact8.StateError, match="no scale yet"):
         sim.integer_tensors([DATA[:1]])

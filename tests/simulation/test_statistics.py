@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-import intact
+import intact8
 
 
 def separable(slope: float = 0.1) -> nn.Sequential:
@@ -26,19 +26,19 @@ def separable(slope: float = 0.1) -> nn.Sequential:
     return model.eval()
 
 
-def error(recipe: intact.Recipe, model: nn.Module, x: Tensor) -> float:
-    sim = intact.prepare(model, x[:2], recipe).eval()
-    intact.calibrate(sim, x)
+def error(recipe: intact8.Recipe, model: nn.Module, x: Tensor) -> float:
+    sim = intact8.prepare(model, x[:2], recipe).eval()
+    intact8.calibrate(sim, x)
     with torch.no_grad():
         y, z = sim(x), model(x)
-    report = intact.verify(intact.convert(sim), x[:16], sim=sim)
+    report = intact8.verify(intact8.convert(sim), x[:16], sim=sim)
     assert report.mismatches == 0
     return float((y - z).norm() / z.norm())
 
 
 def test_equalization_brings_back_the_small_channels() -> None:
     model, x = separable(), torch.randn(64, 3, 12, 12)
-    recipe = intact.recipes.default()
+    recipe = intact8.recipes.default()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         without = error(dataclasses.replace(recipe, equalize=False), model, x)
@@ -48,8 +48,8 @@ def test_equalization_brings_back_the_small_channels() -> None:
 
 def test_equalization_changes_neither_the_float_function_nor_the_parameters() -> None:
     model, x = separable(), torch.randn(64, 3, 12, 12)
-    sim = intact.prepare(model, x[:2]).eval()
-    intact.calibrate(sim, x)
+    sim = intact8.prepare(model, x[:2]).eval()
+    intact8.calibrate(sim, x)
     assert len(sim.equalized) == 1
     for name, value in model.state_dict().items():
         assert torch.equal(sim.state_dict()[name], value)
@@ -61,7 +61,7 @@ def test_equalization_changes_neither_the_float_function_nor_the_parameters() ->
 def test_relu6_is_not_equalized() -> None:
     model = separable()
     model[1] = nn.ReLU6()
-    assert intact.prepare(model, torch.randn(2, 3, 12, 12)).equalized == []
+    assert intact8.prepare(model, torch.randn(2, 3, 12, 12)).equalized == []
 
 
 def test_bias_correction_lowers_the_mean_error() -> None:
@@ -70,11 +70,11 @@ def test_bias_correction_lowers_the_mean_error() -> None:
     scheme = {"dtype": "int8", "bits": 4, "symmetric": True, "granularity": "per_channel", "observer": "minmax"}
     means = []
     for correction in (False, True):
-        recipe = intact.Recipe(weight=intact.Scheme(**scheme), bias_correction=correction)
-        sim = intact.prepare(model, x[:2], recipe).eval()
+        recipe = intact8.Recipe(weight=intact8.Scheme(**scheme), bias_correction=correction)
+        sim = intact8.prepare(model, x[:2], recipe).eval()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            intact.calibrate(sim, x)
+            intact8.calibrate(sim, x)
         with torch.no_grad():
             means.append(float((sim(x) - model(x)).mean((0, 2, 3)).abs().mean()))
     assert means[1] < 0.3 * means[0]
@@ -84,10 +84,10 @@ def test_dead_channels_are_counted_in_a_warning() -> None:
     model, x = separable(), torch.randn(64, 3, 12, 12)
     with torch.no_grad():
         model[4].weight[1:3] = 0.0
-    sim = intact.prepare(model, x[:2]).eval()
+    sim = intact8.prepare(model, x[:2]).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        summary = intact.calibrate(sim, x)
+        summary = intact8.calibrate(sim, x)
     assert sim.constant_channels["4"] == (2, 4)
     assert any("4: 2 of 4" in w for w in summary.warnings)
 
@@ -99,7 +99,7 @@ def test_a_loud_sample_does_not_decide_the_correction_of_biases() -> None:
     loud = torch.cat([x, 100 * torch.rand(1, 4).flip(1)])
     means = []
     for data in (x, loud):
-        sim = intact.prepare(nn.Linear(4, 3), x[:2], intact.recipes.default())
+        sim = intact8.prepare(nn.Linear(4, 3), x[:2], intact8.recipes.default())
         sim.collect_statistics([((data,), {})])
         (name,) = [n for node in sim.graph for role, n in node.params.items() if role == "correct.mean"]
         means.append(sim.tensors[name].clone())

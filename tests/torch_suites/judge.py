@@ -20,9 +20,9 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-import intact
-import intact.train
-from intact.errors import IntactError
+import intact8
+import intact8.train
+from intact8.errors import IntactError
 
 from .case import ENGINES, Case, Finding, Network, Unfit
 from .plain import plain
@@ -107,7 +107,7 @@ def _guard(finding: Finding, where: str) -> Iterator[None]:
     except Stop:
         raise
     except Exception as error:  # noqa: BLE001  # the very thing looked for
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "/intact/" in f.filename]
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "/intact8/" in f.filename]
         at = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames[-3:])
         finding.fault("foreign", where, f"{type(error).__name__}: {error} [{at}]"[:600])
         raise Stop from None
@@ -131,11 +131,11 @@ def _trial(network: Network, finding: Finding, engines: Sequence[str], files: bo
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with _guard(finding, "prepare"):
-            sim = intact.prepare(model, copy.deepcopy(data[0])).eval()
+            sim = intact8.prepare(model, copy.deepcopy(data[0])).eval()
         with _guard(finding, "calibrate"):
-            intact.calibrate(sim, copy.deepcopy(data))
+            intact8.calibrate(sim, copy.deepcopy(data))
         with _guard(finding, "convert"):
-            program = intact.convert(sim)
+            program = intact8.convert(sim)
     finding.outcome, finding.kinds = "converted", [op.kind for op in program.ops]
     _unmutated(model, before, finding)
     said = [str(w.message) for w in warned if _about_accuracy(w)]
@@ -166,7 +166,7 @@ def _engines(program: Any, sim: Any, flat: tuple[Any, ...], finding: Finding, en
     """Every integer of the simulation and of every engine that accepts the program."""
     for engine in ("reference", *engines):
         chosen = sim if engine == "reference" else None
-        report = _attempt(finding, engine, partial(intact.verify, program, flat, engines=(engine,), sim=chosen))
+        report = _attempt(finding, engine, partial(intact8.verify, program, flat, engines=(engine,), sim=chosen))
         if report is None:
             continue
         finding.elements += report.elements
@@ -254,7 +254,7 @@ def _file(program: Any, flat: tuple[Any, ...], finding: Finding) -> None:
     """Saved and loaded, the program gives the same bits."""
     with tempfile.TemporaryDirectory() as folder:
         path = program.save(Path(folder) / "program.safetensors")
-        loaded = intact.Program.load(path)
+        loaded = intact8.Program.load(path)
         first, second = program.run(*flat, engine="reference"), loaded.run(*flat, engine="reference")
         pairs = zip(pytree.tree_leaves(first), pytree.tree_leaves(second), strict=True)
         if not all(_same(a, b) for a, b in pairs):
@@ -282,7 +282,7 @@ def _other_batches(program: Any, sim: Any, network: Network, finding: Finding, e
         where, flat = f"batch {size}", tuple(sim.flatten(call, {}))
         accepted = [engine for engine in engines if engine not in finding.refusals]
         with _guard(finding, where):
-            report = intact.verify(program, flat, engines=("reference", *accepted), sim=sim)
+            report = intact8.verify(program, flat, engines=("reference", *accepted), sim=sim)
             if not report.exact:
                 finding.fault("mismatch", where, f"{report.mismatches} differ; {report.first}")
             declared = size == 1 and any("batch of one" in note for note in sim.captured.notes)
@@ -295,9 +295,9 @@ def _train(network: Network, finding: Finding) -> None:
     """Two steps of training with learned scales, then everything exact again."""
     data = [network.calls(SAMPLES) for _ in range(2)]
     with _guard(finding, "training"):
-        sim = intact.prepare(network.model, copy.deepcopy(data[0]), intact.recipes.qat("learned"))
-        intact.calibrate(sim, copy.deepcopy(data))
-        groups = [g for g in intact.train.parameter_groups(sim, lr=1e-3) if g["params"]]
+        sim = intact8.prepare(network.model, copy.deepcopy(data[0]), intact8.recipes.qat("learned"))
+        intact8.calibrate(sim, copy.deepcopy(data))
+        groups = [g for g in intact8.train.parameter_groups(sim, lr=1e-3) if g["params"]]
         optimizer = torch.optim.SGD(groups) if groups else None
         sim.train()
         for call in data:
@@ -307,9 +307,9 @@ def _train(network: Network, finding: Finding) -> None:
             optimizer.zero_grad()
             torch.stack([t.square().mean() for t in floats]).sum().backward()
             optimizer.step()
-        program = intact.convert(sim.eval())
+        program = intact8.convert(sim.eval())
         flat = tuple(sim.flatten(copy.deepcopy(data[0]), {}))
-        report = intact.verify(program, flat, engines=("reference", "onednn"), sim=sim)
+        report = intact8.verify(program, flat, engines=("reference", "onednn"), sim=sim)
         if not report.exact:
             finding.fault("training", "training", f"{report.mismatches} integers differ; {report.first}")
 

@@ -12,9 +12,9 @@ from tests.torch_suites.judge import error, judge
 from tests.torch_suites.plain import plain, rounded
 from torch import Tensor, nn
 
-import intact
-from intact.engines import get_runner
-from intact.errors import CaptureError
+import intact8
+from intact8.engines import get_runner
+from intact8.errors import CaptureError
 
 
 class Small(nn.Module):
@@ -46,7 +46,7 @@ def test_a_foreign_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(intact, "prepare", broken)
+    monkeypatch.setattr(intact8, "prepare", broken)
     finding = tried(Small())
     assert rules(finding) == {"foreign"} and "KeyError" in finding.faults[0].text
 
@@ -55,7 +55,7 @@ def test_a_refusal_without_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing(*_: Any, **__: Any) -> None:
         raise CaptureError("no")
 
-    monkeypatch.setattr(intact, "prepare", refusing)
+    monkeypatch.setattr(intact8, "prepare", refusing)
     finding = tried(Small())
     assert finding.outcome == "refused" and rules(finding) == {"useless"}
 
@@ -68,7 +68,7 @@ def test_an_integer_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
         changed = {"tensors": lambda self, *a: _changed(runner.tensors(*a)), "__call__": runner, "program": program}
         return type("Off", (), changed)()
 
-    monkeypatch.setattr("intact.verification.get_runner", off_by_one)
+    monkeypatch.setattr("intact8.verification.get_runner", off_by_one)
     finding = tried(Small())
     assert "mismatch" in rules(finding) and finding.faults[0].where == "onednn"
 
@@ -79,7 +79,7 @@ def _changed(tensors: Any) -> dict[str, Any]:
 
 
 def test_an_output_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intact.Program.run", lambda *_, **__: None)
+    monkeypatch.setattr("intact8.Program.run", lambda *_, **__: None)
     assert "lost" in rules(tried(Small()))
 
 
@@ -93,7 +93,7 @@ class Cancels(Small):
 
 def test_an_output_far_from_float(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "far" not in rules(tried(Cancels()))  # convert warns of it
-    monkeypatch.setattr("intact.api.check_outputs", lambda sim: {})
+    monkeypatch.setattr("intact8.api.check_outputs", lambda sim: {})
     assert "far" in rules(tried(Cancels()))
 
 

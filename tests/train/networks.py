@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
-import intact.train
-from intact.calibration.summary import CalibrationWarning
+import intact8
+import intact8.train
+from intact8.calibration.summary import CalibrationWarning
 
 
 class Net(nn.Module):
@@ -50,7 +50,7 @@ def batch(step: int, size: int = 16) -> tuple[Tensor, Tensor]:
 
 def prepared(scales: str, seed: int = 0, *, calibrated: bool = True, recipe: Any = None, dropout: float = 0.0) -> Any:
     """A simulation of its own. (Capturing takes a second, so every kind is captured once and copied.)"""
-    text = (recipe or intact.recipes.qat(scales)).to_toml()
+    text = (recipe or intact8.recipes.qat(scales)).to_toml()
     return copy.deepcopy(_prepared(seed, calibrated, text, dropout))
 
 
@@ -61,16 +61,16 @@ def _prepared(seed: int, calibrated: bool, recipe: str, dropout: float) -> Any:
     net.train()
     for i in range(8):  # statistics of batch norm
         net(batch(-1 - i)[0])
-    sim = intact.prepare(net.eval(), batch(0)[0], intact.Recipe.from_toml(recipe)).eval()
+    sim = intact8.prepare(net.eval(), batch(0)[0], intact8.Recipe.from_toml(recipe)).eval()
     if calibrated:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            intact.calibrate(sim, [batch(-20 - i)[0] for i in range(4)])
+            intact8.calibrate(sim, [batch(-20 - i)[0] for i in range(4)])
     return sim
 
 
 def optimizer_of(sim: Any, lr: float = 2e-3) -> torch.optim.Optimizer:
-    return torch.optim.Adam(intact.train.parameter_groups(sim, lr=lr))
+    return torch.optim.Adam(intact8.train.parameter_groups(sim, lr=lr))
 
 
 def train(sim: Any, optimizer: Any, steps: range) -> None:
@@ -85,8 +85,8 @@ def train(sim: Any, optimizer: Any, steps: range) -> None:
 
 def exact(sim: Any) -> Any:
     """The program of ``sim``; every engine gives its integers, and every op is proved."""
-    program = intact.convert(sim.eval())
-    report = intact.verify(program, batch(77, 8)[0], sim=sim)
+    program = intact8.convert(sim.eval())
+    report = intact8.verify(program, batch(77, 8)[0], sim=sim)
     assert report.exact and not report.uncertified, (report.first, report.uncertified)
     assert "vnni" not in program.needs
     return program

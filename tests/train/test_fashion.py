@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-import intact.train
+import intact8
+import intact8.train
 
 STEPS, BATCH = 120, 64
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize("scales", ["learned", "observed"])
 @pytest.mark.parametrize("kind", ["cnn", "dw"])
 def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
@@ -29,10 +29,10 @@ def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
     net.load_state_dict(load_file(assets / "fashion_mnist" / f"{kind}.safetensors"))
     x, y = common.fashion_mnist("train")
     test_x, test_y = common.fashion_mnist("test")
-    sim = intact.prepare(net.eval(), x[:2], intact.recipes.qat(scales))
-    intact.calibrate(sim, x[:512])
-    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=2e-4))
-    schedule = intact.train.Schedule(observe=40, freeze_batchnorm=60, freeze_scales=90, unit="step")
+    sim = intact8.prepare(net.eval(), x[:2], intact8.recipes.qat(scales))
+    intact8.calibrate(sim, x[:512])
+    optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=2e-4))
+    schedule = intact8.train.Schedule(observe=40, freeze_batchnorm=60, freeze_scales=90, unit="step")
     schedule.start(sim)
     torch.manual_seed(0)
     sim.train()
@@ -43,8 +43,8 @@ def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
         optimizer.step()
         schedule.step(sim)
     trained = sim(test_x[:256]).detach()
-    program = intact.convert(sim.eval())
-    report = intact.verify(program, test_x[:256], engines=("reference", "onednn"), sim=sim)
+    program = intact8.convert(sim.eval())
+    report = intact8.verify(program, test_x[:256], engines=("reference", "onednn"), sim=sim)
     assert report.exact and not report.uncertified and report.elements > 256 * 7000
     # What the training forward gave is what ships, but for layers that had to be solved again.
     assert (trained.argmax(1) == sim(test_x[:256]).argmax(1)).float().mean() > 0.99

@@ -7,8 +7,8 @@ import torch
 from tests.train.networks import batch, exact, prepared
 from torch import nn
 
-import intact
-from intact.train import distillation_loss, reestimate_batch_norm
+import intact8
+from intact8.train import distillation_loss, reestimate_batch_norm
 
 
 def test_statistics_are_those_torch_averages() -> None:
@@ -52,9 +52,9 @@ def test_it_sees_quantized_values_and_the_result_ships(scales: str) -> None:
 
 
 def test_without_batch_norm_or_data() -> None:
-    sim = intact.prepare(nn.Linear(4, 2), torch.randn(2, 4))
+    sim = intact8.prepare(nn.Linear(4, 2), torch.randn(2, 4))
     assert reestimate_batch_norm(sim, torch.randn(8, 4)) == 0
-    with pytest.raises(intact.CalibrationError, match="no batch"):
+    with pytest.raises(intact8.CalibrationError, match="no batch"):
         reestimate_batch_norm(prepared("learned"), [])
 
 

@@ -17,12 +17,12 @@ from tests.capture.encoder import SEQUENCE, Encoder, call
 from tests.conftest import import_torchvision
 from torch import Tensor, nn
 
-import intact
-import intact.train
-from intact import recipes
-from intact.calibration.summary import CalibrationWarning
-from intact.capture import capture
-from intact.engines import engine_status
+import intact8
+import intact8.train
+from intact8 import recipes
+from intact8.calibration.summary import CalibrationWarning
+from intact8.capture import capture
+from intact8.engines import engine_status
 
 ENGINES = [e for e in ("reference", "onednn") if engine_status()[e] is None]
 QAT = {
@@ -65,17 +65,17 @@ class Distances(nn.Module):
         return z
 
 
-def prepared(model: nn.Module, data: list[Any], recipe: intact.Recipe, dynamic: Any = None) -> Any:
+def prepared(model: nn.Module, data: list[Any], recipe: intact8.Recipe, dynamic: Any = None) -> Any:
     torch.manual_seed(0)
-    sim = intact.prepare(model.eval(), data[0], recipe, dynamic_shapes=dynamic)
+    sim = intact8.prepare(model.eval(), data[0], recipe, dynamic_shapes=dynamic)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        intact.calibrate(sim, data)
+        intact8.calibrate(sim, data)
     return sim
 
 
 def train(sim: Any, data: list[Any], steps: int = 3) -> None:
-    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=0.01, scale_lr=0.01, relative=True))
+    optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=0.01, scale_lr=0.01, relative=True))
     sim.train()
     for step in range(steps):
         optimizer.zero_grad()
@@ -85,9 +85,9 @@ def train(sim: Any, data: list[Any], steps: int = 3) -> None:
         optimizer.step()
 
 
-def exact(sim: Any, x: Any) -> intact.Program:
-    program = intact.convert(sim.eval())
-    assert intact.verify(program, x, ENGINES, sim=sim).exact
+def exact(sim: Any, x: Any) -> intact8.Program:
+    program = intact8.convert(sim.eval())
+    assert intact8.verify(program, x, ENGINES, sim=sim).exact
     return program
 
 
@@ -176,7 +176,7 @@ def loaded(sim: Any) -> Any:
     stream = io.BytesIO()
     torch.save(sim.state_dict(), stream)
     stream.seek(0)
-    fresh = intact.prepare(Encoder().eval(), call(2, 7), QAT["static"], dynamic_shapes=SEQUENCE)
+    fresh = intact8.prepare(Encoder().eval(), call(2, 7), QAT["static"], dynamic_shapes=SEQUENCE)
     fresh.load_state_dict(torch.load(stream, weights_only=True))
     return fresh
 

@@ -10,15 +10,15 @@ import torch
 from tests.train.networks import batch, exact, optimizer_of, prepared, train
 from torch import Tensor, nn
 
-import intact
-import intact.train
-from intact import recipes
-from intact.recipe.recipe import Scheme
-from intact.simulation.gradient import round_ste, round_within
-from intact.simulation.learned import LearnedScale
-from intact.simulation.learned_range import LearnedClip, LearnedOffset, LearnedRange
-from intact.simulation.motion import ScaleWarning
-from intact.simulation.points import QuantPoint
+import intact8
+import intact8.train
+from intact8 import recipes
+from intact8.recipe.recipe import Scheme
+from intact8.simulation.gradient import round_ste, round_within
+from intact8.simulation.learned import LearnedScale
+from intact8.simulation.learned_range import LearnedClip, LearnedOffset, LearnedRange
+from intact8.simulation.motion import ScaleWarning
+from intact8.simulation.points import QuantPoint
 
 S, Z = 0.25, 5
 BITS = 4
@@ -161,7 +161,7 @@ def test_a_fused_clamp_is_no_end_of_the_range() -> None:
     assert learner.value.grad is None or float(learner.value.grad) == 0
 
 
-@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize("scales", ["lsq+", "pact"])
 @pytest.mark.parametrize("bits", [8, 4])
 def test_exact_after_training(scales: str, bits: int) -> None:
@@ -176,7 +176,7 @@ def test_exact_after_training(scales: str, bits: int) -> None:
         assert p.learned_zero_point == int(p.zero_point)
         assert float(p.learner()) == pytest.approx(float(p.scale), rel=1e-6)
     assert any(isinstance(w.learner, LearnedScale) for w in sim.weight_points.values()) == (scales == "lsq+")
-    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=2e-3, scale_lr=0.02, relative=True))
+    optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=2e-3, scale_lr=0.02, relative=True))
     train(sim, optimizer, range(20))
     moved = [p for p in learned if p.learned_zero_point != before[p.name][1]]
     assert moved, "no zero point was learned"
@@ -210,21 +210,21 @@ def test_symmetric_schemes_keep_their_zero_point() -> None:
 def test_the_penalty_of_pact() -> None:
     sim: Any = prepared("pact")
     clips = [m for m in sim.modules() if isinstance(m, LearnedClip)]
-    penalty = intact.train.clipping_penalty(sim)
+    penalty = intact8.train.clipping_penalty(sim)
     ends = [float(c.clip()) ** 2 + (float(c.below()) ** 2 if c.below is not None else 0) for c in clips]
     assert float(penalty.detach()) == pytest.approx(sum(ends), rel=1e-5)
     penalty.backward()
     for clip in clips:
         torch.testing.assert_close(clip.value.grad, 2 * clip.value.detach())
     # It brings clips down where nothing is clipped.
-    optimizer = torch.optim.SGD(intact.train.parameter_groups(sim, lr=0.0, scale_lr=0.02))
+    optimizer = torch.optim.SGD(intact8.train.parameter_groups(sim, lr=0.0, scale_lr=0.02))
     before = float(sim.points["fc"].learner.clip())
     for step in range(5):
         optimizer.zero_grad()
         x, y = batch(step)
-        (nn.functional.cross_entropy(sim.train()(x), y) + intact.train.clipping_penalty(sim)).backward()
+        (nn.functional.cross_entropy(sim.train()(x), y) + intact8.train.clipping_penalty(sim)).backward()
         optimizer.step()
     assert float(sim.points["fc"].learner.clip()) < 0.95 * before
     exact(sim)
-    with pytest.raises(intact.StateError, match="no clip is learned"):
-        intact.train.clipping_penalty(prepared("learned"))
+    with pytest.raises(intact8.StateError, match="no clip is learned"):
+        intact8.train.clipping_penalty(prepared("learned"))

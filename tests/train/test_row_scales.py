@@ -14,15 +14,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-import intact.train
-from intact import recipes
-from intact.arithmetic.dynamic_torch import quantize_rows
-from intact.calibration.summary import CalibrationWarning
-from intact.engines import engine_status
-from intact.simulation.learned import LearnedScale, LearnedScales, lsq_factor
-from intact.simulation.recurrent import names
-from intact.testing import assert_qparams_in
+import intact8
+import intact8.train
+from intact8 import recipes
+from intact8.arithmetic.dynamic_torch import quantize_rows
+from intact8.calibration.summary import CalibrationWarning
+from intact8.engines import engine_status
+from intact8.simulation.learned import LearnedScale, LearnedScales, lsq_factor
+from intact8.simulation.recurrent import names
+from intact8.testing import assert_qparams_in
 
 ENGINES = [e for e in ("reference", "onednn") if engine_status()[e] is None]
 X = torch.randn(16, 5, 6, generator=torch.Generator().manual_seed(2))
@@ -48,21 +48,21 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def learning(model: nn.Module, x: Tensor, recipe: intact.Recipe) -> Any:
-    sim = intact.prepare(model.eval(), x[:2], recipe)
+def learning(model: nn.Module, x: Tensor, recipe: intact8.Recipe) -> Any:
+    sim = intact8.prepare(model.eval(), x[:2], recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
-        intact.calibrate(sim, x)
+        intact8.calibrate(sim, x)
     return sim
 
 
-def tagger(name: str, recipe: intact.Recipe | None = None) -> Any:
+def tagger(name: str, recipe: intact8.Recipe | None = None) -> Any:
     torch.manual_seed(0)
     return learning(MODELS[name](), X, recipe or recipes.qat())
 
 
 def optimizer_of(sim: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(intact.train.parameter_groups(sim, lr=0.01, scale_lr=0.01, relative=True))
+    return torch.optim.Adam(intact8.train.parameter_groups(sim, lr=0.01, scale_lr=0.01, relative=True))
 
 
 def train(sim: Any, optimizer: Any, steps: int, x: Tensor = X) -> None:
@@ -74,7 +74,7 @@ def train(sim: Any, optimizer: Any, steps: int, x: Tensor = X) -> None:
 
 
 def exact(sim: Any, x: Tensor = X) -> None:
-    assert intact.verify(intact.convert(sim.eval()), x, ENGINES, sim=sim).exact
+    assert intact8.verify(intact8.convert(sim.eval()), x, ENGINES, sim=sim).exact
 
 
 def slope(w: Tensor, s: Tensor, top: int) -> Tensor:
@@ -155,8 +155,8 @@ def test_no_pair_saturates_where_weights_outgrow_their_scales(frozen: bool) -> N
     with torch.no_grad():
         for name in names(sim.graph.nodes[point.name]):
             sim.get_parameter(name).mul_(1.7)
-    program = intact.convert(sim.eval())
-    assert "vnni" not in program.needs and intact.verify(program, X, ENGINES, sim=sim).exact
+    program = intact8.convert(sim.eval())
+    assert "vnni" not in program.needs and intact8.verify(program, X, ENGINES, sim=sim).exact
     (op,) = (op for op in program.ops if op.kind == "lstm")
     for role in ("weight_ih", "weight_hh"):
         largest = torch.from_numpy(op.arrays[role].astype("int64")).abs().topk(2, -1).values.sum(-1)
@@ -167,12 +167,12 @@ def test_optimizers_without_them_are_refused() -> None:
     sim = tagger("gru")
     scales = [m.value for m in sim.modules() if isinstance(m, LearnedScale)]
     some = torch.optim.SGD([p for p in sim.parameters() if "rnn.weight_point" not in _name(sim, p)], lr=0.1)
-    with pytest.raises(intact.StateError, match=f"lacks 2 of {len(scales)} learned scales"):
-        intact.train.check_optimizer(some, sim)
+    with pytest.raises(intact8.StateError, match=f"lacks 2 of {len(scales)} learned scales"):
+        intact8.train.check_optimizer(some, sim)
     with pytest.raises(AssertionError):
         assert_qparams_in(some, sim)
     assert_qparams_in(optimizer_of(sim), sim)
-    *_, last = intact.train.parameter_groups(sim, lr=0.1)
+    *_, last = intact8.train.parameter_groups(sim, lr=0.1)
     assert {id(p) for p in last["params"]} == {id(p) for p in scales}
 
 
@@ -184,7 +184,7 @@ def loaded(sim: Any) -> Any:
     stream = io.BytesIO()
     torch.save(sim.state_dict(), stream)
     stream.seek(0)
-    fresh = intact.prepare(MODELS["lstm"]().eval(), X[:2], recipes.qat())
+    fresh = intact8.prepare(MODELS["lstm"]().eval(), X[:2], recipes.qat())
     fresh.load_state_dict(torch.load(stream, weights_only=True))
     return fresh
 
@@ -214,7 +214,7 @@ def test_calibrating_again_begins_again() -> None:
     with torch.no_grad():
         for part in point.learner:
             part.value.mul_(3)
-    intact.calibrate(sim.eval(), X.repeat(2, 1, 1))
+    intact8.calibrate(sim.eval(), X.repeat(2, 1, 1))
     assert torch.equal(point.scale, began) and torch.equal(point.learner().detach(), began)
 
 
@@ -245,7 +245,7 @@ def test_scales_of_decoded_linear_layers_are_learned(bits: int, group: int | Non
         trained = sim.train()(index)
         assert torch.equal(sim.eval()(index), trained)
         exact(sim, index)
-        (op,) = (op for op in intact.convert(sim).ops if op.kind == "float.decoded_linear")
+        (op,) = (op for op in intact8.convert(sim).ops if op.kind == "float.decoded_linear")
         assert torch.equal(torch.from_numpy(op.arrays["scale"]).reshape(linear.scale.shape), linear.scale)
         sim.freeze_scales()
         train(sim, optimizer, 3, index)

@@ -10,13 +10,13 @@ import torch
 from tests.train.networks import batch, exact, optimizer_of, prepared, train
 from torch import nn
 
-import intact
-from intact import RecipeError, recipes
-from intact.calibration.weights import weight_scales
-from intact.recipe.recipe import Recipe
-from intact.simulation.learned import FLOOR, LearnedScale, lsq_factor
-from intact.simulation.live_scales import live_weight_scales
-from intact.simulation.motion import ScaleWarning
+import intact8
+from intact8 import RecipeError, recipes
+from intact8.calibration.weights import weight_scales
+from intact8.recipe.recipe import Recipe
+from intact8.simulation.learned import FLOOR, LearnedScale, lsq_factor
+from intact8.simulation.live_scales import live_weight_scales
+from intact8.simulation.motion import ScaleWarning
 
 KINDS = ["learned", "observed", "fixed"]
 
@@ -87,7 +87,7 @@ def test_a_learned_scale_stays_positive_and_comes_back() -> None:
 def test_the_gradient_factor_is_that_of_lsq() -> None:
     grads = {}
     for kind in ("lsq", "plain"):
-        recipe = intact.Recipe(scales="learned", scale_gradient=kind)
+        recipe = intact8.Recipe(scales="learned", scale_gradient=kind)
         sim = prepared("learned", recipe=recipe).train()
         sim.freeze_batch_norm()
         x, y = batch(1)
@@ -103,11 +103,11 @@ def test_the_gradient_factor_is_that_of_lsq() -> None:
 def test_a_learned_weight_scale_has_the_gradient_of_the_formula() -> None:
     """A linear layer without rounding of its output's sum to speak of: d(s·q(w/s))/ds = q − w/s inside the range."""
     torch.manual_seed(0)
-    recipe = intact.Recipe(scales="learned", scale_gradient="plain", weight={"bits": 4})
-    sim = intact.prepare(nn.Linear(6, 3, bias=False).eval(), torch.randn(4, 6), recipe)
+    recipe = intact8.Recipe(scales="learned", scale_gradient="plain", weight={"bits": 4})
+    sim = intact8.prepare(nn.Linear(6, 3, bias=False).eval(), torch.randn(4, 6), recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, torch.randn(64, 6))
+        intact8.calibrate(sim, torch.randn(64, 6))
     sim.train()
     x, g = torch.randn(50, 6), torch.randn(50, 3)
     y = sim(x)
@@ -228,18 +228,18 @@ def test_calibrating_again_begins_again() -> None:
     sim = prepared("learned")
     sim.freeze_scales()
     assert sim.phase == "frozen"
-    with pytest.raises(intact.StateError, match="frozen"):
+    with pytest.raises(intact8.StateError, match="frozen"):
         sim.observe_in_training()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, [batch(1)[0]])
+        intact8.calibrate(sim, [batch(1)[0]])
     assert sim.phase == "learn"
-    with pytest.raises(intact.StateError, match="learned scales away"):
-        intact.prepare(sim, batch(0)[0])
+    with pytest.raises(intact8.StateError, match="learned scales away"):
+        intact8.prepare(sim, batch(0)[0])
 
 
 def test_fixed_points_are_not_learned() -> None:
-    recipe = intact.Recipe(scales="learned", inputs={"*": {"fixed": (0.05, 128)}})
+    recipe = intact8.Recipe(scales="learned", inputs={"*": {"fixed": (0.05, 128)}})
     sim = prepared("learned", recipe=recipe)
     assert sim.points["x"].learner is None
     train(sim, optimizer_of(sim), range(3))
@@ -247,12 +247,12 @@ def test_fixed_points_are_not_learned() -> None:
     assert float(sim.points["x"].scale) == np.float32(0.05)
 
 
-PER_TENSOR = intact.Recipe(weight={"granularity": "per_tensor"})
+PER_TENSOR = intact8.Recipe(weight={"granularity": "per_tensor"})
 
 
 @pytest.mark.parametrize("recipe", [recipes.w4a8(), recipes.full_range(), PER_TENSOR])
 @pytest.mark.parametrize("scales", KINDS)
-def test_other_schemes(recipe: intact.Recipe, scales: str) -> None:
+def test_other_schemes(recipe: intact8.Recipe, scales: str) -> None:
     import dataclasses
 
     sim = prepared(scales, recipe=dataclasses.replace(recipe, scales=scales))
@@ -261,17 +261,17 @@ def test_other_schemes(recipe: intact.Recipe, scales: str) -> None:
     sim.freeze_scales()
     sim.freeze_batch_norm()
     train(sim, optimizer, range(4, 6))
-    program = intact.convert(sim.eval())
-    report = intact.verify(program, batch(77, 8)[0], engines=("reference",), sim=sim)
+    program = intact8.convert(sim.eval())
+    report = intact8.verify(program, batch(77, 8)[0], engines=("reference",), sim=sim)
     assert report.exact and not report.uncertified
 
 
 def test_scales_of_sequences_of_any_length_are_learned() -> None:
     """The dimension that changes counts as one in LSQ's 1/√(n·Q)."""
     model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
-    sim = intact.prepare(model, torch.randn(2, 5, 6), recipes.qat(), dynamic_shapes={"input": {1: "length"}})
-    intact.calibrate(sim, [torch.randn(16, length, 6) for length in (3, 8)])
-    optimizer = torch.optim.Adam(intact.train.parameter_groups(sim, lr=1e-3, scale_lr=0.01, relative=True))
+    sim = intact8.prepare(model, torch.randn(2, 5, 6), recipes.qat(), dynamic_shapes={"input": {1: "length"}})
+    intact8.calibrate(sim, [torch.randn(16, length, 6) for length in (3, 8)])
+    optimizer = torch.optim.Adam(intact8.train.parameter_groups(sim, lr=1e-3, scale_lr=0.01, relative=True))
     learner = sim.points["0"].learner
     assert learner is not None and learner.factor == lsq_factor(4, 255)
     for length in (2, 9, 4):
@@ -279,5 +279,5 @@ def test_scales_of_sequences_of_any_length_are_learned() -> None:
         sim.train()(torch.randn(4, length, 6)).square().sum().backward()
         optimizer.step()
     assert learner.moved
-    program = intact.convert(sim.eval())
-    assert intact.verify(program, torch.randn(4, 7, 6), engines=("reference",), sim=sim).exact
+    program = intact8.convert(sim.eval())
+    assert intact8.verify(program, torch.randn(4, 7, 6), engines=("reference",), sim=sim).exact

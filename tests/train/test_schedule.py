@@ -13,9 +13,9 @@ import torch
 from tests.train.networks import batch, exact, optimizer_of, prepared, train
 from torch import nn
 
-import intact
-from intact import RecipeError, StateError
-from intact.train import ScaleWarning, Schedule, check_optimizer, parameter_groups
+import intact8
+from intact8 import RecipeError, StateError
+from intact8.train import ScaleWarning, Schedule, check_optimizer, parameter_groups
 
 PLAN: dict[str, dict[str, Any]] = {
     "learned": {"freeze_batchnorm": 2, "freeze_scales": 4},
@@ -128,7 +128,7 @@ def run(sim: Any, optimizer: Any, schedule: Schedule, epochs: range) -> None:
         sim.eval()(batch(500)[0])  # validation
 
 
-@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize(
     ("scales", "at"), [(s, at) for s in sorted(PLAN) for at in ([3] if s in ("lsq+", "pact") else [1, 3, 5])]
 )
@@ -219,7 +219,7 @@ def test_groups() -> None:
     with pytest.raises(StateError, match="no scale is learned"):
         parameter_groups(prepared("observed"), lr=0.1, scale_lr=0.01)
     assert len(parameter_groups(prepared("fixed"), lr=0.1)) == 1
-    assert isinstance(intact.train.Schedule(), Schedule)
+    assert isinstance(intact8.train.Schedule(), Schedule)
 
 
 def test_relative_rates_move_every_scale_by_the_same_share() -> None:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 
-import intact
-import intact.train
+import intact8
+import intact8.train
 
 KINDS = ["learned", "observed", "fixed", "lsq+", "pact"]
 
@@ -85,7 +85,7 @@ def test_a_gradient_scaler() -> None:
     exact(sim)
 
 
-@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize("scales", KINDS)
 def test_an_average_of_weights_and_scales_ships(scales: str) -> None:
     sim = prepared(scales)
@@ -94,11 +94,11 @@ def test_an_average_of_weights_and_scales_ships(scales: str) -> None:
     for step in range(4):
         train(sim, optimizer, range(step, step + 1))
         average.update_parameters(sim)
-    intact.train.reestimate_batch_norm(average.module, [batch(i)[0] for i in range(3)])
+    intact8.train.reestimate_batch_norm(average.module, [batch(i)[0] for i in range(3)])
     program = exact(average.module)
     assert program is not None and not torch.equal(average.module.fc.weight, sim.fc.weight)
-    with pytest.raises(intact.StateError, match=r"not AveragedModel.*\.module"):
-        intact.convert(average)  # type: ignore[arg-type]
+    with pytest.raises(intact8.StateError, match=r"not AveragedModel.*\.module"):
+        intact8.convert(average)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
@@ -131,11 +131,11 @@ def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> No
     net = Net().eval()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     for scales in ("learned", "observed"):
-        sim = intact.prepare(net, batch(0)[0], intact.recipes.qat(scales))
+        sim = intact8.prepare(net, batch(0)[0], intact8.recipes.qat(scales))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            intact.calibrate(sim, [batch(1)[0]])
-        with pytest.raises(intact.StateError, match=r"Adam moves nothing: none of its 11 param.*parameter_groups"):
+            intact8.calibrate(sim, [batch(1)[0]])
+        with pytest.raises(intact8.StateError, match=r"Adam moves nothing: none of its 11 param.*parameter_groups"):
             train(sim, optimizer, range(1))
         # Others may step in between; the right one is found, and nobody looks any longer.
         other = nn.Linear(2, 2)
@@ -143,7 +143,7 @@ def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> No
         torch.optim.SGD(other.parameters(), lr=0.1).step()
         train(sim, optimizer_of(sim), range(2))
         assert sim.scale_motion.stepped
-    from intact.simulation import optimizers
+    from intact8.simulation import optimizers
 
     assert not optimizers._waiting or sim not in optimizers._waiting
 
@@ -151,10 +151,10 @@ def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> No
 def test_what_wraps_a_simulation_is_not_prepared_again() -> None:
     sim = prepared("learned")
     for wrapped in (sim, nn.Sequential(sim, nn.ReLU()), AveragedModel(sim)):
-        with pytest.raises(intact.StateError, match="learned scales away"):
-            intact.prepare(wrapped, batch(0)[0])
-    with pytest.raises(intact.StateError, match=r"not AveragedModel.*\.module"):
-        intact.calibrate(AveragedModel(sim), [batch(0)[0]])  # type: ignore[arg-type]
+        with pytest.raises(intact8.StateError, match="learned scales away"):
+            intact8.prepare(wrapped, batch(0)[0])
+    with pytest.raises(intact8.StateError, match=r"not AveragedModel.*\.module"):
+        intact8.calibrate(AveragedModel(sim), [batch(0)[0]])  # type: ignore[arg-type]
 
 
 class Reused(nn.Module):
@@ -176,7 +176,7 @@ class Reused(nn.Module):
 def test_a_batch_norm_that_is_used_twice(scales: str) -> None:
     torch.manual_seed(0)
     net = Reused().eval()
-    sim = intact.prepare(net, batch(0)[0], intact.recipes.qat(scales))
+    sim = intact8.prepare(net, batch(0)[0], intact8.recipes.qat(scales))
     # Live, its statistics follow both uses, as in the float network.
     reference = copy.deepcopy(net).train()
     floating = copy.deepcopy(sim).train()
@@ -188,10 +188,10 @@ def test_a_batch_norm_that_is_used_twice(scales: str) -> None:
     assert int(floating.norm.num_batches_tracked) == 4
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, [batch(i)[0] for i in range(3)])
+        intact8.calibrate(sim, [batch(i)[0] for i in range(3)])
     optimizer = optimizer_of(sim)
     train(sim, optimizer, range(3))
     exact(sim)
-    intact.train.Schedule(freeze_scales=1).step(sim)
+    intact8.train.Schedule(freeze_scales=1).step(sim)
     train(sim, optimizer, range(3, 5))
     exact(sim)

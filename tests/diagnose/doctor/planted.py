@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact import Recipe, Scheme, recipes
+import intact8
+from intact8 import Recipe, Scheme, recipes
 
 MINMAX = Recipe(activation=Scheme(observer="minmax"))
 
 
 @dataclass(frozen=True)
 class Planted:
-    """One patient: what :func:`intact.doctor` is given, and the right answer.
+    """One patient: what :func:`intact8.doctor` is given, and the right answer.
 
     Attributes:
         model, calibration, recipe, sim: as the user has them.
@@ -130,8 +130,8 @@ def ones(channels: int, **values: Any) -> Tensor:
 
 def calibrated(case: Planted) -> Any:
     """The simulation that the user would hold."""
-    sim = intact.prepare(case.model, case.calibration[:2], case.recipe)
-    intact.calibrate(sim, case.calibration)
+    sim = intact8.prepare(case.model, case.calibration[:2], case.recipe)
+    intact8.calibrate(sim, case.calibration)
     return sim.eval()
 
 

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-import intact
-from intact import Recipe, Scheme, recipes
-from intact.diagnose.doctor import DoctorReport, Finding
-from intact.diagnose.doctor.run import accuracy
+import intact8
+from intact8 import Recipe, Scheme, recipes
+from intact8.diagnose.doctor import DoctorReport, Finding
+from intact8.diagnose.doctor.run import accuracy
 
-pytestmark = pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -36,11 +36,11 @@ def images(count: int = 256) -> Tensor:
 def sick() -> DoctorReport:
     """A network whose second convolution is clipped at a tenth of its range."""
     model = network()
-    sim = intact.prepare(model, images(2))
-    intact.calibrate(sim, images())
+    sim = intact8.prepare(model, images(2))
+    intact8.calibrate(sim, images())
     point = sim.points["3"]
     recipe = Recipe(overrides={"3": {"activation": {"fixed": (float(point.scale) / 10, 0)}}})
-    return intact.doctor(model, images(), recipe=recipe, seconds=0)
+    return intact8.doctor(model, images(), recipe=recipe, seconds=0)
 
 
 def test_finds_and_heals(sick: DoctorReport) -> None:
@@ -70,18 +70,18 @@ def test_report_is_shown(sick: DoctorReport) -> None:
 def test_recipe_is_saved(sick: DoctorReport, tmp_path: Any) -> None:
     path = sick.save_recipe(tmp_path / "better.toml")
     assert Recipe.load(path) == sick.recipe
-    program = intact.quantize(network(), images(), Recipe.load(path))
+    program = intact8.quantize(network(), images(), Recipe.load(path))
     assert program.run(images(4)).shape == (4, 5)
 
 
 def test_same_seed_same_report() -> None:
-    first, second = (intact.doctor(network(), images(96), seconds=0, seed=3) for _ in range(2))
+    first, second = (intact8.doctor(network(), images(96), seconds=0, seed=3) for _ in range(2))
     assert first == second
 
 
 def test_steps_are_told() -> None:
     steps: list[str] = []
-    intact.doctor(network(), images(64), seconds=0, remedies=False, progress=steps.append)
+    intact8.doctor(network(), images(64), seconds=0, remedies=False, progress=steps.append)
     assert steps[:5] == ["capture", "calibrate", "confidence", "float network", "calibration data"]
     assert steps[5:] == ["sensitivity", "outcome", "time"]
 
@@ -96,12 +96,12 @@ def test_steps_are_told() -> None:
     ids=["unlabelled", "classes", "regression targets"],
 )
 def test_metric_follows_the_data(data: Any, metric: str) -> None:
-    assert intact.doctor(network(), data(), seconds=0, remedies=False).metric == metric
+    assert intact8.doctor(network(), data(), seconds=0, remedies=False).metric == metric
 
 
 def test_metric_of_images_is_their_signal() -> None:
     model = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1)).eval()
-    report = intact.doctor(model, images(64), seconds=0, remedies=False)
+    report = intact8.doctor(model, images(64), seconds=0, remedies=False)
     outcome = report.outcome("before")
     assert report.metric == "signal"
     assert outcome.metric == pytest.approx(1 / (1 + outcome.noise))
@@ -116,9 +116,9 @@ def test_metric_of_your_own() -> None:
 
     labels = torch.arange(64) % 5
     data = list(zip(images(64).split(32), labels.split(32), strict=True))
-    report = intact.doctor(network(), data, metric=mine, seconds=0, remedies=False)
+    report = intact8.doctor(network(), data, metric=mine, seconds=0, remedies=False)
     assert report.metric == "mine" and seen
-    known = intact.doctor(network(), data, seconds=0, remedies=False)
+    known = intact8.doctor(network(), data, seconds=0, remedies=False)
     assert report.outcome("float").metric == known.outcome("float").metric
 
 
@@ -129,11 +129,11 @@ def test_accuracy_is_of_the_labels() -> None:
 
 def test_given_simulation_is_examined_and_not_changed() -> None:
     model, x = network(), images()
-    sim = intact.prepare(model, x[:2])
-    intact.calibrate(sim, x)
+    sim = intact8.prepare(model, x[:2])
+    intact8.calibrate(sim, x)
     sim.points["0"].set(float(sim.points["0"].scale) * 50, 0)
     before = {name: value.clone() for name, value in sim.state_dict().items() if isinstance(value, Tensor)}
-    report = intact.doctor(model, x, sim=sim, seconds=0)
+    report = intact8.doctor(model, x, sim=sim, seconds=0)
     assert (report.findings[0].place, report.findings[0].cause) == ("0", "wide_range")
     assert report.trials[0].accepted  # calibrating again is enough
     assert all(torch.equal(before[name], sim.state_dict()[name]) for name in before)
@@ -141,11 +141,11 @@ def test_given_simulation_is_examined_and_not_changed() -> None:
 
 def test_weights_of_a_given_simulation_count() -> None:
     model, x = network(), images()
-    sim = intact.prepare(model, x[:2])
+    sim = intact8.prepare(model, x[:2])
     with torch.no_grad():
         sim.get_parameter("7.weight").mul_(-1)
-    intact.calibrate(sim, x)
-    assert intact.doctor(model, x, sim=sim, seconds=0, remedies=False).confidence.passed
+    intact8.calibrate(sim, x)
+    assert intact8.doctor(model, x, sim=sim, seconds=0, remedies=False).confidence.passed
 
 
 def test_nothing_to_quantize() -> None:
@@ -153,7 +153,7 @@ def test_nothing_to_quantize() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.softmax(x, 1)
 
-    report = intact.doctor(Softmax(), torch.randn(64, 5), seconds=0)
+    report = intact8.doctor(Softmax(), torch.randn(64, 5), seconds=0)
     assert not report.verdict.pays and "no" in report.verdict.reason
     assert any(f.cause == "no_integer_form" for f in report.findings)
 
@@ -161,33 +161,33 @@ def test_nothing_to_quantize() -> None:
 def test_says_do_not_quantize() -> None:
     """With two bits everywhere fixed by its ranges the network is lost, and the verdict says so."""
     recipe = Recipe(activation=Scheme(fixed=(1e-6, 0)))
-    report = intact.doctor(network(), images(64), recipe=recipe, seconds=0, remedies=False)
+    report = intact8.doctor(network(), images(64), recipe=recipe, seconds=0, remedies=False)
     assert not report.verdict.pays and report.verdict.reason.startswith("do not quantize this")
 
 
 @pytest.mark.bench
 def test_time_is_measured() -> None:
-    verdict = intact.doctor(network(), images(64), seconds=0.2, remedies=False).verdict
+    verdict = intact8.doctor(network(), images(64), seconds=0.2, remedies=False).verdict
     assert verdict.speedup and verdict.float_ms and verdict.int8_ms
     assert verdict.speedup == pytest.approx(verdict.float_ms / verdict.int8_ms)
     assert verdict.engine in ("onednn", "onnxruntime", "openvino")
 
 
 def test_float_model_is_wanted() -> None:
-    sim = intact.prepare(network(), images(2))
-    with pytest.raises(intact.StateError, match="float model"):
-        intact.doctor(sim, images())
+    sim = intact8.prepare(network(), images(2))
+    with pytest.raises(intact8.StateError, match="float model"):
+        intact8.doctor(sim, images())
 
 
 def test_uncalibrated_simulation_is_refused() -> None:
-    sim = intact.prepare(network(), images(2))
-    with pytest.raises(intact.StateError, match="calibrate"):
-        intact.doctor(network(), images(), sim=sim)
+    sim = intact8.prepare(network(), images(2))
+    with pytest.raises(intact8.StateError, match="calibrate"):
+        intact8.doctor(network(), images(), sim=sim)
 
 
 def test_too_little_data() -> None:
-    with pytest.raises(intact.InputError, match="divided"):
-        intact.doctor(network(), images(2))
+    with pytest.raises(intact8.InputError, match="divided"):
+        intact8.doctor(network(), images(2))
 
 
 def test_fixed_batch_size() -> None:
@@ -200,7 +200,7 @@ def test_fixed_batch_size() -> None:
             y: Tensor = self.net(x.reshape(4, 3, 8, 8))
             return y
 
-    report = intact.doctor(Fixed(), list(images(64).split(4)), seconds=0, remedies=False)
+    report = intact8.doctor(Fixed(), list(images(64).split(4)), seconds=0, remedies=False)
     assert report.calibration.batch_dependence is None and sum(report.samples.values()) == 64
 
 
@@ -210,7 +210,7 @@ def test_finding_is_a_line() -> None:
 
 
 def test_presets_are_examined() -> None:
-    report = intact.doctor(network(), images(64), recipe=recipes.w4a8(), seconds=0, remedies=False)
+    report = intact8.doctor(network(), images(64), recipe=recipes.w4a8(), seconds=0, remedies=False)
     assert report.findings[0].cause == "few_bits"
 
 
@@ -232,7 +232,7 @@ class Loud(nn.Module):
 def test_outlier_channels_behind_a_layer_norm_are_smoothed() -> None:
     torch.manual_seed(0)
     model, x = Loud().eval(), torch.randn(256, 32, generator=torch.Generator().manual_seed(1))
-    report = intact.doctor(model, x, recipe=Recipe(activation=Scheme(observer="minmax")), seconds=10)
+    report = intact8.doctor(model, x, recipe=Recipe(activation=Scheme(observer="minmax")), seconds=10)
     first = report.findings[0]
     assert (first.place, first.cause) == ("norm", "outlier_channel")
     assert report.recipe.smooth == 0.5

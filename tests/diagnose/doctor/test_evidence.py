@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact import Recipe, Scheme
-from intact.diagnose.doctor import grids
-from intact.diagnose.doctor.activations import examine_activation
-from intact.diagnose.doctor.grids import Grid
-from intact.diagnose.doctor.network import check_confidence, dead_channels, stale_batch_norm
-from intact.diagnose.doctor.patient import Patient, Reference, unquantized
-from intact.diagnose.doctor.quality import examine_calibration
-from intact.diagnose.doctor.readers import importance
-from intact.diagnose.doctor.report import CalibrationQuality
-from intact.diagnose.doctor.samples import Samples, divide, gather
-from intact.diagnose.doctor.tensors import TensorStats, observe
-from intact.diagnose.doctor.weights import examine_weight
+import intact8
+from intact8 import Recipe, Scheme
+from intact8.diagnose.doctor import grids
+from intact8.diagnose.doctor.activations import examine_activation
+from intact8.diagnose.doctor.grids import Grid
+from intact8.diagnose.doctor.network import check_confidence, dead_channels, stale_batch_norm
+from intact8.diagnose.doctor.patient import Patient, Reference, unquantized
+from intact8.diagnose.doctor.quality import examine_calibration
+from intact8.diagnose.doctor.readers import importance
+from intact8.diagnose.doctor.report import CalibrationQuality
+from intact8.diagnose.doctor.samples import Samples, divide, gather
+from intact8.diagnose.doctor.tensors import TensorStats, observe
+from intact8.diagnose.doctor.weights import examine_weight
 
 CPU = torch.device("cpu")
 MINMAX = Recipe(activation=Scheme(observer="minmax"), equalize=False)
@@ -320,4 +320,4 @@ def test_gather_stops_at_the_limit() -> None:
 
 
 def test_public_names() -> None:
-    assert intact.DoctorReport.__name__ == "DoctorReport" and callable(intact.doctor)
+    assert intact8.DoctorReport.__name__ == "DoctorReport" and callable(intact8.doctor)

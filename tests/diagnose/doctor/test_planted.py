@@ -14,8 +14,8 @@ import pytest
 import torch
 from tests.diagnose.doctor.planted import PLANTS, Planted, World
 
-import intact
-from intact.diagnose.doctor import DoctorReport
+import intact8
+from intact8.diagnose.doctor import DoctorReport
 
 QUICK = (
     "outlier_channel_cnn",
@@ -49,14 +49,14 @@ def world(assets: Path) -> Iterator[World]:
 def examined(case: Planted, remedies: bool = False, samples: int = 400) -> DoctorReport:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return intact.doctor(
+        return intact8.doctor(
             case.model, list(zip(case.x[:samples].split(100), case.y[:samples].split(100), strict=True)),
             calibration=case.calibration, recipe=case.recipe, sim=case.sim, remedies=remedies, seconds=0,
         )  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
-@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize("name", QUICK)
 def test_right_layer_and_cause_first(world: World, name: str) -> None:
     case = PLANTS[name](world)
@@ -65,8 +65,8 @@ def test_right_layer_and_cause_first(world: World, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
-@pytest.mark.filterwarnings("ignore::intact.train.ScaleWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize("name", sorted(set(PLANTS) - set(QUICK) - {MISSED}))
 def test_right_layer_and_cause_first_all(world: World, name: str) -> None:
     case = PLANTS[name](world)
@@ -77,12 +77,12 @@ def test_right_layer_and_cause_first_all(world: World, name: str) -> None:
 @pytest.mark.parametrize("kind", ["cnn"])
 def test_sound_network_has_no_fault(world: World, kind: str) -> None:
     """Nothing is wrong with a trained network, a good recipe and good data, and so nothing is said."""
-    report = examined(world.fashion(world.net(kind), "", recipe=intact.recipes.default()))
+    report = examined(world.fashion(world.net(kind), "", recipe=intact8.recipes.default()))
     assert [f for f in report.findings if f.severity != "note"] == []
     assert report.confidence.passed
 
 
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 def test_remedy_heals(world: World) -> None:
     """A clipped range is observed anew, and the recipe alone brings the accuracy back on images it never saw."""
     case = PLANTS["clipped_range"](world)
@@ -91,7 +91,7 @@ def test_remedy_heals(world: World) -> None:
     assert before.metric < exact.metric - 0.1
     assert after.metric > exact.metric - 0.01
     assert any(t.accepted and t.cause == "clipped_range" for t in report.trials)
-    program = intact.quantize(case.model, case.calibration, report.recipe)
+    program = intact8.quantize(case.model, case.calibration, report.recipe)
     unseen, labels = world.test[1000:2000], world.test_labels[1000:2000]
     right = (program.run(unseen).argmax(1) == labels).double().mean()
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_remedy_heals(world: World) -> None:
     assert right > exact_right - 0.01
 
 
-@pytest.mark.filterwarnings("ignore::intact.calibration.summary.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 def test_outlier_channel_is_left_float(world: World) -> None:
     """No range suits a channel 100 times as wide as the others, so what makes and reads the tensor stays float."""
     report = examined(PLANTS["outlier_channel_cnn"](world), remedies=True)

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact import Recipe, Scheme, recipes
-from intact.train import Schedule, parameter_groups
+import intact8
+from intact8 import Recipe, Scheme, recipes
+from intact8.train import Schedule, parameter_groups
 
 from .networks import Chain, Net, calibrated, chain, clean_program, images, network, prepared, program
 
@@ -121,18 +121,18 @@ def a_product_of_activations() -> tuple[Any, dict[str, Any]]:
 @faulty("IQ202")
 def a_layer_norm_between_layers() -> tuple[Any, dict[str, Any]]:
     net = chain(a=nn.Linear(4, 4), norm=nn.LayerNorm(4), b=nn.Linear(4, 4))
-    return intact.quantize(net, torch.randn(64, 4)), {}
+    return intact8.quantize(net, torch.randn(64, 4)), {}
 
 
 @faulty("IQ202")
 def a_product_of_activations_that_a_preset_leaves_float() -> tuple[Any, dict[str, Any]]:
     parts = {"model": Attention().eval(), "x": torch.randn(2, 5, 4), "data": torch.randn(64, 5, 4)}
-    return calibrated(intact.recipes.fast(), **parts), {}
+    return calibrated(intact8.recipes.fast(), **parts), {}
 
 
 @faulty("IQ201")
 def a_convolution_under_a_recipe_for_linear_layers() -> tuple[Any, dict[str, Any]]:
-    return calibrated(intact.recipes.dynamic()), {}
+    return calibrated(intact8.recipes.dynamic()), {}
 
 
 @clean("IQ201", "IQ202")
@@ -224,7 +224,7 @@ def a_value_read_before_its_relu() -> tuple[Any, dict[str, Any]]:
 
 @faulty("IQ204")
 def the_same_in_a_program() -> tuple[Any, dict[str, Any]]:
-    return intact.quantize(TwoReaders().eval(), torch.randn(64, 4)), {}
+    return intact8.quantize(TwoReaders().eval(), torch.randn(64, 4)), {}
 
 
 @faulty("IQ205")
@@ -329,7 +329,7 @@ def dead_channels() -> tuple[Any, dict[str, Any]]:
 # -- ranges ---------------------------------------------------------------------------------------------------------
 
 
-def with_point(**changes: Any) -> intact.simulation.module.Simulation:
+def with_point(**changes: Any) -> intact8.simulation.module.Simulation:
     sim = calibrated()
     point = sim.points["conv2"]
     for name, value in changes.items():
@@ -460,11 +460,11 @@ def a_pruned_layer() -> tuple[Any, dict[str, Any]]:
 # -- training -------------------------------------------------------------------------------------------------------
 
 
-def learning() -> intact.simulation.module.Simulation:
+def learning() -> intact8.simulation.module.Simulation:
     return calibrated(recipes.qat("learned")).train()
 
 
-def step(sim: intact.simulation.module.Simulation, optimizer: torch.optim.Optimizer) -> None:
+def step(sim: intact8.simulation.module.Simulation, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     sim.train()(images(8)).square().mean().backward()
     optimizer.step()
@@ -555,7 +555,7 @@ def frozen_at_once() -> tuple[Any, dict[str, Any]]:
 # -- programs -------------------------------------------------------------------------------------------------------
 
 
-def altered(**certificate: Any) -> intact.Program:
+def altered(**certificate: Any) -> intact8.Program:
     p = clean_program()
     ops = [
         dataclasses.replace(op, certificate={**op.certificate, **certificate} if certificate else None)
@@ -583,7 +583,7 @@ def no_golden_vectors() -> tuple[Any, dict[str, Any]]:
 
 @clean("IQ603")
 def golden_vectors() -> tuple[Any, dict[str, Any]]:
-    from intact.golden import with_golden
+    from intact8.golden import with_golden
 
     return with_golden(clean_program()), {}
 
@@ -611,7 +611,7 @@ class OwnLinear(nn.Module):
 
 @faulty("IQ606")
 def a_weight_that_is_no_linear_layer() -> tuple[Any, dict[str, Any]]:
-    return intact.quantize(OwnLinear(), torch.randn(64, 8)), {}
+    return intact8.quantize(OwnLinear(), torch.randn(64, 8)), {}
 
 
 __all__ = ["CLEAN", "FAULTY", "Chain", "np"]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import intact
-from intact.program.program import Program
-from intact.recipe.recipe import Recipe
-from intact.simulation.module import Simulation
+import intact8
+from intact8.program.program import Program
+from intact8.recipe.recipe import Recipe
+from intact8.simulation.module import Simulation
 
 SIZE = (3, 8, 8)
 
@@ -48,7 +48,7 @@ def network(classes: int = 4) -> Net:
 
 
 def prepared(recipe: Recipe | None = None, model: nn.Module | None = None, x: Tensor | None = None) -> Simulation:
-    return intact.prepare(network() if model is None else model, images(2) if x is None else x, recipe).eval()
+    return intact8.prepare(network() if model is None else model, images(2) if x is None else x, recipe).eval()
 
 
 def calibrated(
@@ -57,12 +57,12 @@ def calibrated(
     sim = prepared(recipe, model, x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        intact.calibrate(sim, images() if data is None else data)
+        intact8.calibrate(sim, images() if data is None else data)
     return sim
 
 
 def program(recipe: Recipe | None = None, model: nn.Module | None = None, data: Any = None) -> Program:
-    return intact.convert(calibrated(recipe, model, data))
+    return intact8.convert(calibrated(recipe, model, data))
 
 
 @functools.cache

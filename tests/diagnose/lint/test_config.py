@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from intact import RecipeError
-from intact.diagnose.lint import config, load
-from intact.diagnose.lint.config import Config, find, read
-from intact.diagnose.lint.rule import choose
+from intact8 import RecipeError
+from intact8.diagnose.lint import config, load
+from intact8.diagnose.lint.config import Config, find, read
+from intact8.diagnose.lint.rule import choose
 
 
 def write(folder: Path, text: str) -> Path:
@@ -17,7 +17,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_nearest_file_counts(tmp_path: Path) -> None:
-    write(tmp_path, '[tool.intact.lint]\nselect = ["IQ3"]\nignore = ["IQ301"]\nfail-on = "error"\n')
+    write(tmp_path, '[tool.intact8.lint]\nselect = ["IQ3"]\nignore = ["IQ301"]\nfail-on = "error"\n')
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     assert find(inner) == Config(("IQ3",), ("IQ301",), "error")
@@ -27,7 +27,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
 
 def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     lines = [line.strip() for line in (config.__doc__ or "").splitlines()]
-    example = "\n".join(lines[lines.index("[tool.intact.lint]") :])
+    example = "\n".join(lines[lines.index("[tool.intact8.lint]") :])
     assert read(write(tmp_path, example)) == Config(("IQ3", "IQ4", "IQ5"), ("IQ310",), "error")
 
 
@@ -45,15 +45,15 @@ def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(tmp_path: Path, table: str, message: str) -> None:
-    path = write(tmp_path, f"[tool.intact.lint]\n{table}\n")
+    path = write(tmp_path, f"[tool.intact8.lint]\n{table}\n")
     with pytest.raises(RecipeError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_table_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="tool.intact.lint"):
-        read(write(tmp_path, '[tool.intact]\nlint = ["IQ301"]\n'))
+    with pytest.raises(RecipeError, match="tool.intact8.lint"):
+        read(write(tmp_path, '[tool.intact8]\nlint = ["IQ301"]\n'))
 
 
 def test_rules_are_chosen_by_id_beginning_and_name() -> None:

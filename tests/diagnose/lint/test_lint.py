@@ -1,4 +1,4 @@
-"""``intact.lint`` as a whole: what it takes, what it leaves alone, what its report says."""
+"""``intact8.lint`` as a whole: what it takes, what it leaves alone, what its report says."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
-import intact
-from intact.diagnose.lint import Finding, LintReport
+import intact8
+from intact8.diagnose.lint import Finding, LintReport
 
 from .cases import a_model_in_training
 from .networks import calibrated, chain, clean_program, images, network, prepared
@@ -26,33 +26,33 @@ from .torch_ao_cases import Block, fine_fx, quiet, ramp
 
 def test_a_good_model_gives_a_clean_report_all_the_way() -> None:
     data, more = images(512).split(64), images(64, seed=2)
-    report = intact.lint(network(), data=data)
+    report = intact8.lint(network(), data=data)
     assert report.clean and not report.skipped and report.subject == "model", list(map(str, report))
     sim = calibrated(data=data)
-    assert [str(f) for f in intact.lint(sim, data=more).at_least("warning")] == []
-    assert intact.lint(intact.convert(sim)).clean
+    assert [str(f) for f in intact8.lint(sim, data=more).at_least("warning")] == []
+    assert intact8.lint(intact8.convert(sim)).clean
 
 
 def test_a_model_in_training_with_everything_given() -> None:
     sim, given = a_model_in_training()
-    report = intact.lint(sim, data=images(), **given)
+    report = intact8.lint(sim, data=images(), **given)
     assert not report.skipped and report.clean, list(map(str, report))
 
 
 def test_the_ramp_both_causes_are_named() -> None:
     """sources: the quint8 ramp that comes out as 0 … 254, through torch.ao's own fused fake quantizers."""
-    report = intact.lint(ramp())
+    report = intact8.lint(ramp())
     assert {"IQ702", "IQ703", "IQ704"} <= set(report.ids)
     found = {f.id: f for f in report if "conv" in f.where}
     assert found["IQ702"].data["conversion"] == pytest.approx(1 / 127.5)
     assert "1 becomes 0.996078" in found["IQ703"].message
-    assert not {"IQ702", "IQ703", "IQ704"} & set(intact.lint(ramp(fused=False)).ids)
+    assert not {"IQ702", "IQ703", "IQ704"} & set(intact8.lint(ramp(fused=False)).ids)
 
 
 def test_the_block_fused_by_name_lost_its_relu() -> None:
     with quiet():
         fused = torch.ao.quantization.fuse_modules(Block().eval(), [["conv1", "relu"]])
-    (finding,) = [f for f in intact.lint(fused) if f.id == "IQ701"]
+    (finding,) = [f for f in intact8.lint(fused) if f.id == "IQ701"]
     assert finding.module == "relu" and finding.severity == "error"
     assert "+ (add" in finding.message and "the activation there is lost" in finding.message
 
@@ -60,20 +60,20 @@ def test_the_block_fused_by_name_lost_its_relu() -> None:
 @pytest.mark.slow
 def test_a_stock_resnet_is_fine_here_and_not_in_eager_torch_ao(torchvision: Any) -> None:
     resnet = torchvision.models.resnet18(weights=None).eval()
-    report = intact.lint(resnet, data=torch.randn(2, 3, 64, 64))
+    report = intact8.lint(resnet, data=torch.randn(2, 3, 64, 64))
     assert report.ids == ("IQ101",) and report.counts()["note"] == 1
     with quiet():
         model = nn.Sequential(torch.ao.quantization.QuantStub(), resnet, torch.ao.quantization.DeQuantStub()).eval()
         model.qconfig = torch.ao.quantization.get_default_qconfig("fbgemm")
         prepared_model = torch.ao.quantization.prepare(model)
-        found = intact.lint(prepared_model, select=["IQ705", "IQ204"])
+        found = intact8.lint(prepared_model, select=["IQ705", "IQ204"])
     assert len([f for f in found if f.id == "IQ705"]) == 8  # one += per residual block
 
 
 def test_fx_models_need_no_stubs() -> None:
     model, _ = fine_fx()
     with quiet():
-        assert intact.lint(model).at_least("warning") == ()
+        assert intact8.lint(model).at_least("warning") == ()
 
 
 def test_nothing_is_changed() -> None:
@@ -81,7 +81,7 @@ def test_nothing_is_changed() -> None:
         x: Any = make()
         before = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in x.state_dict().items()}
         modes = [m.training for m in x.modules()]
-        intact.lint(x, data=images(8))
+        intact8.lint(x, data=images(8))
         after = x.state_dict()
         assert modes == [m.training for m in x.modules()]
         for key, value in before.items():
@@ -94,28 +94,28 @@ def test_switches_survive_a_data_pass() -> None:
     sim = calibrated()
     sim.observe()
     sim.fake_quantize(False, "conv2")
-    intact.lint(sim, data=images(8))
+    intact8.lint(sim, data=images(8))
     assert all(p.observing for p in sim.points.values()) and not sim.points["conv2"].quantizing
     assert sim.points["conv1"].quantizing
 
 
 def test_rules_that_cannot_run_are_named() -> None:
-    report = intact.lint(network())
+    report = intact8.lint(network())
     assert report.skipped["IQ101"] == "data" and "IQ101" not in report.checked
-    report = intact.lint(prepared())
+    report = intact8.lint(prepared())
     assert report.skipped["IQ504"] == "optimizer" and report.skipped["IQ509"] == "schedule"
     assert "could not run (data:" in report.grid().caption
 
 
 def test_a_generator_of_batches_is_read_once() -> None:
-    report = intact.lint(network(), data=((x, torch.zeros(16)) for x in images(256).split(16)), select=["IQ306"])
+    report = intact8.lint(network(), data=((x, torch.zeros(16)) for x in images(256).split(16)), select=["IQ306"])
     assert report.checked == ("IQ306",) and report.clean
 
 
 @pytest.mark.parametrize("x", [3, None, b"net", {}], ids=str)
 def test_what_it_does_not_take(x: Any) -> None:
-    with pytest.raises(intact.InputError, match="cannot look at"):
-        intact.lint(x)
+    with pytest.raises(intact8.InputError, match="cannot look at"):
+        intact8.lint(x)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_what_it_does_not_take(x: Any) -> None:
     ids=lambda v: v.__name__ if callable(v) else next(iter(v)),
 )
 def test_no_argument_is_taken_and_ignored(x: Any, given: dict[str, Any]) -> None:
-    with pytest.raises(intact.InputError, match=f"{next(iter(given))} is given for nothing"):
-        intact.lint(x(), **given)
+    with pytest.raises(intact8.InputError, match=f"{next(iter(given))} is given for nothing"):
+        intact8.lint(x(), **given)
 
 
 def test_what_wraps_a_simulation_is_looked_through() -> None:
     wrapper = nn.Module()
     wrapper.module = prepared()
-    assert intact.lint(wrapper).subject == "simulation"
+    assert intact8.lint(wrapper).subject == "simulation"
 
 
 def test_channels_of_sequences_are_the_last_dimension() -> None:
@@ -145,20 +145,20 @@ def test_channels_of_sequences_are_the_last_dimension() -> None:
         net.a.weight[3] *= 1000
         net.a.bias[3] *= 1000
     x = torch.randn(64, 5, 4, generator=torch.Generator().manual_seed(0))
-    (finding,) = (f for f in intact.lint(calibrated(model=net, x=x[:2], data=x), data=x) if f.id == "IQ407")
+    (finding,) = (f for f in intact8.lint(calibrated(model=net, x=x[:2], data=x), data=x) if f.id == "IQ407")
     assert finding.node == "a" and finding.data["channel"] == 3
 
 
 def test_a_file_is_no_program(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
-    with pytest.raises(intact.ProgramError):
-        intact.lint(tmp_path / "x.safetensors")
+    with pytest.raises(intact8.ProgramError):
+        intact8.lint(tmp_path / "x.safetensors")
 
 
 def test_a_program_file_is_looked_at_without_torch(tmp_path: Path) -> None:
     path = clean_program().save(tmp_path / "net.safetensors")
-    code = "import sys, intact; r = intact.lint('net.safetensors'); print(r.clean, r.name, 'torch' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": str(Path(intact.__file__).parents[1])}
+    code = "import sys, intact8; r = intact8.lint('net.safetensors'); print(r.clean, r.name, 'torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(Path(intact8.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=path.parent
     )
@@ -180,16 +180,16 @@ def test_reports_are_shown_with_names_as_they_are() -> None:
 
 
 def test_reports_go_through_json() -> None:
-    report = intact.lint(prepared())
+    report = intact8.lint(prepared())
     again = LintReport.from_dict(json.loads(json.dumps(report.to_dict(), allow_nan=False)))
     assert again == report and dict(again.skipped) == dict(report.skipped)
     assert again.findings[0].data == report.findings[0].data
 
 
 def test_the_worst_comes_first() -> None:
-    sim = calibrated(intact.recipes.symmetric(), data=images(8))
+    sim = calibrated(intact8.recipes.symmetric(), data=images(8))
     sim.points["conv2"].zero_point.fill_(100)
-    report = intact.lint(sim)
+    report = intact8.lint(sim)
     ranks = [("error", "warning", "note").index(f.severity) for f in report]
     assert ranks == sorted(ranks) and report.findings[0].id == "IQ406"
     assert len(report.at_least("error")) < len(report.at_least("note")) == len(report)
@@ -200,4 +200,4 @@ def test_a_model_that_cannot_run_on_the_data_says_so_itself() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-            intact.lint(chain(a=nn.Linear(4, 4)), data=torch.zeros(2, 5), select=["IQ101"])
+            intact8.lint(chain(a=nn.Linear(4, 4)), data=torch.zeros(2, 5), select=["IQ101"])

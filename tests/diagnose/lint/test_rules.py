@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import intact
-from intact.diagnose.lint import LintReport, load
+import intact8
+from intact8.diagnose.lint import LintReport, load
 
 from . import torch_ao_cases  # noqa: F401 - adds to the table
 from .cases import CLEAN, FAULTY, Case
@@ -33,7 +33,7 @@ def lint(case: Case) -> LintReport:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         x, given = case()
-        return intact.lint(x, **given)
+        return intact8.lint(x, **given)
 
 
 @each(FAULTY)
@@ -81,9 +81,9 @@ def test_every_failure_that_must_be_found_has_a_rule() -> None:
 
 
 def test_a_symmetric_scheme_is_one_note() -> None:
-    from intact import recipes
+    from intact8 import recipes
 
     from .networks import calibrated
 
-    (finding,) = (f for f in intact.lint(calibrated(recipes.symmetric())) if f.id == "IQ404")
+    (finding,) = (f for f in intact8.lint(calibrated(recipes.symmetric())) if f.id == "IQ404")
     assert finding.severity == "note" and len(finding.data["points"]) == 3

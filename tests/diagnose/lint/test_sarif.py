@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from intact.diagnose.lint import Finding, LintReport, load
-from intact.diagnose.lint.sarif import to_sarif
+from intact8.diagnose.lint import Finding, LintReport, load
+from intact8.diagnose.lint.sarif import to_sarif
 
 Schema = dict[str, Any]
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-from intact.diagnose.compare_report import CompareReport
-from intact.diagnose.report import Report
-from intact.diagnose.sensitivity_report import Score, SensitivityReport, SensitivityRow
-from intact.program.program import Program
+import intact8
+from intact8.diagnose.compare_report import CompareReport
+from intact8.diagnose.report import Report
+from intact8.diagnose.sensitivity_report import Score, SensitivityReport, SensitivityRow
+from intact8.program.program import Program
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -71,16 +71,16 @@ def case() -> Case:
             model(torch.randn(64, 3, 16, 16))
     model.eval()
     data = torch.randn(48, 3, 16, 16)
-    sim = intact.prepare(model, data[:2])
-    intact.calibrate(sim, data)
-    program = intact.convert(sim)
-    compared = intact.compare(model, sim, data, engine="onednn")
+    sim = intact8.prepare(model, data[:2])
+    intact8.calibrate(sim, data)
+    program = intact8.convert(sim)
+    compared = intact8.compare(model, sim, data, engine="onednn")
     rows = tuple(
         SensitivityRow(r.name, r.kind, r.module, r.source, r.name, r.weight is not None, (Score("alone", "both", v),))
         for v, r in zip((30.0, 28.5, 33.25, 21.125, 40.0, 26.0, 27.0, 29.0, 31.0, 32.0), compared, strict=False)
     )
     sensitivity = SensitivityReport("sqnr", True, None, 18.5, rows, (), 48)
-    report = intact.report(
+    report = intact8.report(
         program, data, model=model, sim=sim, compare=compared, sensitivity=sensitivity, seconds=0.2, title="a net"
     )
     return Case(model, sim, program, data, compared, sensitivity, report)

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-import intact
-from intact.diagnose.report import speed as speeds
-from intact.diagnose.report.figures import Layer
-from intact.engines import get_runner
-from intact.errors import EngineError, InputError
-from intact.opset.op import Array
-from intact.verification import verify
+import intact8
+from intact8.diagnose.report import speed as speeds
+from intact8.diagnose.report.figures import Layer
+from intact8.engines import get_runner
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Array
+from intact8.verification import verify
 
 from .conftest import Case
 
@@ -238,7 +238,7 @@ def test_certificates_hold_again(case: Case, layers: dict[str, Layer]) -> None:
 class Clock:
     """A runner that takes the times it is told, over and over."""
 
-    def __init__(self, program: intact.Program, rounds: list[list[float]]) -> None:
+    def __init__(self, program: intact8.Program, rounds: list[list[float]]) -> None:
         self.program, self.rounds, self.done = program, rounds, 0
 
     def __call__(self, inputs: Any) -> list[Array]:
@@ -277,15 +277,15 @@ def test_measured_times_add_up_to_about_the_whole(case: Case) -> None:
 
 
 def test_findings_are_those_of_lint_and_stand_at_their_layers(case: Case) -> None:
-    from intact.diagnose.lint import Finding, LintReport
+    from intact8.diagnose.lint import Finding, LintReport
 
     finding = Finding("IQ999", "made-up", "error", "wrong", "right it", node="head")
     lint = LintReport((finding,), "program", "x", ("IQ999",), {"IQ998": "data"})
-    report = intact.report(case.program, lint=lint, seconds=0)
+    report = intact8.report(case.program, lint=lint, seconds=0)
     assert report.findings == (finding,)
     assert report.skipped == {"IQ998": "data"}
     assert {layer.name: layer.findings for layer in report.layers if layer.findings} == {"head": (0,)}
-    assert intact.report(case.program, seconds=0).findings == intact.lint(case.program).findings
+    assert intact8.report(case.program, seconds=0).findings == intact8.lint(case.program).findings
 
 
 def test_json_is_the_whole_report(case: Case) -> None:
@@ -297,7 +297,7 @@ def test_json_is_the_whole_report(case: Case) -> None:
 
 
 def test_without_data_and_model(case: Case) -> None:
-    report = intact.report(case.program, seconds=0.0)
+    report = intact8.report(case.program, seconds=0.0)
     assert (report.samples, report.compared, report.speed, report.metric) == (0, 0, None, None)
     assert all(layer.integers is None and layer.error is None for layer in report.layers)
     assert all(layer.channels for layer in report.layers if layer.name in CONVS)
@@ -305,17 +305,17 @@ def test_without_data_and_model(case: Case) -> None:
 
 def test_a_model_needs_data_that_can_be_read_twice(case: Case) -> None:
     with pytest.raises(InputError, match="without data"):
-        intact.report(case.program, model=case.model)
+        intact8.report(case.program, model=case.model)
     with pytest.raises(InputError, match="read only once"):
-        intact.report(case.program, iter(case.data.split(8)), model=case.model)
+        intact8.report(case.program, iter(case.data.split(8)), model=case.model)
     with pytest.raises(InputError, match="read only once"):
-        intact.report(case.program, iter(case.data.split(8)))
+        intact8.report(case.program, iter(case.data.split(8)))
 
 
 def test_an_engine_that_runs_the_network_as_one_call_is_refused(case: Case) -> None:
     pytest.importorskip("onnxruntime")
     with pytest.raises(EngineError, match="one by one"):
-        intact.report(case.program, engine="onnxruntime", seconds=0.1)
+        intact8.report(case.program, engine="onnxruntime", seconds=0.1)
 
 
 def test_the_terminal_shows_the_same_figures(case: Case) -> None:

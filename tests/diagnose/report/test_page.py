@@ -1,5 +1,5 @@
 """The page in a browser: drawn, filtered, sorted, opened; no error, no request. Screenshots are kept where the
-environment variable INTACT_SCREENSHOTS says."""
+environment variable INTACT8_SCREENSHOTS says."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-import intact
-from intact.diagnose.environment import specimen
-from intact.diagnose.report.figures import Report
-from intact.errors import InputError
+import intact8
+from intact8.diagnose.environment import specimen
+from intact8.diagnose.report.figures import Report
+from intact8.errors import InputError
 
 from .conftest import Case
 
@@ -266,7 +266,7 @@ def test_nothing_that_axe_objects_to(browser: Any, page_file: Path, scheme: str)
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_screenshots(browser: Any, page_file: Path, scheme: str, tmp_path: Path) -> None:
-    folder = Path(os.environ.get("INTACT_SCREENSHOTS", tmp_path))
+    folder = Path(os.environ.get("INTACT8_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     page = Page(browser, page_file, scheme, height=4000)
     page.tab.locator("#o1 .open").click()
@@ -287,7 +287,7 @@ def hostile() -> Report:
                 for op in program.ops)  # fmt: skip
     tensors[name] = tensors.pop("conv")
     program = replace(program, tensors=tensors, ops=ops, outputs=(name,), recipe=name, provenance={name: name})
-    return intact.report(program, torch.randn(4, 8, 9, 9).numpy(), engine="reference", seconds=0.01, title=name)
+    return intact8.report(program, torch.randn(4, 8, 9, 9).numpy(), engine="reference", seconds=0.01, title=name)
 
 
 def test_names_are_text_and_nothing_else(browser: Any, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_without_the_extra_the_remedy_is_named(case: Case, monkeypatch: pytest.M
     import sys
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(InputError, match=re.escape("pip install 'intact[report]'")):
+    with pytest.raises(InputError, match=re.escape("pip install 'intact8[report]'")):
         case.report.save(tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
@@ -337,8 +337,8 @@ def resnet50(torchvision: ModuleType, tmp_path_factory: pytest.TempPathFactory) 
     torch.manual_seed(0)
     model = torchvision.models.resnet50(weights=None).eval()
     data = torch.randn(2, 3, 64, 64)
-    program = intact.quantize(model, data)
-    report = intact.report(program, data, model=model, seconds=0.01, title="ResNet50")
+    program = intact8.quantize(model, data)
+    report = intact8.report(program, data, model=model, seconds=0.01, title="ResNet50")
     return report.save(tmp_path_factory.mktemp("resnet50") / "resnet50.html")
 
 
@@ -367,8 +367,8 @@ def test_without_torch(case: Case, tmp_path: Path) -> None:
 
     file = case.program.save(tmp_path / "net.safetensors")
     code = (
-        "import sys; sys.modules['torch'] = None; import intact; "
-        f"intact.report(intact.Program.load({str(file)!r}), seconds=0.01).save({str(tmp_path / 'x.html')!r})"
+        "import sys; sys.modules['torch'] = None; import intact8; "
+        f"intact8.report(intact8.Program.load({str(file)!r}), seconds=0.01).save({str(tmp_path / 'x.html')!r})"
     )
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

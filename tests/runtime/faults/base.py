@@ -14,7 +14,7 @@ from tests.runtime.faults import packages
 from tests.runtime.faults.caller import Caller, Died
 from tests.runtime.faults.machines import portable
 
-from intact.program.file import save
+from intact8.program.file import save
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Loading:
         if self.damage is not None:
             self.damage(path)
         before, cache = _listing(folder), folder / "cache"
-        environment = {"INTACT_CACHE_DIR": str(cache), **self.job.get("environment", {})}
+        environment = {"INTACT8_CACHE_DIR": str(cache), **self.job.get("environment", {})}
         try:
             answer = caller(path=str(path), **{**self.job, "environment": environment})
         except Died as death:

@@ -1,7 +1,7 @@
 """A process that loads programs for another one and tells what came of it, so that its death is seen and not shared.
 
 Run as a module it reads jobs, one line of JSON each, and answers each with a line. A job is the arguments of
-``intact.runtime.load``, or another task of ``TASKS``; ``environment`` holds for the job alone.
+``intact8.runtime.load``, or another task of ``TASKS``; ``environment`` holds for the job alone.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def load(facts: Mapping[str, Any] | None = None, good: bool = False, **given: An
     """Load, on this machine with some facts changed, or on one that is good for everything."""
     from tests.runtime.faults.machines import GOOD
 
-    from intact.errors import IntactError
-    from intact.runtime import load as load_program
+    from intact8.errors import IntactError
+    from intact8.runtime import load as load_program
 
     changes = {k: frozenset(v) if k in SETS else v for k, v in (facts or {}).items()}
     if "wheels" in changes:
@@ -99,7 +99,7 @@ def load(facts: Mapping[str, Any] | None = None, good: bool = False, **given: An
 @cache
 def here() -> Any:
     """The facts of this machine: the same for all jobs."""
-    from intact.runtime import Facts
+    from intact8.runtime import Facts
 
     return Facts.here()
 
@@ -108,8 +108,8 @@ def flips(path: str, start: int, stop: int, step: int) -> dict[str, Any]:
     """Flip bits ``start``, ``start + step`` … of the file, one at a time, and load what comes of it."""
     from tests.runtime.sound import accepted_is_sound
 
-    from intact.errors import IntactError
-    from intact.program.file import load as read
+    from intact8.errors import IntactError
+    from intact8.program.file import load as read
 
     whole, damaged = Path(path).read_bytes(), Path(path).with_name("flipped")
     refused = accepted = vague = 0

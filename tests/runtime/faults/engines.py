@@ -10,7 +10,7 @@ from typing import Any
 from tests.runtime.faults import packages
 from tests.runtime.faults.base import Case, Loading, Result, caller, shared_load
 
-from intact.program.integrity import seal
+from intact8.program.integrity import seal
 
 STAGES = {
     "import": "importing the libraries",
@@ -85,7 +85,7 @@ def skewed() -> Iterator[Case]:
     for name, (engine, package, version, tags, words) in SKEW.items():
         yield Case("version skew", name, _stale(engine, package, version, tags, words), False)
     edits: dict[str, tuple[str, str, str]] = {
-        "format of the future": ('"version":"3"', '"version":"9"', "written by a newer intact"),
+        "format of the future": ('"version":"3"', '"version":"9"', "written by a newer intact8"),
         "format of no version": ('"version":"3"', '"version":"x"', "the format version is"),
         "a key of the future": ('\\"recipe\\":', '\\"Recipe\\":', "unknown key"),
         "a kind of the future": ('\\"kind\\":\\"softmax9\\"', "", ""),

@@ -11,7 +11,7 @@ from tests.runtime.faults.base import Case, Loading, Result, caller, shared_load
 from tests.runtime.faults.caller import Died
 from tests.runtime.faults.machines import portable
 
-from intact.program.file import save
+from intact8.program.file import save
 
 
 def no_file() -> Iterator[Case]:
@@ -24,8 +24,8 @@ def no_file() -> Iterator[Case]:
         "a link to itself": (lambda p: (p.unlink(), p.symlink_to(p.name)), "symbolic links"),
         "empty": (lambda p: p.write_bytes(b""), "0 bytes"),
         "32 GB of nothing behind it": (lambda p: os.truncate(p, 1 << 35), "describes"),
-        "a pickle": (lambda p: p.write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR."), "not an intact program"),
-        "a zip": (lambda p: p.write_bytes(b"PK\x03\x04" + bytes(200)), "not an intact program"),
+        "a pickle": (lambda p: p.write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR."), "not an intact8 program"),
+        "a zip": (lambda p: p.write_bytes(b"PK\x03\x04" + bytes(200)), "not an intact8 program"),
         "a header of 8 EB": (lambda p: p.write_bytes(b"\xff" * 200), "a header of"),
     }
     for name, (damage, words) in kinds.items():

@@ -14,14 +14,14 @@ from tests.runtime.faults.base import Case, Result, caller, temporary
 from tests.runtime.faults.caller import PATH, Died
 from tests.runtime.faults.machines import portable
 
-from intact.program.file import load, save
+from intact8.program.file import load, save
 
 SAVES = ("open:1", "write:1", "fsync:1", "link:1", "replace:1", "fsync:2")
 """System calls of a save, in their order; the process dies on entering one."""
 
 SAVE = """
 import os, signal, sys
-from intact.program.file import load, save
+from intact8.program.file import load, save
 program = load(sys.argv[1])
 which, count = sys.argv[2].split(":")
 real, calls = getattr(os, which), 0
@@ -36,21 +36,21 @@ save(program, sys.argv[3])
 """
 
 LOADS = (
-    "intact.runtime.load:read:0", "intact.runtime.load:read:1", "intact.runtime.load:parse:0",
-    "intact.runtime.load:parse:1", "intact.program.file:recheck:0", "intact.runtime.load:digest:0",
-    "intact.runtime.facts:Facts.here:0", "intact.runtime.load:preflight:0", "intact.runtime.cache:recall:0",
-    "intact.runtime.cache:lock:0", "intact.runtime.probing:run_probe:0", "intact.runtime.isolate:_start:0",
-    "intact.runtime.isolate:_start:1", "intact.runtime.isolate:_send:0", "intact.runtime.isolate:_send:1",
-    "intact.runtime.probing:run_probe:1", "intact.runtime.cache:remember:0", "intact.runtime.cache:write:0",
-    "os:write:0", "os:fsync:0", "os:link:0", "os:replace:0", "os:replace:1", "intact.runtime.cache:write:1",
-    "intact.runtime.cache:remember:1", "intact.runtime.load:prepare:0", "intact.runtime.load:reproduce:0",
-    "intact.runtime.load:reproduce:1",
+    "intact8.runtime.load:read:0", "intact8.runtime.load:read:1", "intact8.runtime.load:parse:0",
+    "intact8.runtime.load:parse:1", "intact8.program.file:recheck:0", "intact8.runtime.load:digest:0",
+    "intact8.runtime.facts:Facts.here:0", "intact8.runtime.load:preflight:0", "intact8.runtime.cache:recall:0",
+    "intact8.runtime.cache:lock:0", "intact8.runtime.probing:run_probe:0", "intact8.runtime.isolate:_start:0",
+    "intact8.runtime.isolate:_start:1", "intact8.runtime.isolate:_send:0", "intact8.runtime.isolate:_send:1",
+    "intact8.runtime.probing:run_probe:1", "intact8.runtime.cache:remember:0", "intact8.runtime.cache:write:0",
+    "os:write:0", "os:fsync:0", "os:link:0", "os:replace:0", "os:replace:1", "intact8.runtime.cache:write:1",
+    "intact8.runtime.cache:remember:1", "intact8.runtime.load:prepare:0", "intact8.runtime.load:reproduce:0",
+    "intact8.runtime.load:reproduce:1",
 )  # fmt: skip
 """module:function:n: the process dies on entering it (0) or after its return (1)."""
 
 LOAD = """
 import contextlib, importlib, os, signal, sys
-import intact.engines, intact.runtime
+import intact8.engines, intact8.runtime
 where, name, moment = sys.argv[2].split(":")
 place = importlib.import_module(where)
 *outer, last = name.split(".")
@@ -65,7 +65,7 @@ def deadly(*args, **named):
         os.kill(os.getpid(), signal.SIGKILL)
     return out
 setattr(place, last, deadly)
-intact.runtime.load(sys.argv[1], engine="fine")
+intact8.runtime.load(sys.argv[1], engine="fine")
 """
 
 
@@ -127,7 +127,7 @@ def _killed_load(moment: str) -> Callable[[Path], Result]:
     def run(folder: Path) -> Result:
         path, cache = save(portable(), folder / "net.safetensors"), folder / "cache"
         whole, site = path.read_bytes(), packages.install(folder / "site")
-        environment = {"INTACT_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join([str(site), *PATH])}
+        environment = {"INTACT8_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join([str(site), *PATH])}
         done = python(LOAD, str(path), moment, **environment)
         if done.returncode == 0:
             raise OSError(f"{moment} does not happen on this system")
@@ -138,7 +138,7 @@ def _killed_load(moment: str) -> Callable[[Path], Result]:
             os.utime(file, (1, 1))
         with caller(site) as process:
             try:
-                answer = process(path=str(path), engine="fine", environment={"INTACT_CACHE_DIR": str(cache)})
+                answer = process(path=str(path), engine="fine", environment={"INTACT8_CACHE_DIR": str(cache)})
             except Died as death:
                 return Result(str(death), deaths=1)
         if answer.get("engine") != "fine":

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from tests.program.build import certified, network, with_op
 
-from intact.golden import with_golden
-from intact.program.certify import certify
-from intact.program.program import Program
-from intact.runtime.facts import Facts
+from intact8.golden import with_golden
+from intact8.program.certify import certify
+from intact8.program.program import Program
+from intact8.runtime.facts import Facts
 
 GIB = 1 << 30
 AVX2 = frozenset({"sse4_1", "sse4_2", "avx", "avx2"})
@@ -60,9 +60,9 @@ MACHINES: dict[str, Machine] = {
     "32-bit x86": (portable, "onednn", {"machine": "i686"}, "found is i686", "engine='reference'"),
     "Power": (portable, "openvino", {"machine": "ppc64le"}, "found is ppc64le", "engine='reference'"),
     "RISC-V, a wheel for x86": (portable, "onnxruntime", {"machine": "riscv64"}, "manylinux_2_27_x86_64", "reinstall"),
-    "no torch": (portable, "onednn", {"packages": {}}, "not installed", "intact[torch]"),
-    "no openvino": (portable, "openvino", {"packages": {}}, "not installed", "intact[openvino]"),
-    "no onnx": (portable, "onnxruntime", {"packages": {"onnxruntime": "1.20"}}, "not installed", "intact[onnx]"),
+    "no torch": (portable, "onednn", {"packages": {}}, "not installed", "intact8[torch]"),
+    "no openvino": (portable, "openvino", {"packages": {}}, "not installed", "intact8[openvino]"),
+    "no onnx": (portable, "onnxruntime", {"packages": {"onnxruntime": "1.20"}}, "not installed", "intact8[onnx]"),
     "old torch": (portable, "onednn", {"packages": {"torch": "2.7.1"}}, "found is 2.7.1", "upgrade torch"),
     "old torch, longer": (portable, "onednn", {"packages": {"torch": "1.13.1+cu117"}}, "1.13.1+cu117", "upgrade"),
     "old onnxruntime": (

@@ -17,7 +17,7 @@ STAGE = "OMP_FAULT_STAGE"
 ENGINE = """
 import os, signal, sys, time
 from pathlib import Path
-from intact.engines.reference import ReferenceEngine
+from intact8.engines.reference import ReferenceEngine
 
 class Runner:
     def __init__(self, fault, inner):
@@ -55,7 +55,7 @@ def misbehave(fault, stage):
     if fault == "curious" and "probe" in str(sys.modules["__main__"].__spec__):
         seen = [k for k in os.environ if "SECRET" in k]
         try:
-            file = os.open(os.environ["PATH"].split(":")[0] + "/intact-was-here", os.O_CREAT | os.O_WRONLY)
+            file = os.open(os.environ["PATH"].split(":")[0] + "/intact8-was-here", os.O_CREAT | os.O_WRONLY)
             os.write(file, b"x")
             seen.append("a file was written")
         except OSError:
@@ -87,7 +87,7 @@ def install(site: Path) -> Path:
     _distribution(site, "faulty", "1")
     (site / "faulty_engines.py").write_text(f"ENTRIES = {FAULTS!r}\n{ENGINE}")
     lines = "\n".join(f"{name} = faulty_engines:{name}" for name in FAULTS)
-    (site / "faulty-1.dist-info" / "entry_points.txt").write_text(f"[intact.engines]\n{lines}\n")
+    (site / "faulty-1.dist-info" / "entry_points.txt").write_text(f"[intact8.engines]\n{lines}\n")
     return site
 
 

@@ -14,11 +14,11 @@ from tests.runtime.faults.caller import PATH
 from tests.runtime.faults.kills import python
 from tests.runtime.faults.machines import portable
 
-from intact.program.file import save
+from intact8.program.file import save
 
 LIMITED = """
 import resource, sys
-from intact.program.file import load, save
+from intact8.program.file import load, save
 program = load(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 save(program, sys.argv[2])
@@ -26,15 +26,15 @@ save(program, sys.argv[2])
 
 FULL = """
 import sys
-from intact.program.file import load, save
+from intact8.program.file import load, save
 save(load(sys.argv[1]), sys.argv[2])
 """
 
 CROWDED = """
 import os, sys
-import intact.runtime
-os.environ["INTACT_CACHE_DIR"] = sys.argv[2]
-runner = intact.runtime.load(sys.argv[1], engine="fine")
+import intact8.runtime
+os.environ["INTACT8_CACHE_DIR"] = sys.argv[2]
+runner = intact8.runtime.load(sys.argv[1], engine="fine")
 assert any("cannot be remembered" in r for r in runner.info.remarks), runner.info
 """
 

@@ -1,3 +1,0 @@
-"""The demonstration behind ``intact demo``: a small network, real data, the whole way to a verified program."""
-
-from __future__ import annotations

@@ -1,7 +1,0 @@
-"""``python -m intact.opset`` prints the table of all kinds: docs/opset.md."""
-
-import sys
-
-from .table import markdown
-
-sys.stdout.write(markdown())

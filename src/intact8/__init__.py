@@ -1,0 +1,104 @@
+"""int8 quantization for PyTorch whose simulated integers equal the deployed ones, bit for bit.
+
+Example:
+    >>> import intact8
+    >>> issubclass(intact8.CaptureError, intact8.IntactError)
+    True
+
+The verbs are ``quantize`` (prepare, calibrate and convert in one call), ``prepare``, ``calibrate``, ``convert`` and
+``verify``; the nouns ``Program``, ``Recipe``, ``Scheme`` and the presets in ``recipes``. They are imported when first
+used, so that ``import intact8`` is quick and a machine without torch can load and run programs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from intact8.errors import (
+    CalibrationError,
+    CaptureError,
+    EngineError,
+    InputError,
+    IntactError,
+    ProgramError,
+    RecipeError,
+    StateError,
+)
+
+if TYPE_CHECKING:
+    from intact8 import recipes
+    from intact8.api import calibrate, convert, prepare, quantize
+    from intact8.diagnose.compare import compare
+    from intact8.diagnose.compare_report import CompareReport
+    from intact8.diagnose.doctor import DoctorReport, doctor
+    from intact8.diagnose.lint import lint
+    from intact8.diagnose.report import report
+    from intact8.diagnose.sensitivity import sensitivity
+    from intact8.diagnose.sensitivity_report import SensitivityReport
+    from intact8.program.program import Program
+    from intact8.recipe.recipe import Recipe, Scheme
+    from intact8.verification import verify
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "quantize",
+    "prepare",
+    "calibrate",
+    "convert",
+    "verify",
+    "compare",
+    "sensitivity",
+    "lint",
+    "report",
+    "doctor",
+    "Program",
+    "Recipe",
+    "Scheme",
+    "CompareReport",
+    "SensitivityReport",
+    "DoctorReport",
+    "recipes",
+    "IntactError",
+    "CalibrationError",
+    "CaptureError",
+    "EngineError",
+    "InputError",
+    "ProgramError",
+    "RecipeError",
+    "StateError",
+]
+
+_HOMES = {
+    "quantize": "intact8.api",
+    "prepare": "intact8.simulation.prepare",
+    "calibrate": "intact8.api",
+    "convert": "intact8.api",
+    "verify": "intact8.verification",
+    "lint": "intact8.diagnose.lint",
+    "compare": "intact8.diagnose.compare",
+    "sensitivity": "intact8.diagnose.sensitivity",
+    "report": "intact8.diagnose.report",
+    "doctor": "intact8.diagnose.doctor",
+    "Program": "intact8.program.program",
+    "Recipe": "intact8.recipe.recipe",
+    "Scheme": "intact8.recipe.recipe",
+    "CompareReport": "intact8.diagnose.compare_report",
+    "SensitivityReport": "intact8.diagnose.sensitivity_report",
+    "DoctorReport": "intact8.diagnose.doctor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("recipes", "runtime", "testing", "train"):
+        return import_module(f"intact8.{name}")
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value  # the next look-up does not come here again
+        return value
+    raise AttributeError(f"module 'intact8' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

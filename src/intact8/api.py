@@ -1,0 +1,110 @@
+"""The verbs: prepare, calibrate, convert, quantize, verify."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from intact8.calibration.data import first_batch
+from intact8.calibration.lengths import changing
+from intact8.calibration.run import Progress, calibrate
+from intact8.capture.dynamic import Dynamic
+from intact8.capture.torch_export import require_module
+from intact8.diagnose.fidelity import check_outputs
+from intact8.errors import AccuracyWarning, CalibrationError, StateError
+from intact8.lower import lower
+from intact8.program.program import Program
+from intact8.recipe.recipe import Recipe
+from intact8.simulation.module import Simulation
+from intact8.simulation.prepare import prepare
+from intact8.verification import verify
+
+
+def convert(sim: Simulation) -> Program:
+    """The integer program a calibrated simulation computes: same scales, same integers, no torch inside.
+
+    Observers are not consulted: what the simulation computes now is what ships.
+
+    A few of the calibration samples go through it and through the float network with the weights it has now.
+
+    Raises:
+        StateError: not calibrated, in training mode, or fake quantization switched off somewhere.
+
+    Warns:
+        AccuracyWarning: an output is far from the float network's (names the operation where it is first lost), or most
+            multiplications stay float and the recipe does not ask for it. The program's provenance has the numbers.
+    """
+    if not isinstance(sim, Simulation):
+        raise StateError(
+            f"convert takes a simulation, not {type(sim).__name__}",
+            remedy="call intact8.prepare(model, …) first, and pass what it returned; not DistributedDataParallel or "
+            "AveragedModel around it, but their .module",
+        )
+    program = lower(sim)
+    return replace(program, provenance=program.provenance | check_outputs(sim))
+
+
+def _warn_of_training_mode(model: nn.Module) -> None:
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    found = next((name for name, m in model.named_modules() if m.training and isinstance(m, kinds)), None)
+    if found is not None:
+        warnings.warn(
+            AccuracyWarning(
+                f"{found or 'the model'} is in training mode; what is quantized is what the model computes after "
+                "model.eval(). Every call of it as it is computes something else, and moves batch norm's statistics. "
+                "Remedy: call model.eval() first"
+            ),
+            stacklevel=3,
+        )
+
+
+def quantize(
+    model: nn.Module,
+    data: Iterable[Any] | Any,
+    recipe: Recipe | None = None,
+    example_inputs: Any = None,
+    *,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | None = None,
+    progress: Progress | None = None,
+) -> Program:
+    """Static post-training quantization in one call: prepare, calibrate, convert.
+
+    Args:
+        model: any module torch.export can capture.
+        data: calibration data, no labels needed: a tensor, an iterable of tensors, tuples or dicts, or a DataLoader
+            yielding ``(x, y)``.
+        recipe: see :class:`intact8.Recipe`.
+        example_inputs: as for :func:`prepare`; taken from the first batch when None.
+        dynamic_shapes: as for :func:`prepare`. When None, dimensions that differ between the first batches may change,
+            where the model allows it: token sequences padded batch by batch give a program for any length.
+        progress: called with (batches done, batches in all or None).
+
+    Warns:
+        AccuracyWarning: as :func:`convert`, and for a batch norm or dropout that was left in training mode.
+
+    Example:
+        >>> import torch, intact8
+        >>> _ = torch.manual_seed(0)
+        >>> program = intact8.quantize(torch.nn.Linear(4, 2), torch.randn(64, 4))
+        >>> program.run(torch.zeros(3, 4)).shape
+        torch.Size([3, 2])
+    """
+    if isinstance(model, Simulation):
+        raise StateError("this model is a simulation already", remedy="call calibrate and convert on it")
+    require_module(model)
+    _warn_of_training_mode(model)
+    if example_inputs is None:
+        example_inputs, data = first_batch(model, data)
+    dynamic: Mapping[str, Mapping[int, Any]] | Dynamic | None = dynamic_shapes
+    if dynamic is None:
+        dynamic, data = changing(model, example_inputs, data)
+    sim = prepare(model, example_inputs, recipe, dynamic_shapes=dynamic).eval()
+    calibrate(sim, data, progress=progress)
+    return convert(sim)
+
+
+__all__ = ["CalibrationError", "calibrate", "convert", "prepare", "quantize", "verify"]

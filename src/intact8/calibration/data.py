@@ -1,0 +1,311 @@
+"""Calibration data of any customary shape, as checked calls of the model."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import Dim, fits, show
+from intact8.errors import CalibrationError
+from intact8.nesting import arguments, leaves, nests
+
+log = logging.getLogger(__name__)
+
+Spec = tuple[str, Any, tuple[Dim, ...]]
+"""Name, dtype (torch dtype or its name) and shape (None: the batch; a name: may change, too) of one model input."""
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+LABELS = ("labels", "label")
+"""Entries of a batch that are no input although the model's forward takes them: with labels it computes its loss."""
+
+SLICE = 32
+"""Samples per batch where data is one tensor and the model takes any batch size."""
+
+_HOW = "give a tensor, or an iterable of tensors, of tuples (x, …, labels) or of dicts by input name"
+"""The remedy where data are of no form that is known."""
+
+
+def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[Call]:
+    """Calls of the model, one per batch, with tensors checked and on ``device``.
+
+    Args:
+        data: one of
+
+            - a tensor or array: samples along dimension 0, cut into batches of SLICE (or of the model's batch size);
+            - a dict: one batch, by input name;
+            - any other iterable (list, tuple, generator, DataLoader): batches, each a tensor or array, a tuple or list
+              whose first n elements are the model's n inputs (what follows are labels), or a dict by input name
+              (other keys are left out and logged), or a tuple of such a dict and labels. Where the model nests its
+              inputs, as in ``model(x, (h, c))``, so may a batch: ``(x, (h, c))``, ``{"x": x, "hid": (h, c)}``, or
+              tensors one by one: ``(x, h, c)``, ``{"x": x, "hid.0": h, "hid.1": c}``.
+        specs: the model's inputs, in order.
+        device: where the model is.
+
+    Raises:
+        CalibrationError: no batch, or a batch that does not fit the inputs; names batch, input, expected and got.
+
+    Example:
+        >>> specs = [("x", "float32", (None, 3))]
+        >>> calls = batches([(torch.zeros(2, 3), torch.tensor([7, 8]))], specs, torch.device("cpu"))
+        >>> [[t.shape for t in args] for args, _ in calls]
+        [[torch.Size([2, 3])]]
+    """
+    ignored: set[str] = set()
+    index = -1
+    for index, batch in enumerate(_split(data, specs)):
+        args, kwargs = _call(batch, specs, index, ignored)
+        yield (
+            tuple(_moved(a, device) for a in args),
+            {name: _moved(value, device) for name, value in kwargs.items()},
+        )
+    if index < 0:
+        raise CalibrationError(
+            "the calibration data holds no batch", why="an iterator can be read only once, and a loader may be empty",
+            remedy=_HOW,
+        )  # fmt: skip
+
+
+def length(data: Any, specs: Sequence[Spec]) -> int | None:
+    """Number of batches :func:`batches` will give; None where it cannot be known beforehand."""
+    if isinstance(data, (Tensor, np.ndarray)):
+        return -(-len(data) // _slice(specs)) if data.ndim else None
+    if isinstance(data, Mapping):
+        return 1
+    try:
+        return len(data)
+    except TypeError:
+        # Generators have no length, and neither has a DataLoader over an iterable data set.
+        return None
+
+
+def samples(call: Call) -> int:
+    """Size of dimension 0 of a call's first tensor; 1 where it has none."""
+    tensors = [t for value in (*call[0], *call[1].values()) for _, t in leaves("", value)]
+    return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
+
+
+def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
+    """Example inputs out of calibration data, and data that still begin with that batch.
+
+    Args:
+        model: its signature says how many elements of a tuple are inputs, and which keys of a dict.
+        data: as for :func:`batches`.
+
+    Returns:
+        A tensor, a tuple of tensors or a dict of tensors, on the model's device; and the data, whole again.
+
+    Raises:
+        CalibrationError: no batch, or not the kind of data :func:`batches` takes.
+
+    Example:
+        >>> example, data = first_batch(nn.Linear(3, 1), [(torch.zeros(2, 3), torch.zeros(2))])
+        >>> example[0].shape, len(data)
+        (torch.Size([2, 3]), 1)
+    """
+    whole = isinstance(data, (Tensor, np.ndarray))
+    if whole:
+        if data.ndim == 0 or len(data) == 0:
+            raise CalibrationError("the calibration data holds no sample", remedy=_HOW)
+        first: Any = data[:SLICE]
+    elif isinstance(data, Mapping):
+        first = data
+    else:
+        iterator = _iterate(data)
+        try:
+            first = next(iterator)
+        except StopIteration:
+            raise CalibrationError("the calibration data holds no batch", remedy=_HOW) from None
+        if iterator is data:
+            data = itertools.chain([first], iterator)
+    device = device_of(model)
+    parameters = inspect.signature(model.forward).parameters.values()
+    if _dict_and_labels(first):
+        first = first[0]
+    if isinstance(first, Mapping):
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        names = [p.name for p in parameters]
+        chosen = {k: _tensors(v, k) for k, v in first.items() if (anything or k in names) and k not in LABELS}
+        if not chosen:
+            raise CalibrationError(
+                f"no key of batch 0 is an input of the model: {sorted(map(str, first))}",
+                why=f"its forward takes {', '.join(names)}", remedy="rename the keys, or pass example_inputs",
+            )  # fmt: skip
+        return {k: _moved(v, device) for k, v in chosen.items()}, data
+    if isinstance(first, (tuple, list)):
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        needed = max(1, sum(p.default is p.empty for p in positional))
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            needed = len(first)
+        return tuple(_moved(_tensors(v, str(i)), device) for i, v in enumerate(first[:needed])), data
+    return _moved(_tensor(first, "input", 0), device), data
+
+
+def device_of(model: Any) -> torch.device:
+    """Device of the first parameter or buffer; the CPU where there is none."""
+    tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+def _split(data: Any, specs: Sequence[Spec]) -> Iterator[Any]:
+    if isinstance(data, (Tensor, np.ndarray)):
+        if data.ndim == 0:
+            raise CalibrationError("the calibration data is a single number", remedy=_HOW)
+        size = _slice(specs)
+        return (data[i : i + size] for i in range(0, len(data), size))
+    return iter([data]) if isinstance(data, Mapping) else _iterate(data)
+
+
+def _slice(specs: Sequence[Spec]) -> int:
+    shape = specs[0][2] if specs else ()
+    return shape[0] if shape and isinstance(shape[0], int) else SLICE
+
+
+def _iterate(data: Any) -> Iterator[Any]:
+    if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
+        # A DataLoader is iterable; what has only __getitem__ (a Dataset) yields samples without a batch dimension.
+        raise CalibrationError(
+            f"calibration data of type {type(data).__name__}", why="it is no iterable of batches",
+            remedy=f"{_HOW}; wrap a data set in torch.utils.data.DataLoader",
+        )  # fmt: skip
+    return iter(data)
+
+
+def _dict_and_labels(batch: Any) -> bool:
+    return isinstance(batch, (tuple, list)) and len(batch) > 0 and isinstance(batch[0], Mapping)
+
+
+def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
+    if _dict_and_labels(batch):
+        batch = batch[0]
+    if isinstance(batch, Mapping):
+        return _call_by_key(batch, specs, index, ignored)
+    values = list(batch) if isinstance(batch, (tuple, list)) else [batch]
+    if any(map(nests, values)):
+        places = arguments(name for name, _, _ in specs)
+        return tuple(_nested(places, values, specs, index)), {}
+    if len(values) < len(specs):
+        raise CalibrationError(
+            f"batch {index} has {len(values)} elements", why=f"the model has {len(specs)} inputs: {_names(specs)}",
+            remedy="give a tuple with one tensor per input",
+        )  # fmt: skip
+    return tuple(_checked(v, spec, index) for v, spec in zip(values, specs, strict=False)), {}
+
+
+def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec], index: int) -> list[Any]:
+    """Arguments that nest tensors as the model does, each tensor checked."""
+    by_name = {spec[0]: spec for spec in specs}
+    found = [name for place, value in zip(places, values, strict=False) for name, _ in leaves(place, value)]
+    missing = [name for name in by_name if name not in found]
+    unknown = [name for name in found if name not in by_name]
+    if missing or unknown:
+        raise CalibrationError(
+            f"batch {index} nests its tensors differently: missing {missing}, unexpected {unknown}",
+            why=f"the model's inputs are {_names(specs)}",
+            remedy="give batches that nest as the example inputs do",
+        )
+
+    def checked(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: checked(f"{name}.{key}", inner) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            inside = [checked(f"{name}.{i}", inner) for i, inner in enumerate(value)]
+            return inside if isinstance(value, list) else tuple(inside)
+        return None if value is None else _checked(value, by_name[name], index)
+
+    return [checked(place, value) for place, value in zip(places, values, strict=False)]
+
+
+def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
+    # A model whose one argument is the dict itself has inputs named "batch.image", "batch.mask".
+    places = arguments(name for name, _, _ in specs)
+    if any(nests(batch.get(place)) for place in places):
+        absent = [place for place in places if place not in batch]
+        if absent:
+            raise CalibrationError(
+                f"batch {index} has no {', '.join(map(repr, absent))}",
+                why=f"it has {sorted(map(str, batch))}",
+                remedy=f"name the entries after the model's inputs: {', '.join(places)}",
+            )
+        values = _nested(places, [batch[place] for place in places], specs, index)
+        return (), dict(zip(places, values, strict=True))
+    owners = {name.rpartition(".")[0] for name, _, _ in specs}
+    nested = len(owners) == 1 and owners != {""} and not any(name in batch for name, _, _ in specs)
+    keys = [name.rpartition(".")[2] if nested else name for name, _, _ in specs]
+    missing = [k for k in keys if k not in batch]
+    if missing:
+        raise CalibrationError(
+            f"batch {index} has no {', '.join(map(repr, missing))}", why=f"it has {sorted(map(str, batch))}",
+            remedy=f"name the entries after the model's inputs: {', '.join(keys)}",
+        )  # fmt: skip
+    extra = {str(k) for k in batch if k not in keys} - ignored
+    if extra:
+        ignored |= extra
+        log.info("calibration: entries that are no inputs of the model are left out: %s", ", ".join(sorted(extra)))
+    found = {key: _checked(batch[key], spec, index) for key, spec in zip(keys, specs, strict=True)}
+    return ((found,), {}) if nested else ((), found)
+
+
+def _checked(value: Any, spec: Spec, index: int) -> Tensor:
+    name, dtype, shape = spec
+    tensor = _tensor(value, name, index)
+    expected = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
+    where = f"batch {index}, input {name}"
+    if tensor.dtype != expected:
+        raise CalibrationError(
+            f"expected dtype {expected}, got {tensor.dtype}", where=where,
+            why="values are calibrated as they would be run", remedy=f"convert the data with .to({expected})",
+        )  # fmt: skip
+    if not fits(shape, tensor.shape):
+        missing_batch = tensor.dim() + 1 == len(shape)
+        raise CalibrationError(
+            f"expected shape {show(shape)}, got {tuple(tensor.shape)}", where=where,
+            why="the batch dimension is missing" if missing_batch else "the model was captured with that shape",
+            remedy="iterate over batches, not samples (x[None] makes a batch of one)" if missing_batch
+            else "resize the data, prepare the model with inputs of this shape, or say what may change: dynamic_shapes",
+        )  # fmt: skip
+    if tensor.numel() == 0:
+        raise CalibrationError(
+            f"a tensor of shape {tuple(tensor.shape)} holds nothing", where=where, remedy="leave it out"
+        )
+    return tensor
+
+
+def _tensors(value: Any, name: str) -> Any:
+    """An argument of the first batch: a tensor, or what nests some."""
+    if isinstance(value, Mapping):
+        return {key: _tensors(inner, f"{name}.{key}") for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        inside = [_tensors(inner, f"{name}.{i}") for i, inner in enumerate(value)]
+        return inside if isinstance(value, list) else tuple(inside)
+    return None if value is None else _tensor(value, name, 0)
+
+
+def _tensor(value: Any, name: str, index: int) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return torch.from_numpy(np.ascontiguousarray(value))
+    got = f"array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise CalibrationError(f"expected a tensor, got {got}", where=f"batch {index}, input {name}", remedy=f"{_HOW}")
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _moved(v, device) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        inside = [_moved(v, device) for v in value]
+        return inside if isinstance(value, list) else tuple(inside)
+    return None if value is None else value.to(device)
+
+
+def _names(specs: Sequence[Spec]) -> str:
+    return ", ".join(name for name, _, _ in specs)

@@ -1,0 +1,86 @@
+"""Fixed: a range known beforehand, such as [0, 1] for probabilities."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from intact8.errors import RecipeError
+
+from .base import Observer, ObserverBase, dense_values, finite_extent, register
+from .extremes import Extremes
+
+
+@register
+class FixedObserver(ObserverBase):
+    """Range = the one given. What is observed is checked and its extremes kept for reports; it moves nothing.
+
+    Args:
+        lo, hi: ends of the range.
+
+    Raises:
+        RecipeError: ends not finite, or lo > hi.
+
+    Example:
+        >>> FixedObserver(lo=0.0, hi=1.0).range(0, 255, symmetric=False)
+        (0.0, 1.0)
+    """
+
+    kind = "fixed"
+
+    def __init__(self, lo: float, hi: float) -> None:
+        if not (math.isfinite(lo) and math.isfinite(hi) and lo <= hi):
+            raise RecipeError(
+                f"the fixed range [{lo}, {hi}] is not a range", remedy="give finite ends with lo not above hi"
+            )
+        self.lo, self.hi = float(lo), float(hi)
+        self._seen = Extremes()
+
+    @property
+    def count(self) -> int:
+        """Number of values seen."""
+        return self._seen.count
+
+    @property
+    def minimum(self) -> float:
+        """Smallest value seen; NaN when nothing was."""
+        return self._seen.minimum
+
+    @property
+    def maximum(self) -> float:
+        """Largest value seen; NaN when nothing was."""
+        return self._seen.maximum
+
+    def args(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        return {"lo": self.lo, "hi": self.hi}
+
+    def observe(self, x: Tensor) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if x.numel():
+            values = dense_values(x)
+            self._seen.add(values.numel(), *finite_extent(values, self))
+
+    def merge(self, other: Observer) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        self.check_mergeable(other)
+        self._seen.add(other.count, other.minimum, other.maximum)
+
+    def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
+        """The range given; it needs no data."""
+        return self.lo, self.hi
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        return {"kind": self.kind, "count": self.count, "minimum": self.minimum, "maximum": self.maximum}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        self.check_state(state, {"count", "minimum", "maximum"})
+        self._seen = Extremes(state["count"], state["minimum"], state["maximum"])
+
+    def reset(self) -> None:
+        """Forget everything observed."""
+        self._seen = Extremes()

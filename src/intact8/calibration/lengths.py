@@ -1,0 +1,82 @@
+"""Dimensions beside the batch that differ between batches of data, as token sequences padded batch by batch do."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from intact8.capture.dynamic import Dynamic
+from intact8.capture.structure import InputLayout, call_of
+from intact8.nesting import arguments, leaves, nests
+
+LOOKED = 16
+"""Batches that are looked at."""
+
+
+def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
+    """Dimensions that differ between the first batches of ``data``.
+
+    Sizes that are the same in every batch have one name: "sequence" where there is only one, that of an input and its
+    dimension where there are several.
+
+    Args:
+        model: names its inputs.
+        example: example inputs, as for :func:`intact8.prepare`.
+        data: as for :func:`intact8.calibration.data.batches`.
+
+    Returns:
+        What was found; and the data, whole again.
+
+    Example:
+        >>> import torch
+        >>> batches = [{"x": torch.zeros(2, 5, 3)}, {"x": torch.zeros(2, 8, 3)}]
+        >>> class Net(nn.Module):
+        ...     def forward(self, x): ...
+        >>> changing(Net(), batches[0], batches)[0].names
+        {'x': {1: 'sequence'}}
+    """
+    if isinstance(data, (Tensor, np.ndarray, Mapping)):
+        return Dynamic({}, {}, found=True), data
+    iterator = iter(data)
+    looked = list(itertools.islice(iterator, LOOKED))
+    if iterator is data:
+        data = itertools.chain(looked, iterator)
+    args, kwargs = call_of(example)
+    keys = InputLayout.of(model, args, kwargs).tensor_keys()
+    shapes = [_shapes(batch, keys) for batch in looked]
+    sizes: dict[tuple[str, int], tuple[int, ...]] = {}
+    for key in keys:
+        found = [s[key] for s in shapes if key in s]
+        if len(found) == len(looked) and len({len(s) for s in found}) == 1:
+            sizes |= {(key, axis): tuple(s[axis] for s in found) for axis in range(1, len(found[0]))}
+    differing = {place: lengths for place, lengths in sizes.items() if len(set(lengths)) > 1}
+    groups = list(dict.fromkeys(differing.values()))
+    names: dict[str, dict[int, str]] = {}
+    for (key, axis), lengths in differing.items():
+        first = next(place for place, other in differing.items() if other == lengths)
+        name = "sequence" if len(groups) == 1 else re.sub(r"\W", "_", f"{first[0]}_{first[1]}")
+        names.setdefault(key, {})[axis] = name
+    return Dynamic(names, {}, found=True), data
+
+
+def _shapes(batch: Any, keys: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Shapes of a batch's tensors by input."""
+    if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
+        batch = batch[0]
+    pairs: Iterable[tuple[Any, Any]]
+    values = batch if isinstance(batch, (tuple, list)) else [batch]
+    if isinstance(batch, Mapping):
+        pairs = [pair for key, value in batch.items() for pair in leaves(str(key), value)]
+    elif any(map(nests, values)):
+        pairs = [pair for key, value in zip(arguments(keys), values, strict=False) for pair in leaves(key, value)]
+    else:
+        pairs = zip(keys, values, strict=False)
+    return {key: tuple(x.shape) for key, x in pairs if key in keys and isinstance(x, (Tensor, np.ndarray))}
+
+
+__all__ = ["LOOKED", "changing"]

@@ -1,0 +1,142 @@
+"""Moving average of per-batch extremes (Jacob et al. 2018, section 3.1): one odd batch moves a range little."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact8.errors import CalibrationError, RecipeError
+
+from .base import Observer, ObserverBase, dense_values, finite_extent, register
+
+
+@register
+class MovingAverageObserver(ObserverBase):
+    """Range = exponential moving average of every batch's extremes: old·(1 − a) + batch·a, in order, from the first.
+
+    The extremes of every batch are kept and averaged when the range is asked for. So halves merged in order give the
+    same bits as the whole.
+
+    Args:
+        averaging_constant: a, 0 < a ≤ 1. Small values remember long; the first batch still weighs (1 − a)ⁿ after n
+            more, so use it for at least a few times 1/a batches.
+
+    Raises:
+        RecipeError: a outside (0, 1].
+
+    Example:
+        >>> observer = MovingAverageObserver(averaging_constant=0.5)
+        >>> observer.observe(torch.tensor([0.0, 1.0]))
+        >>> observer.observe(torch.tensor([0.0, 3.0]))
+        >>> observer.range(0, 255, symmetric=False)
+        (0.0, 2.0)
+    """
+
+    kind = "moving_average"
+
+    def __init__(self, averaging_constant: float = 0.01) -> None:
+        if not 0 < averaging_constant <= 1:
+            raise RecipeError(f"averaging constant {averaging_constant} is outside (0, 1]", remedy="0.01 is customary")
+        self.averaging_constant = float(averaging_constant)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything observed."""
+        self._count = 0
+        self._batches: list[tuple[float, float]] = []
+        self._folded = (0, 0.0, 0.0)  # batches averaged so far, and the average: training asks after every batch
+
+    @property
+    def count(self) -> int:
+        """Number of values seen."""
+        return self._count
+
+    @property
+    def minimum(self) -> float:
+        """Smallest value seen; NaN when nothing was."""
+        return min((lo for lo, _ in self._batches), default=math.nan)
+
+    @property
+    def maximum(self) -> float:
+        """Largest value seen; NaN when nothing was."""
+        return max((hi for _, hi in self._batches), default=math.nan)
+
+    def args(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        return {"averaging_constant": self.averaging_constant}
+
+    def observe(self, x: Tensor) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if x.numel():
+            values = dense_values(x)
+            self._batches.append(finite_extent(values, self))
+            self._count += values.numel()
+
+    def merge(self, other: Observer) -> None:
+        """Append the other's batches after these."""
+        self.check_mergeable(other)
+        assert isinstance(other, MovingAverageObserver)
+        self._batches += other._batches
+        self._count += other._count
+
+    def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
+        """See :class:`~intact8.calibration.base.Observer`: extremes are put in the order of the batches.
+
+        Raises:
+            CalibrationError: batches were observed differently often, so that their order is unknown.
+        """
+        parts = []
+        for share, n in zip(shares, batches, strict=True):
+            self.check_mergeable(share)
+            assert isinstance(share, MovingAverageObserver)
+            each, rest = divmod(len(share._batches), n) if n else (0, len(share._batches))
+            if rest:
+                raise CalibrationError(
+                    f"{len(share._batches)} observations of {n} batches have no order among those of other processes",
+                    why="some batches held no value here", remedy="use another observer, or calibrate in one process",
+                )  # fmt: skip
+            parts.append([share._batches[i * each : (i + 1) * each] for i in range(n)])
+            self._count += share._count
+        for i in range(max(map(len, parts))):
+            for part in parts:
+                self._batches += part[i] if i < len(part) else []
+
+    def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
+        """See :class:`~intact8.calibration.base.Observer`: the extremes are those of the whole batch."""
+        for share in shares:
+            self.check_mergeable(share)
+        seen = [s for s in shares if isinstance(s, MovingAverageObserver)]
+        for parts in itertools.zip_longest(*(s._batches for s in seen)):
+            known = [part for part in parts if part is not None]
+            self._batches.append((min(lo for lo, _ in known), max(hi for _, hi in known)))
+        self._count += sum(s._count for s in seen)
+
+    def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if not self._batches:
+            raise self.nothing_observed()
+        a = self.averaging_constant
+        done, lo, hi = self._folded
+        if done == 0:
+            done, lo, hi = 1, *self._batches[0]
+        for batch_lo, batch_hi in self._batches[done:]:
+            lo, hi = (1 - a) * lo + a * batch_lo, (1 - a) * hi + a * batch_hi
+        self._folded = len(self._batches), lo, hi
+        return lo, hi
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        batches = torch.tensor(self._batches, dtype=torch.float64).reshape(-1, 2)
+        return {"kind": self.kind, "count": self._count, "batches": batches}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        self.check_state(state, {"count", "batches"})
+        self._count = state["count"]
+        self._batches = [(lo, hi) for lo, hi in state["batches"].tolist()]
+        self._folded = (0, 0.0, 0.0)

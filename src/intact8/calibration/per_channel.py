@@ -1,0 +1,106 @@
+"""Per-channel min-max: one range per index of an axis. For weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact8.errors import CalibrationError
+
+from .base import Observer, ObserverBase, finite_extent, register
+
+
+@register
+class PerChannelObserver(ObserverBase):
+    """Range of channel c = smallest and largest value seen at index c of ``axis``.
+
+    ``range`` and ``calculate_qparams`` return arrays of one entry per channel.
+
+    Args:
+        axis: the channel dimension.
+
+    Example:
+        >>> observer = PerChannelObserver(axis=0)
+        >>> observer.observe(torch.tensor([[-1.0, 2.0], [0.0, 127.0]]))
+        >>> observer.calculate_qparams(-127, 127, symmetric=True)[0]
+        array([0.01574803, 1.        ], dtype=float32)
+    """
+
+    kind = "per_channel"
+
+    def __init__(self, axis: int = 0) -> None:
+        self.axis = int(axis)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything observed."""
+        self._count = 0
+        self._low = self._high = torch.empty(0)
+
+    @property
+    def count(self) -> int:
+        """Number of values seen."""
+        return self._count
+
+    @property
+    def minimum(self) -> float:
+        """Smallest value seen in any channel; NaN when nothing was."""
+        return float(self._low.min()) if self._count else math.nan
+
+    @property
+    def maximum(self) -> float:
+        """Largest value seen in any channel; NaN when nothing was."""
+        return float(self._high.max()) if self._count else math.nan
+
+    def args(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        return {"axis": self.axis}
+
+    def observe(self, x: Tensor) -> None:
+        """See :class:`~intact8.calibration.base.Observer`; CalibrationError also for another number of channels."""
+        if not x.numel():
+            return
+        if not x.is_floating_point():
+            raise CalibrationError(f"cannot observe a tensor of dtype {x.dtype}", remedy="give floating point values")
+        if not -x.dim() <= self.axis < x.dim():
+            raise CalibrationError(
+                f"a tensor of shape {tuple(x.shape)} has no axis {self.axis}", remedy="choose an axis it has"
+            )
+        rows = x.detach().float().movedim(self.axis, 0).flatten(1) if x.dim() > 1 else x.detach().float()[:, None]
+        low, high = torch.aminmax(rows, dim=1)
+        finite_extent(torch.cat([low, high]), self)
+        self._take(low.cpu(), high.cpu(), x.numel())
+
+    def _take(self, low: Tensor, high: Tensor, count: int) -> None:
+        if self._count and len(low) != len(self._low):
+            raise CalibrationError(
+                f"{len(low)} channels after {len(self._low)}", remedy="observe tensors with one number of channels"
+            )
+        self._low = torch.minimum(self._low, low) if self._count else low
+        self._high = torch.maximum(self._high, high) if self._count else high
+        self._count += count
+
+    def merge(self, other: Observer) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        self.check_mergeable(other)
+        assert isinstance(other, PerChannelObserver)
+        if other._count:
+            self._take(other._low, other._high, other._count)
+
+    def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
+        """float64 arrays (channels,)."""
+        if not self._count:
+            raise self.nothing_observed()
+        return self._low.double().numpy(), self._high.double().numpy()
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        return {"kind": self.kind, "count": self._count, "low": self._low, "high": self._high}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        self.check_state(state, {"count", "low", "high"})
+        self._count, self._low, self._high = state["count"], state["low"].cpu(), state["high"].cpu()

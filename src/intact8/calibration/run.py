@@ -1,0 +1,327 @@
+"""The calibration run: data through the float network, observers watching."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from intact8.errors import CalibrationError, StateError
+
+from .base import NonFiniteError, Observer, make_observer
+from .data import Call, Spec, batches, device_of, first_batch, length, samples
+from .ranks import Ranks, ranks_for, synchronize
+from .sketched import SketchObserver
+from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
+
+Progress = Callable[[int, "int | None"], None]
+"""Called with (batches done, batches in all or None where that is unknown)."""
+
+
+STATISTICS = 32
+"""Samples looked at before ranges are observed (``Simulation.collect_statistics``)."""
+
+
+class Switchable(Protocol):
+    """What fake quantization can be switched off at."""
+
+    quantizing: bool
+
+
+class Point(Switchable, Protocol):
+    """What calibration needs of a quantization point of an activation."""
+
+    observer: Observer
+    observing: bool
+    fixed: bool
+    lo: int
+    hi: int
+    scale: Tensor
+    zero_point: Tensor
+
+
+class Simulated(Protocol):
+    """What calibration needs of a simulation (``intact8.simulation.Simulation`` has it)."""
+
+    calibration: dict[str, Any]
+
+    @property
+    def points(self) -> Mapping[str, Point]: ...
+    @property
+    def all_weight_points(self) -> Mapping[str, Switchable]: ...
+    @property
+    def input_specs(self) -> Sequence[Spec]: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+    def parameters(self) -> Iterator[Tensor]: ...
+    def buffers(self) -> Iterator[Tensor]: ...
+    def eval(self) -> Any: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any: ...
+    def resolve(self) -> None: ...
+    @property
+    def constant_channels(self) -> Mapping[str, tuple[int, int]]: ...
+    def collect_statistics(self, calls: list[Call]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+def calibrate(
+    sim: Simulated,
+    data: Any,
+    *,
+    progress: Progress | None = None,
+    max_batches: int | None = None,
+    reset: bool = False,
+    shard: str = "auto",
+) -> CalibrationSummary:
+    """Show calibration data to a simulation and compute its scales.
+
+    The float network runs in evaluation mode without gradients while every point observes; then ``sim.resolve()``
+    turns ranges into scales and multipliers. Modes and switches are afterwards what they were before. A second call
+    continues where the first ended, to the same bits as one call on all the data. On any error, and on Ctrl-C, the
+    simulation goes back to what it was before the call.
+
+    Where a torch.distributed process group is initialised, call this on every rank: ranks observe different batches,
+    merge what they saw, and end with the same numbers, which are, to the bit, those of one process that sees batch 0
+    of rank 0, batch 0 of rank 1, …, batch 1 of rank 0, … (given the same kernels and number of threads). An error on
+    one rank raises on all.
+
+    Args:
+        sim: what :func:`intact8.prepare` returned.
+        data: a tensor, a dict, or an iterable of tensors, tuples or dicts; a DataLoader yielding (x, y) will do.
+            Labels are dropped. See :func:`intact8.calibration.data.batches`.
+        progress: called after every batch.
+        max_batches: stop after so many; None for all.
+        reset: forget what earlier calls observed.
+        shard: how ranks share the work. "split": every rank was given the same data, and takes every n-th batch of
+            them; "given": every rank was given its own share; "off": this rank calibrates alone; "auto": "given" for
+            a DataLoader with a DistributedSampler (which repeats samples where they do not divide evenly: they are
+            then observed twice), else "split". ``max_batches`` counts the batches of all ranks.
+
+    Returns:
+        Numbers per point, and warnings; also kept as JSON in ``sim.calibration``.
+
+    Raises:
+        CalibrationError: no data, data that do not fit the model's inputs, NaN or infinity in an activation (names
+            batch and layer), or a point that saw nothing; ranks that were given different data or weights, or one
+            of which failed.
+        StateError: not a simulation.
+
+    Warns:
+        CalibrationWarning: once, on rank 0, with all that should be looked at: few samples, ranges still moving,
+            constants.
+
+    Example:
+        >>> import intact8, torch
+        >>> sim = intact8.prepare(torch.nn.Linear(4, 2), torch.randn(2, 4))
+        >>> intact8.calibrate(sim, torch.randn(64, 4)).samples
+        64
+    """
+    if not isinstance(getattr(sim, "points", None), Mapping):
+        raise StateError(
+            f"calibrate takes a simulation, not {type(sim).__name__}", why="it has no quantization points",
+            remedy="call intact8.prepare(model, example_inputs) first, or intact8.quantize(model, data) for all at "
+            "once; where something wraps the simulation (DistributedDataParallel), pass its .module",
+        )  # fmt: skip
+    if max_batches is not None and max_batches < 1:
+        raise CalibrationError(f"max_batches = {max_batches}", why="nothing would be observed", remedy="give 1 or more")
+    points = sim.points
+    before = {} if reset else sim.calibration
+    ranks = ranks_for(data, shard)
+    synchronize(sim, ranks)
+    ranks.require_same(
+        "other weights", [*sim.parameters()], why="each would observe another network",
+        remedy='load the same checkpoint on every rank, or calibrate alone with shard="off"',
+    )  # fmt: skip
+    growth = Growth()
+    with _observing(sim), _all_or_nothing(sim):
+        for name, point in points.items():
+            if reset:
+                point.observer.reset()
+            growth.note(name, -1, point.observer.minimum, point.observer.maximum)
+        counts, growth = _run(sim, data, growth, progress, max_batches, ranks)
+        with ranks.together():
+            sim.resolve()
+        synchronize(sim, ranks)
+    total, batches_before = int(before.get("samples", 0)) + counts.samples, int(before.get("batches", 0))
+    summaries = {name: _summary(point) for name, point in points.items()}
+    summary = CalibrationSummary(
+        batches=batches_before + counts.batches,
+        samples=total,
+        points=summaries,
+        warnings=warnings_of(total, counts.batches, summaries, growth, _ranges(points), sim.constant_channels),
+    )
+    sim.calibration = summary.to_json()
+    if summary.warnings and ranks.rank == 0:
+        warnings.warn(CalibrationWarning("; ".join(summary.warnings)), stacklevel=2)
+    return summary
+
+
+class _Counts(NamedTuple):
+    batches: int = 0
+    samples: int = 0
+
+
+def _run(
+    sim: Simulated, data: Any, growth: Growth, progress: Progress | None, max_batches: int | None, ranks: Ranks
+) -> tuple[_Counts, Growth]:
+    """Batches and samples all ranks showed, and how extremes grew."""
+    calls = batches(data, sim.input_specs, device_of(sim))
+    if all(point.observer.count == 0 for point in sim.points.values()):
+        first, taken = ranks.first(calls, STATISTICS, max_batches)
+        if not ranks.given:
+            ranks.require_same(
+                "other first batches", first, why="ranks take batches of the same data in turn",
+                remedy="give every rank the same data in the same order (a DataLoader without shuffle, or a seeded "
+                'one), or its own share of them with a DistributedSampler or shard="given"',
+            )  # fmt: skip
+        with ranks.together():
+            sim.collect_statistics(first)
+        calls = itertools.chain(taken, calls)
+    if ranks.size == 1:
+        return _show(sim, calls, growth, _Progress(progress, data, sim, max_batches, ranks), max_batches, ranks), growth
+    merged = {name: point.observer for name, point in sim.points.items()}
+    try:
+        for name, point in sim.points.items():
+            point.observer = make_observer(merged[name].kind, **merged[name].args())
+        with ranks.together():
+            counts = _show(sim, calls, growth, _Progress(progress, data, sim, max_batches, ranks), max_batches, ranks)
+        states = ranks.gather((counts, growth, {name: p.observer.state() for name, p in sim.points.items()}))
+    finally:
+        for name, point in sim.points.items():
+            point.observer = merged[name]
+    for name, observer in merged.items():
+        shares = [make_observer(observer.kind, **observer.args()) for _ in states]
+        for share, (_, _, state) in zip(shares, states, strict=True):
+            share.load_state(state[name])
+        observer.merge_in_turn(shares, [counts.batches for counts, _, _ in states])
+    counts = _Counts(*(sum(each) for each in zip(*(counts for counts, _, _ in states), strict=True)))
+    return counts, Growth.merged([g for _, g, _ in states])
+
+
+def _show(
+    sim: Simulated, calls: Iterator[Call], growth: Growth, progress: _Progress, max_batches: int | None, ranks: Ranks
+) -> _Counts:
+    """Run this rank's share of the calls."""
+    seen = done = 0
+    batched = all(shape[:1] == (None,) for _, _, shape in sim.input_specs)
+    with torch.no_grad():
+        for index, (args, kwargs) in ranks.turns(calls, max_batches):
+            _tell_samples(sim, samples((args, kwargs)) if batched else None)
+            try:
+                sim(*args, **kwargs)
+            except NonFiniteError as error:
+                where = next((n for n, p in sim.points.items() if p.observer is error.observer), "an unnamed layer")
+                raise CalibrationError(
+                    error.what, where=f"batch {index}, layer {where}", why=error.why, remedy=error.remedy
+                ) from error
+            for name, point in sim.points.items():
+                growth.note(name, index, point.observer.minimum, point.observer.maximum)
+            seen += samples((args, kwargs))
+            done += 1
+            progress(index + 1)
+    return _Counts(done, seen)
+
+
+def _tell_samples(sim: Simulated, count: int | None) -> None:
+    """Say how many samples the tensors hold that observers see next; None where that is unknown."""
+    for point in sim.points.values():
+        if isinstance(point.observer, SketchObserver):
+            point.observer.samples = count
+
+
+class _Progress:
+    """Tells the user's function how far the batches of all ranks are."""
+
+    def __init__(self, tell: Progress | None, data: Any, sim: Simulated, max_batches: int | None, ranks: Ranks) -> None:
+        self.tell = tell
+        total = length(data, sim.input_specs)
+        if total is not None and ranks.given:
+            total *= ranks.size
+        self.total = max_batches if total is None else total if max_batches is None else min(total, max_batches)
+
+    def __call__(self, done: int) -> None:
+        if self.tell is not None:
+            self.tell(done, self.total)
+
+
+@contextmanager
+def _observing(sim: Simulated) -> Iterator[None]:
+    """Evaluation mode, observing on, fake quantization off; everything as before afterwards."""
+    training = {module: module.training for module in sim.modules()}
+    observing = {name: point.observing for name, point in sim.points.items()}
+    switches: list[Switchable] = [*sim.points.values(), *sim.all_weight_points.values()]
+    quantizing = [point.quantizing for point in switches]
+    try:
+        sim.eval()
+        for point in sim.points.values():
+            point.observing = True
+        for switch in switches:
+            switch.quantizing = False
+        yield
+    finally:
+        _tell_samples(sim, None)
+        for module, flag in training.items():
+            module.training = flag
+        for name, flag in observing.items():
+            sim.points[name].observing = flag
+        for switch, flag in zip(switches, quantizing, strict=True):
+            switch.quantizing = flag
+
+
+@contextmanager
+def _all_or_nothing(sim: Simulated) -> Iterator[None]:
+    """Observers, scales and all other buffers go back to what they were unless the block ends normally."""
+    points = [(p, p.observer.state(), p.scale.clone(), p.zero_point.clone()) for p in sim.points.values()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in sim.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    finished = False
+    try:
+        yield
+        finished = True
+    finally:
+        # Not "except": Ctrl-C must restore as well.
+        if not finished:
+            with torch.no_grad():
+                for point, state, scale, zero_point in points:
+                    point.observer.load_state(state)
+                    point.scale.copy_(scale)
+                    point.zero_point.copy_(zero_point)
+                for module, name, buffer, values in buffers:
+                    module._buffers[name] = buffer
+                    if not torch.equal(buffer, values):
+                        buffer.copy_(values)
+
+
+def _ranges(points: Mapping[str, Point]) -> dict[str, tuple[float, float]]:
+    """The real numbers that the grids span, half a step beyond their ends, where scales are known."""
+    found = {}
+    for name, point in points.items():
+        scale, zero_point = float(point.scale), int(point.zero_point)
+        if math.isfinite(scale):
+            found[name] = ((point.lo - zero_point - 0.5) * scale, (point.hi - zero_point + 0.5) * scale)
+    return found
+
+
+def _summary(point: Point) -> PointSummary:
+    observer = point.observer
+    known = bool(torch.isfinite(point.scale))
+    return PointSummary(
+        count=observer.count,
+        minimum=None if math.isnan(observer.minimum) else observer.minimum,
+        maximum=None if math.isnan(observer.maximum) else observer.maximum,
+        scale=float(point.scale) if known else None,
+        zero_point=int(point.zero_point) if known else None,
+    )
+
+
+__all__ = ["Progress", "calibrate", "first_batch"]

@@ -1,0 +1,157 @@
+"""The base of all observers whose range is read from a sketch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .base import Observer, ObserverBase, dense_values, finite_extent
+from .sketch import Bins, Sketch, bins_of, mean_squares
+
+UNKNOWN = -(1 << 10)
+"""The level of samples of nothing but zeros, and of values nobody said which samples they belong to."""
+
+LOUD = 1
+"""A sample more than so many octaves above the median one counts as much as that."""
+
+SILENT = 8
+"""What is so many octaves below the loudest sample is less than a step of 8 bits there: it is no measure for others."""
+
+
+class SketchObserver(ObserverBase):
+    """Observes into a :class:`~intact8.calibration.sketch.Sketch`; subclasses choose a range from its bins.
+
+    One sample many times as loud as all others would decide a range of least error alone, and leave the others a few
+    steps. Observers that minimize errors (``weighs``) therefore count a loud sample's as if it had the energy of the
+    median one; what is no louder than usual counts as it is. Sketches are kept apart by the octave of the samples' root
+    mean squares, so that halves merge to the same bits as ever.
+
+    Attributes:
+        weighs: whether samples are weighed.
+        samples: how many samples the next tensor holds along its dimension 0, one after the other; None: unknown, and
+            nothing is weighed.
+        levels: octave → sketch of the samples of that root mean square.
+    """
+
+    weighs: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.samples: int | None = None
+        self.levels: dict[int, Sketch] = {}
+
+    @property
+    def sketch(self) -> Sketch:
+        """All that was seen; also good for drawing histograms. A copy where samples of several levels were."""
+        if len(self.levels) == 1:
+            return next(iter(self.levels.values()))
+        whole = Sketch()
+        for sketch in self.levels.values():
+            whole.merge(sketch)
+        return whole
+
+    @property
+    def count(self) -> int:
+        """Number of values seen."""
+        return sum(sketch.count for sketch in self.levels.values())
+
+    @property
+    def minimum(self) -> float:
+        """Smallest value seen; NaN when nothing was."""
+        return float(np.fmin.reduce([np.nan, *(sketch.minimum for sketch in self.levels.values())]))
+
+    @property
+    def maximum(self) -> float:
+        """Largest value seen; NaN when nothing was."""
+        return float(np.fmax.reduce([np.nan, *(sketch.maximum for sketch in self.levels.values())]))
+
+    def observe(self, x: Tensor) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if x.numel():
+            values = dense_values(x)
+            lo, hi = finite_extent(values, self)
+            by_level = self._by_level(values)
+            for level, part in by_level:
+                if len(by_level) > 1:
+                    lo, hi = (float(end) for end in torch.aminmax(part))
+                self.levels.setdefault(level, Sketch()).add(part, lo, hi)
+
+    def _by_level(self, values: Tensor) -> list[tuple[int, Tensor]]:
+        """Rows of ``values`` by the octave of their sample's root mean square."""
+        samples = self.samples
+        if not self.weighs or not samples or values.dim() != 2 or len(values) % samples:
+            return [(UNKNOWN, values)]
+        energies = mean_squares(values.view(samples, -1))
+        of_samples = torch.where(energies > 0, (torch.frexp(energies).exponent + 1) >> 1, UNKNOWN)
+        found = [int(level) for level in torch.unique(of_samples)]
+        if len(found) == 1:
+            return [(found[0], values)]
+        of_rows = of_samples.repeat_interleave(len(values) // samples)
+        return [(level, values[of_rows == level]) for level in found]
+
+    def merge(self, other: Observer) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        self.check_mergeable(other)
+        assert isinstance(other, SketchObserver)
+        for level, sketch in other.levels.items():
+            self.levels.setdefault(level, Sketch()).merge(sketch)
+
+    def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if not self.count:
+            raise self.nothing_observed()
+        # Zero is always representable, so a range without it is not on offer.
+        lo, hi = min(self.minimum, 0.0), max(self.maximum, 0.0)
+        if lo == hi:
+            return lo, hi
+        return self.choose(self._weighed(), lo, hi, qmin, qmax, symmetric)
+
+    def _weighed(self) -> Bins:
+        """Bins of all samples, those of loud ones counted by their share of the median energy."""
+        order = sorted(level for level in self.levels if level != UNKNOWN)
+        if len(order) < 2:
+            return self.sketch.bins()
+        sizes = np.cumsum([self.levels[level].count for level in order])
+        usual = max(order[int(np.searchsorted(sizes, sizes[-1] / 2))], order[-1] - SILENT)
+        if order[-1] <= usual + LOUD:
+            return self.sketch.bins()
+        weights = {level: 4.0 ** (usual - level) if level > usual + LOUD else 1.0 for level in self.levels}
+        counts = np.zeros(1 << 16)
+        for level, sketch in self.levels.items():
+            found = sketch.counts.cpu().numpy()
+            counts[: len(found)] += found * weights[level]
+        return bins_of(counts, self.minimum, self.maximum, min(weights.values()))
+
+    def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
+        """A range within [lo, hi], the extremes widened to 0; ``bins`` holds at least one value that is not 0."""
+        raise TypeError(f"{type(self).__name__} must define choose")
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if set(self.levels) <= {UNKNOWN}:
+            return {"kind": self.kind, **self.sketch.state()}
+        order = sorted(self.levels)
+        states = [self.levels[level].state() for level in order]
+        sizes = torch.tensor([[n, len(s["keys"]), s["count"]] for n, s in zip(order, states, strict=True)])
+        whole = {name: torch.cat([s[name] for s in states]) for name in ("keys", "counts")}
+        return {"kind": self.kind, **whole, "levels": sizes, "extremes": torch.stack([s["extremes"] for s in states])}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """See :class:`~intact8.calibration.base.Observer`."""
+        if "levels" not in state:
+            self.check_state(state, {"keys", "counts", "count", "extremes"})
+            sketch = Sketch.from_state({k: v for k, v in state.items() if k != "kind"})
+            self.levels = {UNKNOWN: sketch} if sketch.count else {}
+            return
+        self.check_state(state, {"keys", "counts", "levels", "extremes"})
+        self.levels, start = {}, 0
+        for (level, entries, count), extremes in zip(state["levels"].tolist(), state["extremes"], strict=True):
+            part = slice(start, start := start + entries)
+            values = {"keys": state["keys"][part], "counts": state["counts"][part]}
+            self.levels[level] = Sketch.from_state(values | {"count": torch.tensor(count), "extremes": extremes})
+
+    def reset(self) -> None:
+        """Forget everything observed."""
+        self.levels = {}

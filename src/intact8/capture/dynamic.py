@@ -1,0 +1,96 @@
+"""Which dimensions beside the batch may change from call to call, as users say it and as capture needs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim
+
+from intact8.errors import InputError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
+UNLIMITED = 1 << 40
+"""No limit: torch.export's infinity is larger."""
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Named dimensions of a model's inputs.
+
+    Attributes:
+        names: input → dimension → name. Dimensions of one name have one size.
+        bounds: name → (least, largest size), where somebody said so; None: no limit.
+        found: the dimensions were found in data, not asked for: they are given up, with a note, where the model does
+            not allow them.
+    """
+
+    names: Mapping[str, Mapping[int, str]]
+    bounds: Mapping[str, tuple[int, int | None]]
+    found: bool = False
+
+    @staticmethod
+    def of(dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None) -> Dynamic:
+        """What a caller gave: ``{"input_ids": {1: "sequence"}}``, or a ``torch.export.Dim`` in place of the name.
+
+        Raises:
+            InputError: of another form.
+
+        Example:
+            >>> Dynamic.of({"x": {0: "batch", 1: Dim("sequence", min=1, max=512)}})
+            Dynamic(names={'x': {1: 'sequence'}}, bounds={'sequence': (1, 512)}, found=False)
+        """
+        if isinstance(dynamic_shapes, Dynamic):
+            return dynamic_shapes
+        if dynamic_shapes is not None and not isinstance(dynamic_shapes, Mapping):
+            raise _refused(f"expected a dict, got {type(dynamic_shapes).__name__}")
+        names: dict[str, dict[int, str]] = {}
+        bounds: dict[str, tuple[int, int | None]] = {}
+        for key, dims in (dynamic_shapes or {}).items():
+            if not isinstance(dims, Mapping):
+                raise _refused(f"{key!r} has {dims!r:.60}, not a dict of dimensions")
+            for axis, dim in dims.items():
+                if not isinstance(axis, int) or isinstance(axis, bool) or axis < 0:
+                    raise _refused(f"{key!r} names dimension {axis!r:.60}, not a number from 0 on")
+                if axis == 0:
+                    continue  # the batch, which changes anyway
+                name = _name(dim)
+                names.setdefault(key, {})[axis] = name
+                if not isinstance(dim, str):
+                    bounds[name] = _bounds(dim)
+        return Dynamic(names, bounds)
+
+
+def _name(dim: Any) -> str:
+    name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(dim, (str, Dim)):
+        raise _refused(f"{dim!r:.60} is no name of a dimension")
+    if name == "batch":
+        raise _refused("a dimension is called batch", "that is dimension 0, which changes anyway")
+    return name
+
+
+def _bounds(dim: Any) -> tuple[int, int | None]:
+    most = int(dim.max) if dim.max < UNLIMITED else None
+    return max(int(dim.min), 1), most
+
+
+def _refused(what: str, why: str = "") -> InputError:
+    return InputError(
+        what, where="dynamic_shapes", why=why,
+        remedy='give dimensions by input: {"input_ids": {1: "sequence"}}, or torch.export.Dim("sequence", max=512)',
+    )  # fmt: skip
+
+
+def doubled(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    """A copy with the dimensions of length 1 doubled: torch.export takes a size of 1 for one that stays."""
+    for dim in dims:
+        if x.shape[dim] == 1:
+            x = torch.cat([x, x], dim)
+    return x.detach().clone()
+
+
+__all__ = ["Dynamic", "doubled"]

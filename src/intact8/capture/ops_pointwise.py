@@ -1,0 +1,404 @@
+"""ATen → canonical: arithmetic, activations, comparisons, products of tensors, attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import Dim
+
+from .call import Call, Handler, Shape, Value, finite
+from .materialize import materialize
+from .ops_shape import batch_of, expanded
+from .prefix import Prefix, all_true
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def scalar(c: Call, value: Any) -> float | int | None:
+    """The number ``value`` stands for; None for tensors (and for trainable or stateful scalars)."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, torch.SymInt):
+        c.static(None)
+    if isinstance(value, Tensor) and value.ndim == 0 and not isinstance(value, nn.Parameter):
+        number = value.item()
+        return int(number) if isinstance(number, bool) else number
+    return None
+
+
+def affine(c: Call, x: Any, mul: float, add: float) -> Value:
+    """x·mul + add under the name of the ATen operator."""
+    known = ("add", "sub", "mul", "div", "neg", "rsub")
+    op = c.op.removesuffix("_")
+    return c.emit("affine_scalar", x, label=op if op in known else None, mul=mul, add=add)
+
+
+def add(c: Call) -> Value:
+    """add, sub and rsub, with alpha."""
+    x, y, alpha = c["self"], c["other"], c.args.get("alpha", 1)
+    if c.op == "rsub":
+        x, y = y, x
+    sign = 1 if c.op.startswith("add") else -1
+    a, b = scalar(c, x), scalar(c, y)
+    # rsub scales the tensor that is subtracted, which after the swap is y; so do add and sub.
+    if b is not None:
+        return affine(c, x, 1, sign * alpha * b)
+    if a is not None:
+        return affine(c, y, sign * alpha, a)
+    if alpha != 1:
+        y = c.emit("affine_scalar", y, out=c.shape(y), mul=alpha, add=0)
+    return c.emit("add" if sign > 0 else "sub", x, y)
+
+
+def mul(c: Call) -> Value:
+    """Product with a tensor or a number."""
+    a, b = scalar(c, c["self"]), scalar(c, c["other"])
+    if b is not None:
+        return affine(c, c["self"], b, 0)
+    if a is not None:
+        return affine(c, c["other"], a, 0)
+    return c.emit("mul", c["self"], c["other"])
+
+
+def div(c: Call) -> Value:
+    """Quotient; constants become factors."""
+    if c.args.get("rounding_mode") is not None:
+        raise c.error("division with rounding", remedy="divide, then use torch.floor")
+    x, y = c["self"], c["other"]
+    a, b = scalar(c, x), scalar(c, y)
+    if b is not None:
+        return affine(c, x, 1 / b, 0)
+    if a is not None:
+        inverse = c.emit("unary", y, fn="reciprocal")
+        return inverse if a == 1 else c.emit("affine_scalar", inverse, mul=a, add=0)
+    if isinstance(y, Tensor) and not isinstance(y, nn.Parameter):
+        return c.emit("mul", x, (1 / y.double()).float())
+    return c.emit("div", x, y)
+
+
+def clamp(c: Call) -> Value:
+    """clamp, hardtanh, relu6, maximum and minimum with a number."""
+    op = c.op.removesuffix("_")
+    x = c["self"]
+    low: Any = c.args.get("min", c.args.get("min_val"))
+    high: Any = c.args.get("max", c.args.get("max_val"))
+    if op == "relu6":
+        low, high = 0.0, 6.0
+    if op in ("maximum", "minimum"):
+        x, bound = (c["self"], c["other"]) if isinstance(c["self"], Value) else (c["other"], c["self"])
+        low, high = (bound, None) if op == "maximum" else (None, bound)
+    limits = [None if v is None else scalar(c, v) for v in (low, high)]
+    unbounded = (-math.inf, math.inf)
+    low, high = (None if n == end else v for v, n, end in zip((low, high), limits, unbounded, strict=True))
+    limits = [None if v is None else n for v, n in zip((low, high), limits, strict=True)]
+    if any(v is not None and n is None for v, n in zip((low, high), limits, strict=True)):
+        raise c.error("clamp between tensors", why="only numbers can be limits")
+    if limits == [0, None]:
+        return c.emit("relu", x)
+    lo, hi = (None if v is None else float(v) for v in limits)
+    if lo is None and hi is None:
+        return c.value(x)
+    return c.emit("clamp", x, min=lo, max=hi)
+
+
+def prelu(c: Call) -> Value:
+    """PReLU with known slopes."""
+    return c.emit("prelu", c["self"], params=c.params(weight=c["weight"]))
+
+
+def leaky_relu(c: Call) -> Value:
+    """leaky_relu, and rrelu, which in evaluation has the mean slope."""
+    if "rrelu" in c.op:
+        if c.args.get("training"):
+            raise c.error("rrelu with training=True is random", remedy="pass training=self.training")
+        return c.emit("leaky_relu", c["self"], slope=(float(c["lower"]) + float(c["upper"])) / 2)
+    return c.emit("leaky_relu", c["self"], slope=float(c["negative_slope"]))
+
+
+def elu(c: Call) -> Value:
+    """elu; scaled forms are selu or an elu between two products."""
+    alpha, scale, inner = float(c["alpha"]), float(c["scale"]), float(c["input_scale"])
+    x = c.value(c["self"])
+    if inner != 1:
+        x = c.emit("affine_scalar", x, mul=inner, add=0)
+    y = c.emit("unary", x, fn="elu", alpha=alpha)
+    return y if scale == 1 else c.emit("affine_scalar", y, mul=scale, add=0)
+
+
+def power(c: Call) -> Value:
+    """x to a constant power."""
+    exponent = scalar(c, c["exponent"])
+    if exponent is None or not isinstance(c["self"], Value):
+        raise c.error("a power with a tensor as exponent")
+    special = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+    if exponent in special:
+        return c.emit("unary", c["self"], fn=special[exponent])
+    return c.emit("unary", c["self"], fn="pow", exponent=float(exponent))
+
+
+def unary(fn: str, **roles: str) -> Handler:
+    """A handler for function ``fn``; ``roles`` map its attrs to ATen argument names."""
+
+    def handler(c: Call) -> Value:
+        attrs: dict[str, Any] = {
+            attr: c[arg] if isinstance(c[arg], str) else float(c[arg]) for attr, arg in roles.items()
+        }
+        return c.emit("unary", next(iter(c.args.values())), fn=fn, **attrs)
+
+    return handler
+
+
+def glu(c: Call) -> Value:
+    """First half times sigmoid of the second."""
+    x = c.value(c["self"])
+    shape = list(c.shape(x))
+    axis = c.axis(c["dim"], len(shape))
+    full = c.static(shape[axis])[0]
+    shape[axis] = full // 2
+    a = c.move("slice", x, shape, axis=axis, start=0, end=full // 2, step=1)
+    b = c.move("slice", x, shape, axis=axis, start=full // 2, end=full, step=1)
+    return c.emit("mul", a, c.emit("unary", b, fn="sigmoid"))
+
+
+def compare(c: Call) -> Value:
+    """Comparison with a number; of two tensors through their difference."""
+    fn = c.op.removesuffix("_")
+    number = scalar(c, c["other"])
+    if number is not None:
+        found = c.emit("compare", c["self"], out_dtype="bool", fn=fn, value=number)
+    else:
+        dtype = c.builder.nodes[c.value(c["self"]).name].dtype
+        difference = c.emit("sub", c["self"], c["other"], out_dtype=dtype)
+        found = c.emit("compare", difference, out_dtype="bool", fn=fn, value=0)
+    return in_place(c, found)
+
+
+def in_place(c: Call, found: Value) -> Value:
+    """What ``x.gt_(0)`` leaves in x: a truth value in the dtype of x, not bool."""
+    dtype = c.builder.dtype_of_meta(c.fx)
+    return found if dtype == "bool" else c.emit("cast", found, dtype=dtype)
+
+
+def both(c: Call) -> Any:
+    """``and`` of booleans; with a constant that is true everywhere nothing changes."""
+    x, y = c["self"], c["other"]
+    for mine, other in ((x, y), (y, x)):
+        if isinstance(mine, Value) and all_true(other) and c.builder.nodes[mine.name].dtype == "bool":
+            same = c.shape(mine) == c.out_shape
+            extra = [batch_of(c)] if None in c.out_shape and None not in c.shape(mine) else []
+            return mine if same else expanded(c, mine, extra)
+    product = c.emit("mul", *_counts(c, x, y), out_dtype="int64")
+    return in_place(c, c.emit("compare", product, out_dtype="bool", fn="ne", value=0))
+
+
+def either(c: Call) -> Value:
+    """``or`` of booleans."""
+    total = c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64")
+    return in_place(c, c.emit("compare", total, out_dtype="bool", fn="ne", value=0))
+
+
+def _counts(c: Call, *values: Any) -> list[Value]:
+    """Booleans as 0 and 1."""
+    out = []
+    for given in values:
+        x = c.value(c.builder.made(given, c.fx))
+        if c.builder.nodes[x.name].dtype != "bool":
+            raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
+        out.append(c.emit("cast", x, out=c.shape(x), out_dtype="int64", dtype="int64"))
+    return out
+
+
+def logical_not(c: Call) -> Value:
+    """Zero becomes true."""
+    x = c.value(c["self"])
+    if "bitwise" in c.op and c.builder.nodes[x.name].dtype != "bool":
+        raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
+    return in_place(c, c.emit("compare", x, out_dtype="bool", fn="eq", value=0))
+
+
+def masked_fill(c: Call) -> Value:
+    """A number where the mask is true."""
+    value = scalar(c, c["value"])
+    if value is None:
+        raise c.error("masked_fill with a tensor as value")
+    return c.emit("masked_fill", c["self"], c["mask"], value=finite(value))
+
+
+def where(c: Call) -> Value:
+    """A choice between a tensor and a number is a masked_fill."""
+    condition = c["condition"]
+    a, b = scalar(c, c["self"]), scalar(c, c["other"])
+    if a is not None and b is None:
+        return c.emit("masked_fill", c["other"], condition, value=finite(a))
+    if a is not None and b is not None and isinstance(condition, Value):
+        dtype = getattr(torch, c.builder.dtype_of_meta(c.fx))
+        one = torch.full([1] * len(c.shape(condition)), b, dtype=dtype)
+        return c.emit("masked_fill", one, condition, value=finite(a))
+    if b is not None and a is None:
+        if isinstance(condition, Tensor):
+            inverse: Any = ~condition
+        else:
+            inverse = c.emit("compare", condition, out=c.shape(condition), out_dtype="bool", fn="eq", value=0)
+        return c.emit("masked_fill", c["self"], inverse, value=finite(b))
+    taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
+    if isinstance(taken, Tensor):
+        left: Any = ~taken
+    else:
+        left = c.emit("compare", taken, out=c.shape(taken), out_dtype="bool", fn="eq", value=0)
+    chosen = c.emit("masked_fill", c["self"], left, value=0)
+    return c.emit("add", chosen, c.emit("masked_fill", c["other"], taken, value=0))
+
+
+def matmul(c: Call) -> Value:
+    """matmul, mm, bmm; a vector on the left is a row, one on the right a column."""
+    a, b = c["self"], c.args["mat2"] if "mat2" in c.args else c["other"]
+    row, column = len(c.shape(a)) == 1, len(c.shape(b)) == 1
+    if not row and not column:
+        return product(c, a, b)
+    kept = c.out_shape
+    full = (*kept, 1) if column else kept
+    full = (*full[:-1], 1, full[-1]) if row else full
+    a = _matrix(c, a, (1, *c.shape(a))) if row else a
+    b = _matrix(c, b, (*c.shape(b), 1)) if column else b
+    return c.reshape(product(c, a, b, out=full), kept)
+
+
+def _matrix(c: Call, vector: Any, shape: Shape) -> Any:
+    """A vector as a matrix of ``shape``; one that is known stays a tensor that follows its parameters."""
+    if not isinstance(vector, Tensor):
+        return c.reshape(vector, shape)
+    sizes = c.static(*shape)
+    matrix = vector.reshape(sizes)
+    c.builder.record([vector], torch.ops.aten.reshape.default, [vector, sizes], {}, [matrix])
+    return matrix
+
+
+def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
+    """A matmul node; what is summed over must be as long in every call."""
+    inner = c.shape(c.value(a))[-1:]
+    if inner == (None,):
+        c.static(*inner)
+    return c.emit("matmul", a, b, **more)
+
+
+def addmm(c: Call) -> Value:
+    """bias + a @ b (addmm, baddbmm)."""
+    a, b = (c["mat1"], c["mat2"]) if "mat1" in c.args else (c["batch1"], c["batch2"])
+    y = product(c, a, b)
+    if c["alpha"] != 1:
+        y = c.emit("affine_scalar", y, mul=c["alpha"], add=0)
+    bias = c["self"]
+    if c["beta"] == 0:
+        return y
+    if c["beta"] != 1:
+        bias = c.emit("affine_scalar", bias, out=c.shape(bias), mul=c["beta"], add=0)
+    return c.emit("add", y, bias)
+
+
+def attention(c: Call) -> Value:
+    """softmax(q·kᵀ·scale + mask)·v, taken apart into its operations (Vaswani et al. 2017, section 3.2.1)."""
+    if c.args.get("enable_gqa"):
+        raise c.error("grouped-query attention", remedy="repeat keys and values explicitly")
+    if c["dropout_p"]:
+        raise c.error("attention dropout that is active in eval mode", remedy="pass 0.0 unless self.training")
+    q, k, v = (c.value(c[n]) for n in ("query", "key", "value"))
+    shape = list(c.shape(k))
+    rank = len(shape)
+    dims = [*range(rank - 2), rank - 1, rank - 2]
+    swapped = [shape[d] for d in dims]
+    depth = c.static(c.shape(q)[-1])[0]
+    scale = c.args.get("scale") or 1 / math.sqrt(depth)
+    scores = (*c.shape(q)[:-1], shape[-2])
+    kt = c.move("permute", k, swapped, dims=dims)
+    s = product(c, q, kt, out=scores)
+    s = c.emit("affine_scalar", s, out=scores, label="scale", mul=scale, add=0)
+    mask: Any = c["attn_mask"]
+    if c["is_causal"]:
+        mask = causal(c, scores[-2], scores[-1])
+    if mask is not None and not all_true(mask):
+        s = masked(c, s, mask, scores)
+    return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
+
+
+def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
+    """True where a position may look: at itself and what comes before."""
+    sizes = [c.builder.bounds[n][1] if isinstance(n, str) else n for n in (length, keys)]
+    if None in sizes:
+        c.static(length, keys)
+    mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
+    symbols = {name: symbol for symbol, name in c.builder.symbols.items() if name is not None}
+    dims = tuple(symbols[n] if isinstance(n, str) else n for n in (length, keys))
+    return mask if all(isinstance(d, int) for d in dims) else materialize(c.builder, Prefix(mask, dims), c.fx)
+
+
+def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
+    """Scores under a boolean mask (true: look at it) or with an additive one."""
+    if isinstance(mask, Prefix):
+        mask = c.value(mask)
+    if isinstance(mask, Tensor):
+        if mask.dtype != torch.bool:
+            return c.emit("add", s, mask, out=shape)
+        return c.emit("masked_fill", s, ~mask, out=shape, value=finite(-math.inf))
+    node = c.builder.nodes[mask.name]
+    if node.op == "expand" and len(c.builder.nodes[node.inputs[0]].shape) == len(node.shape):
+        mask = Value(node.inputs[0], mask.storage)  # what comes now broadcasts it to the shape of the scores anyway
+    if node.dtype != "bool":
+        return c.emit("add", s, mask, out=shape)
+    hidden = c.emit("compare", mask, out=c.shape(mask), out_dtype="bool", fn="eq", value=0)
+    return c.emit("masked_fill", s, hidden, out=shape, value=finite(-math.inf))
+
+
+def softmax(c: Call) -> Value:
+    """softmax and log_softmax."""
+    x = c.value(c["self"])
+    kind, shape = "log_softmax" if "log" in c.op else "softmax", c.shape(x)
+    if not shape:  # of a number torch takes the softmax as of a vector with one entry
+        return c.reshape(c.emit(kind, c.reshape(x, (1,)), out=(1,), axis=0), ())
+    return c.emit(kind, x, axis=c.axis(c["dim"], len(shape)))
+
+
+def register(names: str, handler: Handler) -> None:
+    """Enter ``handler`` for the space-separated operator names."""
+    HANDLERS.update(dict.fromkeys(names.split(), handler))
+
+
+register("add sub rsub", add)
+register("mul multiply", mul)
+register("div divide true_divide", div)
+register("clamp clamp_min clamp_max clip hardtanh relu6 maximum minimum", clamp)
+register("relu", lambda c: c.emit("relu", c["self"]))
+register("neg", lambda c: affine(c, c["self"], -1, 0))
+register("prelu _prelu_kernel", prelu)
+register("leaky_relu rrelu", leaky_relu)
+register("elu", elu)
+register("pow", power)
+register("glu", glu)
+register("eq ne lt le gt ge", compare)
+register("logical_not bitwise_not", logical_not)
+register("__and__ bitwise_and logical_and", both)
+register("__or__ bitwise_or logical_or", either)
+register("masked_fill", masked_fill)
+register("where", where)
+register("matmul mm bmm", matmul)
+register("addmm baddbmm", addmm)
+register("scaled_dot_product_attention", attention)
+register("softmax _softmax log_softmax _log_softmax", softmax)
+register("log_sigmoid", unary("logsigmoid"))
+register("gelu", unary("gelu", approximate="approximate"))
+register("celu", unary("celu", alpha="alpha"))
+register("softplus", unary("softplus", beta="beta", threshold="threshold"))
+register("hardshrink", unary("hardshrink", lambd="lambd"))
+register("softshrink", unary("softshrink", lambd="lambd"))
+register("threshold", unary("threshold", threshold="threshold", value="value"))
+for _fn in (
+    "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "selu", "mish", "abs", "exp", "log", "sqrt", "rsqrt",
+    "square", "reciprocal", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p", "expm1", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+):  # fmt: skip
+    register(_fn, unary(_fn))

@@ -1,0 +1,191 @@
+"""ATen → canonical: LSTM, GRU and RNN, layer by layer, and their cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.recurrent import state_count
+
+from .call import Call, Handler, Value
+
+HANDLERS: dict[str, Handler] = {}
+
+KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
+"""ATen operator → canonical operation."""
+
+
+def network(c: Call) -> list[Any]:
+    """lstm, gru, rnn_tanh and rnn_relu on padded sequences: a node per layer, dropout between."""
+    if "data" in c.args:
+        raise c.error(
+            "a packed sequence",
+            why="its shape depends on the lengths",
+            remedy="make it with pack_padded_sequence in the forward pass, and unpack it with pad_packed_sequence",
+        )
+    return _network(c, c.op, list(c["hx"]) if c.op == "lstm" else [c["hx"]], None)
+
+
+def sequences(c: Call) -> list[Any]:
+    """What ``intact8.capture.packed`` makes of LSTM, GRU and RNN."""
+    if c["lengths"] is None:
+        return _network(c, c["mode"], list(c["hx"]), None)
+    c.builder.comparable = False
+    c.builder.notes.append(
+        "pad_packed_sequence keeps all time steps, with zeros behind each sequence; torch cuts the steps off that no "
+        "sequence reaches"
+    )
+    return _network(c, c["mode"], list(c["hx"]), c.value(c["lengths"]))
+
+
+def _network(c: Call, mode: str, given: list[Any], lengths: Value | None) -> list[Any]:
+    kind, first = KINDS[mode], bool(c["batch_first"])
+    x: Value = c.value(c["input"])
+    if first:
+        x = transposed(c, x)
+    layers, hidden = layer_params(c), int(c["params"][1].shape[1])
+    relu = "relu" in mode
+    parts = states_of(c, given, len(layers))
+    states: list[list[Value]] = []
+    for i, params in enumerate(layers):
+        y, last = layer(c, kind, x, parts[i], params, hidden, f"layer{i}", relu=relu, lengths=lengths)
+        states.append(last)
+        x = y
+        if i + 1 < len(layers) and c["dropout"]:
+            x = c.emit("dropout", x, out=c.shape(x), p=float(c["dropout"]), feature=False)
+    return [transposed(c, x) if first else x, *(joined(c, list(rows)) for rows in zip(*states, strict=True))]
+
+
+def cell(c: Call) -> Any:
+    """lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell: a layer of one step."""
+    kind = KINDS[c.op.removesuffix("_cell")]
+    given = list(c["hx"]) if kind == "lstm" else [c["hx"]]
+    x = c.value(c["input"])
+    x = c.reshape(x, (1, *c.shape(x)))
+    parameters = {"": c.params(weight_ih=c["w_ih"], weight_hh=c["w_hh"], bias_ih=c["b_ih"], bias_hh=c["b_hh"])}
+    states = [] if zero(c, given) else [c.reshape(c.value(v), (1, *c.shape(v))) for v in given]
+    _, last = layer(c, kind, x, states, parameters, int(c["w_hh"].shape[1]), kind + "_cell", relu="relu" in c.op)
+    out = [c.reshape(v, c.shape(v)[1:]) for v in last]
+    return out if kind == "lstm" else out[0]
+
+
+def layer_params(c: Call) -> list[dict[str, dict[str, str]]]:
+    """Per layer: direction ("" or ".reverse") → role → name."""
+    flat, count = list(c["params"]), int(c["num_layers"])
+    directions = ("", ".reverse") if c["bidirectional"] else ("",)
+    roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if c["has_biases"] else ("weight_ih", "weight_hh")
+    if len(flat) != count * len(directions) * len(roles):
+        raise c.error(
+            "an LSTM with projections (proj_size)",
+            why="they have no integer form",
+            remedy="use nn.LSTM without proj_size, or apply an nn.Linear to its output",
+        )
+    each = iter(flat)
+    return [{d: c.params(**{role: next(each) for role in roles}) for d in directions} for _ in range(count)]
+
+
+def zero(c: Call, given: list[Any]) -> bool:
+    """Whether all these states are known to be zero."""
+    return all(_is_zero(c, v) for v in given)
+
+
+def _is_zero(c: Call, value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not bool(value.any())
+    node = c.builder.nodes[value.name]
+    while node.op in ("expand", "reshape", "slice") and node.inputs:
+        node = c.builder.nodes[node.inputs[0]]
+    name = node.params.get("value", "")
+    return node.op == "constant" and name in c.builder.constants and not bool(c.builder.constants[name].any())
+
+
+def states_of(c: Call, given: list[Any], layers: int) -> list[list[Value]]:
+    """The initial states (D, B, H) of every layer; none where they are zero."""
+    if zero(c, given):
+        return [[] for _ in range(layers)]
+    values = [c.value(v) for v in given]
+    count = c.static(c.shape(values[0])[0])[0] // layers
+    return [[rows(c, v, i * count, (i + 1) * count) for v in values] for i in range(layers)]
+
+
+def rows(c: Call, x: Value, start: int, end: int) -> Value:
+    """Part of dimension 0."""
+    shape = c.shape(x)
+    if (start, end) == (0, shape[0]):
+        return x
+    return c.move("slice", x, (end - start, *shape[1:]), axis=0, start=start, end=end, step=1)
+
+
+def layer(
+    c: Call,
+    kind: str,
+    x: Value,
+    states: list[Value],
+    parameters: dict[str, dict[str, str]],
+    hidden: int,
+    label: str,
+    *,
+    relu: bool,
+    lengths: Value | None = None,
+) -> tuple[Value, list[Value]]:
+    """One layer.
+
+    Args:
+        x: (T, B, I).
+        states: initial ones (D, B, H), or none.
+        parameters: per direction ("" and ".reverse"), role → name.
+        hidden: H.
+        label: its name within the module.
+        relu: of an RNN, in place of tanh.
+        lengths: int64 (B,), or None where all sequences have T steps.
+
+    Returns:
+        (T, B, D·H) and the last states, each (D, B, H).
+    """
+    params = {role + d: name for d, roles in parameters.items() for role, name in roles.items()}
+    (time, batch, _), directions, extra = c.shape(x), len(parameters), state_count(kind)
+    attrs: dict[str, Any] = {"hidden": hidden, "bidirectional": directions == 2}
+    attrs |= {"states": bool(states), "lengths": lengths is not None}
+    if kind == "rnn":
+        attrs["nonlinearity"] = "relu" if relu else "tanh"
+    width = directions * hidden
+    inputs = [x, *states, *([] if lengths is None else [lengths])]
+
+    def node(result: str, length: Dim) -> Value:
+        out = (length, batch, width)
+        return c.emit(kind, *inputs, out=out, out_dtype="float32", params=params, label=label, result=result, **attrs)
+
+    if isinstance(time, int):
+        ends = node("all", extra + time)
+        y = rows(c, ends, extra, extra + time)
+    else:  # no slice can be told apart from a length that changes; whichever is not read is not kept
+        ends, y = node("states", extra), node("steps", time)
+    last = []
+    for i in range(extra):
+        state = rows(c, ends, i, i + 1)
+        if directions == 2:
+            state = c.move("permute", c.reshape(state, (batch, 2, hidden)), (2, batch, hidden), dims=[1, 0, 2])
+        last.append(state)
+    return y, last
+
+
+def joined(c: Call, parts: list[Value]) -> Value:
+    """States of all layers along dimension 0."""
+    if len(parts) == 1:
+        return parts[0]
+    first = c.shape(parts[0])
+    return c.emit("cat", *parts, out=(len(parts) * (first[0] or 1), *first[1:]), out_dtype="float32", axis=0)
+
+
+def transposed(c: Call, x: Value) -> Value:
+    """(B, T, …) to (T, B, …) and back."""
+    a, b, *rest = c.shape(x)
+    return c.move("permute", x, (b, a, *rest), dims=[1, 0, *range(2, 2 + len(rest))])
+
+
+for _name in KINDS:
+    HANDLERS[_name] = network
+    HANDLERS[_name + "_cell"] = cell
+HANDLERS["sequences"] = sequences

@@ -1,0 +1,216 @@
+"""How inputs and outputs nest: between the user's arguments and lists of tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from intact8.errors import CaptureError, InputError
+from intact8.outputs import remember
+
+
+def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Example inputs as positional and keyword arguments.
+
+    Example:
+        >>> call_of({"x": 1})
+        ((), {'x': 1})
+    """
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs), {}
+    if isinstance(example_inputs, Tensor):
+        return (example_inputs,), {}
+    raise InputError(
+        f"example inputs of type {type(example_inputs).__name__}",
+        remedy="give a tensor, a tuple of positional arguments, or a dict of keyword arguments",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class InputLayout:
+    """How calls of the model flatten into tensors.
+
+    Attributes:
+        spec: torch pytree spec of ``(args, kwargs)`` as in the example.
+        keys: a readable name per leaf, tensors and others.
+        fixed: leaf position → value, for leaves that are no tensors: they are part of the captured graph.
+        parameters: names of the forward method's parameters, in order.
+        positional: how many arguments the example gave by position.
+        keywords: names of the keyword arguments of the example, in order.
+    """
+
+    spec: pytree.TreeSpec
+    keys: tuple[str, ...]
+    fixed: Mapping[int, Any]
+    parameters: tuple[str, ...]
+    positional: int
+    keywords: tuple[str, ...]
+
+    @staticmethod
+    def of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> InputLayout:
+        """The layout of an example call."""
+        named = inspect.signature(model.forward).parameters.items()
+        parameters = tuple(n for n, p in named if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        leaves, spec = pytree.tree_flatten_with_path((args, kwargs))
+        keys, fixed = [], {}
+        for i, (path, leaf) in enumerate(leaves):
+            keys.append(_key(path, parameters))
+            if not isinstance(leaf, Tensor):
+                fixed[i] = leaf
+        return InputLayout(spec, tuple(keys), fixed, parameters, len(args), tuple(kwargs))
+
+    def tensor_keys(self) -> tuple[str, ...]:
+        """Names of the tensor inputs."""
+        return tuple(k for i, k in enumerate(self.keys) if i not in self.fixed)
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """Tensors of a call, in the order of the graph's inputs.
+
+        Raises:
+            InputError: arguments are missing, unknown, nest differently, or a fixed value changed.
+        """
+        flat = self._flat(args, kwargs)
+        if flat is not None:
+            return flat
+        bound = self._bind(args, kwargs)
+        leaves, spec = pytree.tree_flatten(bound)
+        if spec != self.spec:
+            raise InputError(
+                "inputs nest differently from the example inputs",
+                why=f"given {spec}, captured {self.spec}",
+                remedy="call with the same structure, or prepare the model again with an example of this one",
+            )
+        out: list[Tensor] = []
+        for i, (key, leaf) in enumerate(zip(self.keys, leaves, strict=True)):
+            if i in self.fixed:
+                if isinstance(leaf, Tensor) or leaf != self.fixed[i]:
+                    raise InputError(
+                        f"{key} is fixed to {self.fixed[i]!r}", why="it was no tensor when the model was captured",
+                        remedy="give the same value, or prepare the model again with the other one",
+                    )  # fmt: skip
+            elif not isinstance(leaf, Tensor):
+                raise InputError(f"{key} must be a tensor, not {type(leaf).__name__}")
+            else:
+                out.append(leaf)
+        return out
+
+    def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor] | None:
+        """Tensors given one by one where the model nests them, in order or by name; None where they are not."""
+        keys = self.tensor_keys()
+        if not any("." in key for key in keys) or len(args) + len(kwargs) != len(keys):
+            return None
+        given = dict(zip(keys, args, strict=False)) | dict(kwargs)
+        if set(given) != set(keys) or not all(isinstance(value, Tensor) for value in given.values()):
+            return None
+        return [given[key] for key in keys]
+
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if len(args) == self.positional and tuple(kwargs) == self.keywords:
+            return tuple(args), dict(kwargs)
+        given = dict(zip(self.parameters, args, strict=False))
+        wanted = (*self.parameters[: self.positional], *self.keywords)
+        if len(args) > len(self.parameters) or set(given) & set(kwargs):
+            raise InputError("too many inputs", remedy=f"give {', '.join(wanted)}")
+        given.update(kwargs)
+        missing = [name for name in wanted if name not in given]
+        unknown = [name for name, value in given.items() if name not in wanted and value is not None]
+        if missing or unknown:
+            raise InputError(
+                f"inputs do not match the example: missing {missing}, unexpected {unknown}",
+                remedy=f"give {', '.join(wanted)}",
+            )
+        return tuple(given[n] for n in wanted[: self.positional]), {n: given[n] for n in self.keywords}
+
+
+def _key(path: Sequence[Any], parameters: Sequence[str]) -> str:
+    """``x``, ``batch.image``, ``xs.0`` from the pytree path of a leaf of (args, kwargs)."""
+    parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", "")))) for p in path]
+    if parts[0] == "0":
+        at = int(parts[1])
+        variadic = at >= len(parameters)
+        parts[1] = f"arg{at}" if variadic else parameters[at]
+    return ".".join(parts[1:])
+
+
+def register_outputs(value: Any) -> None:
+    """Make dataclasses in the model's output known to torch.export.
+
+    Raises:
+        CaptureError: an output is of a type that cannot be taken apart.
+    """
+    if value is None or isinstance(value, (Tensor, int, float, bool, str)):
+        return
+    if isinstance(value, Mapping):
+        for key in value:
+            _text_key(key)
+    if type(value) in pytree.SUPPORTED_NODES or isinstance(value, (list, tuple, dict)):
+        for child in (
+            value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+        ):
+            register_outputs(child)
+        return
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        torch.export.register_dataclass(type(value))
+        for item in dataclasses.fields(value):
+            register_outputs(getattr(value, item.name))
+        return
+    raise CaptureError(
+        f"the model returns a {type(value).__name__}",
+        where="the model's output",
+        why="only tensors, lists, tuples, dicts and dataclasses of them can be taken apart",
+        remedy="return one of these, or register the type with torch.utils._pytree.register_pytree_node",
+    )
+
+
+def describe(value: Any) -> Any:
+    """The JSON structure of an output whose tensors are replaced by their positions (see ``Graph.structure``).
+
+    Example:
+        >>> describe({"logits": Slot(0), "hidden": [Slot(1), None]})
+        {'dict': {'logits': 0, 'hidden': {'list': [1, {'none': True}]}}}
+    """
+    if isinstance(value, Slot):
+        return value.index
+    if value is None:
+        return {"none": True}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _described(value, tuple(f.name for f in dataclasses.fields(value)))
+    if isinstance(value, Mapping):
+        return {"dict": {_text_key(k): describe(v) for k, v in value.items()}}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _described(value, value._fields)
+    if type(value).__module__ == "torch.return_types":
+        return _described(value, type(value).__match_args__)
+    if isinstance(value, (list, tuple)):
+        return {"list" if isinstance(value, list) else "tuple": [describe(v) for v in value]}
+    return {"value": value}
+
+
+def _described(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {"object": remember(type(value), names), "fields": {n: describe(getattr(value, n)) for n in names}}
+
+
+def _text_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise CaptureError(
+        f"the model returns a dict with the key {key!r:.40}",
+        where="the model's output",
+        why="a program file names outputs by text",
+        remedy="name the entries by strings, or return a list",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """Place of an output tensor, by its position among the graph's outputs."""
+
+    index: int

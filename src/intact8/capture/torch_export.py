@@ -1,0 +1,286 @@
+"""Running torch.export on an unmodified model, with errors that name the module."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from intact8.errors import CaptureError, InputError, IntactError
+
+from .dynamic import doubled
+from .packed import traceable
+from .structure import register_outputs
+
+FIXED_BATCH = "batch size fixed to the example's"
+"""How the note begins that says why a program takes batches of one size only."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported program and what was learnt about its batch dimension."""
+
+    program: ExportedProgram
+    dynamic_batch: bool
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, with every module's training flag and every buffer's values restored afterwards."""
+    flags = {module: module.training for module in model.modules()}
+    before = [(b, b.detach().clone()) for b in model.buffers()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, flag in flags.items():
+            module.training = flag
+        for buffer, values in before:
+            if not torch.equal(buffer, values):
+                with torch.no_grad():
+                    buffer.copy_(values)
+
+
+def require_module(model: Any) -> None:
+    """Refuse what is no float model that torch.export can read, and say what it is.
+
+    Raises:
+        InputError: no module, a TorchScript or exported one, or one another tool has quantized.
+    """
+    if isinstance(model, ExportedProgram):
+        raise InputError("the model is an ExportedProgram", remedy="pass the nn.Module it was exported from")
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"the model is a {type(model).__name__}, not a torch.nn.Module",
+            remedy="pass the module itself (not its state dict, class or a scripted file)",
+        )
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise InputError(
+            "the model is a TorchScript module, or holds one (torch.jit.script or torch.jit.trace made it)",
+            remedy="pass the nn.Module it was made from",
+        )
+    for name, module in model.named_modules():
+        reason = quantized_by(module)
+        if reason:
+            raise InputError(
+                f"this model went through {reason}",
+                where=f"{name or 'the model itself'} ({type(module).__name__})",
+                why="quantization starts from a float32 model",
+                remedy="pass the float model it was made from, with its trained weights",
+            )
+    try:
+        # What ExportedProgram.module() gives refuses both, and torch.export would meet that later.
+        for module in model.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                module.train(module.training)
+    except NotImplementedError as error:
+        raise InputError(
+            "the model is the module of an ExportedProgram",
+            why=first_lines(error, 1),
+            remedy="pass the nn.Module it was exported from",
+        ) from error
+
+
+AO_STUBS = frozenset({"QuantStub", "DeQuantStub", "QuantWrapper", "FloatFunctional", "FXFloatFunctional"})
+"""Modules of torch.ao that compute the same as without it, as in torchvision.models.quantization."""
+
+AO_MODULES = (
+    "torch.ao.quantization",
+    "torch.ao.nn.quantized",
+    "torch.ao.nn.qat",
+    "torch.ao.nn.intrinsic.quantized",
+    "torch.ao.nn.intrinsic.qat",
+    "torch.ao.nn.sparse.quantized",
+)
+"""Packages whose modules observe, fake-quantize or compute in integers."""
+
+
+def quantized_by(module: nn.Module) -> str:
+    """Name of the tool that has quantized ``module`` or prepared it for that; "" for a float module."""
+    kind = type(module)
+    if kind.__module__.startswith(AO_MODULES) and kind.__name__ not in AO_STUBS:
+        return "torch.ao.quantization"
+    for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+        if type(tensor).__module__.startswith("torchao") or type(tensor.data).__module__.startswith("torchao"):
+            return "torchao"
+        if tensor.is_quantized:
+            return "torch.ao.quantization"
+    if isinstance(module, torch.fx.GraphModule):
+        names = {str(node.target) for node in module.graph.nodes if node.op == "call_function"}
+        if any(name.startswith(("quantized_decomposed", "torchao", "quantized.")) for name in names):
+            return "torchao or torch.ao.quantization (pt2e)"
+    return ""
+
+
+def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse what cannot be exported or quantized before torch does, in plain words.
+
+    Raises:
+        InputError: not a module, or no tensor among the inputs.
+        CaptureError: uninitialized, non-finite, quantized or scattered weights.
+    """
+    require_module(model)
+    tensors = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    if not tensors:
+        raise InputError("no tensor among the example inputs", remedy="give at least one example tensor")
+    devices: dict[torch.device, str] = {}
+    buffers = {name for name, _ in model.named_buffers()}  # masks hold -inf by right, weights never
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if isinstance(tensor, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+            raise CaptureError(
+                "an uninitialized parameter", where=name, remedy="run the model once before capturing it"
+            )
+        devices.setdefault(tensor.device, name)
+        if tensor.device.type == "meta":
+            raise CaptureError("a parameter without values (device meta)", where=name, remedy="load the weights first")
+        if not tensor.is_floating_point():
+            continue
+        values = tensor.detach()  # in a call from inference mode gradients would be asked for
+        bad = torch.isnan(values) if name in buffers else ~torch.isfinite(values)
+        if bool(bad.any()):
+            count = int(bad.sum())
+            raise CaptureError(
+                f"{count} of {tensor.numel()} values are NaN or infinite", where=name,
+                why="such weights have no scale", remedy="retrain or repair them before quantizing",
+            )  # fmt: skip
+    if len(devices) > 1:
+        places = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise CaptureError("the model is spread over several devices", why=places, remedy='move it: model.to("cpu")')
+    for tensor in tensors:
+        if devices and tensor.device not in devices:
+            device, name = next(iter(devices.items()))
+            raise CaptureError(
+                f"an example input is on {tensor.device}, the model on {device}", where=name,
+                remedy=f'move one of them, as in x.to("{device}")',
+            )  # fmt: skip
+
+
+def export(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_batch: bool,
+    named: Mapping[int, Collection[int]] | None = None,
+) -> Exported:
+    """Export ``model`` (in eval mode already), with a dynamic batch where it can be had.
+
+    Args:
+        model, args, kwargs: the model and an example call.
+        dynamic_batch: whether dimension 0 shall be free.
+        named: position of a leaf of (args, kwargs) → its other dimensions that shall be free. Those the model fixes are
+            integers in the exported program.
+
+    Raises:
+        CaptureError: torch.export cannot follow the model.
+    """
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            register_outputs(model(*args, **kwargs))
+    except (IntactError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise CaptureError(
+            "the model does not run on the example inputs", where=blame(model, error), why=first_lines(error),
+            remedy="check that model(*example_inputs) works in eval mode",
+        ) from error  # fmt: skip
+    # Without bytecode analysis first: it is faster, follows more models, and its errors name the user's line.
+    failures: list[BaseException] = []
+    for strict in (False, True):
+        reason = ""
+        for dynamic in (True, False) if dynamic_batch else (False,):
+            try:
+                program = _export(model, args, kwargs, dynamic, named or {}, strict)
+            except (MemoryError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
+                failures.append(error)
+                reason = f"{FIXED_BATCH}: {first_lines(error)}"
+            else:
+                return Exported(program, dynamic, () if dynamic or not reason else (reason,))
+    shown = failures[1 if dynamic_batch else 0]
+    raise CaptureError(
+        "torch.export cannot follow the model", where=blame(model, shown), why=first_lines(shown),
+        remedy="rewrite control flow that depends on values (torch.where instead of if), "
+        "or capture the part of the model that has none",
+    ) from shown  # fmt: skip
+
+
+def _with_dynamic(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    model: nn.Module,
+    dynamic_batch: bool,
+    named: Mapping[int, Collection[int]],
+) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    """Inputs and the dynamic shapes for them; a size of one is doubled, because torch specializes 1."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    batch = next((t.shape[0] for t in leaves if isinstance(t, Tensor) and t.ndim > 0), None)
+    shapes: list[Any] = []
+    for i, leaf in enumerate(leaves):
+        free = dict.fromkeys(named.get(i, ()), Dim.AUTO)
+        if dynamic_batch and isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == batch:
+            free[0] = Dim.DYNAMIC
+        shapes.append(free or None)
+        if free:
+            # A copy either way: torch writes marks of its own onto tensors with dynamic dimensions.
+            leaves[i] = doubled(leaf, list(free))
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    shape_args, shape_kwargs = pytree.tree_unflatten(shapes, spec)
+    bound = inspect.signature(model.forward).bind(*shape_args, **shape_kwargs)
+    return args, kwargs, bound.arguments
+
+
+def _export(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_batch: bool,
+    named: Mapping[int, Collection[int]],
+    strict: bool,
+) -> ExportedProgram:
+    shapes: dict[str, Any] | None = None
+    if dynamic_batch or named:
+        args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named)
+    with warnings.catch_warnings(), torch.no_grad(), traceable():
+        warnings.simplefilter("ignore")
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def blame(model: nn.Module, error: BaseException) -> str:
+    """Path of the innermost module of ``model`` in the traceback of ``error``; "" when there is none."""
+    paths = {id(module): name for name, module in model.named_modules()}
+    found = ""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback = seen.__traceback__
+        deepest = ""
+        while traceback is not None:
+            owner = traceback.tb_frame.f_locals.get("self")
+            if isinstance(owner, nn.Module) and id(owner) in paths:
+                deepest = f"{paths[id(owner)] or 'the model itself'} ({type(owner).__name__})"
+            traceback = traceback.tb_next
+        found = deepest or found
+        seen = seen.__cause__ or seen.__context__
+    return found
+
+
+ADVICE = re.compile(
+    r"For more information, run with|If you're using mark_dynamic|The error above occurred|If you would like"
+)
+
+
+def first_lines(error: BaseException, count: int = 3) -> str:
+    """The first lines of torch's message, on one line, without advice for those who call torch.export themselves."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [kept for line in lines if (kept := ADVICE.split(line)[0].strip())]
+    return " ".join(lines[:count]) or type(error).__name__

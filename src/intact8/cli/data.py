@@ -1,0 +1,179 @@
+"""Reading samples for calibration, verification and running: arrays from files, images from folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from intact8.errors import InputError
+from intact8.opset.op import Array
+
+IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+ARRAYS = frozenset({".npy", ".npz", ".safetensors"})
+
+
+class Data(Protocol):
+    """Samples that can be read in batches."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The entries in order; one entry without a name (``""``) where the file gives none."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        ...
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        """Samples ``start`` to ``stop`` of every entry, batch first."""
+        ...
+
+
+def batches(data: Data, size: int, samples: int | None = None) -> Iterator[dict[str, Array]]:
+    """The first ``samples`` samples (all by default) in batches of at most ``size``."""
+    total = len(data) if samples is None else min(samples, len(data))
+    for start in range(0, total, size):
+        yield data.read(start, min(start + size, total))
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Samples held in memory: dimension 0 of every array counts them."""
+
+    arrays: Mapping[str, Array]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Entries in the order of the file, or of ``--key``."""
+        return tuple(self.arrays)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        """See :class:`Data`."""
+        return {name: array[start:stop] for name, array in self.arrays.items()}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image file becomes float32 (3, size, size): shorter side to ``size``, centre crop, (x/255 − mean)/std."""
+
+    size: int = 224
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+
+    def read(self, path: Path) -> Array:
+        """Raises InputError where the file is no image, or Pillow is missing."""
+        try:
+            from PIL import Image, UnidentifiedImageError
+        except ImportError as error:
+            raise InputError(
+                "reading images needs Pillow", where=str(path), why=str(error), remedy="pip install 'intact8[images]'"
+            ) from error
+        try:
+            with Image.open(path) as file:
+                image = file.convert("RGB")
+        except (UnidentifiedImageError, OSError) as error:
+            raise InputError("cannot read this image", where=str(path), why=str(error)) from error
+        ratio = self.size / min(image.size)
+        width, height = (max(self.size, round(side * ratio)) for side in image.size)
+        left, top = (width - self.size) // 2, (height - self.size) // 2
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        image = image.crop((left, top, left + self.size, top + self.size))
+        pixels = np.asarray(image, np.float32) / np.float32(255)
+        normalized = (pixels - np.asarray(self.mean, np.float32)) / np.asarray(self.std, np.float32)
+        return np.ascontiguousarray(normalized.transpose(2, 0, 1), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Image files, read when their batch is."""
+
+    files: Sequence[Path]
+    preprocessing: Preprocessing
+    names: tuple[str, ...] = ("",)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, start: int, stop: int) -> dict[str, Array]:
+        """See :class:`Data`."""
+        return {"": np.stack([self.preprocessing.read(file) for file in self.files[start:stop]])}
+
+
+def load(path: Path, *, keys: Sequence[str] = (), preprocessing: Preprocessing | None = None) -> Data:
+    """Open .npy, .npz or .safetensors arrays, an image, or a folder of images (sub-folders included, sorted by path).
+
+    Args:
+        path: the file or folder.
+        keys: entries of the file to take, in the order of the network's inputs; all of them by default.
+        preprocessing: for images.
+
+    Raises:
+        InputError: nothing there, nothing in it, of another kind, damaged, or entries of different lengths.
+    """
+    if not path.exists():
+        raise InputError("no such file or folder", where=str(path))
+    if path.is_dir() or path.suffix.lower() in IMAGES:
+        if keys:
+            raise InputError("images have no entries to choose with --key", where=str(path), remedy="leave --key out")
+        return _images(path, preprocessing or Preprocessing())
+    if path.suffix.lower() not in ARRAYS:
+        known = " ".join(sorted(ARRAYS | IMAGES))
+        what = f"do not know how to read {path.suffix or 'this'} files"
+        raise InputError(what, where=str(path), remedy=f"give {known}")
+    arrays = _arrays(path)
+    missing = [key for key in keys if key not in arrays]
+    if missing:
+        raise InputError(f"no entry {missing[0]!r}", where=str(path), remedy=f"it holds {', '.join(map(repr, arrays))}")
+    chosen = {key: arrays[key] for key in keys} if keys else arrays
+    _check_lengths(path, chosen)
+    return Arrays(chosen)
+
+
+def _images(path: Path, preprocessing: Preprocessing) -> Images:
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+    if not files:
+        raise InputError("no images in this folder", where=str(path), remedy=f"it looks for {' '.join(sorted(IMAGES))}")
+    return Images(files, preprocessing)
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    import zipfile
+
+    from safetensors import SafetensorError
+
+    try:
+        if path.suffix.lower() == ".safetensors":
+            from safetensors.numpy import load_file
+
+            return dict(load_file(path))
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (SafetensorError, ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError("cannot read this file", where=str(path), why=str(error)) from error
+
+
+def _check_lengths(path: Path, arrays: Mapping[str, Array]) -> None:
+    if not arrays:
+        raise InputError("holds no arrays", where=str(path))
+    for name, array in arrays.items():
+        if array.ndim == 0:
+            raise InputError(f"entry {name!r} is a single number", where=str(path), remedy="dimension 0 counts samples")
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(
+            f"entries have different numbers of samples: {lengths}", where=str(path), remedy="choose entries with --key"
+        )
+    if 0 in lengths.values():
+        raise InputError("holds no samples", where=str(path))

@@ -1,0 +1,113 @@
+"""``intact8 lint``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from intact8.cli import options
+from intact8.cli.data import batches, load
+from intact8.cli.inputs import tensors
+from intact8.cli.messages import Debug, friendly, print_json, stdout
+from intact8.cli.models import entries_for, find_model
+from intact8.errors import InputError
+
+if TYPE_CHECKING:
+    from intact8.diagnose.lint import LintReport
+
+FOUND = 1
+FORMATS = ("text", "json", "sarif")
+
+
+def lint(
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="A program file, or package.module:factory.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP + " For models; many rules need some.")] = None,
+    select: Annotated[str | None, typer.Option(metavar="IDS", help="Only these rules: IQ301,IQ4 …")] = None,
+    ignore: Annotated[str | None, typer.Option(metavar="IDS", help="Not these rules.")] = None,
+    format: Annotated[str, typer.Option(help="text, json or sarif.")] = "text",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(help="The mildest finding that fails: error, warning, note, or never.")
+    ] = None,
+    rules: Annotated[bool, typer.Option("--rules", help="List all rules and end.")] = False,
+    state_dict: Annotated[Path | None, typer.Option(help="Weights for the model.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Use the first this many samples.")] = None,
+    batch_size: options.BatchSize = 16,
+    key: options.Keys = None,
+    size: options.Size = 224,
+    mean: options.Mean = "0,0,0",
+    std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
+    debug: Debug = False,
+) -> None:
+    """Look for the mistakes quantization makes silently: in a program, a float, prepared or torch.ao model.
+
+    Exit status 1 when something is found (see --fail-on). Rules, fail-on and their defaults can be set in
+    [tool.intact8.lint] of pyproject.toml; options given here win.
+
+    \b
+    Examples:
+      intact8 lint resnet.safetensors
+      intact8 lint mynets:resnet --data calibration.npy --ignore IQ101
+      intact8 lint resnet.safetensors --format sarif -o lint.sarif --fail-on error
+    """
+    with friendly(debug):
+        from intact8.diagnose.lint import config
+        from intact8.diagnose.lint import lint as look
+        from intact8.diagnose.lint import load as all_rules
+
+        if rules:
+            for rule in all_rules().values():
+                typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
+            return
+        if target is None:
+            raise InputError("nothing to look at", where="lint", remedy="name a file, or package.module:factory")
+        if format not in FORMATS:
+            raise InputError(f"{format!r} is no format", where="--format", remedy=f"choose {', '.join(FORMATS)}")
+        chosen = config.find()
+        limit = chosen.fail_on if fail_on is None else config.check_fail_on(fail_on, "--fail-on")
+        given: Any = None
+        name: str | None = None
+        if ":" in target and not Path(target).is_file():
+            if public_key is not None or expect is not None:
+                raise InputError("only program files are signed", where="--public-key", remedy="leave it out")
+            subject: Any = find_model(target, state_dict)
+            if data is not None:
+                source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
+                named = len(source.names) > 1 and not key
+                names = entries_for(subject, source.names) if named else source.names
+                given = [tensors(batch, names, named) for batch in batches(source, batch_size, samples)]
+        elif data is not None:
+            raise InputError("a program is looked at without data", where="--data", remedy="leave it out")
+        else:
+            from intact8.program.program import Program
+
+            subject, name = Program.load(target, public_key=public_key, expect=expect), Path(target).as_posix()
+        report = look(
+            subject, data=given, select=chosen.select if select is None else select,
+            ignore=chosen.ignore if ignore is None else ignore,
+        )  # fmt: skip
+        _show(report if name is None else replace(report, name=name), format, output)
+        if limit != config.NEVER and report.at_least(limit):
+            raise typer.Exit(FOUND)
+
+
+def _show(report: LintReport, format: str, output: Path | None) -> None:
+    if format == "text":
+        if output is None:
+            stdout().print(report)
+        else:
+            output.write_text("\n".join(map(str, report)) + "\n" * bool(len(report)), encoding="utf-8")
+        return
+    found = report.to_dict() if format == "json" else report.to_sarif()
+    if output is None:
+        print_json(found)
+    else:
+        output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

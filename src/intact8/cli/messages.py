@@ -1,0 +1,112 @@
+"""How the commands speak: results on stdout; progress, warnings, and errors as one red line on stderr.
+
+Whatever is printed, the terminal gets text: nothing in a string is markup, and what is not printable is its escape.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
+from rich.text import Text
+
+from intact8.errors import IntactError
+from intact8.text import one_line, printable_lines
+
+FAILED = 2
+INTERRUPTED = 130  # what shells expect of a process that SIGINT ended: 128 + 2
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
+
+
+def stdout() -> Console:
+    """The console for results; made anew, so that it writes to the stdout of the moment."""
+    return _inert(Console(markup=False, emoji=False))
+
+
+def stderr() -> Console:
+    """The console for everything that is not a result."""
+    return _inert(Console(stderr=True, markup=False, emoji=False))
+
+
+def _inert(console: Console) -> Console:
+    console.push_render_hook(_Inert())
+    return console
+
+
+class _Inert(RenderHook):
+    """The last thing before the terminal: whatever is rendered, its text is printable (styles are rich's own)."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Called by rich with what it is about to print."""
+        return [_Rendered(renderable) for renderable in renderables]
+
+
+class _Rendered:
+    def __init__(self, inside: RenderableType) -> None:
+        self.inside = inside
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self.inside, options):
+            yield Segment(text if control else printable_lines(text), style, control)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout, of ASCII that a terminal shows as it is."""
+    typer.echo(json.dumps(value, indent=2).replace("\x7f", r"\u007f"))
+
+
+@contextmanager
+def friendly(debug: bool) -> Iterator[None]:
+    """Turn errors into one red line and exit status 2, Ctrl-C into 130; with ``debug``, let errors through."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning  # type: ignore[assignment]  # called with four arguments or more
+        try:
+            yield
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            stderr().print("interrupted; nothing was left half written", style="yellow")
+            raise typer.Exit(INTERRUPTED) from None
+        except (IntactError, OSError) as error:
+            if debug:
+                raise
+            _fail(str(error))
+        except Exception as error:  # the outermost boundary; --debug shows what it hides
+            if debug:
+                raise
+            _fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+
+
+def _fail(text: str) -> None:
+    stderr().print(Text(f"error: {one_line(text)}", style="bold red"), soft_wrap=True)
+    raise typer.Exit(FAILED)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    if category.__module__.split(".")[0] == "intact8":
+        stderr().print(Text(f"warning: {one_line(str(message))}", style="yellow"), soft_wrap=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+
+
+def progress_bar() -> Progress:
+    """A bar on stderr, so that what is printed on stdout can be piped; it vanishes when done."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr(),
+        transient=True,
+    )

@@ -1,0 +1,148 @@
+"""Models and recipes named on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intact8.errors import InputError, RecipeError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from intact8.recipe.recipe import Recipe
+
+
+def load_model(spec: str, state_dict: Path | None = None) -> nn.Module:
+    """What :func:`find_model` finds, in evaluation mode."""
+    return find_model(spec, state_dict).eval()
+
+
+def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
+    """The network that ``package.module:factory`` makes; the current directory is searched first.
+
+    Args:
+        spec: module and attribute, separated by a colon. The attribute is a module, or is called without arguments.
+        state_dict: weights to load: .safetensors, or what ``torch.save`` wrote (read with ``weights_only=True``).
+
+    Raises:
+        InputError: no such module or attribute, not a network, or weights that do not fit.
+    """
+    from torch import nn
+
+    module_name, colon, attribute = spec.partition(":")
+    if not (module_name and colon and attribute):
+        raise InputError(
+            "not of the form package.module:factory", where=spec, remedy="for instance torchvision.models:resnet18"
+        )
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(
+            f"cannot import {module_name!r}", where=spec, why=str(error), remedy="run where it can be imported from"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"{module_name!r} has no {attribute!r}", where=spec, remedy="name a function or a class")
+        found = getattr(found, part)
+    model = found if isinstance(found, nn.Module) else _call(found, spec)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"gives a {type(model).__name__}, not an nn.Module", where=spec)
+    if state_dict is not None:
+        _load_weights(model, state_dict)
+    return model
+
+
+def entries_for(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Which of several named entries a network takes: those named like parameters of its ``forward``.
+
+    Raises:
+        InputError: a parameter without a default has no entry of its name.
+    """
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return tuple(names)
+    wanted = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [p.name for p in wanted if p.default is p.empty and p.name not in names]
+    if missing:
+        raise InputError(
+            f"no entry for {missing[0]!r} of {type(model).__name__}.forward",
+            why=f"the file holds {', '.join(names)}",
+            remedy="say with --key which entries to give, in order",
+        )
+    return tuple(p.name for p in wanted if p.name in names)
+
+
+def _call(factory: Any, spec: str) -> Any:
+    if not callable(factory):
+        raise InputError(
+            f"a {type(factory).__name__} cannot be called", where=spec, remedy="name a function or a class"
+        )
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise InputError(
+            "cannot be called without arguments",
+            where=spec,
+            why=str(error),
+            remedy="write a small function that gives them, and name that",
+        ) from error
+    return factory()
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    import pickle
+
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise InputError("no such file", where=str(path))
+    try:
+        weights: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError) as error:
+        raise InputError(
+            "cannot read these weights", where=str(path), why=str(error), remedy="save model.state_dict() only"
+        ) from error
+    if not isinstance(weights, dict):
+        raise InputError(f"holds a {type(weights).__name__}, not a state dict", where=str(path))
+    if isinstance(weights.get("state_dict"), dict):  # the usual training checkpoint
+        weights = weights["state_dict"]
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise InputError("these weights do not fit the model", where=str(path), why=str(error)) from error
+
+
+def presets() -> dict[str, Callable[[], Recipe]]:
+    """Name → function of every preset in ``intact8.recipes``: its public functions that need no arguments."""
+    from intact8 import recipes
+
+    functions = inspect.getmembers(recipes, inspect.isfunction)
+    own = {name: function for name, function in functions if function.__module__ == recipes.__name__}
+    needed = {name: inspect.signature(function).parameters.values() for name, function in own.items()}
+    return {name: own[name] for name, those in needed.items() if all(p.default is not p.empty for p in those)}
+
+
+def load_recipe(spec: str) -> Recipe:
+    """A recipe from a TOML file, or the preset of that name.
+
+    Raises:
+        RecipeError: neither is there, or the file is malformed.
+    """
+    from intact8.recipe.recipe import Recipe
+
+    path = Path(spec)
+    if path.suffix == ".toml" or path.is_file():
+        return Recipe.load(path)
+    known = presets()
+    if spec not in known:
+        raise RecipeError("no such preset or file", where=spec, remedy=f"presets are {', '.join(known)}")
+    return known[spec]()

@@ -1,0 +1,91 @@
+"""``intact8 report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from intact8.cli import options
+from intact8.cli.data import batches, load
+from intact8.cli.inputs import feed_names
+from intact8.cli.messages import AsJson, Debug, friendly, print_json, stderr, stdout
+from intact8.cli.models import load_model
+from intact8.errors import InputError
+
+if TYPE_CHECKING:
+    from intact8.program.program import Program
+
+
+def report(
+    file: options.ProgramFile,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="HTML", help="The page; FILE.report.html by default.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="package.module:factory of the float32 network: errors layer by layer.")
+    ] = None,
+    state_dict: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights of the network: .safetensors, or torch.save's.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP)] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Quantize one layer at a time, too; needs --model and --data.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=1, help="Use the first this many samples.")] = 32,
+    engine: Annotated[str, typer.Option(help="What is timed: onednn or reference; the faster one by default.")] = "",
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time spent on timing; 0 for none.")] = 3.0,
+    batch_size: options.BatchSize = 8,
+    key: options.Keys = None,
+    size: options.Size = 224,
+    mean: options.Mean = "0,0,0",
+    std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Write one HTML page about a program: network, errors, ranges, weights, findings, proofs and speed by layer.
+
+    The same figures are printed as tables; with --json as JSON, and then no page is written unless -o asks for it.
+
+    \b
+    Examples:
+      intact8 report resnet.safetensors
+      intact8 report resnet.safetensors --model mynets:resnet --data images.npy --sensitivity -o resnet.html
+      intact8 report resnet.safetensors --json | jq '.layers[] | {name, scale}'
+    """
+    with friendly(debug):
+        from intact8.diagnose.report import report as gather
+        from intact8.program.program import Program
+
+        program = Program.load(file, public_key=public_key, expect=expect)
+        read = None
+        if data is not None:
+            source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
+            feeds = feed_names(program, source, bool(key))
+            read = [{n: b[entry] for n, entry in feeds.items()} for b in batches(source, batch_size, samples)]
+        network = None if model is None else load_model(model, state_dict)
+        if network is not None and read is None:
+            raise InputError("a network without samples", where="--model", remedy="give them with --data")
+        made = gather(
+            program, read, model=network, engine=engine, seconds=seconds, batch_size=batch_size, title=file.name,
+            sensitivity=_sensitivity(program, network, read) if sensitivity else None,
+        )  # fmt: skip
+        if as_json:
+            print_json(made.to_json())
+        else:
+            stdout().print(made)
+        if output is not None or not as_json:
+            path = made.save(output or file.with_suffix(".report.html"))
+            stderr().print(f"wrote {path.resolve().as_uri()}", soft_wrap=True)
+
+
+def _sensitivity(program: Program, network: Any, read: Any) -> Any:
+    if network is None:
+        raise InputError("needs the float32 network", where="--sensitivity", remedy="give --model and --data")
+    from intact8.diagnose.sensitivity import sensitivity
+    from intact8.recipe.recipe import Recipe
+
+    return sensitivity(network, read, recipe=Recipe.from_toml(program.recipe))

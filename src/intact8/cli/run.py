@@ -1,0 +1,113 @@
+"""``intact8 run``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from intact8.cli import options
+from intact8.cli.data import batches, load
+from intact8.cli.inputs import feed_names
+from intact8.cli.messages import Debug, friendly, progress_bar, stderr
+from intact8.errors import InputError
+from intact8.opset.op import Array
+
+
+def run(
+    file: options.ProgramFile,
+    data: Annotated[Path, typer.Option(help=options.DATA_HELP)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where results go: .npy (one output) or .npz.")],
+    engine: Annotated[str, typer.Option(help="auto, reference, onednn …")] = "auto",
+    samples: Annotated[int | None, typer.Option(min=1, help="Run the first this many; all by default.")] = None,
+    batch_size: options.BatchSize = 16,
+    key: options.Keys = None,
+    size: options.Size = 224,
+    mean: options.Mean = "0,0,0",
+    std: options.Std = "1,1,1",
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
+    debug: Debug = False,
+) -> None:
+    """Run a program on samples and write what it gives.
+
+    \b
+    Examples:
+      intact8 run resnet.safetensors --data images.npy -o logits.npy
+      intact8 run detector.safetensors --data images/ --size 320 -o found.npz --engine onednn
+    """
+    with friendly(debug):
+        from intact8.program.program import Program
+
+        if output.suffix not in (".npy", ".npz"):
+            raise InputError("results are written as .npy or .npz", where=str(output))
+        program = Program.load(file, public_key=public_key, expect=expect)
+        source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
+        feeds = feed_names(program, source, bool(key))
+        parts: dict[str, list[Array]] = {}
+        with progress_bar() as bar:
+            task = bar.add_task("run", total=len(source) if samples is None else min(samples, len(source)))
+            for batch in batches(source, batch_size, samples):
+                results = program.run(*(batch[feeds[name]] for name in program.inputs), engine=engine)
+                for name, array in flatten(results).items():
+                    parts.setdefault(name, []).append(np.asarray(array))
+                bar.advance(task, len(next(iter(batch.values()))))
+        arrays = {name: np.concatenate(list_) for name, list_ in parts.items()}
+        write(output, arrays)
+        shapes = ", ".join(f"{name or 'output'} {array.shape}" for name, array in arrays.items())
+        stderr().print(f"{output}: {shapes}", highlight=False)
+
+
+def flatten(results: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested outputs as name → array; names are the keys and indices on the way, joined by dots.
+
+    Example:
+        >>> flatten({"a": [1, 2], "b": 3})
+        {'a.0': 1, 'a.1': 2, 'b': 3}
+    """
+    if isinstance(results, dict):
+        items = [(str(key), value) for key, value in results.items()]
+    elif isinstance(results, list | tuple):
+        items = [(str(index), value) for index, value in enumerate(results)]
+    else:
+        return {} if results is None else {prefix: results}
+    flat: dict[str, Any] = {}
+    for name, value in items:
+        flat.update(flatten(value, f"{prefix}.{name}" if prefix else name))
+    return flat
+
+
+def write(path: Path, arrays: dict[str, Array]) -> None:
+    """Write .npy or .npz under a temporary name and rename it, so that ``path`` is never half written.
+
+    Raises:
+        InputError: several arrays for a .npy file, or the folder cannot be written.
+    """
+    if path.suffix == ".npy" and len(arrays) != 1:
+        raise InputError(f"{len(arrays)} outputs do not fit one .npy file", where=str(path), remedy="give a .npz file")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise InputError("cannot write here", where=str(path), why=str(error)) from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            if path.suffix == ".npy":
+                np.save(stream, next(iter(arrays.values())))
+            else:
+                named: dict[str, Any] = {entry or "output": array for entry, array in arrays.items()}
+                np.savez(stream, **named)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,178 @@
+"""Why an activation's grid is worse than it could be, in decibels per reason.
+
+The error of the grid in use is compared with that of grids which differ in one thing more each time:
+
+    in use → best for the calibration data → best for the data → 8 bits → asymmetric → one per tensor → one per channel
+
+The steps add up to the whole, so the largest one names the reason. In the last two, noise counts as it arrives behind
+the weights that read the tensor: what is divided there does less harm.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intact8.simulation.module import Simulation
+from intact8.simulation.points import QuantPoint
+
+from . import grids
+from .grids import Grid
+from .readers import cancels, importance
+from .tensors import Statistics, TensorStats
+
+Array = npt.NDArray[Any]
+
+MOVED = 0.05
+"""Tie-free multipliers move a scale by less than this share; what differs by more has another origin."""
+
+
+@dataclass
+class Evidence:
+    """What was measured at one site.
+
+    Attributes:
+        gains: reason → decibels by which the error falls without it.
+        facts: numbers that a finding states.
+        origin: where an activation's scale comes from: observer, fixed (by the recipe), set (by hand), foreign (it is
+            not what its observer saw) or stale (the observer saw another network).
+    """
+
+    gains: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    origin: str = ""
+
+    def worst(self) -> tuple[str, float]:
+        """The reason with the largest gain."""
+        return max(self.gains.items(), key=lambda item: item[1], default=("", 0.0))
+
+
+def examine_activation(sim: Simulation, name: str, data: Statistics, calibration: Statistics) -> Evidence | None:
+    """Examine one quantization point.
+
+    Args:
+        sim: calibrated.
+        name: of the point.
+        data, calibration: the float network on representative data and on the calibration data.
+
+    Returns:
+        None where nothing but constants is quantized.
+    """
+    point, placed = sim.points[name], sim.placed.points[name]
+    nodes = [n for n in placed.observed if n in data.made]
+    if not nodes:
+        return None
+    seen = [data.made[n] for n in nodes]
+    shown = [calibration.made[n] for n in nodes]
+    grid = Grid(float(point.scale), int(point.zero_point), point.lo, point.hi)
+    symmetric = point.scheme.symmetric
+    found = Evidence(origin=_origin(point, shown))
+    actual = grids.error(seen, grid)
+    best = grids.best_grid(seen, grid.lo, grid.hi, symmetric)
+    known = best if found.origin not in ("observer",) else grids.best_grid(shown, grid.lo, grid.hi, symmetric)
+    lo, hi = (grid.lo, grid.hi) if grid.hi - grid.lo >= 254 else (0, 255)
+    chain = [
+        ("range", actual),
+        ("data", grids.error(seen, known)),
+        ("bits", grids.error(seen, best)),
+        ("symmetric", grids.error(seen, grids.best_grid(seen, lo, hi, symmetric))),
+        ("", grids.error(seen, grids.best_grid(seen, lo, hi, False))),
+    ]
+    for (reason, worse), (_, better) in pairwise(chain):
+        found.gains[reason] = grids.decibels(worse, better)
+    found.facts |= _facts(seen, shown, grid, best, point)
+    _examine_channels(found, seen, np.concatenate([importance(sim, n, len(data.made[n].low)) for n in nodes]))
+    _examine_sum(found, sim, nodes[0], data)
+    return found
+
+
+def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -> None:
+    """What one grid for all tensors, and for all channels, costs."""
+    widths = grids.channel_widths(seen)
+    own = np.concatenate([np.full(len(t.low), t.width) for t in seen])
+    few = max(1, len(widths) // 20)
+    rest = np.sort(widths)[: len(widths) - few].max(initial=0.0)
+    common = np.full(len(widths), grids.best_grid(seen, 0, 255, False).width)
+    noise = {
+        name: grids.rounding_noise(seen, np.minimum(common, w) / 255, weight)
+        for name, w in (
+            ("common", common),
+            ("own", own),
+            ("apart", np.where(widths > rest, widths, rest)),  # the widest few for themselves, the others share
+            ("alone", widths),
+        )
+    }
+    found.gains["shared"] = grids.decibels(noise["common"], noise["own"]) if len(seen) > 1 else 0.0
+    start = noise["own"] if len(seen) > 1 else noise["common"]
+    found.gains["channels"] = grids.decibels(start, noise["alone"])
+    found.facts |= {
+        "channels": len(widths),
+        "outlier_channels": few,
+        "outlier_channel_gain_db": grids.decibels(start, noise["apart"]),
+        "channel_gain_db": found.gains["channels"],
+        "widest_channel_over_median": float(widths.max() / max(np.median(widths), 1e-30)),
+        "widest_channel": int(np.argmax(widths)),
+        "tensor_widths": [t.width for t in seen],
+    }
+
+
+def _examine_sum(found: Evidence, sim: Simulation, node: str, data: Statistics) -> None:
+    """What is lost because the tensor goes into a sum that is much smaller than its terms."""
+    total = cancels(sim, node)
+    if total is None or total not in data.made:
+        return
+    terms, result = data.made[node], data.made[total]
+    power = float(terms.square.sum()) / max(terms.count, 1) / max(len(terms.low), 1)
+    left = float(result.square.sum()) / max(result.count, 1) / max(len(result.low), 1)
+    found.gains["cancellation"] = max(0.0, grids.decibels(power, left))
+    found.facts |= {"sum": total, "term_rms": math.sqrt(power), "sum_rms": math.sqrt(left)}
+
+
+def _origin(point: QuantPoint, shown: list[TensorStats]) -> str:
+    if point.scheme.fixed is not None or point.scheme.observer == "fixed":
+        return "fixed"
+    if point.fixed:
+        return "set"
+    if not point.observer.count:
+        return "foreign"
+    now = grids.merged(shown).extremes
+    then = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
+    width = max(now[1] - now[0], then[1] - then[0], 1e-30)
+    if max(abs(now[0] - then[0]), abs(now[1] - then[1])) > MOVED * width:
+        return "stale"
+    scale, zero_point = point.observed_qparams()
+    same = abs(float(point.scale) / scale - 1) <= MOVED and abs(int(point.zero_point) - zero_point) <= 1
+    return "observer" if same else "foreign"
+
+
+def _facts(
+    seen: list[TensorStats], shown: list[TensorStats], grid: Grid, best: Grid, point: QuantPoint
+) -> dict[str, Any]:
+    low, high = grids.merged(seen).extremes
+    c_low, c_high = grids.merged(shown).extremes
+    ratio = best.scale * (best.hi - best.lo) / grid.width
+    actual, least = grids.error(seen, grid), grids.error(seen, best)
+    # Only where there is something to explain: it takes some tens of evaluations.
+    shifted = grids.best_zero_point(seen, grid) if actual > 2 * least else grid
+    moved = grids.error(seen, shifted)
+    return {
+        "scale": grid.scale,
+        "zero_point": grid.zero_point,
+        "represents": list(grid.ends),
+        "data_range": [low, high],
+        "calibration_range": [c_low, c_high],
+        "best_represents": list(best.ends),
+        "best_over_used_width": ratio,
+        "clipped": grids.clipped_share(seen, grid),
+        "clip_share_of_error": grids.clip_error(seen, grid) / max(actual, 1e-300),
+        "better_zero_point": shifted.zero_point,
+        "zero_point_gain_db": grids.decibels(actual, moved),
+        "range_gain_db": grids.decibels(actual, least),
+        "bits": math.log2(grid.hi - grid.lo + 1),
+        "observer": point.scheme.observer,
+    }

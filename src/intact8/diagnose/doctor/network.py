@@ -1,0 +1,167 @@
+"""What is wrong before any rounding: a simulation that is not the network, stale batch norm, dead channels, islands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intact8.calibration.data import batches
+from intact8.simulation.module import Simulation
+
+from .patient import Patient, outputs_of, unquantized
+from .report import NETWORK, Confidence, Finding
+from .samples import Batch, Samples
+from .tensors import Statistics
+
+FLOAT_BY_RECIPE = 'nonlinear = "float"'
+"""How placement says that an operation has an integer form in other recipes."""
+
+FLOAT_NOISE = 1e-3
+"""Outputs may differ by this share of the largest one: folding batch norm and another order of sums do that."""
+
+STALE_SHIFT, STALE_RATIO = 0.5, 1.5
+"""A batch norm's statistics are stale where means are off by so many standard deviations (root mean square over the
+channels), or standard deviations by this factor (geometric mean). On held-out data of three trained networks means were
+off by 0.12 at most and standard deviations by 1.10."""
+
+DEAD_SHARE = 0.1
+"""Fewer dead channels than this share are usual."""
+
+
+def call(patient: Patient, sim: Simulation, batch: Batch) -> Any:
+    """The original model on a batch."""
+    ((args, kwargs),) = batches([batch.raw], sim.input_specs, patient.device)
+    with torch.no_grad():
+        return patient.model(*args, **kwargs)
+
+
+def check_confidence(patient: Patient, sim: Simulation, samples: Samples) -> Confidence:
+    """Compare the simulation, rounding off, with the model."""
+    worst, largest = 0.0, 1e-30
+    with unquantized(sim):
+        for batch in samples:
+            leaves = torch.utils._pytree.tree_leaves(call(patient, sim, batch))
+            mine = torch.utils._pytree.tree_leaves(sim.captured.rebuild(outputs_of(sim, batch)))
+            for y, other in zip(leaves, mine, strict=True):
+                if isinstance(y, Tensor) and y.is_floating_point():
+                    worst = max(worst, float((y - other).abs().max()))
+                    largest = max(largest, float(y.abs().max()))
+    error = worst / largest
+    return Confidence(error, error <= FLOAT_NOISE, len(samples))
+
+
+def mismatch(confidence: Confidence) -> list[Finding]:
+    """The finding of a failed confidence check."""
+    if confidence.passed:
+        return []
+    return [
+        Finding(
+            "float_mismatch", NETWORK, "error",
+            f"with rounding off the simulation differs from the model by {confidence.error:.1%} of the largest output",
+            "find the operation that is captured wrongly before looking at anything else; intact8.compare names it",
+            evidence={"relative_error": confidence.error},
+        )
+    ]  # fmt: skip
+
+
+def stale_batch_norm(patient: Patient, sim: Simulation, samples: Samples) -> list[Finding]:
+    """The first batch norm whose running statistics are not those of its inputs."""
+    norms = {n: m for n, m in patient.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
+    norms = {n: m for n, m in norms.items() if m.running_mean is not None}
+    sums: dict[str, tuple[Tensor, Tensor, int]] = {}
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            x = inputs[0].detach().double().transpose(0, 1).flatten(1)
+            total, square, count = sums.get(name, (torch.zeros(()), torch.zeros(()), 0))
+            sums[name] = (total + x.sum(1), square + x.pow(2).sum(1), count + x.shape[1])
+
+        return hook
+
+    handles = [module.register_forward_pre_hook(watch(name)) for name, module in norms.items()]
+    try:
+        for batch in samples:
+            call(patient, sim, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name in sums:  # in the order they ran
+        found = _stale(name, norms[name], sums[name], sim)
+        if found is not None:
+            return [found]  # those behind it see what it made of their inputs
+    return []
+
+
+def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], sim: Simulation) -> Finding | None:
+    total, square, count = sums
+    assert isinstance(norm.running_mean, Tensor) and isinstance(norm.running_var, Tensor)
+    mean = total / count
+    variance = (square / count - mean**2).clamp(min=0)
+    running = norm.running_var.double()
+    alive = (running > 1e-8) & (variance > 1e-8)
+    if not alive.any():
+        return None
+    deviation = running.sqrt()[alive]
+    shift = float(((mean - norm.running_mean.double())[alive] / deviation).pow(2).mean().sqrt())
+    ratio = float(((variance[alive].sqrt() / deviation).log().abs()).mean().exp())
+    if shift < STALE_SHIFT and ratio < STALE_RATIO:
+        return None
+    place = next((n.name for n in sim.graph if name in n.source or name == n.name), name)
+    return Finding(
+        "stale_batch_norm", place, "error",
+        f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
+        f"deviations, standard deviations by a factor of {ratio:.2f}",
+        "the float network itself is wrong: load the right statistics, or renew them on batches in training mode",
+        evidence={"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio},
+    )  # fmt: skip
+
+
+def dead_channels(sim: Simulation, seen: Statistics) -> list[Finding]:
+    """Layers of which a good part never changes."""
+    out = []
+    for name, t in seen.made.items():
+        dead = int((t.low == t.high).sum())
+        if name in sim.weight_points and len(t.low) > 1 and dead >= max(2, DEAD_SHARE * len(t.low)):
+            out.append(
+                Finding(
+                    "dead_channels", name, "warning",
+                    f"{dead} of {len(t.low)} channels never change on {seen.samples} samples",
+                    "prune them, or train on: they cost time and say nothing",
+                    evidence={"dead": dead, "channels": len(t.low), "share": dead / len(t.low)},
+                )
+            )  # fmt: skip
+    return sorted(out, key=lambda f: -f.evidence["share"])
+
+
+def islands(sim: Simulation) -> list[Finding]:
+    """Layers that the recipe keeps float, and those that have no integer form, at least not in it."""
+    out = []
+    for name, reason in sim.placed.float_nodes.items():
+        node = sim.graph.nodes.get(name)
+        if node is not None and reason == "the recipe keeps it float":
+            out.append(
+                Finding(
+                    "left_float", name, "warning",
+                    f"the recipe keeps this {node.op} float; {sim.placed.transitions} conversions between float and "
+                    "integers in the network",
+                    "quantize it unless that costs accuracy",
+                    evidence={"op": node.op, "transitions": sim.placed.transitions},
+                )
+            )  # fmt: skip
+    incapable = {
+        n: r for n, r in sim.placed.float_nodes.items() if r.startswith("no integer form") or FLOAT_BY_RECIPE in r
+    }
+    if incapable:
+        names = ", ".join(list(incapable)[:5])
+        out.append(
+            Finding(
+                "no_integer_form", NETWORK, "note",
+                f"{len(incapable)} operations have no integer form, or none in this recipe: {names}",
+                "leave them: they cost time, not accuracy; softmax, norms and embeddings become integers with "
+                'nonlinear = "integer"',
+                evidence={"operations": dict(incapable)},
+            )
+        )  # fmt: skip
+    return out

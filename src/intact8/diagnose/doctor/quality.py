@@ -1,0 +1,150 @@
+"""How good calibration data is: varied, like the data to come, enough, and seen alike in batches of any size."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+
+import numpy as np
+import torch
+
+from intact8.recipe.recipe import Recipe
+from intact8.simulation.module import Simulation
+
+from .patient import Patient, outputs_of, unquantized
+from .report import CalibrationQuality
+from .samples import Samples
+from .tensors import Statistics, TensorStats
+
+GREW = 0.05
+"""A range that widens by more than this in the second half of the samples has not converged."""
+
+FEW_EXTREMES = 50
+"""One sample in so many may be extreme: it is left out to see what the others need."""
+
+INVARIANCE = 16
+"""Samples on which batch sizes are compared."""
+
+
+def examine_calibration(
+    patient: Patient,
+    sim: Simulation,
+    recipe: Recipe,
+    calibration: Samples,
+    data: Samples,
+    shown: Statistics,
+    seen: Statistics,
+) -> CalibrationQuality:
+    """Measure calibration data against representative data.
+
+    Args:
+        patient: the network.
+        sim: a simulation of it.
+        recipe: its recipe.
+        calibration, data: samples of both.
+        shown, seen: statistics of both in the float network.
+    """
+    order = torch.randperm(shown.samples, generator=torch.Generator().manual_seed(0)).numpy()
+    sample, ratio, tensor = _extreme(shown)
+    return CalibrationQuality(
+        samples=len(calibration),
+        distinct=_distinct(calibration),
+        classes=_classes(sim, calibration),
+        data_classes=_classes(sim, data.first(len(calibration))),
+        input_quantiles=_input_quantiles(sim, calibration),
+        data_quantiles=_input_quantiles(sim, data),
+        extreme_sample=sample,
+        extreme_ratio=ratio,
+        extreme_tensor=tensor,
+        convergence=_convergence(shown, order),
+        unconverged=tuple(sorted(n for n, t in shown.made.items() if _grown(t, order) > GREW)),
+        batch_dependence=_batch_dependence(patient, recipe, calibration),
+    )
+
+
+def _distinct(samples: Samples) -> int:
+    found = set()
+    for batch in samples:
+        for i in range(len(batch)):
+            digest = hashlib.sha256()
+            for x in batch.inputs:
+                digest.update(x[i].contiguous().cpu().numpy().tobytes())
+            found.add(digest.digest())
+    return len(found)
+
+
+def _classes(sim: Simulation, samples: Samples) -> float | None:
+    """Effective number of classes among the network's answers, where they are (N, classes)."""
+    counts: Counter[int] = Counter()
+    with unquantized(sim):
+        for batch in samples:
+            y = outputs_of(sim, batch)[0]
+            if y.dim() != 2 or y.shape[1] < 2 or not y.is_floating_point():
+                return None
+            counts.update(y.argmax(1).tolist())
+    total = sum(counts.values())
+    return math.exp(-sum(n / total * math.log(n / total) for n in counts.values()))
+
+
+def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
+    """1 % and 99 % of the values of all float inputs, medians over the batches so that no sample decides."""
+    found = []
+    for batch in samples:
+        values = torch.cat([x.float().flatten() for x in batch.inputs if x.is_floating_point()] or [torch.zeros(1)])
+        thin = values[:: max(1, len(values) // 100_000)]
+        found.append(torch.quantile(thin, torch.tensor([0.01, 0.99], device=thin.device)).tolist())
+    low, high = np.median(np.asarray(found), axis=0).tolist()
+    return float(low), float(high)
+
+
+def _extreme(shown: Statistics) -> tuple[int, float, str]:
+    """The sample that reaches furthest beyond the others, by the median over all tensors: how far, and where most.
+
+    Others are all but a few: one extreme sample may have company.
+    """
+    if shown.samples < 8 or not shown.made:
+        return 0, 1.0, ""
+    names = list(shown.made)
+    reach = np.array([np.maximum(np.abs(t.sample_low), np.abs(t.sample_high)) for t in shown.made.values()])
+    left_out = max(1, shown.samples // FEW_EXTREMES)
+    rest = np.sort(reach, axis=1)[:, -left_out - 1 : -left_out]
+    ratios = np.where(rest > 0, reach / np.where(rest > 0, rest, 1.0), 1.0)
+    beyond = np.median(ratios, axis=0)
+    sample = int(np.argmax(beyond))
+    return sample, float(beyond[sample]), names[int(np.argmax(ratios[:, sample]))]
+
+
+def _width(t: TensorStats, chosen: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:
+    low, high = np.asarray(t.sample_low)[chosen].min(), np.asarray(t.sample_high)[chosen].max()
+    return float(max(high, 0) - min(low, 0))
+
+
+def _grown(t: TensorStats, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:
+    half = _width(t, order[: max(1, len(order) // 2)])
+    return _width(t, order) / half - 1 if half > 0 else 0.0
+
+
+def _convergence(
+    shown: Statistics, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+) -> tuple[tuple[int, float], ...]:
+    sizes = sorted({max(1, len(order) * part // 16) for part in (1, 2, 4, 8, 12, 16)})
+    tensors = [t for t in shown.made.values() if t.width > 0]
+    return tuple((n, float(np.median([_width(t, order[:n]) / t.width for t in tensors]))) for n in sizes if tensors)
+
+
+def _batch_dependence(patient: Patient, recipe: Recipe, calibration: Samples) -> float | None:
+    if patient.static is not None:
+        return None
+    inputs = [x[:INVARIANCE] for x in calibration.batches[0].inputs]
+    scales = []
+    for size in (1, 8):
+        sim = patient.prepare(recipe)
+        for point in sim.points.values():
+            point.observing = True
+        with unquantized(sim), torch.no_grad():
+            for start in range(0, len(inputs[0]), size):
+                sim.run([x[start : start + size] for x in inputs])
+        scales.append({n: p.observed_qparams()[0] for n, p in sim.points.items() if p.observer.count and not p.fixed})
+    one, eight = scales
+    return max((abs(eight[n] / one[n] - 1) for n in one), default=0.0)

@@ -1,0 +1,271 @@
+"""What :func:`intact8.doctor` found: the course of an examination, as values, JSON and tables. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intact8.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+SEVERITIES = ("error", "warning", "note")
+"""error: the answers suffer visibly; warning: they could be better, or speed could; note: worth knowing."""
+
+CALIBRATION, NETWORK = "calibration data", "network"
+"""Places of findings that belong to no single layer."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault: where, what, how it was measured, and what helps.
+
+    Attributes:
+        cause: stable name; see docs/diagnosis.md for all of them.
+        place: a layer, "calibration data" or "network".
+        severity: error, warning or note.
+        message: what was measured, in words.
+        remedy: what helps.
+        noise: output noise over signal that would go away with this fault, measured by quantizing the places named in
+            ``sites`` alone; 0 for faults that make no noise.
+        sites: (part, name) of the tensors concerned: "activation" or "weight".
+        evidence: the numbers behind the message.
+    """
+
+    cause: str
+    place: str
+    severity: str
+    message: str
+    remedy: str
+    noise: float = 0.0
+    sites: tuple[tuple[str, str], ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.place}: {self.cause}: {self.message}. Remedy: {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One tensor that is quantized.
+
+    Attributes:
+        name: of the quantization point, or of the layer whose weight it is.
+        part: activation or weight.
+        noise: output noise over signal when nothing else is quantized.
+        reason: the largest of ``gains``.
+        gains: reason → decibels by which the error of the tensor would fall without it.
+        origin: of an activation's scale: observer, fixed, set, foreign or stale; "" for weights.
+    """
+
+    name: str
+    part: str
+    noise: float
+    reason: str
+    gains: Mapping[str, float] = field(default_factory=dict, hash=False)
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Whether the simulation with rounding off is the float network.
+
+    Attributes:
+        error: largest difference of any output, over the largest output.
+        passed: whether that is float32 noise.
+        samples: compared.
+    """
+
+    error: float
+    passed: bool
+    samples: int
+
+
+@dataclass(frozen=True)
+class CalibrationQuality:
+    """How good the calibration data is, whatever came of it.
+
+    Attributes:
+        samples: how many; ``distinct``: how many of them differ.
+        classes: effective number of classes the network sees in it (exponential of the entropy of its answers);
+            ``data_classes``: in as many samples of the representative data. None where outputs are no classes.
+        input_quantiles: 1 % and 99 % quantile of the inputs' values; ``data_quantiles``: of the representative data.
+        extreme_sample: the sample that reaches furthest beyond the others; ``extreme_ratio``: how many times as far,
+            median over all tensors; ``extreme_tensor``: where most.
+        convergence: samples seen → median over all ranges of their width, over their width in the end.
+        unconverged: quantization points whose range grew by more than 5 % in the second half of the data.
+        batch_dependence: largest relative difference of a scale between calibrating one by one and in batches of
+            eight; None where the network insists on a batch size.
+    """
+
+    samples: int
+    distinct: int
+    classes: float | None
+    data_classes: float | None
+    input_quantiles: tuple[float, float]
+    data_quantiles: tuple[float, float]
+    extreme_sample: int
+    extreme_ratio: float
+    extreme_tensor: str
+    convergence: tuple[tuple[int, float], ...]
+    unconverged: tuple[str, ...]
+    batch_dependence: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One network on samples that nothing was calibrated on or chosen by.
+
+    Attributes:
+        name: float, before or after.
+        metric: higher is better.
+        noise: of its outputs, over signal.
+    """
+
+    name: str
+    metric: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One remedy tried on samples apart from those of the outcomes.
+
+    Attributes:
+        remedy: what was changed.
+        cause, place: of the finding it was tried for; "" for what is tried on every network.
+        metric, noise: with it.
+        accepted: whether it is part of the recipe.
+    """
+
+    remedy: str
+    cause: str
+    place: str
+    metric: float
+    noise: float
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether int8 pays for this network on this machine.
+
+    Attributes:
+        pays: the answer.
+        reason: in a sentence, with the numbers.
+        drop: metric of the float network less that of the quantized one, after treatment.
+        speedup: float32 time over int8 time, medians of one interleaved run; None where it was not measured.
+        float_ms, int8_ms: these times for one batch.
+        batch: samples in it.
+        engine: what ran the program.
+    """
+
+    pays: bool
+    reason: str
+    drop: float
+    speedup: float | None = None
+    float_ms: float | None = None
+    int8_ms: float | None = None
+    batch: int = 0
+    engine: str = ""
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """The course of an examination. Prints with rich and in Jupyter.
+
+    Attributes:
+        metric: name of the metric.
+        confidence, calibration: the first two checks.
+        findings: the worst first.
+        sites: every quantized tensor, the noisiest first.
+        trials: remedies tried, in order.
+        outcomes: float, before and after, on held-out samples.
+        recipe_toml: the recipe that applies the remedies.
+        recalibrate: whether the recipe counts on better calibration data than was given.
+        verdict: whether to quantize this at all.
+        samples: how many samples there were to examine, to choose by, held out.
+
+    Example:
+        >>> from intact8.diagnose.doctor.report import Verdict
+        >>> Verdict(False, "too slow", 0.0).pays
+        False
+    """
+
+    metric: str
+    confidence: Confidence
+    calibration: CalibrationQuality
+    findings: tuple[Finding, ...]
+    sites: tuple[Site, ...]
+    trials: tuple[Trial, ...]
+    outcomes: tuple[Outcome, ...]
+    recipe_toml: str
+    recalibrate: bool
+    verdict: Verdict
+    samples: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe that applies the remedies."""
+        return Recipe.from_toml(self.recipe_toml)
+
+    def save_recipe(self, path: str | Path) -> Path:
+        """Write that recipe as TOML; see :meth:`intact8.Recipe.save`."""
+        return self.recipe.save(path)
+
+    def outcome(self, name: str) -> Outcome:
+        """One of the outcomes by name."""
+        return next(o for o in self.outcomes if o.name == name)
+
+    @property
+    def recovered(self) -> float | None:
+        """Share of the metric that quantizing lost and the remedies won back; None where nothing was lost."""
+        exact, before, after = (self.outcome(name).metric for name in ("float", "before", "after"))
+        return (after - before) / (exact - before) if exact > before else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values that JSON can hold."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
+
+    def to_json(self) -> str:
+        """The report as JSON text."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> DoctorReport:
+        """The report that :meth:`to_dict` wrote."""
+        quality: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values["calibration"].items()}
+        quality["convergence"] = tuple((int(n), float(w)) for n, w in quality["convergence"])
+        made: dict[str, Any] = {
+            "confidence": Confidence(**values["confidence"]),
+            "calibration": CalibrationQuality(**quality),
+            "findings": tuple(
+                Finding(**{**f, "sites": tuple((part, name) for part, name in f["sites"])}) for f in values["findings"]
+            ),
+            "sites": tuple(Site(**s) for s in values["sites"]),
+            "trials": tuple(Trial(**t) for t in values["trials"]),
+            "outcomes": tuple(Outcome(**o) for o in values["outcomes"]),
+            "verdict": Verdict(**values["verdict"]),
+        }
+        return DoctorReport(**{**values, **made})
+
+    def __rich__(self) -> Group:
+        from .show import as_rich
+
+        return as_rich(self)
+
+    def _repr_html_(self) -> str:
+        from .show import as_html
+
+        return as_html(self)
+
+
+__all__ = [
+    "CALIBRATION", "NETWORK", "SEVERITIES", "CalibrationQuality", "Confidence", "DoctorReport", "Finding", "Outcome",
+    "Site", "Trial", "Verdict",
+]  # fmt: skip

@@ -1,0 +1,179 @@
+"""What a float tensor is like: its distribution, its channels, its samples. Gathered in one pass over the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from intact8.calibration.observers import MSEObserver
+from intact8.calibration.sketch import Bins
+from intact8.capture.graph import Node
+from intact8.simulation.module import Simulation
+from intact8.simulation.statistics import channel_axis
+from intact8.simulation.values import Value, real
+
+from .patient import unquantized
+from .samples import Samples
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class TensorStats:
+    """One tensor of the float network over some samples.
+
+    Attributes:
+        observer: the sketch of all values, and the range of least squared error for any grid.
+        low, high: extremes per channel.
+        nonzero: values other than zero per channel.
+        total, square: sum and sum of squares per channel.
+        count: values per channel.
+        sample_low, sample_high: extremes per sample, in the order of the data.
+    """
+
+    observer: MSEObserver = field(default_factory=MSEObserver)
+    low: Array = field(default_factory=lambda: np.zeros(0))
+    high: Array = field(default_factory=lambda: np.zeros(0))
+    nonzero: Array = field(default_factory=lambda: np.zeros(0))
+    total: Array = field(default_factory=lambda: np.zeros(0))
+    square: Array = field(default_factory=lambda: np.zeros(0))
+    count: int = 0
+    sample_low: list[float] = field(default_factory=list)
+    sample_high: list[float] = field(default_factory=list)
+    _bins: Bins | None = None
+    _qparams: dict[tuple[int, int, bool], tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, x: Tensor, axis: int, samples: int | None = None, along: int = 0) -> None:
+        """Take in one batch.
+
+        Args:
+            x: the tensor.
+            axis: its dimension of channels.
+            samples: how many samples the batch has; as many as dimension ``along`` is long when None.
+            along: its dimension of samples, or of parts of samples one after the other.
+        """
+        x = x.detach().float()
+        self._bins, self._qparams = None, {}
+        self.observer.observe(x)
+        flat = _per_sample(x, samples, along)
+        self.sample_low += flat.amin(1).tolist()
+        self.sample_high += flat.amax(1).tolist()
+        others = [d for d in range(x.dim()) if d != axis] if x.dim() > 1 else [0]
+        channels = x.shape[axis] if x.dim() > 1 else 1
+        parts = {"nonzero": (x != 0).float().sum(others), "total": x.sum(others), "square": (x * x).sum(others)}
+        low, high = (f(x, others).double().cpu().numpy().reshape(-1) for f in (torch.amin, torch.amax))
+        if self.count == 0:
+            self.low, self.high = low, high
+            for name in parts:
+                setattr(self, name, np.zeros(channels))
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        for name, value in parts.items():
+            setattr(self, name, getattr(self, name) + value.double().cpu().numpy().reshape(-1))
+        self.count += x.numel() // channels
+
+    @property
+    def bins(self) -> Bins:
+        """The distribution of all values."""
+        if self._bins is None:
+            self._bins = self.observer.sketch.bins()
+        return self._bins
+
+    def best_qparams(self, lo: int, hi: int, symmetric: bool) -> tuple[float, int]:
+        """Scale and zero point of least squared error for the integers lo..hi."""
+        key = (lo, hi, symmetric)
+        if key not in self._qparams:
+            scale, zero_point = self.observer.calculate_qparams(lo, hi, symmetric)
+            self._qparams[key] = float(scale), int(zero_point)
+        return self._qparams[key]
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """Smallest and largest value, widened to zero as ranges are."""
+        return min(self.observer.minimum, 0.0), max(self.observer.maximum, 0.0)
+
+    @property
+    def width(self) -> float:
+        """From the smaller to the larger of :attr:`extremes`."""
+        lo, hi = self.extremes
+        return hi - lo
+
+    @property
+    def mean(self) -> Array:
+        """Per channel."""
+        return self.total / max(self.count, 1)
+
+    @property
+    def moment(self) -> Array:
+        """Mean square per channel."""
+        return self.square / max(self.count, 1)
+
+    def quantile(self, share: float) -> float:
+        """The value that a share of all values do not exceed, to the width of a bin."""
+        cumulated = np.cumsum(self.bins.count)
+        return float(self.bins.middle[min(np.searchsorted(cumulated, share * cumulated[-1]), len(cumulated) - 1)])
+
+
+def _per_sample(x: Tensor, samples: int | None, along: int) -> Tensor:
+    """A row per sample. What belongs to no sample alone belongs to each of them."""
+    if not x.dim():
+        return x.reshape(1, 1).expand(samples or 1, 1)
+    count = x.shape[along] if samples is None else samples
+    if x.shape[along] % count:
+        return x.reshape(1, -1).expand(count, -1)
+    return x.movedim(along, 0).reshape(count, -1)
+
+
+def axis_of(node: Node) -> int:
+    """The dimension of a node's channels: the last one of token sequences, else dimension 1."""
+    rank = len(node.shape)
+    if node.op in ("linear", "conv"):
+        return channel_axis(node) % max(rank, 1)
+    return rank - 1 if rank == 3 else min(1, max(rank - 1, 0))
+
+
+@dataclass
+class Statistics:
+    """The tensors of a float network on some samples.
+
+    Attributes:
+        made: node → its output, for every node whose values decide a range.
+        read: node with a weight → its input.
+        samples: how many.
+    """
+
+    made: dict[str, TensorStats]
+    read: dict[str, TensorStats]
+    samples: int
+
+    def extremes_of(self, nodes: list[str]) -> tuple[float, float]:
+        """Common extremes of some tensors."""
+        found = [self.made[n].extremes for n in nodes if n in self.made]
+        return min((lo for lo, _ in found), default=math.nan), max((hi for _, hi in found), default=math.nan)
+
+
+def observe(sim: Simulation, samples: Samples) -> Statistics:
+    """Run samples through the float network of ``sim`` and keep what its tensors are like."""
+    wanted = {name for point in sim.placed.points.values() for name in point.observed}
+    made: dict[str, TensorStats] = {}
+    read: dict[str, TensorStats] = {}
+    count = 0
+
+    def visit(node: Node, inputs: list[Value], output: Value) -> None:
+        if node.name in wanted and node.op != "constant":
+            along = node.shape.index(None) if None in node.shape else 0
+            made.setdefault(node.name, TensorStats()).add(real(output), axis_of(node), count, along)
+        if node.name in sim.weight_points and node.op in ("conv", "linear"):
+            x = real(inputs[0])
+            read.setdefault(node.name, TensorStats()).add(x, channel_axis(node) % x.dim())
+
+    with unquantized(sim), torch.no_grad():
+        for batch in samples:
+            count = len(batch)
+            sim.run(list(batch.inputs), visit=visit)
+    return Statistics(made, read, len(samples))

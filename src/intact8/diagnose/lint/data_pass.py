@@ -1,0 +1,136 @@
+"""One pass of the given data through the float network, with everything that rules ask about it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from intact8.capture.graph import Node
+from intact8.simulation.values import Value, real
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from intact8.calibration.data import Call
+    from intact8.simulation.module import Simulation
+
+MOST_CLASSES = 10_000
+"""An output with more columns is no classifier's."""
+
+
+@dataclass
+class Seen:
+    """What the data showed.
+
+    Attributes:
+        samples: how many.
+        repeats: samples that are bit for bit equal to an earlier one.
+        predicted: class → samples the float network puts into it; empty where the output is no classifier's.
+        classes: number of columns of that output, 0 where there is none.
+        outside: point → (values outside its range, values); for points whose scale is known.
+        channels: point → largest magnitude per channel.
+        masked: samples whose attention mask leaves nothing to attend to.
+    """
+
+    samples: int = 0
+    repeats: int = 0
+    predicted: Counter[int] = field(default_factory=Counter)
+    classes: int = 0
+    outside: dict[str, tuple[int, int]] = field(default_factory=dict)
+    channels: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    masked: int = 0
+
+
+def look(sim: Simulation, calls: Iterable[Call]) -> Seen:
+    """Run the float network on every call. The simulation's modes and switches are afterwards what they were."""
+    seen, digests = Seen(), set()
+    point_of = {name: point for point, p in sim.placed.points.items() for name in p.observed}
+    ranges = {
+        name: ((p.lo - int(p.zero_point)) * float(p.scale), (p.hi - int(p.zero_point)) * float(p.scale), float(p.scale))
+        for name, p in sim.points.items()
+        if p.calibrated
+    }
+
+    def visit(node: Node, inputs: list[Value], output: Value) -> None:
+        point = point_of.get(node.name)
+        if point is None:
+            return
+        values = real(output)
+        if point in ranges:
+            lo, hi, step = ranges[point]
+            # Half a step past the ends still rounds to them.
+            out = int(((values < lo - step / 2) | (values > hi + step / 2)).sum())
+            before = seen.outside.get(point, (0, 0))
+            seen.outside[point] = before[0] + out, before[1] + values.numel()
+        if values.dim() > 1 and values.shape[1] > 1:
+            # Sequences are (N, T, channels), except those of convolutions.
+            axis = 2 if values.dim() == 3 and node.op != "conv" else 1
+            largest = values.abs().transpose(0, axis).flatten(1).amax(1).double().cpu().numpy()
+            known = seen.channels.get(point)
+            if known is None or known.shape == largest.shape:
+                seen.channels[point] = largest if known is None else np.maximum(known, largest)
+
+    with _float(sim), torch.no_grad():
+        for args, kwargs in calls:
+            flat = sim.flatten(args, kwargs)
+            for sample in zip(*(t.cpu() for t in flat), strict=True):
+                digest = _digest(sample)
+                seen.repeats += digest in digests
+                digests.add(digest)
+                seen.samples += 1
+            seen.masked += _fully_masked(sim, flat)
+            values = sim.run(flat, visit=visit)
+            _count_classes(seen, [real(values[name]) for name in sim.graph.outputs])
+    return seen
+
+
+def _fully_masked(sim: Simulation, flat: list[Tensor]) -> int:
+    """Samples of an input called …mask, (N, T), that are 0 everywhere."""
+    for name, mask in zip(sim.graph.inputs, flat, strict=True):
+        if "mask" in sim.graph.nodes[name].attrs["key"] and mask.dim() == 2:
+            return int((mask == 0).all(1).sum())
+    return 0
+
+
+def _digest(sample: tuple[Tensor, ...]) -> bytes:
+    out = hashlib.blake2b(digest_size=16)
+    for t in sample:
+        out.update(t.contiguous().numpy().tobytes())
+    return out.digest()
+
+
+def _count_classes(seen: Seen, outputs: list[Tensor]) -> None:
+    if len(outputs) != 1 or outputs[0].dim() != 2 or not 2 <= outputs[0].shape[1] <= MOST_CLASSES:
+        return
+    seen.classes = outputs[0].shape[1]
+    seen.predicted.update(outputs[0].argmax(1).tolist())
+
+
+@contextmanager
+def _float(sim: Simulation) -> Iterator[None]:
+    """Evaluation, nothing observes, nothing rounds; everything as before afterwards."""
+    training = {module: module.training for module in sim.modules()}
+    watching = [(p, p.observing) for p in sim.points.values()]
+    switches: list[Any] = [*sim.points.values(), *sim.weight_points.values()]
+    rounding = [(p, p.quantizing) for p in switches]
+    try:
+        sim.eval()
+        sim.observe(False)
+        sim.fake_quantize(False)
+        yield
+    finally:
+        for module, flag in training.items():
+            module.training = flag
+        for point, on in watching:
+            point.observing = on
+        for switch, on in rounding:
+            switch.quantizing = on

@@ -1,0 +1,97 @@
+"""Observers, fake quantizers and converted modules of torch.ao as quantization points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.ao.nn import quantized as nnq
+from torch.ao.quantization import HistogramObserver
+
+from intact8.calibration.sketch import Bins
+
+from .torch_ao_flow import FUNCTIONALS
+from .views import Array, PointView
+
+SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
+
+
+def is_converted(m: nn.Module) -> bool:
+    """Whether a module computes on integers."""
+    home = type(m).__module__
+    quantized = home.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized"))
+    return quantized and (isinstance(m, nnq.QFunctional) or not isinstance(m, FUNCTIONALS))
+
+
+def numbers(values: Any) -> Array:
+    """A tensor or a number as float64 (n,)."""
+    tensor = values if isinstance(values, Tensor) else torch.tensor([values])
+    return np.atleast_1d(tensor.detach().double().cpu().numpy())
+
+
+def of_converted(name: str, scale: Any, zero_point: Any) -> PointView:
+    """The point of a converted module."""
+    return PointView(name, numbers(scale), numbers(zero_point).astype(np.int64), 0, 255)
+
+
+def _kind(observer: Any) -> str:
+    name = type(observer).__name__
+    for part, kind in (("MovingAverage", "moving_average"), ("Histogram", "histogram"), ("FixedQParams", "fixed")):
+        if part in name:
+            return kind
+    return "minmax" if "MinMax" in name else name
+
+
+def extremes(observer: Any) -> tuple[float, float, bool]:
+    """Smallest and largest value an observer saw, NaN where nothing, and whether it saw any."""
+    low, high = getattr(observer, "min_val", None), getattr(observer, "max_val", None)
+    if not isinstance(low, Tensor) or not isinstance(high, Tensor) or not low.numel():
+        return np.nan, np.nan, False
+    seen = bool(torch.isfinite(low).all() and torch.isfinite(high).all())
+    return (float(low.min()), float(high.max()), True) if seen else (np.nan, np.nan, False)
+
+
+def _bins(observer: Any) -> Bins | None:
+    if not isinstance(observer, HistogramObserver) or not extremes(observer)[2]:
+        return None
+    counts = observer.histogram.double().cpu().numpy()
+    edges = np.linspace(float(observer.min_val), float(observer.max_val), len(counts) + 1)
+    keep = counts > 0
+    return Bins(edges[:-1][keep], edges[1:][keep], counts[keep].round().astype(np.int64))
+
+
+def of_observer(name: str, m: Any) -> PointView:
+    """The point of an observer that stands alone: post-training quantization."""
+    low, high, seen = extremes(m)
+    scale, zero_point = m.calculate_qparams() if seen else (np.nan, 0)
+    return PointView(
+        name, numbers(scale), numbers(zero_point).astype(np.int64), *limits(m),
+        symmetric=m.qscheme in SYMMETRIC, middle=0 if m.dtype == torch.qint8 else 128, known=seen, observer=_kind(m),
+        seen=seen, minimum=low, maximum=high, bins=_bins(m), observing=True,
+    )  # fmt: skip
+
+
+def limits(m: Any) -> tuple[int, int]:
+    """Ends of an observer's integer range."""
+    low, high = getattr(m, "quant_min", None), getattr(m, "quant_max", None)
+    default = (-128, 127) if m.dtype == torch.qint8 else (0, 255)
+    return default if low is None or high is None else (int(low), int(high))
+
+
+def of_fake_quantizer(name: str, m: Any) -> PointView:
+    """The point of a fake quantizer, of an activation or a weight."""
+    observer = getattr(m, "activation_post_process", m)
+    low, high, seen = extremes(observer)
+    fixed = "FixedQParams" in type(m).__name__
+    learnable = hasattr(m, "static_enabled")
+    observing = m.static_enabled if learnable else m.observer_enabled
+    qscheme, dtype = getattr(observer, "qscheme", None), getattr(observer, "dtype", torch.quint8)
+    return PointView(
+        name.removesuffix(".weight_fake_quant"), numbers(m.scale), numbers(m.zero_point).astype(np.int64),
+        int(m.quant_min), int(m.quant_max), symmetric=qscheme in SYMMETRIC, middle=0 if dtype == torch.qint8 else 128,
+        weight=name.endswith("weight_fake_quant"), known=seen or fixed, fixed=fixed, observer=_kind(observer),
+        seen=None if fixed else seen, minimum=low, maximum=high, bins=_bins(observer), observing=bool(observing[0]),
+        quantizing=bool(m.fake_quant_enabled[0]), trained=True,
+    )  # fmt: skip

@@ -1,0 +1,265 @@
+"""The numbers a report shows, one value object per question."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.diagnose.compare_report import LayerRow
+from intact8.diagnose.lint.finding import Finding
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+@dataclass(frozen=True)
+class Integers:
+    """What one integer tensor held on the samples of the report.
+
+    Attributes:
+        counts: how often each of the 256 integers occurred.
+        used: share of the integers between the clamp's ends that occurred at all, 0 to 1.
+        at_low, at_high: share of the elements at the clamp's lower and upper end, 0 to 1.
+    """
+
+    counts: tuple[int, ...]
+    used: float
+    at_low: float
+    at_high: float
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Weights per output channel, as the real numbers the integers stand for.
+
+    Attributes:
+        scale: of every channel.
+        low, high: smallest and largest weight of every channel.
+        used: largest \\|integer\\| of every channel, of 127.
+    """
+
+    scale: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    used: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Milliseconds:
+    """Quartiles over some runs, in milliseconds."""
+
+    median: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operation of the program.
+
+    Attributes:
+        name, kind, module: of the op.
+        runs_as: "int8" (arithmetic on integers), "move" (integers change places only) or "float32" (an island).
+        inputs: names of the tensors it reads.
+        source: what was fused into it.
+        fused: the same in words, with clamp and residual.
+        activation_function: the function fused into it or looked up, "" for none.
+        shape: of its output; None is the batch.
+        dtype: of its output.
+        scale, zero_point: of its output; None for floats.
+        real_low, real_high: ends of its clamp as real numbers; None for floats.
+        weight_shape: shape of its weight, () without one.
+        macs: multiplications with weights for one sample.
+        bytes: of its arrays.
+        certificate: what was proved, see ``intact8.program.certify``; None where nothing has to be.
+        note: why it stayed float.
+        channels: of its weight.
+        integers: what its output held; None for floats and without data.
+        error: how far it is from the float32 network, see :func:`intact8.compare`; None for moves, and without model.
+        sensitivity: the report's metric with only this layer quantized, see :func:`intact8.sensitivity`.
+        time: of its calls on the report's engine.
+        findings: positions in the report's list of findings.
+    """
+
+    name: str
+    kind: str
+    module: str
+    runs_as: str
+    inputs: tuple[str, ...]
+    source: tuple[str, ...]
+    fused: str
+    activation_function: str
+    shape: tuple[Dim, ...]
+    dtype: str
+    scale: float | None
+    zero_point: int | None
+    real_low: float | None
+    real_high: float | None
+    weight_shape: tuple[int, ...]
+    macs: int
+    bytes: int
+    certificate: dict[str, Any] | None
+    note: str
+    channels: Channels | None = None
+    integers: Integers | None = None
+    error: LayerRow | None = None
+    sensitivity: float | None = None
+    time: Milliseconds | None = None
+    findings: tuple[int, ...] = ()
+
+    @property
+    def own_sqnr(self) -> float | None:
+        """In dB, with the layer's own float input; None where nothing was compared, or there is no error."""
+        return None if self.error is None or self.error.own is None else self.error.own.sqnr
+
+    @property
+    def cascade_sqnr(self) -> float | None:
+        """In dB, with what arrives in the quantized network; None as for ``own_sqnr``."""
+        return None if self.error is None else self.error.cascade.sqnr
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One run of the whole program, and what it was measured with.
+
+    Attributes:
+        engine: its name.
+        batch: samples per run.
+        threads: the framework's threads, None where unknown.
+        runs: how many the quartiles rest on.
+        whole: a run as it is deployed.
+        data: "given" or "random".
+    """
+
+    engine: str
+    batch: int
+    threads: int | None
+    runs: int
+    whole: Milliseconds
+    data: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The program in numbers.
+
+    Attributes:
+        ops, int8, moves, floats: operations in all and by ``Layer.runs_as``.
+        tensors: integer tensors.
+        certifiable, certified: ops that need a certificate, and those proved exact.
+        bytes: of all arrays.
+        macs: of all layers, for one sample.
+    """
+
+    ops: int
+    int8: int
+    moves: int
+    floats: int
+    tensors: int
+    certifiable: int
+    certified: int
+    bytes: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What sensitivity was measured in.
+
+    Attributes:
+        name: of the metric.
+        higher_is_better: how to read it.
+        float_score, quantized_score: with nothing and with everything quantized; None where infinite.
+        samples: how many were run.
+    """
+
+    name: str
+    higher_is_better: bool
+    float_score: float | None
+    quantized_score: float | None
+    samples: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything one page says about a program. Prints as tables with rich; see ``save`` for the page.
+
+    Attributes:
+        title: of the page.
+        digest: SHA-256 of what the program computes.
+        needs: what a CPU must have for every engine to be exact.
+        counts: the program in numbers.
+        layers: one per operation, in execution order.
+        findings: of lint.
+        skipped: rule of lint → what it would have needed.
+        samples: how many the integers were counted on; 0 without data.
+        compared: samples the float32 network was compared on; 0 without one.
+        metric: what sensitivity was measured in; None without.
+        speed: of the whole; None when nothing was timed.
+        provenance: of the program.
+        recipe: of the program, TOML.
+        machine: where the report was made: cpu, isa, versions of packages.
+        created: when it was made, ISO 8601, UTC.
+    """
+
+    title: str
+    digest: str
+    needs: tuple[str, ...]
+    counts: Counts
+    layers: tuple[Layer, ...]
+    findings: tuple[Finding, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+    samples: int = 0
+    compared: int = 0
+    metric: Metric | None = None
+    speed: Speed | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Every figure of the report as JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
+        return values
+
+    def worst(self, count: int = 5) -> list[Layer]:
+        """Layers with the smallest SQNR of their own, worst first."""
+        rated = [(sqnr, i) for i, layer in enumerate(self.layers) if (sqnr := layer.own_sqnr) is not None]
+        return [self.layers[i] for _, i in sorted(rated)[:count]]
+
+    def slowest(self, count: int = 5) -> list[Layer]:
+        """Layers that take most of the time, slowest first."""
+        timed = [layer for layer in self.layers if layer.time is not None]
+        return sorted(timed, key=lambda layer: -layer.time.median if layer.time else 0.0)[:count]
+
+    def most_sensitive(self, count: int = 5) -> list[Layer]:
+        """Layers whose quantization alone costs most, worst first."""
+        scored = [layer for layer in self.layers if layer.sensitivity is not None]
+        sign = 1.0 if self.metric is not None and self.metric.higher_is_better else -1.0
+        return sorted(scored, key=lambda layer: sign * (layer.sensitivity or 0.0))[:count]
+
+    def share_of_time(self, layer: Layer) -> float | None:
+        """Of the sum of all layers' medians, 0 to 1; None where nothing was timed."""
+        total = sum(other.time.median for other in self.layers if other.time is not None)
+        return layer.time.median / total if layer.time is not None and total > 0 else None
+
+    def save(self, path: str | Path) -> Path:
+        """Write one HTML file that needs nothing else: no network, no other file.
+
+        Raises:
+            InputError: the extra ``report`` is not installed.
+        """
+        from .page import render
+
+        path = Path(path)
+        path.write_text(render(self), encoding="utf-8")
+        return path
+
+    def __rich__(self) -> Group:
+        from .terminal import show
+
+        return show(self)

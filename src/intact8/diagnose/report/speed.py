@@ -1,0 +1,65 @@
+"""Where the time goes: every op of whole runs, and the runs as they are deployed beside them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from intact8.engines import get_runner
+from intact8.engines.base import TimedRunner
+from intact8.errors import EngineError
+from intact8.opset.op import Array
+from intact8.program.program import Program
+
+from .figures import Milliseconds, Speed
+
+WARMUP, LEAST = 2, 5
+
+
+def time_layers(
+    program: Program, inputs: Mapping[str, Array], engine: str, *, seconds: float, data: str
+) -> tuple[Speed, dict[str, Milliseconds]]:
+    """Time whole runs and the ops inside, in turns.
+
+    Args:
+        program: checked.
+        inputs: one batch by name.
+        engine: "onednn" or "reference", or one of another package whose runner has ``times``.
+        seconds: time spent, roughly; at least LEAST runs of each kind are made.
+        data: what the batch is, "given" or "random".
+
+    Returns:
+        The whole, and op name → its quartiles.
+
+    Raises:
+        EngineError: this engine cannot tell its ops apart.
+    """
+    runner = get_runner(program, engine)
+    if not isinstance(runner, TimedRunner):
+        raise EngineError(
+            "this engine does not time its operations one by one", where=engine,
+            why="it runs the network as one call", remedy="give engine='onednn' or 'reference'",
+        )  # fmt: skip
+    for _ in range(WARMUP):
+        runner.times(inputs)
+    whole: list[float] = []
+    parts: list[list[float]] = []
+    begin = time.perf_counter()
+    while len(whole) < LEAST or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        runner(inputs)
+        whole.append(time.perf_counter() - start)
+        parts.append(list(runner.times(inputs).values()))
+    rows = np.percentile(np.asarray(parts).reshape(len(parts), -1), [25, 50, 75], axis=0).T * 1e3
+    by_op = {op.name: Milliseconds(row[1], row[0], row[2]) for op, row in zip(program.ops, rows.tolist(), strict=True)}
+    lower, median, upper = (np.percentile(whole, [25, 50, 75]) * 1e3).tolist()
+    batch = next((int(inputs[name].shape[0]) for name in program.inputs if inputs[name].ndim), 1)
+    return Speed(engine, batch, _threads(), len(whole), Milliseconds(median, lower, upper), data), by_op
+
+
+def _threads() -> int | None:
+    torch = sys.modules.get("torch")
+    return None if torch is None else int(torch.get_num_threads())

@@ -1,0 +1,67 @@
+"""Results of a sensitivity run so far, in a file, so that an interrupted run can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from intact8.errors import InputError
+
+Sums = dict[str, list[float]]
+"""Run → its metric's sums."""
+
+
+class Progress:
+    """How far each pass over the data has come, and its sums.
+
+    Args:
+        path: of the file; None keeps nothing.
+        fingerprint: what the run is; a file of another run is refused.
+
+    Raises:
+        InputError: the file cannot be read or belongs to another run.
+    """
+
+    def __init__(self, path: Path | None, fingerprint: dict[str, Any]) -> None:
+        self.path = path
+        self._values: dict[str, Any] = {"fingerprint": fingerprint, "passes": {}}
+        if path is None or not path.exists():
+            return
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            found = values["fingerprint"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                "this is no file of a sensitivity run", where=str(path), why=str(error), remedy="delete it"
+            ) from error
+        other = [key for key in fingerprint if found.get(key) != fingerprint[key]]
+        if other:
+            raise InputError(
+                "the file is of another sensitivity run", where=str(path), why=f"it differs in {', '.join(other)}",
+                remedy="call with the same arguments and data, or delete it to begin anew",
+            )  # fmt: skip
+        self._values = values
+
+    def of(self, name: str) -> tuple[int, int, Sums]:
+        """Chunks done, samples in them, and sums of a pass; zeros where it has not begun."""
+        found = self._values["passes"].get(name)
+        return (found["chunks"], found["samples"], found["sums"]) if found else (0, 0, {})
+
+    def put(self, name: str, chunks: int, samples: int, sums: Sums) -> None:
+        """Note it and write the file, atomically."""
+        if self.path is None:
+            return
+        self._values["passes"][name] = {"chunks": chunks, "samples": samples, "sums": sums}
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(json.dumps(self._values), encoding="utf-8")
+            temporary.replace(self.path)
+        except OSError as error:
+            raise InputError("cannot keep results here", where=str(self.path), why=str(error)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+__all__ = ["Progress", "Sums"]

@@ -1,0 +1,220 @@
+"""The network one operation at a time: in float, on an engine, in the simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import SIZED
+from intact8.arithmetic.torch_ops import FLOAT_OPS, apply_act
+from intact8.capture.graph import Graph, Node
+from intact8.engines import available_engines, get_engine
+from intact8.engines.base import Runner
+from intact8.errors import InputError
+from intact8.opset.op import Op
+from intact8.program.certify import uncertified
+from intact8.program.dimensions import fixed
+from intact8.program.program import Program
+from intact8.simulation.exact import convolve
+from intact8.simulation.module import AFFINE, Simulation
+from intact8.simulation.nodes import run_node
+from intact8.simulation.values import Quantized, Value
+from intact8.simulation.weights import folded
+
+Step = Callable[[Node, Sequence[Tensor]], Tensor]
+"""A node's output from its inputs': uint8 where a tensor is quantized, real numbers elsewhere."""
+
+AUTO, SIMULATION = "auto", "simulation"
+
+
+OF_THE_WHOLE = frozenset({"expand", "reshape"})
+"""Operations that move values and need to know the batch of the whole network: by themselves they cannot tell it from a
+multiple (heads times samples), or have no operand with a batch."""
+
+
+class FloatStep:
+    """The float network, batch norm folded.
+
+    Weights are folded once and lie in memory as convolutions of images with channels last want them, and activations
+    are applied in place.
+
+    Args:
+        tensors: parameters, buffers and constants by name.
+        rounded: takes a layer and its folded weight, and gives the weight to use instead.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], rounded: Callable[[Node, Tensor], Tensor] | None = None) -> None:
+        self.tensors, self._rounded = tensors, rounded
+        self._weights: dict[str, tuple[Tensor, Tensor | None]] = {}
+
+    def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
+        if node.op in AFFINE:
+            return self._affine(node, inputs)
+        value = run_node(node, list(inputs), self.tensors, None, None, False, False)
+        assert isinstance(value, Tensor)
+        return value
+
+    def _affine(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
+        if node.name not in self._weights:
+            self._weights[node.name] = self._prepare(node)
+        y = convolve(node, inputs[0], *self._weights[node.name])
+        if len(inputs) > 1:
+            y.add_(inputs[1])
+        act = node.attrs.get("act")
+        if act is not None and act["kind"] == "clamp":
+            return y.clamp_(act["min"], act["max"])
+        params = {role: self.tensors[name] for role, name in node.params.items() if role.startswith("act.")}
+        return apply_act(y, act, params)
+
+    def _prepare(self, node: Node) -> tuple[Tensor, Tensor | None]:
+        weight, bias = folded(node, self.tensors)
+        if self._rounded is not None:
+            weight = self._rounded(node, weight)
+        weight = weight.detach()
+        if weight.dim() == 4:
+            weight = weight.contiguous(memory_format=torch.channels_last)
+        return weight, None if bias is None else bias.detach()
+
+
+class SimulationStep:
+    """What the simulation computes."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim, self._resolved = sim, sim.ready()
+
+    def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
+        taken: list[Value] = []
+        for name, x in zip(node.inputs, inputs, strict=True):
+            point = self.sim.point(name)
+            taken.append(x if point is None else Quantized(x.to(torch.float32) - point.zero_point, point))
+        value = self.sim.compute(node, taken, self._resolved)
+        return value.integers() if isinstance(value, Quantized) else value
+
+
+class EngineStep:
+    """What an engine computes: every operation is a program of its own for it.
+
+    Args:
+        program: checked.
+        graph: the placed graph it was lowered from.
+        engine: its name.
+
+    Raises:
+        EngineError: the engine is missing.
+        InputError: the program was not lowered from that graph.
+    """
+
+    def __init__(self, program: Program, graph: Graph, engine: str) -> None:
+        self.program, self._engine = program, get_engine(engine)
+        self.ops = ops_of(program, graph)
+        self._alias: dict[str, str] = {}
+        for node in graph:
+            if node.op == "dropout":
+                self._alias[node.name] = self._alias.get(node.inputs[0], node.inputs[0])
+        self._runners: dict[tuple[str, tuple[tuple[str, int], ...]], Runner] = {}
+
+    def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
+        if node.op == "dropout":
+            return inputs[0]
+        if node.op in OF_THE_WHOLE:
+            return FLOAT_OPS[node.op](node.attrs, inputs, {}).contiguous()
+        values = {self._alias.get(name, name): x for name, x in zip(node.inputs, inputs, strict=True)}
+        for op in self.ops[node.name]:
+            values[op.name] = self._run(op, values, node)
+        return values[node.name]
+
+    def _run(self, op: Op, values: Mapping[str, Tensor], node: Node) -> Tensor:
+        if op.kind == "constant":
+            return torch.from_numpy(np.array(op.arrays["value"]))
+        sizes = self._sizes(op, values, node)
+        key = op.name, tuple(sorted(sizes.items()))
+        if key not in self._runners:
+            inputs = tuple(dict.fromkeys(op.inputs))
+            tensors = {name: self.program.tensors[name] for name in (*inputs, op.name)}
+            part = Program(
+                tensors, (op,), inputs, (op.name,), needs=self.program.needs, dimensions=self.program.dimensions
+            )
+            self._runners[key] = self._engine.prepare(fixed(part, sizes))
+        (output,) = self._runners[key]({name: values[name].numpy() for name in op.inputs})
+        return torch.from_numpy(np.require(output, requirements="W"))
+
+    def _sizes(self, op: Op, values: Mapping[str, Tensor], node: Node) -> dict[str, int]:
+        """Sizes of the named dimensions an operation meets: of its inputs, and what its node says."""
+        if not self.program.dimensions:
+            return {}
+        pairs = [
+            pair for name in op.inputs
+            for pair in zip(self.program.tensors[name].shape, values[name].shape, strict=True)
+        ]  # fmt: skip
+        for key in SIZED:
+            named: Any = op.attrs.get(key)
+            if isinstance(named, str):
+                pairs.append((named, int(node.attrs[key])))
+            elif isinstance(named, list):
+                pairs += zip(named, node.attrs[key], strict=True)
+        return {name: size for name, size in pairs if isinstance(name, str)}
+
+
+def ops_of(program: Program, graph: Graph) -> dict[str, list[Op]]:
+    """The operations each node was lowered to, by node; the last one has its name.
+
+    Raises:
+        InputError: the program has other operations than the graph has nodes.
+    """
+    found: dict[str, list[Op]] = {}
+    ops = iter(program.ops)
+    for node in graph:
+        if node.op in ("input", "dropout"):
+            continue
+        part: list[Op] = []
+        found[node.name] = part
+        while not part or part[-1].name != node.name:
+            op = next(ops, None)
+            if op is None or (part and part[-1].name.rpartition(".part")[0] != node.name):
+                raise InputError(
+                    "the program was not made from this model", where=node.name,
+                    why="their operations differ", remedy="give the model and the recipe it was quantized with",
+                )  # fmt: skip
+            part.append(op)
+    return found
+
+
+def choose_engine(engine: str, program: Program, device: torch.device, fallback: str) -> str:
+    """The engine ``auto`` stands for: onednn where it runs and is proved exact, else ``fallback``."""
+    if engine != AUTO:
+        return engine
+    usable = device.type == "cpu" and "onednn" in available_engines()
+    return "onednn" if usable and not uncertified(program) else fallback
+
+
+def tensors_for(model: nn.Module, sim: Simulation) -> dict[str, Tensor]:
+    """What the nodes of a simulation name, with the model's own parameters and buffers.
+
+    Raises:
+        InputError: the model has not what was prepared.
+    """
+    own: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    own.update(model.named_buffers(remove_duplicate=False))
+    found: dict[str, Tensor] = {}
+    for node in sim.graph:
+        for name in node.params.values():
+            here = sim.tensors[name]
+            if name.startswith(("constants.", "quantizers.")):
+                found[name] = here
+                continue
+            if name not in own or own[name].shape != here.shape:
+                raise InputError(
+                    "the model is not the one that was prepared", where=name,
+                    why="it has no such tensor" if name not in own
+                    else f"its shape is {tuple(own[name].shape)}, not {tuple(here.shape)}",
+                    remedy="give the float model itself",
+                )  # fmt: skip
+            found[name] = own[name].detach().to(here.device)
+    return found
+
+
+__all__ = ["AUTO", "SIMULATION", "EngineStep", "FloatStep", "SimulationStep", "choose_engine", "ops_of", "tensors_for"]

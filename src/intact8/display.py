@@ -1,0 +1,113 @@
+"""Tables that print with rich in a terminal and as accessible HTML in a notebook; what they show is inert in both."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from intact8.text import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_STYLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+_CELL = "padding:0.15em 0.6em;vertical-align:top;text-align:"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading, and where its cells are aligned."""
+
+    title: str
+    align: Literal["left", "right"] = "right"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Text in rows and columns; the first cell of a row names the row.
+
+    Attributes:
+        columns: headings.
+        rows: as many cells per row as there are columns.
+        caption: what the table shows, in a sentence.
+
+    Example:
+        >>> grid = Grid((Column("layer", "left"), Column("SQNR dB")), (("conv1", "31.2"),), "one layer")
+        >>> "<th scope='row'" in grid.to_html()
+        True
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(caption=inert(self.caption) if self.caption else None, caption_justify="left")
+        for column in self.columns:
+            table.add_column(inert(column.title), justify=column.align, overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(inert, row))
+        return table
+
+    def to_html(self) -> str:
+        """A ``<table>`` with a caption and headings of rows and columns; everything in it is escaped."""
+        head = "".join(f"<th scope='col' style='{_CELL}{c.align}'>{_html(c.title)}</th>" for c in self.columns)
+        body = "".join(f"<tr>{self._cells(row)}</tr>\n" for row in self.rows)
+        caption = f"<caption style='caption-side:bottom;text-align:left'>{_html(self.caption)}</caption>\n"
+        return (
+            f"<table style='{_STYLE}'>\n{caption if self.caption else ''}"
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
+        )
+
+    def _cells(self, row: tuple[str, ...]) -> str:
+        out = []
+        for i, (cell, column) in enumerate(zip(row, self.columns, strict=True)):
+            tag, scope = ("th", " scope='row'") if i == 0 else ("td", "")
+            out.append(f"<{tag}{scope} style='{_CELL}{column.align}'>{_html(cell)}</{tag}>")
+        return "".join(out)
+
+
+def _html(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def inert(text: str, style: str = "") -> Text:
+    """For rich: what the text says and nothing else. Names may hold brackets, which are no markup here, and sequences
+    that would reach the terminal."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for a cell: significant digits, empty for None.
+
+    Example:
+        >>> number(0.0123456), number(None)
+        ('0.0123', '')
+    """
+    return "" if value is None else f"{value:.{digits}g}"
+
+
+def percent(share: float | None) -> str:
+    """A share as percent: small ones keep two digits, none at all is 0, and only the whole is 100.
+
+    Example:
+        >>> percent(0.5), percent(0.00012), percent(0.0), percent(0.99999)
+        ('50 %', '0.012 %', '0', '99.999 %')
+    """
+    if share is None:
+        return ""
+    if share == 0:
+        return "0"
+    value = 100 * share
+    if 99.5 <= value < 100:
+        return f"{value:.5g} %"
+    return f"{value:.3g} %" if value >= 1 else f"{value:.2g} %"
+
+
+__all__ = ["Column", "Grid", "inert", "number", "percent"]

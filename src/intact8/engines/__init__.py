@@ -1,0 +1,188 @@
+"""Engines by name, and running a program on one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from intact8.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from intact8.errors import EngineError
+from intact8.opset.op import Array
+from intact8.program.certify import in_order, register
+from intact8.program.program import Program
+
+from .base import Engine, Runner
+from .forked import follow
+from .memory import Admission
+from .spec import SPECS
+from .trying import able, none_of
+
+ENGINES = tuple(SPECS)
+"""Names of all engines; ``auto`` takes the last one that can run here; ``intact8.runtime.load`` measures."""
+
+GROUP = "intact8.engines"
+"""Entry points of this group are engines of other packages: name → a callable that gives an ``Engine``."""
+
+
+def get_engine(name: str) -> Engine:
+    """The engine of that name. ``auto`` is the fastest one that can run here.
+
+    Raises:
+        EngineError: unknown, or one of its libraries is missing.
+
+    Example:
+        >>> get_engine("reference").available() is None
+        True
+    """
+    if name == "auto":
+        return get_engine(available_engines()[-1])
+    if name in SPECS:
+        return SPECS[name].make()
+    return _plug_in(name)
+
+
+def _plug_in(name: str) -> Engine:
+    """An engine another package brings: the entry point of that name in the group ``intact8.engines``, called.
+
+    What is asked for by name is found; ``auto`` is intact8's own engines. One that has an ``evaluation``
+    (``intact8.opset.proof.Evaluation``: how it rounds) can be claimed by certificates from then on.
+    """
+    import importlib.metadata
+
+    for entry in importlib.metadata.entry_points(group=GROUP, name=name):
+        try:
+            engine: Engine = entry.load()()
+            evaluation = getattr(engine, "evaluation", None)
+        except (ImportError, AttributeError) as error:
+            raise EngineError(
+                "the package of the engine cannot be imported", where=name, why=str(error), remedy="reinstall it"
+            ) from error
+        if evaluation is not None:
+            register(name, evaluation)
+        return engine
+    raise EngineError(f"there is no engine {name!r}", remedy=f"choose from auto, {', '.join(ENGINES)}")
+
+
+def engine_status() -> dict[str, str | None]:
+    """Engine name → None where it can run here, otherwise the reason and the remedy."""
+    status: dict[str, str | None] = {}
+    for name in ENGINES:
+        try:
+            status[name] = get_engine(name).available()
+        except EngineError as error:
+            status[name] = str(error)
+    return status
+
+
+def available_engines() -> list[str]:
+    """Names of the engines that can run here, in the order of ENGINES; never empty."""
+    return [name for name, reason in engine_status().items() if reason is None]
+
+
+class _Runners:
+    """Prepared runners of one program. Lives and dies with it, and stays out of its copies and pickles."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.by_key: dict[tuple[str, int | None], tuple[Runner, Admission]] = {}
+        self.auto: str | None = None
+        follow(self)
+
+    def after_fork(self) -> None:
+        """Free the lock, which nobody may be left to give back."""
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[_Runners], tuple[()]]:
+        return (_Runners, ())
+
+
+def get_runner(program: Program, engine: str = "auto", threads: int | None = None) -> Runner:
+    """``program`` prepared for ``engine``, remembered for as long as the program lives.
+
+    Args:
+        program: checked (converted or loaded). Its arrays must not be edited afterwards.
+        engine: a name of ENGINES, or auto: the first of onednn, openvino, onnxruntime and the reference that takes
+            it, those that all of its certificates claim before the others.
+        threads: CPU threads; None leaves the setting of the engine's library.
+
+    Raises:
+        EngineError: unknown or missing engine, or a CPU feature the program needs.
+    """
+    return _prepared(program, engine, threads)[0]
+
+
+def _prepared(program: Program, engine: str, threads: int | None = None) -> tuple[Runner, Admission]:
+    runners: _Runners = vars(program).setdefault("_runners", _Runners())
+    if engine == "auto":
+        if runners.auto is not None:
+            return _prepared(program, runners.auto, threads)
+        refused: dict[str, EngineError] = {}
+        start = partial(_prepared, program, threads=threads)
+        for name, found in able(in_order(program, available_engines()[::-1]), start, refused):
+            runners.auto = name
+            return found
+        raise none_of(refused)
+    chosen = get_engine(engine)
+    with runners.lock:
+        key = (chosen.name, threads)
+        if key not in runners.by_key:
+            reason = chosen.available()
+            if reason is not None:
+                raise EngineError(
+                    "the engine cannot run here", where=chosen.name, why=reason, remedy="engine='reference'"
+                )
+            runner = chosen.prepare(program, threads=threads)
+            runners.by_key[key] = runner, admission(runner, chosen.name)
+        return runners.by_key[key]
+
+
+def admission(runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None) -> Admission:
+    """What a call of ``runner`` is refused by that memory has no room for; see there."""
+    return Admission(runner.program, engine, getattr(runner, "largest_part", None), then)
+
+
+def run(
+    program: Program, inputs: Sequence[Any], named: Mapping[str, Any], engine: str = "auto", layout: str = "NCHW"
+) -> Any:
+    """Run ``program``.
+
+    Args:
+        program: checked (converted or loaded).
+        inputs: numpy arrays or torch tensors in the order of ``program.inputs``; float32, or uint8 integers where the
+            input goes straight into a ``quantize``.
+        named: further inputs by name.
+        engine: auto, or a name of ENGINES.
+        layout: of inputs of four dimensions, see :func:`intact8.program.binding.bind`.
+
+    Returns:
+        The outputs nested as the model nested them; objects as dicts where their class is not known, see
+        ``intact8.outputs``. torch tensors when an input was one, else numpy.
+
+    Raises:
+        InputError: see :func:`intact8.program.binding.bind`; or memory has no room for so large a call.
+        EngineError: see :func:`get_runner`.
+    """
+    arrays = bind(program, inputs, named, layout)
+    runner, admit = _prepared(program, engine)
+    admit(arrays)
+    outputs = empty_outputs(program, arrays) if batch_size(program, arrays) == 0 else runner(arrays)
+    if any(is_torch(value) for value in (*inputs, *named.values())):
+        return rebuild(program.structure, [to_torch(y) for y in outputs])
+    return rebuild(program.structure, [np.asarray(y) for y in outputs])
+
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Runner",
+    "admission",
+    "available_engines",
+    "engine_status",
+    "get_engine",
+    "get_runner",
+    "run",
+]

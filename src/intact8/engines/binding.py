@@ -1,0 +1,237 @@
+"""Between the caller and an engine: inputs by name as checked numpy arrays, outputs nested as the model nested them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intact8.arithmetic.dimensions import fits, show
+from intact8.errors import InputError
+from intact8.nesting import nests, spread
+from intact8.opset.op import Array, Op, Tensor
+from intact8.outputs import build
+from intact8.program.dimensions import fixed, sizes_of
+from intact8.program.indices import table_rows
+from intact8.program.inputs import check_layout, quantized_inputs, sole_quantizers
+from intact8.program.program import Program
+
+
+def is_torch(value: Any) -> bool:
+    """Whether ``value`` is a torch tensor; never imports torch, for whoever holds a tensor has done so."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout: str = "NCHW") -> dict[str, Array]:
+    """Inputs by name as numpy arrays of the right dtype, rank and shape, in the program's order of dimensions.
+
+    Args:
+        program: what the inputs are for.
+        args: arrays or torch tensors in the order of ``program.inputs``, or nested as the model takes them.
+        named: the rest by name, or by argument where that nests some.
+        layout: "NHWC" where inputs of four dimensions are given as (N, H, W, C), as decoders of images give them. They
+            are not copied: the result is a view, whose strides are channels-last.
+
+    Raises:
+        InputError: too many, missing, unknown or doubly given; wrong dtype, rank or shape; batch sizes that differ; NaN
+            where a number is quantized; an index outside the table it is for; a layout that is not known or of which
+            the program has no input.
+
+    Example:
+        >>> x, q = Tensor("x", "float32", (None, 3, 2, 5)), Tensor("q", "uint8", (None, 3, 2, 5), 0.5, 10)
+        >>> program = Program({"x": x, "q": q}, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
+        >>> images = np.zeros((4, 2, 5, 3), np.uint8)
+        >>> given = bind(program, [images], {}, layout="NHWC")["x"]
+        >>> given.shape, np.shares_memory(given, images)
+        ((4, 3, 2, 5), True)
+    """
+    check_layout(program, layout)
+    values = _by_name(program, args, named)
+    quantizers = sole_quantizers(program)
+    arrays = {
+        name: _array(name, values[name], program.tensors[name], quantizers.get(name), layout) for name in program.inputs
+    }
+    for name in quantized_inputs(program):
+        _refuse_nan(name, arrays[name])
+    _check_batch(program, arrays)
+    sizes_of(program, arrays)
+    _check_indices(program, arrays)
+    return arrays
+
+
+def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
+    """Engines differ in what they do with an index outside a table; some read other memory."""
+    if not any(array.dtype == np.int64 for array in arrays.values()):
+        return
+    tables: dict[str, int] | None = vars(program).get("_table_rows")
+    if tables is None:
+        tables = vars(program)["_table_rows"] = table_rows(program)
+    for name, rows in tables.items():
+        array = arrays[name]
+        if not array.size:
+            continue
+        least, most = int(array.min()), int(array.max())
+        if least < 0 or most >= rows:
+            raise InputError(
+                f"index {least if least < 0 else most} is outside the table of {rows} rows", where=name,
+                remedy="give the numbers of this model's own tokenizer or vocabulary",
+            )  # fmt: skip
+
+
+def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    expected = ", ".join(program.inputs)
+    nested = any("." in name for name in program.inputs)
+    if nested and any(nests(value) for value in (*args, *named.values())):
+        args, named = (), spread(program.inputs, args, named)
+    if len(args) > len(program.inputs):
+        raise InputError(f"got {len(args)} inputs, expected {len(program.inputs)}", remedy=f"give {expected}")
+    values: dict[str, Any] = dict(zip(program.inputs, args, strict=False))
+    for name, value in named.items():
+        if name not in program.inputs:
+            raise InputError("the program has no such input", where=name, remedy=f"the inputs are {expected}")
+        if name in values:
+            raise InputError("given by position and by name", where=name, remedy="give it once")
+        values[name] = value
+    missing = [name for name in program.inputs if name not in values]
+    if missing:
+        raise InputError("the input is missing", where=missing[0], remedy=f"give all of {expected}")
+    return values
+
+
+def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: str) -> Array:
+    array, wanted = _numpy(name, value), tensor.shape
+    channels_last = layout == "NHWC" and len(wanted) == 4
+    if channels_last:
+        wanted = (wanted[0], *wanted[2:], wanted[1])
+    takes_integers = quantizer is not None or tensor.quantized
+    if str(array.dtype) != tensor.dtype and not (takes_integers and array.dtype == np.uint8):
+        allowed = f"{tensor.dtype} or uint8" if takes_integers and tensor.dtype != "uint8" else tensor.dtype
+        raise InputError(f"expected {allowed}, got {array.dtype}", where=name, remedy=f"convert it to {tensor.dtype}")
+    if not fits(wanted, array.shape):
+        remedy = "reshape or resize it"
+        if array.ndim == len(wanted) - 1 and wanted[0] in (None, 1):
+            remedy = "add the batch dimension: x[None]"
+        elif (
+            len(wanted) == 4 and not channels_last and array.ndim == 4 and fits(wanted, np.moveaxis(array, -1, 1).shape)
+        ):
+            remedy = "say that its channels are last: layout='NHWC'"
+        raise InputError(f"expected shape {show(wanted)}, got {array.shape}", where=name, remedy=remedy)
+    if channels_last:
+        array = np.moveaxis(array, -1, 1)
+    if quantizer is None:
+        return array
+    if array.dtype == np.uint8:
+        # Integers outside the clamp are what quantize never gives.
+        lo, hi = quantizer.attrs["lo"], quantizer.attrs["hi"]
+        return array if (lo, hi) == (0, 255) else np.clip(array, lo, hi)
+    return array
+
+
+def _refuse_nan(name: str, array: Array) -> None:
+    if array.dtype == np.float32 and array.size and np.isnan(np.min(array)):  # which propagates NaN, without a mask
+        raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
+
+
+def _numpy(name: str, value: Any) -> Array:
+    if is_torch(value):
+        if value.device.type == "meta":
+            raise InputError("a tensor on meta has no values", where=name, remedy="give one that has")
+        if value.device.type != "cpu":
+            raise InputError(f"the tensor is on {value.device}", where=name, remedy="move it: x.cpu()")
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in ("float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool"):
+            raise InputError(f"tensors of dtype {dtype} are not taken", where=name, remedy="convert it: x.float()")
+        if str(value.layout) != "torch.strided" or value.is_nested:
+            kind = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").removeprefix("_")
+            raise InputError(f"{kind} tensors are not taken", where=name, remedy="give a dense one: x.to_dense()")
+        try:
+            return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+        except (RuntimeError, TypeError) as error:  # tensors that torch makes up: of functorch, fake ones, …
+            raise InputError(
+                f"a {type(value).__name__} without values is not taken", where=name, why=str(error),
+                remedy="give an ordinary tensor",
+            ) from error  # fmt: skip
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
+    if isinstance(value, np.ndarray):
+        array = np.asarray(value)
+        return array if array.flags.aligned else array.copy()  # engines and the compiled passes read whole numbers
+    raise InputError(
+        f"expected a numpy array or torch tensor, got {type(value).__name__}",
+        where=name,
+        remedy="numpy.asarray(x, dtype)",
+    )
+
+
+def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
+    """Size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
+    for name in program.inputs:
+        for dim, size in zip(program.tensors[name].shape, arrays[name].shape, strict=True):
+            if dim is None:
+                return int(size)
+    return None
+
+
+def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
+    found: tuple[str, int] | None = None
+    for name in program.inputs:
+        for dim, size in zip(program.tensors[name].shape, arrays[name].shape, strict=True):
+            if dim is not None:
+                continue
+            found = found or (name, size)
+            if size != found[1]:
+                raise InputError(
+                    f"batch of {size}, but {found[0]} has {found[1]}", where=name, remedy="give equal batches"
+                )
+
+
+def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
+    """What an empty batch gives.
+
+    Args:
+        program: checked.
+        arrays: inputs by name, which tell the sizes of named dimensions.
+
+    Raises:
+        InputError: an output does not depend on the batch, so it has no value.
+    """
+    out = []
+    program = fixed(program, sizes_of(program, arrays))
+    for name in program.outputs:
+        t = program.tensors[name]
+        if None not in t.shape:
+            raise InputError(
+                "the batch is empty", why=f"output {name} has no batch dimension", remedy="give one sample or more"
+            )
+        out.append(np.zeros([d if isinstance(d, int) else 0 for d in t.shape], t.dtype))
+    return out
+
+
+def to_torch(array: Array) -> Any:
+    """A torch tensor of ``array``'s values; torch must be imported already."""
+    return sys.modules["torch"].from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def rebuild(structure: Any, outputs: Sequence[Any]) -> Any:
+    """Nest flattened outputs as the model did; objects of classes not known here become dicts of their fields.
+
+    Example:
+        >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])
+        {'a': 'y', 'b': ['x', 'y']}
+    """
+    if isinstance(structure, int):
+        return outputs[structure]
+    if "none" in structure:
+        return None
+    if "value" in structure:
+        return structure["value"]
+    if "list" in structure:
+        return [rebuild(s, outputs) for s in structure["list"]]
+    if "tuple" in structure:
+        return tuple(rebuild(s, outputs) for s in structure["tuple"])
+    if "dict" in structure:
+        return {key: rebuild(s, outputs) for key, s in structure["dict"].items()}
+    return build(structure["object"], {key: rebuild(s, outputs) for key, s in structure["fields"].items()})

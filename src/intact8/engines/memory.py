@@ -1,0 +1,334 @@
+"""How much memory a program takes on an engine, predicted from its shapes: what a call is refused by before it runs.
+
+While an operation runs, there are the tensors that are still needed, and what the operation itself takes: so many bytes
+per element of its input and of its output, measured per kind and engine (``benchmarks/memory_prediction.py``). The
+prediction is meant to be within a factor of two of what is measured, where that is more than 64 MiB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from intact8.arithmetic.dimensions import known
+from intact8.arithmetic.integer import CHUNK
+from intact8.arithmetic.recurrent import GATES
+from intact8.engines.binding import batch_size
+from intact8.errors import InputError
+from intact8.machine import available_memory
+from intact8.opset import KINDS
+from intact8.opset.op import Array, Op, Tensor
+from intact8.program.dimensions import fixed, sized_near, sizes_of
+from intact8.program.golden import products
+from intact8.program.program import Program
+
+from .shapes import sized
+
+LENGTH = 32
+"""Size of named dimensions where none is given, within their limits: what loading a program runs it with at most."""
+
+Bytes = tuple[float, float]
+"""Per element of the first input, and of the output."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a recurrent layer takes beside its input and its output.
+
+    Attributes:
+        gates: bytes per gate of every step.
+        first, out: bytes per element of the input and of the output.
+        in_turn: whether the directions run one after the other, so that the gates of one are there at a time.
+    """
+
+    gates: float
+    first: float = 0
+    out: float = 0
+    in_turn: bool = True
+
+    def bytes(self, op: Op, first: int, out: int) -> int:
+        """Of this operation, from the elements of its input and of its output."""
+        weight = op.arrays["weight_ih"]
+        count = GATES[op.kind.removeprefix("float.")] * int(op.attrs["hidden"]) * (first // weight.shape[-1])
+        directions = 1 if self.in_turn else 1 + op.attrs["bidirectional"]
+        return int(self.gates * count * directions + self.first * first + self.out * out)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What one engine takes.
+
+    Attributes:
+        arrays: bytes per byte of the program's arrays: as stored, and as the engine packs them.
+        inside: least bytes per element of a tensor that is neither an input nor an output.
+        outputs: bytes beside the tensor itself per byte of an output: copies for the caller.
+        integers, floats: what an operation takes where ``kinds`` does not say.
+        kinds: what operations of a kind take.
+        layers: the same of recurrent layers; "float" and "dynamic" for those of the domain that have no entry.
+        views: kinds whose results have no memory of their own.
+    """
+
+    arrays: float
+    inside: int
+    outputs: float
+    integers: Bytes
+    floats: Bytes
+    kinds: Mapping[str, Bytes] = field(default_factory=dict)
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    views: frozenset[str] = frozenset()
+
+
+MODELS = {
+    "reference": Model(
+        2.0, 1, 1.0, (0, 24), (0, 1),
+        {
+            "conv": (0, 24), "leaky": (0, 43), "residual": (0, 47), "linear": (0, 26), "matmul": (1, 27),
+            "avg_pool": (24, 8), "adaptive_avg_pool": (24, 8), "mean": (0, 24), "table": (8, 0), "softmax": (28, 0),
+            "norm": (23, 0), "max_pool": (1, 2), "quantize": (20, 3), "dequantize": (0, 8),
+            "dynamic_linear": (14, 14), "embedding": (0, 0), "float.leaky_relu": (0, 5), "float.prelu": (0, 5),
+            "float.unary": (0, 24), "gelu": (0, 108), "float.avg_pool": (24, 8), "float.adaptive_avg_pool": (24, 8),
+            "float.layer_norm": (0, 20), "float.rms_norm": (0, 20), "float.group_norm": (0, 20),
+            "float.conv": (4, 8), "resize": (0, 1), "float.masked_fill": (0, 4),
+        },
+        {"dynamic": Layer(14, 4, 8), "float": Layer(0, 0, 4)}, frozenset({"expand"}),
+    ),
+    "onednn": Model(
+        2.0, 1, 0.0, (1, 0), (0, 4),
+        {
+            "leaky": (0, 9), "residual": (2, 0), "transposed": (3, 0.5), "linear": (0.5, 0.5), "add": (2, 0),
+            "mean": (5, 0), "avg_pool": (24, 8), "even pool": (1, 1), "adaptive_avg_pool": (20, 0), "softmax": (12, 0),
+            "layer_norm": (11, 0), "norm": (16, 0), "max_pool": (2, 0), "matmul": (4, 4),
+            "float.add": (0, 3), "float.div": (0, 3), "float.mean": (3, 0), "float.reduce": (3, 0),
+            "float.unary": (0, 5), "float.clamp": (0, 6),
+            "float.affine_scalar": (0, 10), "float.rms_norm": (0, 10), "float.conv": (4, 4), "float.linear": (0, 0),
+            "float.softmax": (0, 0), "dynamic_linear": (5, 4), "quantize": (0, 1), "dequantize": (0, 1),
+            "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 2), "pad": (0, 1.5),
+        },
+        {
+            "dynamic": Layer(4, 2, in_turn=False), "float": Layer(3, 4, in_turn=False),
+            "float.lstm": Layer(0.5, 1.5, 2, in_turn=False),
+        },
+    ),
+    "onnxruntime": Model(
+        3.0, 1, 0.0, (0.5, 0), (0, 1),
+        {
+            "leaky": (0, 7), "residual": (0, 11), "transposed": (12, 8), "linear": (2, 2), "mean": (4, 0),
+            "avg_pool": (4, 4), "even pool": (1, 1), "adaptive_avg_pool": (8, 0), "softmax": (8, 0),
+            "layer_norm": (8, 0), "norm": (16, 0), "matmul": (4, 4), "roll": (1, 0), "float.clamp": (0, 4),
+            "float.unary": (0, 2), "float.affine_scalar": (0, 4), "float.rms_norm": (0, 4), "float.group_norm": (0, 4),
+            "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (20, 0), "float.even pool": (4, 0),
+            "float.conv": (0, 4), "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
+            "decoded_embedding": (0, 9), "float.masked_fill": (0, 7),
+        },
+        {"dynamic": Layer(11), "float": Layer(5.5, in_turn=False)},
+    ),
+    "openvino": Model(
+        3.0, 4, 1.0, (6, 7), (0, 4),
+        {
+            "residual": (8, 8), "linear": (4, 4), "add": (4, 4), "mul": (4, 4), "matmul": (4, 4), "mean": (1, 1),
+            "even pool": (1, 2), "adaptive_avg_pool": (5, 4), "transposed": (8, 8), "table": (8, 7),
+            "max_pool": (8, 7), "reshape": (4, 4),
+            "permute": (6, 6), "slice": (12, 8), "pad": (6, 6), "roll": (8, 8), "upsample": (2, 8), "cat": (2, 6),
+            "expand": (2, 8), "float.mean": (0, 4), "float.adaptive_avg_pool": (0, 4), "float.conv": (4, 8),
+            "float.avg_pool": (4, 8), "float.log_softmax": (4, 8), "float.softmax": (0, 8),
+        },
+    ),
+}  # fmt: skip
+"""Engine → what it takes; an engine of another package is taken for the largest of these at every step."""
+
+
+def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
+    """Bytes that preparing and running a program takes, libraries aside.
+
+    Args:
+        program: checked.
+        engine: its name.
+        batch: samples of a call.
+        sizes: of named dimensions; None: ``LENGTH``, within their limits.
+
+    Example:
+        >>> x, y = Tensor("x", "float32", (None, 1 << 20)), Tensor("y", "float32", (None, 1 << 20))
+        >>> program = Program({"x": x, "y": y}, (Op("y", "float.relu", ("x",)),), ("x",), ("y",))
+        >>> predicted(program, "reference", batch=8) >> 20
+        96
+    """
+    model = MODELS.get(engine, MODELS["reference"])
+    return int(model.arrays * program.nbytes()) + running(program, engine, batch, sizes)
+
+
+def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
+    """Bytes that one call takes at its worst moment, inputs and outputs included; see :func:`predicted`."""
+    model = MODELS.get(engine, MODELS["reference"])
+    program = _whole(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch)
+    count = {n: math.prod(known(t.shape)) for n, t in program.tensors.items()}
+    own = {name: count[name] * _item(t) for name, t in program.tensors.items()}
+    ends = {*program.inputs, *program.outputs}
+    inside = {name: size if name in ends else max(size, model.inside * count[name]) for name, size in own.items()}
+    inside |= {op.name: 0 for op in program.ops if op.kind in model.views}
+    last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
+    live = most = sum(own[name] for name in program.inputs)
+    for i, op in enumerate(program.ops):
+        live += inside[op.name]
+        most = max(most, live + _own(op, program.tensors, count, engine, model))
+        done = {name for name in op.inputs if last[name] == i and name not in ends}
+        if op.name not in last and op.name not in ends:
+            done.add(op.name)
+        live -= sum(inside[name] for name in done)
+    return max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
+
+
+def _whole(program: Program, batch: int) -> Program:
+    """Every shape in numbers: where windows or heads were moved into the batch, it is a multiple of it."""
+    if any(op.kind in ("reshape", "expand") and None in program.tensors[op.name].shape for op in program.ops):
+        try:
+            return sized(program, batch)
+        except InputError:  # it cannot be run either: the engine says why
+            pass
+    tensors = {
+        name: replace(t, shape=tuple(batch if d is None else d for d in t.shape)) for name, t in program.tensors.items()
+    }
+    return replace(program, tensors=tensors)
+
+
+def _item(t: Tensor) -> int:
+    return {"float32": 4, "int64": 8}.get(t.dtype, 1)
+
+
+def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine: str, model: Model) -> int:
+    """Bytes one operation takes beside its inputs and its output."""
+    out, first = count[op.name], count[op.inputs[0]] if op.inputs else 0
+    by_input, by_output = model.kinds.get(
+        _form(op, tensors), model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
+    )
+    size = by_input * first + by_output * out
+    if op.kind.removeprefix("float.") in GATES:
+        layers = model.layers or MODELS["reference"].layers
+        layer = layers.get(op.kind) or layers["float" if op.is_float else "dynamic"]
+        return layer.bytes(op, first, out)
+    if engine == "reference" and op.kind in ("conv", "float.conv"):
+        size = max(size, _unfolded(op, first, out))
+    return int(size)
+
+
+MOVES = frozenset({"reshape", "permute", "slice", "expand", "cat", "pad", "roll", "upsample", "constant"})
+
+
+def _usual(op: Op, output: Tensor, model: Model) -> Bytes:
+    if op.kind in MOVES:
+        return 0, 0
+    proof = KINDS[op.kind].proof
+    if proof is not None and proof.form(op) in model.kinds:  # "norm"
+        return model.kinds[proof.form(op)]
+    return model.floats if op.is_float or output.dtype == "float32" else model.integers
+
+
+def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
+    """What decides within a kind."""
+    if op.kind.endswith("adaptive_avg_pool"):
+        sizes = tensors[op.inputs[0]].shape[2:]
+        even = all(isinstance(n, int) and n % out == 0 for n, out in zip(sizes, op.attrs["output_size"], strict=True))
+        return op.kind.replace("adaptive_avg_pool", "even pool") if even else op.kind
+    if op.kind == "conv" and op.attrs["transposed"]:
+        return "transposed"
+    if op.kind in ("conv", "linear"):
+        return "leaky" if "a_neg" in op.arrays else "residual" if len(op.inputs) == 2 else op.kind
+    if op.kind == "upsample" and not str(op.attrs["mode"]).startswith("nearest"):
+        return "resize"
+    return str(op.attrs["fn"]) if op.kind == "float.unary" else op.kind
+
+
+def _unfolded(op: Op, first: int, out: int) -> int:
+    """A convolution in numpy: its padded or spread input, windows of it, and products, in floats."""
+    weight, t = op.arrays["weight"], op.attrs
+    wide = first * math.prod(t["stride"]) if t["transposed"] else first
+    taps = math.prod(weight.shape[2:])
+    windows = 0 if weight.shape[1] == 1 and not t["transposed"] else min(wide * taps, max(CHUNK, weight.size))
+    return 4 * (wide + windows + 2 * out) + 8 * int(weight.size)
+
+
+LITTLE = 1 << 26
+"""Bytes that any call may take without a look at what is free."""
+
+MOST_SIZES = 4096
+
+
+class Admission:
+    """Looks at every size of call once: whether the memory it is predicted to take is there. Safe to use from threads.
+
+    Args:
+        program: checked.
+        engine: its name.
+        part: samples that the engine runs at once; None: all.
+        then: also looks at every size once, after its memory was.
+    """
+
+    def __init__(
+        self, program: Program, engine: str, part: int | None = None,
+        then: Callable[[Mapping[str, Array]], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._program, self._engine, self._part, self._then = program, engine, part, then
+        self._known: set[tuple[object, ...]] = set()
+
+    def __call__(self, arrays: Mapping[str, Array]) -> None:
+        """Nothing, or the refusal of a call with these inputs.
+
+        Raises:
+            InputError: it is predicted to take more memory than is free.
+        """
+        shapes = tuple([(x.shape, x.itemsize) for x in arrays.values()])  # an image may be given as floats or as bytes
+        if shapes in self._known:
+            return
+        given = sum(x.nbytes for x in arrays.values())
+        needed = self.needed(arrays) - given
+        free = available_memory() if needed > LITTLE else None
+        if free is not None and needed > free:
+            sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
+            raise InputError(
+                f"this call would take about {needed >> 20} MiB, and {free >> 20} MiB are free", where=sizes[:200],
+                remedy="give fewer samples or smaller sizes at once, free memory, or raise the container's limit",
+            )  # fmt: skip
+        if self._then is not None:
+            self._then(arrays)
+        if len(self._known) >= MOST_SIZES:
+            self._known.clear()
+        self._known.add(shapes)
+
+    def needed(self, arrays: Mapping[str, Array]) -> int:
+        """Bytes, the inputs included."""
+        batch, sizes = batch_size(self._program, arrays) or 1, sizes_of(self._program, arrays)
+        if self._part is None or batch <= self._part:
+            return running(self._program, self._engine, batch, sizes)
+        tensors = fixed(self._program, sizes).tensors
+        ends = [tensors[name] for name in (*self._program.inputs, *self._program.outputs, *self._program.outputs)]
+        whole = sum(_item(t) * math.prod(d if isinstance(d, int) else batch for d in t.shape) for t in ends)
+        return whole + running(self._program, self._engine, self._part, sizes)
+
+
+def seconds(program: Program) -> float:
+    """What one sample takes on the reference at most, roughly: several times what a slow core needs.
+
+    Example:
+        >>> seconds(Program({}, (), (), ()))
+        0.0
+    """
+    program = sized_near(program, LENGTH)
+    count = {n: math.prod(d if isinstance(d, int) else 1 for d in t.shape) for n, t in program.tensors.items()}
+    total = 1e-9 * products(program)
+    for op in program.ops:
+        first = count[op.inputs[0]] if op.inputs else 0
+        total += 1e-4 + 1e-7 * (first + count[op.name])
+        if op.kind in ("matmul", "float.matmul"):
+            total += 1e-9 * first * int(program.tensors[op.inputs[1]].shape[-1] or 1)
+        elif op.kind in ("conv", "float.conv"):
+            weight, wide = op.arrays["weight"], math.prod(op.attrs["stride"]) if op.attrs["transposed"] else 1
+            total += 1e-8 * math.prod(weight.shape[2:]) * max(first * wide, count[op.name])
+        elif "pool" in op.kind and "kernel" in op.attrs:
+            total += 1e-8 * sum(op.attrs["kernel"]) * first
+        elif op.kind.removeprefix("float.") in GATES:
+            weight = op.arrays["weight_ih"]
+            total += first / weight.shape[-1] * (2e-4 + 1e-8 * sum(a.size for a in op.arrays.values()))
+    return total
+
+
+__all__ = ["LENGTH", "LITTLE", "MODELS", "Admission", "predicted", "running", "seconds"]

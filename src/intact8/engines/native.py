@@ -1,0 +1,40 @@
+"""The passes of ``native/``, if the package was built with a C compiler. Needs no torch.
+
+Without them numpy's, torch's or OpenVINO's own operations compute the same bits, one pass over memory each.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from intact8.opset.op import Array
+
+
+def load() -> ModuleType | None:
+    """The compiled passes; None where they were not built."""
+    try:
+        from . import _native
+    except ImportError:
+        return None
+    return _native
+
+
+def operators() -> frozenset[str]:
+    """Operators that the compiled passes bring to ONNX Runtime here (``engines/onnxruntime/operators.py``)."""
+    library = load()
+    if library is None:
+        return frozenset()
+    convolutions = ("Depthwise", "Dense") if library.can_convolve() else ()
+    return frozenset({"Table", "Multiply", "Quantize", "Interleave", *convolutions})
+
+
+def float_bits(value: float) -> int:
+    """The bits of a float32, as the compiled passes take it."""
+    return int(np.float32(value).view(np.int32))
+
+
+def address(x: Array) -> int:
+    """Where the first element of ``x`` lies; several times faster than ``x.ctypes``."""
+    return int(x.__array_interface__["data"][0])

@@ -1,0 +1,143 @@
+"""Where float32 and uint8 meet, and tables of bytes: one pass each, in the layout of what is read.
+
+Without the compiled passes (``intact8.engines.onednn.native``) torch computes the same bits in several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ..native import float_bits
+from . import native
+
+Pass = Callable[[Tensor], Tensor]
+
+
+def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = False) -> Pass:
+    """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi, and NaN as lo if
+    ``nan``.
+
+    Clamping to integers commutes with rounding. A float32 ``divisor`` costs the one rounding of an IEEE division, and
+    everything after it none.
+    """
+    low, high, divides = lo - z, hi - z, divisor != 1.0
+    library, bits = native.load(), float_bits(divisor)
+
+    def several(v: Tensor) -> Tensor:
+        v = (torch.div(v, divisor).clamp_(low, high) if divides else v.clamp(low, high)).round_()
+        v = v.nan_to_num_(nan=low) if nan else v
+        # Through int16, because torch converts float32 to uint8 at a third of the speed.
+        whole = v.to(torch.int16)
+        return (whole if z == 0 else whole.add_(z)).to(torch.uint8)
+
+    if library is None:
+        return several
+    one_pass = library.finish
+
+    def one(v: Tensor) -> Tensor:
+        if v.dtype != torch.float32:
+            return several(v)
+        y = torch.empty_like(v, dtype=torch.uint8)
+        if y.stride() != v.stride():  # memory with gaps, or read several times
+            v = v.contiguous()
+            y = torch.empty_like(v, dtype=torch.uint8)
+        one_pass(v.data_ptr(), y.data_ptr(), v.numel(), bits, low, high, z, 0, v.nbytes, y.nbytes)
+        return y
+
+    return one
+
+
+def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
+    """:func:`finisher` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
+    library, end, bits = native.load(), finisher(z, lo, hi, divisor, nan=True), float_bits(divisor)
+    if library is None or not x.is_contiguous():
+        return lambda x: end(x.movedim(1, -1).contiguous()).movedim(-1, 1)
+    one_pass, (samples, channels, *size) = library.interleave, x.shape
+    pixels = prod(size)
+
+    def one(x: Tensor) -> Tensor:
+        x = x.contiguous()
+        y = torch.empty(samples, *size, channels, dtype=torch.uint8)
+        one_pass(
+            x.data_ptr(),
+            y.data_ptr(),
+            samples,
+            channels,
+            pixels,
+            bits,
+            lo - z,
+            hi - z,
+            z,
+            0,
+            *native.sizes(x, torch.float32),
+            y.nbytes,
+        )
+        return y.movedim(-1, 1)
+
+    return one
+
+
+def dequantizer(x: Tensor, z: int, s: float) -> Pass:
+    """(q − z)·s, one rounding, for tensors with the strides of ``x``: dense, in the order of its memory."""
+    library = native.load()
+    order = sorted(range(x.dim()), key=x.stride, reverse=True)
+    rows = _rows(x.permute(order))
+    if library is None or rows is None:
+        return lambda x: x.to(torch.float32).sub_(z).mul_(s)
+    one_pass, bits, (count, width, stride) = library.dequantize, float_bits(s), rows
+    sizes, back = [x.shape[d] for d in order], [order.index(d) for d in range(x.dim())]
+    plain = back == sorted(back)
+
+    strides = x.stride()
+
+    def one(x: Tensor) -> Tensor:
+        if x.stride() != strides:  # an expanded tensor that was replaced by one of full size
+            return dequantizer(x, z, s)(x)
+        y = torch.empty(sizes, dtype=torch.float32)
+        one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z, native.reach(x, torch.uint8), y.nbytes)
+        return y if plain else y.permute(back)
+
+    return one
+
+
+def reader(table: Tensor) -> Pass:
+    """table[x], 256 bytes."""
+    library = native.load()
+
+    def select(x: Tensor) -> Tensor:  # indexing by int64 takes two to three times as long
+        return table.index_select(0, x.reshape(-1).to(torch.int32)).view(x.shape)
+
+    if library is None:
+        return select
+    one_pass = library.read_table
+
+    def one(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        if y.stride() != x.stride():
+            x = x.contiguous()
+            y = torch.empty_like(x)
+        one_pass(x.data_ptr(), y.data_ptr(), x.numel(), table.data_ptr(), *native.sizes(x, torch.uint8), y.nbytes, 256)
+        return y
+
+    return one
+
+
+def _rows(x: Tensor) -> tuple[int, int, int] | None:
+    """Count, width and distance of rows that hold the elements of ``x`` in its order; None where two do not do."""
+    sizes = [(n, s) for n, s in zip(x.shape, x.stride(), strict=True) if n != 1]
+    merged: list[tuple[int, int]] = []
+    for n, s in sizes:
+        if merged and merged[-1][1] == n * s:
+            merged[-1] = merged[-1][0] * n, s
+        else:
+            merged.append((n, s))
+    if not merged or not x.numel():
+        return 1, x.numel(), x.numel()
+    if merged[-1][1] != 1 or len(merged) > 2:
+        return None
+    width = merged[-1][0]
+    return (1, width, width) if len(merged) == 1 else (merged[0][0], width, merged[0][1])

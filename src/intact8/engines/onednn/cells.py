@@ -1,0 +1,180 @@
+"""One time step of a recurrent layer: hidden product in, new states and their integers out.
+
+Gate values come in table steps (their scales hold the factor); hidden states are kept in steps of 1/127, cell states in
+steps of 1/STEPS. Every operation is one of the roundings of ``intact8.arithmetic.recurrent``, or exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from intact8.arithmetic.dynamic_torch import row_scales
+from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS
+from intact8.opset.op import Array
+
+from . import native
+
+END = STEPS * REACH
+"""Tables have entries for −END … END."""
+
+KINDS = ("lstm", "gru", "rnn", "relu")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Entries for −END … END: of σ; of tanh in steps of hidden states and of cell states. float32."""
+
+    sigmoid: Tensor
+    tanh: Tensor
+    cell: Tensor
+
+    @staticmethod
+    def of(tanh: Array) -> Tables:
+        """``tanh`` as programs hold it, for 0 … END."""
+        half = torch.from_numpy(tanh.copy())
+        whole = torch.cat([-half[1:].flip(0), half])
+        return Tables(whole * 0.5 + 0.5, whole * HIDDEN, whole * STEPS)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One direction of a layer in one call.
+
+    Attributes:
+        kind: lstm, gru or rnn.
+        input: float32 (T, B, G·H), input parts of the gates.
+        h: float32 (B, H), the initial state in its steps; overwritten by each new one.
+        c: the same of the cell.
+        y: float32 (T, B, H), where hidden states go as real numbers; 0 where a step is not inside.
+        inside: bool (T, B), which steps belong to the sequences; None for all.
+        bias_hh: float32 (H,), GRU's second bias of gate n.
+        tables: None for an rnn with rectified states, which have no bound.
+        own_scales: whether hidden states have scales of their own, since a given one may be outside −1 … 1.
+        zero: added to the integers of hidden states.
+        scale: float32 (G·H,) for products that come as int32 sums; None for scaled ones.
+    """
+
+    kind: str
+    input: Tensor
+    h: Tensor
+    c: Tensor
+    y: Tensor
+    inside: Tensor | None
+    bias_hh: Tensor | None
+    tables: Tables | None
+    own_scales: bool
+    zero: int
+    scale: Tensor | None
+
+
+class CompiledCell:
+    """Steps by ``native/passes.c``, one pass each.
+
+    Attributes:
+        q: integers of the hidden states + zero, (B, H): uint8, or int8 for zero = 0.
+    """
+
+    def __init__(self, library: ModuleType, call: Call) -> None:
+        batch, size = call.h.shape
+        t = call.tables
+        self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
+        self._scales = torch.empty(batch, dtype=torch.float32)
+        self._call, self._advance = call, library.advance  # memory stays while the call is there
+        tables: list[Tensor | None] = [None, None, None] if t is None else [t.sigmoid, t.tanh, t.cell]
+        memories = [call.input, call.scale, call.bias_hh, *tables, call.h, call.c, call.y]
+        memories += [call.inside, self.q, self._scales]
+        self._layer = library.layer(
+            KINDS.index("relu" if t is None else call.kind),
+            batch,
+            size,
+            call.input.data_ptr(),
+            _address(call.scale),
+            _address(call.bias_hh),
+            *map(_address, tables),
+            END,
+            call.h.data_ptr(),
+            call.c.data_ptr(),
+            call.y.data_ptr(),
+            *call.y.stride()[:2],
+            _address(call.inside),
+            self.q.data_ptr(),
+            self._scales.data_ptr(),
+            call.zero,
+            call.own_scales,
+            len(call.input),
+            *(0 if x is None else native.reach(x, x.dtype) for x in memories),
+        )
+
+    def advance(self, step: int, product: Tensor | None) -> None:
+        """Take time step ``step`` with the hidden product of ``q``, None for zero."""
+        self._advance(self._layer, step, *((0, 0) if product is None else (product.data_ptr(), product.nbytes)))
+
+
+class TorchCell:
+    """The same by torch's operations."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._keep()
+
+    def _keep(self) -> None:
+        """``q`` of the present states."""
+        h, n = self._call.h, self._call
+        if n.tables is None:
+            s = row_scales(h)
+        else:
+            s = h.abs().amax(-1, keepdim=True).clamp_min(HIDDEN).div(HIDDEN) if n.own_scales else h.new_ones(1)
+        self._scales = s
+        self.q = (h / s).round().add(n.zero).to(torch.uint8)
+
+    def advance(self, step: int, product: Tensor | None) -> None:
+        """As :meth:`CompiledCell.advance`, of scaled products."""
+        n = self._call
+        h, c = getattr(self, f"_{n.kind}")(n.input[step], 0.0 if product is None else product * self._scales)
+        inside = None if n.inside is None else n.inside[step].unsqueeze(-1)
+        if inside is not None:
+            h, c = torch.where(inside, h, n.h), torch.where(inside, c, n.c)
+        n.h.copy_(h)
+        n.c.copy_(c)
+        torch.mul(h, 1.0 if n.tables is None else 1 / HIDDEN, out=n.y[step])
+        if inside is not None:
+            n.y[step].masked_fill_(~inside, 0.0)
+        self._keep()
+
+    def _lstm(self, v: Tensor, product: Tensor | float) -> tuple[Tensor, Tensor]:
+        n, t = self._call, self._tables
+        i, f, g, o = (v + product).chunk(4, -1)
+        c = _read(t.sigmoid, f) * n.c + _read(t.sigmoid, i) * _read(t.cell, g)
+        return _read(t.sigmoid, o) * _read(t.tanh, c), c
+
+    def _gru(self, v: Tensor, product: Tensor | float) -> tuple[Tensor, Tensor]:
+        n, t = self._call, self._tables
+        size = n.h.shape[1]
+        assert n.bias_hh is not None
+        hidden = torch.zeros_like(v) + product
+        gates = _read(t.sigmoid, v[:, : 2 * size] + hidden[:, : 2 * size])
+        r, z = gates.chunk(2, -1)
+        new = _read(t.tanh, v[:, 2 * size :] + (hidden[:, 2 * size :] + n.bias_hh) * r)
+        return new + (n.h - new) * z, n.c
+
+    def _rnn(self, v: Tensor, product: Tensor | float) -> tuple[Tensor, Tensor]:
+        n = self._call
+        return (v + product).clamp_min(0.0) if n.tables is None else _read(n.tables.tanh, v + product), n.c
+
+    @property
+    def _tables(self) -> Tables:
+        assert self._call.tables is not None  # every kind but rectified states has them
+        return self._call.tables
+
+
+def _read(table: Tensor, v: Tensor) -> Tensor:
+    """Entries at R(v), the last ones beyond the ends."""
+    return table[v.clamp(-END, END).round().add(END).to(torch.int32)]
+
+
+def _address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()

@@ -1,0 +1,209 @@
+"""The engine and its runner: checks, plans per input shape, numpy at the door."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from intact8.arithmetic.dimensions import fits, show
+from intact8.engines.binding import batch_size, empty_outputs
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Array
+from intact8.program.dimensions import fixed, sized_near, sizes_of
+from intact8.program.indices import unproved
+from intact8.program.program import Program
+
+from .. import cpu
+from ..forked import in_whole_thread
+from ..kept import Kept
+from ..spec import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .plan import Plan
+    from .site import Packed
+
+PLANS = 16
+"""Plans a runner keeps; a plan is a list of calls, and the prepacked weights are shared between batch sizes."""
+
+MORE_PLANS = 64
+"""The same for programs whose sequences, say, may have any length."""
+
+
+class OnednnEngine:
+    """Runs programs on x86 CPUs through torch's oneDNN operators, bit for bit.
+
+    Example:
+        >>> OnednnEngine().name
+        'onednn'
+    """
+
+    name = "onednn"
+
+    def available(self) -> str | None:
+        """None, or why it cannot run here and what to do."""
+        if not cpu.is_x86():
+            return "the onednn engine needs an x86-64 CPU: use engine='reference' or 'onnxruntime'"
+        if importlib.util.find_spec("torch") is None:
+            return "torch is not installed: pip install 'intact8[torch]'"
+        import torch
+
+        if not torch._C._has_mkldnn:
+            return "this torch was built without oneDNN: install the wheel from pypi.org"
+        if not hasattr(torch.ops.onednn, "qconv2d_pointwise"):
+            return f"torch {torch.__version__} has no onednn.qconv2d_pointwise: install torch 2.8 or later"
+        return None
+
+    def prepare(self, program: Program, *, threads: int | None = None) -> OnednnRunner:
+        """A runner for ``program``.
+
+        Args:
+            program: a checked program.
+            threads: torch threads during each call (then set back); None leaves torch's setting alone.
+
+        Raises:
+            EngineError: the engine or a CPU feature is missing, or an op cannot run here; it names the op.
+        """
+        require(self, program, threads)
+        from .plan import supported
+
+        for op in program.ops:
+            if not supported(op):
+                raise EngineError(f"no rule for kind {op.kind!r}", where=op.name, remedy="run with engine='reference'")
+        return OnednnRunner(program, threads, cpu.isa())
+
+
+class OnednnRunner:
+    """A program prepared for oneDNN. Safe to call from several threads."""
+
+    def __init__(self, program: Program, threads: int | None, isa: str) -> None:
+        self.program = program
+        self._threads, self._isa = threads, isa
+        self._plans: Kept[Plan] = Kept(MORE_PLANS if program.dimensions else PLANS)
+        self._packs: WeakValueDictionary[tuple[Any, ...], Packed] = WeakValueDictionary()
+        users = [n for op in program.ops for n in op.inputs]
+        quantized = [op.inputs[0] for op in program.ops if op.kind == "quantize"]
+        self._takes_integers = {n for n in program.inputs if users.count(n) == 1 and n in quantized}
+        self._build_for_one()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
+        given = self._tensors(inputs)
+        if batch_size(self.program, inputs) == 0:  # steps are made from real tensors, and there are none
+            return empty_outputs(self.program, inputs)
+        return [t.numpy() for t in self.torch_call(given)]
+
+    def torch_call(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Run on CPU tensors in the order of ``program.inputs``, without numpy."""
+        import torch
+
+        def call() -> list[Tensor]:
+            with torch.inference_mode(), self._thread_count():
+                plan, first = self._plan(inputs)
+                return plan.run(inputs) if first is None else first
+
+        return in_whole_thread(call)
+
+    def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Every tensor by name, as the deployed calls compute it. See ``intact8.engines.base.Runner``."""
+        import torch
+
+        given = self._tensors(inputs)
+        found: dict[str, Array] = {}
+
+        def keep(name: str, t: Tensor) -> None:
+            found[name] = np.array(t.numpy(), order="C")
+
+        def call() -> None:
+            with torch.inference_mode(), self._thread_count():
+                plan, _ = self._plan(given, every=True)
+                plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
+
+        in_whole_thread(call)
+        return found
+
+    def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """Seconds every op took in one run, by name: the deployed calls, with a look at the clock between them.
+
+        What runs as part of a later op counts with that one, and takes none itself.
+        """
+        import torch
+
+        given = self._tensors(inputs)
+        found: dict[str, float] = {}
+
+        def call() -> None:
+            with torch.inference_mode(), self._thread_count():
+                plan, _ = self._plan(given)
+                last = time.perf_counter()
+
+                def clock(name: str, _: Tensor) -> None:
+                    nonlocal last
+                    found[name] = time.perf_counter() - last
+                    last = time.perf_counter()
+
+                plan.watch(given, {}, clock)
+
+        in_whole_thread(call)
+        return {op.name: found.get(op.name, 0.0) for op in self.program.ops}
+
+    def _plan(self, inputs: Sequence[Tensor], *, every: bool = False) -> tuple[Plan, list[Tensor] | None]:
+        """The plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first run."""
+        first: list[Tensor] | None = None
+
+        def make() -> Plan:
+            nonlocal first
+            from .plan import Plan
+
+            sizes = sizes_of(self.program, dict(zip(self.program.inputs, inputs, strict=True)))
+            plan = Plan(fixed(self.program, sizes), inputs, self._packs, self._isa, every)
+            first, plan.first = plan.first, []
+            return plan
+
+        plan = self._plans.get((every, *((x.dtype, x.shape, x.stride()) for x in inputs)), make)
+        return plan, first
+
+    def _build_for_one(self) -> None:
+        """Build the plan for batch 1 at once, so that what cannot run is said now and not at the first call."""
+        import torch
+
+        zeros, program = [], sized_near(self.program, 2)
+        for name in program.inputs:
+            meta = program.tensors[name]
+            shape = [d if isinstance(d, int) else 1 for d in meta.shape]
+            zeros.append(torch.zeros(shape, dtype=getattr(torch, meta.dtype)))
+        try:
+            self.torch_call(zeros)
+        except InputError:
+            if not unproved(self.program):  # zeros may lead outside of a table, where other inputs do not
+                raise
+
+    def _tensors(self, inputs: Mapping[str, Array]) -> list[Tensor]:
+        import torch
+
+        given = []
+        for name in self.program.inputs:
+            if name not in inputs:
+                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
+            x, meta = np.asarray(inputs[name]), self.program.tensors[name]
+            if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and name in self._takes_integers):
+                remedy = f"x.astype('{meta.dtype}')"
+                raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=name, remedy=remedy)
+            if not fits(meta.shape, x.shape):
+                raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=name)
+            # torch can neither hold read-only memory nor run backwards through it.
+            usable = x.flags.writeable and all(s >= 0 for s in x.strides)
+            given.append(torch.from_numpy(x if usable else np.array(x)))
+        return given
+
+    def _thread_count(self) -> AbstractContextManager[None]:
+        from .threads import thread_count
+
+        return thread_count(self._threads)

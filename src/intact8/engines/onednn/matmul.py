@@ -1,0 +1,37 @@
+"""Products of two activations.
+
+oneDNN's operators in torch multiply by packed weights only, so this is a float32 product of integers: exact while every
+partial sum stays below 2²⁴ (258 terms of the largest size; usually zero points lie in the middle, and it is 1000), and
+as fast as the same product inside a float island.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from intact8.opset.proof import FLOAT32
+
+from .borders import finisher
+from .site import Site, Step, zero_point
+
+
+def lower_matmul(site: Site) -> Step:
+    """Σ (x − z_x)·(w − z_w)·a/b. Roundings: a/b stored, the product; one more where sums pass 2²⁴."""
+    (z_x, z_w), ratio = (zero_point(m) for m in site.metas), int(site.op.attrs["a"]) / int(site.op.attrs["b"])
+    end = finisher(site.z, site.lo, site.hi)
+    terms, longest = site.inputs[0].shape[-1], (FLOAT32 - 1) // (max(z_x, 255 - z_x) * max(z_w, 255 - z_w))
+    if terms <= longest:
+        return lambda x, w: end(torch.matmul(_steps(x, z_x), _steps(w, z_w)).mul_(ratio))
+    starts = range(0, terms, longest)
+
+    def in_parts(x: Tensor, w: Tensor) -> Tensor:
+        x, w = _steps(x, z_x), _steps(w, z_w)
+        parts = [torch.matmul(x[..., i : i + longest], w[..., i : i + longest, :]).double() for i in starts]
+        return end(torch.stack(parts).sum(0).mul_(ratio).float())
+
+    return in_parts
+
+
+def _steps(x: Tensor, z: int) -> Tensor:
+    return x.to(torch.float32).sub_(z)

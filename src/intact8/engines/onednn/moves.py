@@ -1,0 +1,92 @@
+"""Operations that only move values, on tensors of any dtype; channels-last memory is kept where that is possible."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from intact8.arithmetic.moves import expanded_shape, nearest_index
+
+from .site import Site, Step
+
+
+def lower_cat(site: Site) -> Step:
+    """Joins along ``axis``."""
+    axis = int(site.op.attrs["axis"])
+    return lambda *tensors: torch.cat(tensors, axis)
+
+
+def lower_reshape(site: Site) -> Step:
+    """A view where memory allows. Regrouping only the channels of images keeps channels last (channel shuffle)."""
+    x, shape = site.inputs[0], [int(v) for v in site.op.attrs["shape"]]
+    target = x.reshape(shape).shape
+    spatial = next((k for k in (3, 2, 1) if _keeps_images(x.shape, target, k)), 0)
+    if not spatial or x.is_contiguous():
+        return lambda x: x.reshape(shape)
+    split = x.dim() - spatial
+    last = (0, *range(split, x.dim()), *range(1, split))
+    middle = (target[0], *target[-spatial:], *target[1:-spatial])
+    first = (0, *range(1 + spatial, len(target)), *range(1, 1 + spatial))
+    return lambda x: x.permute(last).reshape(middle).permute(first)
+
+
+def _keeps_images(a: tuple[int, ...], b: tuple[int, ...], spatial: int) -> bool:
+    return min(len(a), len(b)) >= 2 + spatial and a[0] == b[0] and a[-spatial:] == b[-spatial:]
+
+
+def lower_permute(site: Site) -> Step:
+    """A view."""
+    dims = [int(d) for d in site.op.attrs["dims"]]
+    return lambda x: x.permute(dims)
+
+
+def lower_slice(site: Site) -> Step:
+    """A view."""
+    attrs = site.op.attrs
+    axis, start, end, step = (int(attrs[k]) for k in ("axis", "start", "end", "step"))
+    index = (slice(None),) * axis + (slice(start, end, step),)
+    return lambda x: x[index]
+
+
+def lower_pad(site: Site) -> Step:
+    """Constant padding of every dimension."""
+    pads = [int(v) for pair in reversed(site.op.attrs["pads"]) for v in pair]
+    value = site.op.attrs["value"]
+    return lambda x: F.pad(x, pads, value=value)
+
+
+def lower_expand(site: Site) -> Step:
+    """A view."""
+    shape = expanded_shape(site.op.attrs["shape"], site.inputs[0].shape, site.out.shape, site.batch)
+    return lambda x: x.expand(shape)
+
+
+def lower_roll(site: Site) -> Step:
+    """Cyclic shift."""
+    shifts, dims = ([int(v) for v in site.op.attrs[k]] for k in ("shifts", "dims"))
+    return lambda x: torch.roll(x, shifts, dims)
+
+
+def lower_upsample(site: Site) -> Step:
+    """Nearest neighbours by index; torch computes the other modes, of float tensors only."""
+    x, attrs = site.inputs[0], site.op.attrs
+    size, mode = [int(v) for v in attrs["size"]], str(attrs["mode"])
+    if not mode.startswith("nearest"):
+        align = bool(attrs["align_corners"])
+        return lambda x: F.interpolate(x, size=size, mode=mode, align_corners=align)
+    exact = mode == "nearest-exact"
+    picks = [torch.from_numpy(nearest_index(n, o, exact)) for n, o in zip(x.shape[2:], size, strict=True)]
+
+    def step(x: Tensor) -> Tensor:
+        for i, index in enumerate(picks):
+            x = x.index_select(2 + i, index)
+        return x
+
+    return step
+
+
+def lower_constant(site: Site) -> Step:
+    """The stored value."""
+    value = site.array("value")
+    return lambda: value

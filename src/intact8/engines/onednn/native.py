@@ -1,0 +1,63 @@
+"""The compiled passes (``intact8.engines.native``) in torch's threads."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from types import ModuleType
+
+import torch
+
+from intact8.errors import EngineError
+
+from .. import native
+
+THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
+
+
+@cache
+def load() -> ModuleType | None:
+    """The compiled passes, sharing torch's threads; None where they were not built."""
+    library = native.load()
+    if library is None:
+        return None
+    try:
+        openmp = ctypes.CDLL(torch._C.__file__)
+        addresses = [ctypes.cast(getattr(openmp, name), ctypes.c_void_p).value or 0 for name in THREADS]
+    except (AttributeError, OSError):
+        return library  # torch has other threads: these passes use one
+    library.use_threads(*addresses)
+    return library
+
+
+def sizes(x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> list[int]:
+    """Bytes of tensors, as the compiled passes take them behind all else, where all are of this dtype.
+
+    Raises:
+        EngineError: one is of another dtype, which what made the plan should not have let through.
+    """
+    found = [x.nbytes]
+    for other in others:
+        found.append(other.nbytes)
+        if other.dtype is not dtype:
+            raise _refusal(other, dtype)
+    if x.dtype is not dtype:
+        raise _refusal(x, dtype)
+    return found
+
+
+def reach(x: torch.Tensor, dtype: torch.dtype) -> int:
+    """Bytes from the first element of a tensor, whatever its strides, to the end of its memory.
+
+    Raises:
+        EngineError: as :func:`sizes`.
+    """
+    if x.dtype is not dtype:
+        raise _refusal(x, dtype)
+    return int(x.untyped_storage().nbytes() - x.storage_offset() * x.element_size())
+
+
+def _refusal(x: torch.Tensor, dtype: torch.dtype) -> EngineError:
+    return EngineError(
+        f"a compiled pass for {dtype} was given {x.dtype}", remedy="run with engine='reference', and report this"
+    )

@@ -1,0 +1,130 @@
+"""lstm, gru and rnn: one product for the inputs of all time steps, then one product and one pass per step.
+
+The pass (``intact8.engines.onednn.cells``) turns products into new states and their integers for the next product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intact8.arithmetic.dynamic import ZERO
+from intact8.arithmetic.recurrent import GATES, HIDDEN, STEPS, part, state_count
+from intact8.errors import InputError
+from intact8.opset.op import Array
+
+from . import native
+from .cells import Call, CompiledCell, Tables, TorchCell
+from .dynamic import Product, quantizer, scaler
+from .site import Site, Step
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """The product of hidden states: q (B, H) → int32 sums with their ``scale``, or scaled float32 where that is None.
+
+    ``zero`` is what is added to integers.
+    """
+
+    multiply: Callable[[Tensor], Tensor]
+    scale: Tensor | None
+    zero: int
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What one direction needs."""
+
+    inputs: Product
+    bias: Tensor
+    hidden: _Hidden
+    bias_hh: Tensor | None
+
+
+def lower_recurrent(site: Site) -> Step:
+    """A layer; inputs as in ``intact8.opset.op``."""
+    op = site.op
+    kind, t = op.kind, op.attrs
+    states, size = state_count(kind), int(t["hidden"])
+    time_steps, rows = site.inputs[0].shape[:2]
+    compiled = native.load()
+    directions = [
+        _Direction(
+            Product.of(site, ("ih", d), time_steps * rows, op.arrays["weight_ih"][d], op.arrays["scale_ih"][d]),
+            torch.from_numpy(op.arrays["bias"][d].copy()),
+            _hidden(site, d, rows, compiled is not None),
+            torch.from_numpy(op.arrays["bias_hh"][d].copy()) if kind == "gru" else None,
+        )
+        for d in range(1 + t["bidirectional"])
+    ]
+    tables = Tables.of(op.arrays["tanh"]) if "tanh" in op.arrays else None  # none for rectified states
+    steps = 1.0 if tables is None else float(HIDDEN)
+    in_rows, scale_rows = quantizer("per_row"), scaler("per_row")
+    name, width, wanted = op.name, size * len(directions), part(kind, t["result"])
+
+    def step(x: Tensor, *rest: Tensor) -> Tensor:
+        time, batch, _ = x.shape
+        h0, c0 = (*rest[:states], None)[:2] if t["states"] else (None, None)
+        inside = _inside(rest[-1], time) if t["lengths"] else None
+        u, s = in_rows(x.reshape(time * batch, -1))
+        given = [s, *(v for v in (h0, c0) if v is not None)]
+        if not all(bool(torch.isfinite(v).all()) for v in given):
+            raise InputError("NaN or infinity reached a recurrent layer", where=name, remedy="repair the data")
+        out = torch.empty(states + time, batch, width, dtype=torch.float32)
+        for d, n in enumerate(directions):
+            own = out[:, :, d * size : (d + 1) * size]
+            call = Call(
+                kind,
+                scale_rows(n.inputs(u), s, n.bias).view(time, batch, GATES[kind] * size),
+                torch.zeros(batch, size, dtype=torch.float32) if h0 is None else (h0[d] * steps).contiguous(),
+                torch.zeros(batch, size, dtype=torch.float32) if c0 is None else (c0[d] * STEPS).contiguous(),
+                own[states:],
+                inside,
+                n.bias_hh,
+                tables,
+                h0 is not None,
+                n.hidden.zero,
+                n.hidden.scale,
+            )
+            cell = TorchCell(call) if compiled is None else CompiledCell(compiled, call)
+            first = h0 is None  # nothing to multiply yet
+            for i in range(time - 1, -1, -1) if d else range(time):
+                cell.advance(i, None if first else n.hidden.multiply(cell.q))
+                first = False
+            torch.mul(call.h, 1 / steps, out=own[0])
+            if kind == "lstm":
+                torch.mul(call.c, 1 / STEPS, out=own[1])
+        return out[wanted]
+
+    return step
+
+
+def _inside(lengths: Tensor, time: int) -> Tensor:
+    """Which steps belong to the sequences, (T, B) bool."""
+    return torch.arange(time).view(-1, 1) < lengths.view(1, -1)
+
+
+def _hidden(site: Site, d: int, rows: int, compiled: bool) -> _Hidden:
+    weight, scale = site.op.arrays["weight_hh"][d], site.op.arrays["scale_hh"][d]
+    if rows == 1 and compiled and _exact_for_one(weight):
+        columns = torch.from_numpy(weight.copy()).t()
+        return _Hidden(lambda q: torch._int_mm(q, columns), torch.from_numpy(scale.copy()), 0)
+    return _Hidden(Product.of(site, ("hh", d), rows, weight, scale), None, ZERO)
+
+
+def _exact_for_one(weight: Array) -> bool:
+    """Whether torch's product of int8 matrices, a third of the time for one row, gives the sums.
+
+    It does not for a weight of one column (torch 2.13), so a few rows are tried.
+    """
+    multiply, columns = getattr(torch, "_int_mm", None), torch.from_numpy(weight.copy()).t()
+    rng = np.random.default_rng(0)
+    rows = [np.full((1, len(columns)), 127, np.int8), rng.integers(-127, 128, (1, len(columns)), np.int8)]
+    return multiply is not None and all(
+        (multiply(torch.from_numpy(q), columns).numpy() == q.astype(np.int64) @ weight.T.astype(np.int64)).all()
+        for q in rows
+    )

@@ -1,0 +1,108 @@
+"""What a lowering rule gets to see: one op, its real input tensors of the first run, and what may be overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intact8.opset.op import Op
+from intact8.opset.op import Tensor as Meta
+
+Step = Callable[..., Tensor]
+"""A prepared operation: tensors in, one tensor out. It never changes its inputs unless ``Site.donated`` said so."""
+
+
+class Packed:
+    """Prepacked weights; a class of its own so that plans of several batch sizes can share it by weak reference."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+
+@dataclass(frozen=True)
+class Site:
+    """One op, at the moment its step is built.
+
+    Attributes:
+        op: the operation.
+        inputs: its real input tensors; later runs have the same shapes, dtypes and strides.
+        metas: the program's tensors behind them.
+        out: the program's tensor of the result.
+        donated: per input, whether its memory may be overwritten (nothing reads it later).
+        packs: prepacked weights by op and input shape without batch: packing for one batch size serves all at full
+            speed (measured), packing for no or a wrong image size does not.
+        isa: see ``cpu.isa``.
+        held: filled with the packs used, for the plan to keep alive.
+        spatial: whether an operation on images reads the result, directly or after others that keep its dimensions.
+        batch: size of the dynamic dimension; None where the program has none.
+    """
+
+    op: Op
+    inputs: list[Tensor]
+    metas: list[Meta]
+    out: Meta
+    donated: tuple[bool, ...]
+    packs: MutableMapping[tuple[Any, ...], Packed]
+    isa: str
+    held: list[Packed]
+    spatial: bool = True
+    batch: int | None = None
+
+    @property
+    def lo(self) -> int:
+        """Lower clamp of the output."""
+        return int(self.op.attrs.get("lo", 0))
+
+    @property
+    def hi(self) -> int:
+        """Upper clamp of the output."""
+        return int(self.op.attrs.get("hi", 255))
+
+    @property
+    def z(self) -> int:
+        """Zero point of the output."""
+        return zero_point(self.out)
+
+    def array(self, role: str) -> Tensor:
+        """An array of the op, copied once for all plans: the table of an embedding may be most of the program."""
+        return self.pack(("array", role), lambda: torch.from_numpy(np.array(self.op.arrays[role]))).weight
+
+    def pack(self, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Packed:
+        """The shared prepacked weights of ``key``, made at the first request."""
+        key = (self.op.name, *key)
+        found = self.packs.get(key)
+        if found is None:
+            found = self.packs[key] = Packed(make())
+        self.held.append(found)
+        return found
+
+
+def zero_point(meta: Meta) -> int:
+    """Zero point of a quantized tensor; 0 for others."""
+    return 0 if meta.zero_point is None else meta.zero_point
+
+
+def step_size(meta: Meta) -> float:
+    """Scale of a quantized tensor, as the double that equals its float32 value."""
+    return float(np.float32(1.0 if meta.scale is None else meta.scale))
+
+
+def is_nhwc(x: Tensor) -> bool:
+    """Whether the memory of an (N, C, spatial…) tensor is dense with channels last."""
+    return x.movedim(1, -1).is_contiguous()
+
+
+def to_nhwc(x: Tensor) -> Tensor:
+    """The same tensor with channels-last memory, copied where needed."""
+    last = x.movedim(1, -1)
+    return x if last.is_contiguous() else last.contiguous().movedim(-1, 1)
+
+
+def float32(values: Any) -> Tensor:
+    """A float32 tensor of float64 numbers, each rounded once."""
+    return torch.from_numpy(np.ascontiguousarray(np.asarray(values, np.float64).astype(np.float32)))

@@ -1,0 +1,246 @@
+"""ONNX Runtime: the program as an ONNX model of its quantized operators, run on the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intact8.arithmetic.dimensions import fits, show
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Array, Tensor
+from intact8.program.dimensions import sizes_of
+from intact8.program.inputs import images, outside, sole_quantizers
+from intact8.program.program import Program
+
+from .. import native
+from ..forked import follow
+from ..inputs import channels_last
+from ..kept import Kept
+from ..spec import require
+
+if TYPE_CHECKING:
+    from intact8.export.onnx_build import Choice
+
+X86 = frozenset({"x86_64", "amd64"})
+NAN = "x holds NaN, for which no integer exists"
+"""What the compiled passes say (``native/ort.c``)."""
+
+BEYOND = "out of data bounds"
+"""What ONNX Runtime's Gather says of an index that the table does not have."""
+
+SESSIONS = 5
+"""Sessions a runner keeps: for float and uint8 inputs of both layouts, and where every tensor was asked for."""
+
+
+class OnnxRuntimeEngine:
+    """Runs programs with ONNX Runtime's CPU kernels, bit for bit.
+
+    Example:
+        >>> OnnxRuntimeEngine().name
+        'onnxruntime'
+    """
+
+    name = "onnxruntime"
+
+    def available(self) -> str | None:
+        """None, or why it cannot run here and what to do."""
+        missing = [m for m in ("onnxruntime", "onnx") if importlib.util.find_spec(m) is None]
+        return f"{' and '.join(missing)} not installed: pip install 'intact8[onnx]'" if missing else None
+
+    def prepare(self, program: Program, *, threads: int | None = None) -> OnnxRuntimeRunner:
+        """A runner for ``program``.
+
+        Args:
+            program: a checked program.
+            threads: CPU threads; None leaves ONNX Runtime's choice (one per core).
+
+        Raises:
+            EngineError: a library or a CPU feature is missing, or an op cannot run here; it names the op.
+        """
+        require(self, program, threads)
+        return OnnxRuntimeRunner(program, threads)
+
+
+class OnnxRuntimeRunner:
+    """Sessions of one program, made when first needed. Safe to call from several threads.
+
+    Attributes:
+        program: what it runs.
+        forms: tables that are computed and not looked up; see ``intact8.export.onnx_tables.choose``.
+    """
+
+    def __init__(self, program: Program, threads: int | None) -> None:
+        self.program = program
+        self._threads = threads
+        quantizers = sole_quantizers(program)
+        self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
+        self._sessions: Kept[Any] = Kept(SESSIONS)
+        self.forms = self._proved_forms()
+        self._session(frozenset(), frozenset())  # what cannot run is said now and not at the first call
+        follow(self)
+
+    def after_fork(self) -> None:
+        """Open sessions again when they are needed: the threads of those there are stayed with the parent."""
+        self._sessions.abandon()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
+        given, last = self._as_read(self._check(inputs))
+        session = self._session(self._integers(given), last)
+        names = list(dict.fromkeys(self.program.outputs))
+        found = dict(zip(names, self._run(session, names, given), strict=True))
+        outputs = self.program.outputs
+        return [found[n] if outputs.index(n) == i else found[n].copy() for i, n in enumerate(outputs)]
+
+    def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Every tensor by name. See ``intact8.engines.base.Runner``."""
+        given = self._check(inputs)
+        floats = {op.name for op in self.program.islands()}
+        fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
+        if fed.keys() >= {op.name for op in self.program.ops}:  # ONNX knows no model that computes nothing
+            return {name: (given | fed)[name] for name in self.program.tensors}
+        session = self._session(self._integers(given), frozenset(), frozenset(fed), True)
+        names = [out.name for out in session.get_outputs()]
+        needed = {i.name for i in session.get_inputs()}
+        values = self._run(session, names, {k: v for k, v in (given | fed).items() if k in needed})
+        found = given | fed | dict(zip(names, values, strict=True))
+        return {name: found[name] for name in self.program.tensors}
+
+    def _run(self, session: Any, names: list[str], given: dict[str, Array]) -> list[Array]:
+        try:
+            # Not ascontiguousarray, which gives numbers a dimension.
+            return list(session.run(names, {name: np.asarray(x, order="C") for name, x in given.items()}))
+        except _failures() as error:
+            culprit = self._culprit(str(error))
+            if NAN in str(error):
+                source = next((op.inputs[0] for op in self.program.ops if op.name == culprit), culprit)
+                raise InputError(NAN, where=source, remedy="repair the data") from error
+            if BEYOND in str(error):
+                raise outside(culprit, str(error)) from error
+            raise InputError(
+                "ONNX Runtime cannot run this input", where=culprit, why=str(error),
+                remedy="change the batch size, or compare with engine='reference'",
+            ) from error  # fmt: skip
+
+    def _integers(self, given: Mapping[str, Array]) -> frozenset[str]:
+        """Inputs given as the uint8 integers themselves."""
+        return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
+
+    def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+        """The inputs as the deployed model takes them, and the names of those whose memory has channels last."""
+        last = frozenset(name for name in self._images if channels_last(given[name]))
+        return {n: x.transpose(0, 2, 3, 1) if n in last else x for n, x in given.items()}, last
+
+    def _session(
+        self,
+        integers: frozenset[str],
+        last: frozenset[str],
+        fed: frozenset[str] = frozenset(),
+        everything: bool = False,
+    ) -> Any:
+        """Inputs in ``integers`` are uint8, those in ``last`` have channels last."""
+        return self._sessions.get(
+            (integers, last, fed, everything), lambda: self._open(integers, last, fed, everything)
+        )  # fmt: skip
+
+    def _proved_forms(self) -> dict[str, Choice]:
+        """Tables this machine computes faster than it looks them up, all 256 entries compared."""
+        from intact8.export.onnx import IR_VERSION, OPSET
+        from intact8.export.onnx_tables import ENTRIES, candidates, choose
+
+        if native.load() is not None:
+            return choose(self.program, {})
+        model = candidates(self.program, OPSET, IR_VERSION)
+        if model is None:
+            return {}
+        session = self._start(model.SerializeToString())
+        names = [out.name for out in session.get_outputs()]
+        return choose(self.program, dict(zip(names, session.run(names, {"entries": ENTRIES}), strict=True)))
+
+    def _open(self, integers: frozenset[str], last: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
+        from intact8.export.onnx import build
+
+        from .operators import rules
+
+        model = build(
+            self.program, contrib=True, integers=integers, fed=fed,
+            everything=everything, forms=self.forms, own=rules(self.program, native.operators(), last), nhwc=last,
+            byte_extremes=_version() >= (1, 24), nan_is_least=platform.machine().lower() in X86,
+        )  # fmt: skip
+        data = model.SerializeToString()
+        del model  # as large as the program; not needed while the session makes its own copy
+        return self._start(data)
+
+    def _start(self, model: bytes) -> Any:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        # Quantized operators are written out already; around float islands nothing shall be merged.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        options.log_severity_level = 4  # what fails is raised; nothing is printed beside it
+        options.inter_op_num_threads = 1
+        if self._threads is not None:
+            options.intra_op_num_threads = self._threads
+        library = native.load()
+        try:
+            if library is not None:
+                options.register_custom_ops_library(library.__file__)
+            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except _failures() as error:
+            raise EngineError(
+                "ONNX Runtime does not take this program", where=self._culprit(str(error)), why=str(error),
+                remedy="upgrade onnxruntime, or run with engine='reference'",
+            ) from error  # fmt: skip
+        # The model's bytes, as large as the program, are kept for starting again on another provider; there is none.
+        session.disable_fallback()
+        session._model_bytes = None
+        return session
+
+    def _culprit(self, message: str) -> str:
+        """The op an error message of ONNX Runtime names, "" where it names none."""
+        return max((op.name for op in self.program.ops if _mentions(message, op.name)), key=len, default="")
+
+    def _check(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        given: dict[str, Array] = {}
+        for name in self.program.inputs:
+            if name not in inputs:
+                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
+            given[name] = self._checked(np.asarray(inputs[name]), self.program.tensors[name])
+        sizes_of(self.program, given)
+        return given
+
+    def _checked(self, x: Array, meta: Tensor) -> Array:
+        if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and meta.name in self._quantized_at_once):
+            remedy = f"x.astype('{meta.dtype}')"
+            raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=meta.name, remedy=remedy)
+        if not fits(meta.shape, x.shape):
+            raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=meta.name)
+        return x
+
+
+def _version() -> tuple[int, int]:
+    """Of ONNX Runtime: major and minor."""
+    import onnxruntime
+
+    major, minor = onnxruntime.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _mentions(message: str, name: str) -> bool:
+    """Whether a node of the op ``name`` stands in the message: (name), 'name' or name/… of its inner nodes."""
+    return any(f"{before}{name}{after}" in message for before in "('" for after in ")'/")
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises; these classes have no base of their own."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
+
+
+__all__ = ["OnnxRuntimeEngine", "OnnxRuntimeRunner"]

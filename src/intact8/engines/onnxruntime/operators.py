@@ -1,0 +1,144 @@
+"""Operators that the compiled passes bring to ONNX Runtime (``native/ort.c``): for the engine here, never for a file.
+
+============ =====================================================================================================
+Table        0.025 ns per element, where ONNX's own operators look up at 0.7 ns
+Multiply     a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
+Quantize,    floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
+Interleave   224 × 224 instead of 75
+Depthwise,   see ``intact8.engines.convolutions``
+Dense
+============ =====================================================================================================
+
+They stand between two moves of the channels where they are last for the convolutions around: ONNX Runtime turns a
+convolution to channels last by the same moves, and drops those that undo each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.export.onnx_build import Builder, OwnRule, zero
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+from ..convolutions import Convolution
+from ..native import float_bits
+
+DOMAIN = "intact8"
+"""Domain of the operators, as ``native/ort.c`` registers it."""
+
+_KEPT = frozenset({"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample"})
+"""Kinds of operations that ONNX Runtime lets run on channels last as well."""
+
+
+def images(program: Program) -> frozenset[str]:
+    """Tensors whose channels are last in ONNX Runtime: what convolutions read and give, and what follows from it."""
+    read = {op.inputs[0] for op in program.ops if op.kind == "conv"}
+    found: set[str] = set()
+    for op in program.ops:
+        follows = (
+            op.kind == "conv"
+            or (op.kind == "quantize" and op.name in read and op.inputs[0] in program.inputs)
+            or (op.kind in _KEPT and any(name in found for name in op.inputs))
+        )
+        if follows and len(program.tensors[op.name].shape) == 4:
+            found.add(op.name)
+    return frozenset(found)
+
+
+def rules(program: Program, operators: Collection[str], last: Collection[str] = ()) -> dict[str, OwnRule]:
+    """Rules that are tried before those of a file: kind → rule.
+
+    Args:
+        program: checked.
+        operators: names of the operators that this machine has, see ``intact8.engines.native.operators``.
+        last: inputs that are given with channels last.
+    """
+    own = _Own(frozenset(operators), images(program) | frozenset(last))
+    return {"quantize": own.quantize, "table": own.table, "mul": own.mul, "conv": own.conv}
+
+
+@dataclass(frozen=True)
+class _Own:
+    """Rules of one model.
+
+    Attributes:
+        operators: names of the operators that may be used.
+        images: tensors whose channels are last.
+    """
+
+    operators: frozenset[str]
+    images: frozenset[str]
+
+    def quantize(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
+        """``quantize`` of an image of floats; None for other tensors."""
+        if "Interleave" not in self.operators or op.name not in self.images or inputs[0].dtype == "uint8":
+            return None
+        z = zero(y)
+        numbers = _numbers(b, [float_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
+        if op.inputs[0] in self.images:
+            return _between_moves(b, "Quantize", x, [numbers], _last(y.shape))
+        return _moved_back(b, b.node("Interleave", [x[0], numbers], domain=DOMAIN), _last(y.shape))
+
+    def table(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
+        """entries[x]; None without the operator, or where ONNX Runtime computes the entries."""
+        if "Table" not in self.operators or op.name in b.forms:
+            return None
+        return self._node(b, op, "Table", x, b.constant(op.arrays["table"], "table"))
+
+    def mul(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
+        """(x − z_x)·(w − z_w)·a/b of equal shapes, or with one factor per channel of an image; None for others."""
+        (first, second), attrs = (t.shape for t in inputs), op.attrs
+        if "Multiply" not in self.operators:
+            return None
+        if first != second and not (op.name in self.images and (_is_gate(first, second) or _is_gate(second, first))):
+            return None
+        order = [1, 0] if _is_gate(second, first) else [0, 1]
+        z, ratio = zero(y), float_bits(attrs["a"] / attrs["b"])
+        numbers = _numbers(b, [*(zero(inputs[i]) for i in order), z, ratio, attrs["lo"] - z, attrs["hi"] - z])
+        return self._node(b, op, "Multiply", [x[i] for i in order], numbers)
+
+    def conv(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
+        """A ``conv`` with its clamp; None for those the passes do not do, see ``intact8.engines.convolutions``."""
+        some = not self.operators.isdisjoint({"Depthwise", "Dense"})
+        found = Convolution.of(op, zero(inputs[0]), zero(y)) if some else None
+        if found is None or found.kind not in self.operators:
+            return None
+        return self._node(b, op, found.kind, x, *_packed(b, found), _numbers(b, found.numbers))
+
+    def _node(self, b: Builder, op: Op, kind: str, x: Sequence[str], *constants: str) -> str:
+        if op.name in self.images:
+            return _between_moves(b, kind, x, constants, _last(b.tensors[op.name].shape))
+        return b.node(kind, [*x, *constants], domain=DOMAIN)
+
+
+def _packed(b: Builder, found: Convolution) -> list[str]:
+    roles = "weight", "bias", "multiplier"
+    return [b.constant(array, role) for array, role in zip(found.packed, roles, strict=True)]
+
+
+def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:
+    return len(x) == len(w) == 4 and (*w,) == (*x[:2], 1, 1)
+
+
+def _numbers(b: Builder, values: Sequence[int]) -> str:
+    return b.constant(np.array(values, np.int32), "numbers")
+
+
+def _between_moves(b: Builder, kind: str, x: Sequence[str], constants: Sequence[str], shape: Sequence[Dim]) -> str:
+    moved = [b.node("Transpose", [name], perm=[0, 2, 3, 1]) for name in x]
+    return _moved_back(b, b.node(kind, [*moved, *constants], domain=DOMAIN), shape)
+
+
+def _moved_back(b: Builder, x: str, shape: Sequence[Dim]) -> str:
+    """``x`` of a shape that ONNX Runtime cannot find out itself, and moves no channels without knowing it."""
+    b.shapes[x] = (b.scope, tuple(shape))
+    return b.node("Transpose", [x], perm=[0, 3, 1, 2])
+
+
+def _last(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return shape[0], *shape[2:], shape[1]

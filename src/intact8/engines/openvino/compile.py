@@ -1,0 +1,51 @@
+"""Compiling a model of OpenVINO for the CPU, so that it computes what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from intact8.errors import EngineError
+
+from .core import core
+
+
+def compile_model(model: Any, threads: int | None) -> Any:
+    """Compile for the CPU, with every option that could change a value set to leave it alone.
+
+    Args:
+        model: an ``openvino.Model``.
+        threads: threads of each inference; None leaves the choice to OpenVINO.
+
+    Raises:
+        EngineError: OpenVINO refuses the model.
+    """
+    config: dict[str, Any] = {
+        # bf16 is the default on CPUs that have it, and none of the proofs holds there.
+        "INFERENCE_PRECISION_HINT": "f32",
+        # Quantizing the inputs of float products at run time is fast and changes them.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+    }
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = threads
+    with refusals():
+        return core().compile_model(model, "CPU", config)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What OpenVINO raises, as an EngineError."""
+    try:
+        yield
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise EngineError(
+            "OpenVINO refuses this program", where="openvino", why=lines[-1] if lines else type(error).__name__,
+            remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
+        ) from error  # fmt: skip
+
+
+__all__ = ["compile_model", "refusals"]

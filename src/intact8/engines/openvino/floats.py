@@ -1,0 +1,268 @@
+"""The float islands as ordinary OpenVINO operations: ``float.NAME`` → node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact8.arithmetic.resize import cubic_matrix, linear_matrix
+from intact8.arithmetic.windows import pool_size, pool_windows
+
+from . import moves, nonfinite
+from .division import KEEP_DIVISION
+from .pools import average
+from .unary import unary
+from .values import Port, Site, Value, constant, port, scalar
+
+Attrs = Mapping[str, Any]
+
+
+def island(site: Site) -> Value:
+    """A float op, in the dtype its output declares."""
+    return Value(FLOATS[site.op.kind.removeprefix("float.")](site))
+
+
+def _arithmetic(make: Callable[..., Any]) -> Callable[[Site], Port]:
+    """Both operands in the dtype of the result, as numpy and torch promote them."""
+
+    def build(site: Site) -> Port:
+        dtype = np.dtype(site.out.dtype)
+        return port(make(*(cast(x.port, dtype) for x in site.inputs)))
+
+    return build
+
+
+def cast(x: Port, dtype: Any) -> Port:
+    """x in another dtype."""
+    dtype = np.dtype(dtype)
+    return x if x.get_element_type().to_dtype() == dtype else port(ov.convert(x, dtype.type))
+
+
+def _clamp(site: Site) -> Port:
+    x, low, high = site.inputs[0].port, site.op.attrs["min"], site.op.attrs["max"]
+    dtype, y = x.get_element_type().to_dtype(), x
+    if low is not None:
+        y = port(ov.maximum(y, ov.constant(np.asarray(low, dtype))))
+    y = y if high is None else port(ov.minimum(y, ov.constant(np.asarray(high, dtype))))
+    return nonfinite.kept(x, y) if site.special else y
+
+
+def _relu(site: Site) -> Port:
+    x = site.inputs[0].port
+    return nonfinite.kept(x, port(ov.relu(x))) if site.special else port(ov.relu(x))
+
+
+def _unary(site: Site) -> Port:
+    t, x = site.op.attrs, cast(site.inputs[0].port, np.float32)
+    return nonfinite.function(t, x, unary(t, x)) if site.special else unary(t, x)
+
+
+def _softmax(make: Callable[..., Any]) -> Callable[[Site], Port]:
+    def build(site: Site) -> Port:
+        x, axis = site.inputs[0].port, int(site.op.attrs["axis"])
+        return nonfinite.rows(lambda rows: port(make(rows, axis)), x, axis) if site.special else port(make(x, axis))
+
+    return build
+
+
+def _div(site: Site) -> Port:
+    node = ov.divide(*(cast(x.port, site.out.dtype) for x in site.inputs))
+    node.get_rt_info()[KEEP_DIVISION] = True  # else small divisors become infinite reciprocals
+    return port(node)
+
+
+def _cast(site: Site) -> Port:
+    x = site.inputs[0].port
+    of_float = x.get_element_type().to_dtype() == np.float32
+    y = cast(nonfinite.whole(x) if of_float and site.out.dtype == "int64" else x, site.out.dtype)
+    return port(ov.logical_or(y, nonfinite.is_nan(x))) if site.special and site.out.dtype == "bool" else y
+
+
+def _affine_scalar(site: Site) -> Port:
+    t, x = site.op.attrs, cast(site.inputs[0].port, np.float32)
+    return cast(port(ov.add(port(ov.multiply(x, scalar(t["mul"]))), scalar(t["add"]))), site.out.dtype)
+
+
+def _channelwise(site: Site) -> Port:
+    """x·weight + bias along dimension 1."""
+    x = site.inputs[0]
+    return _scaled(x.port, site, [1, -1, *[1] * (len(x.shape) - 2)])
+
+
+def _scaled(x: Port, site: Site, shape: list[int]) -> Port:
+    arrays = site.op.arrays
+    if "weight" in arrays:
+        x = port(ov.multiply(x, constant(arrays["weight"].reshape(shape))))
+    return port(ov.add(x, constant(arrays["bias"].reshape(shape)))) if "bias" in arrays else x
+
+
+def _conv(site: Site) -> Port:
+    t, arrays, x = site.op.attrs, site.op.arrays, site.inputs[0].port
+    weight, groups = arrays["weight"], int(t["groups"])
+    if groups > 1:
+        weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    where = {"pads_begin": t["padding"], "pads_end": t["padding"], "dilations": t["dilation"]}
+    if t["transposed"]:
+        make = ov.convolution_backprop_data if groups == 1 else ov.group_convolution_backprop_data
+        y = port(make(x, constant(weight), t["stride"], output_padding=t["output_padding"], **where))
+    else:
+        make = ov.convolution if groups == 1 else ov.group_convolution
+        y = port(make(x, constant(weight), t["stride"], **where))
+    if "bias" not in arrays:
+        return y
+    return port(ov.add(y, constant(arrays["bias"].reshape(1, -1, *[1] * len(t["stride"])))))
+
+
+def _linear(site: Site) -> Port:
+    arrays = site.op.arrays
+    y = port(ov.matmul(site.inputs[0].port, constant(arrays["weight"]), False, True))
+    return port(ov.add(y, constant(arrays["bias"]))) if "bias" in arrays else y
+
+
+def _mean(site: Site) -> Port:
+    t = site.op.attrs
+    return port(ov.reduce_mean(cast(site.inputs[0].port, np.float32), moves.ints(t["dims"]), bool(t["keepdim"])))
+
+
+def _avg_pool(site: Site) -> Port:
+    t, x = site.op.attrs, site.inputs[0]
+    k, s, p = t["kernel"], t["stride"], t["padding"]
+    size = x.shape[-len(k) :]
+    out = [pool_size(*row, 1, t["ceil_mode"]) for row in zip(size, k, s, p, strict=True)]
+    y = average(x.port, k, s, p, out)
+    if not t["count_include_pad"]:
+        return y
+    edges, divisors = pool_windows(size, k, s, p, t["ceil_mode"], True)
+    inside = np.ones((), np.int64)
+    for start, end in edges:
+        inside = np.multiply.outer(inside, end - start)
+    return port(ov.multiply(y, constant((inside / divisors)[None, None])))
+
+
+def _adaptive(site: Site) -> Port:
+    x, out = site.inputs[0], list(site.op.attrs["output_size"])
+    return port(ov.adaptive_avg_pool(x.port, moves.ints(out)))
+
+
+def _layer_norm(site: Site) -> Port:
+    t, x = site.op.attrs, site.inputs[0]
+    axes = moves.ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
+    return _scaled(port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), site, list(t["shape"]))
+
+
+def _rms_norm(site: Site) -> Port:
+    t, x = site.op.attrs, site.inputs[0]
+    axes = moves.ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
+    mean = port(ov.reduce_mean(port(ov.multiply(x.port, x.port)), axes, True))
+    root = port(ov.sqrt(port(ov.add(mean, scalar(t["eps"])))))
+    return _scaled(port(ov.divide(x.port, root)), site, list(t["shape"]))
+
+
+def _group_norm(site: Site) -> Port:
+    x, groups = site.inputs[0], int(site.op.attrs["groups"])
+    n, channels = x.shape[:2]
+    grouped = port(ov.reshape(x.port, moves.ints([n, groups, channels // groups, -1]), False))
+    y = port(ov.mvn(grouped.get_node(), moves.ints([2, 3]), True, float(site.op.attrs["eps"]), "inside_sqrt"))
+    back = port(ov.reshape(y, moves.ints(x.shape), False))
+    return _scaled(back, site, [1, -1, *[1] * (len(x.shape) - 2)])
+
+
+def _first_largest(x: Port, axis: int) -> Port:
+    return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
+
+
+def _reduce(site: Site) -> Port:
+    t, x = site.op.attrs, site.inputs[0]
+    dims, keep = list(t["dims"]) or list(range(len(x.shape))), bool(t["keepdim"])
+    if t["fn"] != "argmax":
+        make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
+        if t["fn"] == "sum":
+            return port(make(cast(x.port, site.out.dtype), moves.ints(dims), keep))
+        y = port(make(x.port, moves.ints(dims), keep))
+        worst = -np.inf if t["fn"] == "amax" else np.inf
+        return nonfinite.extreme(x.port, y, moves.ints(dims), keep, worst) if site.special else y
+    y, axis = x.port, dims[0]
+    if not t["dims"]:
+        y, axis = port(ov.reshape(y, moves.ints([-1]), False)), 0
+    index = nonfinite.first_largest(y, axis) if site.special else _first_largest(y, axis)
+    if not t["dims"]:
+        return port(ov.reshape(index, moves.ints([1] * len(x.shape) if keep else []), False))
+    return index if keep else port(ov.squeeze(index, moves.ints([axis])))
+
+
+def _masked_fill(site: Site) -> Port:
+    x, mask = site.inputs
+    return port(ov.select(cast(mask.port, np.bool_), scalar(site.op.attrs["value"]), x.port))
+
+
+COMPARE = {
+    "eq": ov.equal,
+    "ne": ov.not_equal,
+    "lt": ov.less,
+    "le": ov.less_equal,
+    "gt": ov.greater,
+    "ge": ov.greater_equal,
+}
+
+
+def _compare(site: Site) -> Port:
+    fn, x = site.op.attrs["fn"], cast(site.inputs[0].port, np.float32)
+    y = port(COMPARE[fn](x, scalar(site.op.attrs["value"])))
+    return nonfinite.compared(x, y, fn == "ne") if site.special else y
+
+
+def _upsample(site: Site) -> Port:
+    """One product per dimension with the matrix of that dimension's weights, the reference's own."""
+    x, t = site.inputs[0], site.op.attrs
+    if t["mode"].startswith("nearest"):
+        return moves.MOVES["upsample"](site)
+    if site.special:
+        return nonfinite.resized(x.port, t["size"], t["mode"] == "bicubic", bool(t["align_corners"]))
+    make = cubic_matrix if t["mode"] == "bicubic" else linear_matrix
+    y, rank = x.port, len(x.shape)
+    for axis, out in enumerate(t["size"], start=rank - len(t["size"])):
+        matrix = constant(make(x.shape[axis], out, bool(t["align_corners"])))
+        order = [*(i for i in range(rank) if i != axis), axis]
+        last = port(ov.matmul(port(ov.transpose(y, moves.ints(order))), matrix, False, True))
+        y = port(ov.transpose(last, moves.ints(np.argsort(order))))
+    return y
+
+
+def _slope(site: Site) -> Port:
+    return port(ov.prelu(site.inputs[0].port, constant(site.op.arrays["weight"].reshape(-1))))
+
+
+FLOATS: dict[str, Callable[[Site], Port]] = {
+    "relu": _relu,
+    "clamp": _clamp,
+    "leaky_relu": lambda s: port(ov.prelu(s.inputs[0].port, constant([s.op.attrs["slope"]]))),
+    "prelu": _slope,
+    "unary": _unary,
+    "affine_scalar": _affine_scalar,
+    "add": _arithmetic(ov.add),
+    "sub": _arithmetic(ov.subtract),
+    "mul": _arithmetic(ov.multiply),
+    "div": _div,
+    "mean": _mean,
+    "avg_pool": _avg_pool,
+    "adaptive_avg_pool": _adaptive,
+    "conv": _conv,
+    "linear": _linear,
+    "scale_shift": _channelwise,
+    "softmax": _softmax(ov.softmax),
+    "log_softmax": _softmax(ov.log_softmax),
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "matmul": lambda s: port(ov.matmul(s.inputs[0].port, s.inputs[1].port, False, False)),
+    "reduce": _reduce,
+    "embedding": lambda s: port(ov.gather(constant(s.op.arrays["weight"]), s.inputs[0].port, moves.ints(0))),
+    "masked_fill": _masked_fill,
+    "compare": _compare,
+    "cast": _cast,
+    "upsample": _upsample,
+}
+"""NAME → node."""

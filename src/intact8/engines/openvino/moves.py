@@ -1,0 +1,109 @@
+"""Operations that move values: the same integers elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact8.arithmetic.moves import nearest_index
+
+from . import nonfinite
+from .pools import max_pool
+from .values import Port, Site, Value, dequantized, port, unsigned
+
+
+def move(site: Site) -> Value:
+    """Any kind of MOVES on any dtype."""
+    y = MOVES[site.op.kind](site)
+    first = site.inputs[0]
+    return Value(y, first.unit, first.zero)
+
+
+def constant(site: Site) -> Value:
+    """A stored tensor."""
+    value = site.op.arrays["value"]
+    node = port(ov.constant(np.asarray(value, order="C")))
+    return dequantized(node, site.z, site.unit) if site.out.quantized else Value(node)
+
+
+def ints(values: object) -> Port:
+    """An int64 constant."""
+    return port(ov.constant(np.asarray(values, np.int64)))
+
+
+def _max_pool(site: Site) -> Port:
+    t = site.op.attrs
+
+    def largest(x: Port) -> Port:
+        return max_pool(x, t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
+
+    x = site.inputs[0].port
+    return nonfinite.largest(largest, x) if site.special else largest(x)
+
+
+def _slice(site: Site) -> Port:
+    t = site.op.attrs
+    return cut(site.inputs[0].port, t["axis"], t["start"], t["end"], t["step"])
+
+
+def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
+    """x[start:end:step] along ``axis``."""
+    return port(ov.slice(x, ints([start]), ints([end]), ints([step]), ints([axis])))
+
+
+def _roll(site: Site) -> Port:
+    """Two slices change places: integers pass through slices and concatenations, which they do not through Roll."""
+    x = site.inputs[0]
+    y, shape = x.port, x.shape
+    for shift, axis in zip(site.op.attrs["shifts"], site.op.attrs["dims"], strict=True):
+        first = shape[axis] - shift % shape[axis]
+        if first < shape[axis]:
+            parts = [cut(y, axis, first, shape[axis]), cut(y, axis, 0, first)]
+            y = port(ov.concat(parts, axis))
+    return y
+
+
+def _pad(site: Site) -> Port:
+    x, t = site.inputs[0], site.op.attrs
+    if x.unit is None:
+        return _padded(site, x.port, t["value"])
+    if t["value"] == x.zero == 0:
+        return _padded(site, x.port, 0)
+    # OpenVINO (2026.4) would pad the uint8 integers with the value minus z.
+    return dequantized(_padded(site, unsigned(x), t["value"]), x.zero, x.steps).port
+
+
+def _padded(site: Site, x: Port, value: float) -> Port:
+    before, after = zip(*site.op.attrs["pads"], strict=True)
+    fill = ov.constant(np.asarray(value, x.get_element_type().to_dtype()))
+    return port(ov.pad(x, ints(before), ints(after), "constant", fill))
+
+
+def _expand(site: Site) -> Port:
+    return port(ov.broadcast(site.inputs[0].port, ints(site.out.shape), broadcast_spec="BIDIRECTIONAL"))
+
+
+def _upsample(site: Site) -> Port:
+    """Nearest: the source index of every position is computed here, by torch's rule, not by OpenVINO's."""
+    x, size, mode = site.inputs[0], site.op.attrs["size"], site.op.attrs["mode"]
+    y, first = x.port, len(x.shape) - len(size)
+    for axis, out in enumerate(size, start=first):
+        index = nearest_index(x.shape[axis], out, mode == "nearest-exact")
+        y = port(ov.gather(y, ints(index), ints(axis)))
+    return y
+
+
+MOVES: dict[str, Callable[[Site], Port]] = {
+    "max_pool": _max_pool,
+    "cat": lambda s: port(ov.concat([x.port for x in s.inputs], int(s.op.attrs["axis"]))),
+    "reshape": lambda s: port(ov.reshape(s.inputs[0].port, ints(s.op.attrs["shape"]), False)),
+    "permute": lambda s: port(ov.transpose(s.inputs[0].port, ints(s.op.attrs["dims"]))),
+    "slice": _slice,
+    "pad": _pad,
+    "expand": _expand,
+    "roll": _roll,
+    "upsample": _upsample,
+}
+"""Kind → what it does to the float32 (or other) tensor."""

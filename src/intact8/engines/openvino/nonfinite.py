@@ -1,0 +1,141 @@
+"""NaN and infinity in float islands, where OpenVINO's own operations lose them or spread them.
+
+Its maxima, minima, comparisons and exponentials (2026.4) take NaN for a number, depending on the side it stands on, and
+its interpolations multiply what no tap reads with 0. So wherever a tensor may hold special values (see
+``intact8.program.special``), what they become is stated here by selections, which move bits; the operations themselves
+decide about finite numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact8.arithmetic.functions64 import unary64
+from intact8.arithmetic.resize import taps
+
+from .values import Port, constant, port, scalar
+
+
+def is_nan(x: Port) -> Port:
+    """Where a float tensor is NaN, bool."""
+    return port(ov.is_nan(x))
+
+
+def replaced(x: Port, value: float) -> Port:
+    """x, with a number in place of NaN."""
+    return port(ov.select(is_nan(x), scalar(value), x))
+
+
+def kept(x: Port, y: Port) -> Port:
+    """y, and NaN where x is."""
+    return port(ov.select(is_nan(x), x, y))
+
+
+def function(attrs: Mapping[str, Any], x: Port, y: Port) -> Port:
+    """y, a function of x alone, with its values at NaN and the infinities."""
+    ends = np.array([np.nan, np.inf, -np.inf])
+    nan, above, below = (scalar(v) for v in unary64(str(attrs["fn"]), attrs, ends))
+    y = port(ov.select(port(ov.equal(x, scalar(np.inf))), above, y))
+    y = port(ov.select(port(ov.equal(x, scalar(-np.inf))), below, y))
+    return port(ov.select(is_nan(x), nan, y))
+
+
+def compared(x: Port, y: Port, unequal: bool) -> Port:
+    """y, a comparison with a number: true of NaN where it asks for inequality only."""
+    nan = is_nan(x)
+    return port(ov.logical_or(y, nan)) if unequal else port(ov.logical_and(y, port(ov.logical_not(nan))))
+
+
+def whole(x: Port) -> Port:
+    """x within −2²⁴ … 2²⁴, so that it can be converted to int32: only clamps to less read it. What no int64 is, NaN
+    included, becomes the least, as on other engines of x86."""
+    end = scalar(float(1 << 63))
+    fits = port(ov.logical_and(port(ov.less(port(ov.abs(x)), end)), port(ov.logical_not(is_nan(x)))))
+    least, most = scalar(-float(1 << 24)), scalar(float(1 << 24))
+    return port(ov.select(fits, port(ov.minimum(port(ov.maximum(x, least)), most)), least))
+
+
+def rows(make: Callable[[Port], Port], x: Port, axis: int) -> Port:
+    """A softmax, or its logarithm: rows that hold NaN or +∞, or nothing but −∞, are NaN."""
+    along = _ints([axis])
+    above = port(ov.logical_or(is_nan(x), port(ov.equal(x, scalar(np.inf)))))
+    nothing = port(ov.logical_not(_any(port(ov.not_equal(x, scalar(-np.inf))), along, True)))
+    lost = port(ov.logical_or(_any(above, along, True), nothing))
+    return port(ov.select(lost, scalar(np.nan), make(port(ov.select(lost, scalar(0.0), x)))))
+
+
+def extreme(x: Port, y: Port, dims: Port, keep: bool, worst: float) -> Port:
+    """y, the largest or least of x along ``dims``: NaN where one of them is, and ``worst``, the infinity that loses to
+    all others, where they all are."""
+    better = _any(port(ov.not_equal(x, scalar(worst))), dims, keep)
+    y = port(ov.select(better, y, scalar(worst)))
+    return port(ov.select(_any(is_nan(x), dims, keep), scalar(np.nan), y))
+
+
+def first_largest(x: Port, axis: int) -> Port:
+    """The index of the first NaN along ``axis``, or of the first largest value; the dimension is kept."""
+    nan = _as_number(is_nan(x))
+    there = port(ov.greater(port(ov.reduce_max(nan, _ints([axis]), True)), scalar(0.5)))
+    # What NaN stands beside plays no part, but must not be NaN itself.
+    clean = replaced(x, 0.0)
+    of_nan, of_rest = (
+        ov.topk(v, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1) for v in (nan, clean)
+    )
+    return port(ov.select(there, of_nan, of_rest))
+
+
+def largest(pool: Callable[[Port], Port], x: Port) -> Port:
+    """``pool``, a maximum over windows, which holds NaN where a window does and −∞ where it holds nothing else."""
+    nan = is_nan(x)
+    lowest = port(ov.equal(x, scalar(-np.inf)))
+    clean = port(ov.select(port(ov.logical_or(nan, lowest)), scalar(float(np.finfo(np.float32).min)), x))
+    above = port(ov.greater(pool(_as_number(port(ov.logical_not(lowest)))), scalar(0.5)))
+    y = port(ov.select(above, pool(clean), scalar(-np.inf)))
+    lost = port(ov.greater(pool(_as_number(nan)), scalar(0.5)))
+    return port(ov.select(lost, scalar(np.nan), y))
+
+
+def resized(x: Port, size: Sequence[int], cubic: bool, align_corners: bool) -> Port:
+    """Linear and cubic resizing of the trailing dimensions: every output is a sum of its own taps."""
+    shape = [int(d) for d in x.get_shape()]
+    for axis, out in enumerate(size, start=len(shape) - len(size)):
+        along = [1] * len(shape)
+        along[axis] = out
+        total: Port | None = None
+        for at, weight in taps(shape[axis], out, cubic, align_corners):
+            part = port(ov.multiply(port(ov.gather(x, _ints(at), _ints(axis))), constant(weight.reshape(along))))
+            total = part if total is None else port(ov.add(total, part))
+        x = total
+    return x
+
+
+def _any(x: Port, dims: Port, keep: bool) -> Port:
+    return port(ov.greater(port(ov.reduce_max(_as_number(x), dims, keep)), scalar(0.5)))
+
+
+def _as_number(x: Port) -> Port:
+    """bool as 0.0 and 1.0."""
+    return port(ov.select(x, scalar(1.0), scalar(0.0)))
+
+
+def _ints(values: object) -> Port:
+    return port(ov.constant(np.asarray(values, np.int64)))
+
+
+__all__ = [
+    "compared",
+    "extreme",
+    "first_largest",
+    "function",
+    "is_nan",
+    "kept",
+    "largest",
+    "replaced",
+    "resized",
+    "rows",
+    "whole",
+]

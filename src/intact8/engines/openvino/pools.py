@@ -1,0 +1,125 @@
+"""mean and the average pools: Σ (x − z)·a_n/b_n over windows of n elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact8.arithmetic.windows import adaptive_windows, pool_size, pool_windows
+from intact8.opset.op import Array
+
+from .elementwise import scaled
+from .values import Port, Site, Value, constant, integers, named, port, requantized, scalar, times, unscaled
+
+Ints = Sequence[int]
+
+FLOAT32, CANCELLED = 1 << 24, 16
+"""Integers float32 counts; and 8 roundings of what is subtracted, which together stay below half of 1/b."""
+
+
+def mean(site: Site) -> Value:
+    """Over any dimensions; 1/n is part of a/b.
+
+    OpenVINO takes the mean of q and subtracts z from it where it rounds. What that loses grows with n·z·a/b; where it
+    might matter, x − z is rounded before, which nothing passes, and added.
+    """
+    t, x = site.op.attrs, site.inputs[0]
+    axes, keep = ov.constant(np.array(t["dims"], np.int64)), bool(t["keepdim"])
+    count, a = math.prod(x.shape[d] for d in t["dims"]), int(t["a"])
+    if x.zero * count * a * CANCELLED < FLOAT32:
+        return scaled(
+            site, named(port(ov.reduce_mean(x.port, axes, keep)), site.label), x.steps / count, a, int(t["b"])
+        )
+    centered = port(ov.subtract(integers(x), scalar(x.zero)))
+    return scaled(site, named(port(ov.reduce_sum(centered, axes, keep)), site.label), 1.0, a, int(t["b"]))
+
+
+def avg_pool(site: Site) -> Value:
+    """Windows of an average pool. Padding adds nothing."""
+    t, x = site.op.attrs, site.inputs[0]
+    kernel, stride, padding = t["kernel"], t["stride"], t["padding"]
+    size = x.shape[-len(kernel) :]
+    edges, divisors = pool_windows(size, kernel, stride, padding, t["ceil_mode"], t["count_include_pad"])
+    return _window_sums(site, kernel, stride, padding, [len(start) for start, _ in edges], divisors)
+
+
+def adaptive_avg_pool(site: Site) -> Value:
+    """Adaptive windows; where the output divides the input they are ordinary ones."""
+    x, out = site.inputs[0], list(site.op.attrs["output_size"])
+    size = x.shape[-len(out) :]
+    _, divisors = adaptive_windows(size, out)
+    if all(s % o == 0 for s, o in zip(size, out, strict=True)):
+        kernel = [s // o for s, o in zip(size, out, strict=True)]
+        return _window_sums(site, kernel, kernel, [0] * len(out), out, divisors)
+    # Means of integers: their sums are exact.
+    y = port(ov.adaptive_avg_pool(unscaled(x), ov.constant(np.array(out, np.int64))))
+    factors = _ratios(site, divisors) * divisors
+    return requantized(site, port(ov.multiply(y, constant(factors[None, None]))), 1.0)
+
+
+def _window_sums(site: Site, kernel: Ints, stride: Ints, padding: Ints, out: Ints, divisors: Array) -> Value:
+    """R(Σ·a_n/b_n) as a depthwise convolution with ones.
+
+    OpenVINO's pooling of uint8 rounds to an integer before the FakeQuantize that follows. A convolution does not, and
+    what it pads is z, which adds nothing.
+    """
+    x = site.inputs[0]
+    channels = x.shape[1]
+    ratio = _ratios(site, divisors)
+    uniform = bool((divisors == divisors.flat[0]).all()) and ratio.flat[0] > 0
+    m = float(ratio.flat[0]) if uniform and not site.plain_integers else 1.0
+    ones = np.ones((channels, 1, 1, *kernel), np.int8)
+    if site.plain_integers:
+        weight, y = constant(ones), unscaled(x)
+    else:
+        integers = port(ov.convert(ov.constant(ones), np.float32))
+        scale = np.full((channels, 1, 1, *[1] * len(kernel)), m / x.steps)
+        weight, y = port(ov.multiply(integers, constant(scale))), x.port
+    size, single = x.shape[-len(kernel) :], [1] * len(kernel)
+    after = hang(size, kernel, stride, padding, single, out)
+    node = ov.group_convolution(y, weight, list(stride), list(padding), after, single)
+    node.set_friendly_name(site.label)
+    y = port(node)
+    if uniform and site.plain_integers:
+        y = times(y, float(ratio.flat[0]))
+    elif not uniform:
+        y = port(ov.multiply(y, constant(ratio[None, None])))
+    return requantized(site, y, 1.0)
+
+
+def _ratios(site: Site, divisors: Array) -> Array:
+    """a_n/b_n for every window, float64."""
+    by_n = {int(n): int(a) / int(b) for n, a, b in site.op.attrs["multipliers"]}
+    return np.asarray(np.vectorize(by_n.__getitem__, otypes=[np.float64])(divisors))
+
+
+def average(x: Port, kernel: Ints, stride: Ints, padding: Ints, out: Ints) -> Port:
+    """Mean of the elements of every window inside the input. ``out`` counts windows: the last may hang over."""
+    size = [int(d) for d in x.get_shape()][-len(kernel) :]
+    after = hang(size, kernel, stride, padding, [1] * len(kernel), out)
+    return port(ov.avg_pool(x, list(stride), list(padding), after, list(kernel), True, "floor", "explicit"))
+
+
+def max_pool(x: Port, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool) -> Port:
+    """Maximum over windows of the trailing dimensions."""
+    size = [int(d) for d in x.get_shape()][-len(kernel) :]
+    out = [
+        pool_size(n, k, s, p, d, ceil_mode)
+        for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True)
+    ]
+    after = hang(size, kernel, stride, padding, dilation, out)
+    return port(
+        ov.max_pool(x, list(stride), list(dilation), list(padding), after, list(kernel), "floor", "explicit", "i64", 0)
+    )
+
+
+def hang(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out: Ints) -> list[int]:
+    """How far the last of ``out`` windows reaches beyond the input: padding that makes rounding modes moot."""
+    rows = zip(size, kernel, stride, padding, dilation, out, strict=True)
+    return [max(0, (o - 1) * s + d * (k - 1) + 1 - p - n) for n, k, s, p, d, o in rows]
+
+
+__all__ = ["adaptive_avg_pool", "avg_pool", "average", "hang", "max_pool", "mean"]

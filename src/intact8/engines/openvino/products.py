@@ -1,0 +1,262 @@
+"""Convolutions and linear layers: int8 weights times M_c = a/b, bias times M_c, residual, one FakeQuantize.
+
+Roundings: accumulator to float32, M_c stored, product, bias stored and added; then those of the FakeQuantize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact8.arithmetic.dimensions import known
+from intact8.arithmetic.windows import sees_padding_only
+from intact8.opset.affine import by_output
+from intact8.opset.op import Array, Op, Tensor
+
+from .elementwise import scaled
+from .kernels import convolution
+from .moves import cut, ints
+from .values import Port, Site, Value, constant, port, ratios, requantized, shaped, unscaled
+
+FLOAT32 = 1 << 24
+
+ROWS = 3
+"""Dimensions of a linear layer's input that OpenVINO leaves to the kernels of single products."""
+
+Product = Callable[[Port, Array, Array | None], Port]
+"""x, int8 weights, and one factor per output channel (None: 1, in float32) → Σ x·w·factor."""
+
+
+def conv(site: Site) -> Value:
+    """A convolution, ordinary or transposed, in one to three dimensions."""
+    rank = site.op.arrays["weight"].ndim
+    return _affine(site, lambda x, w, scale: _convolution(site, x, w, scale), [1, -1, *[1] * (rank - 2)])
+
+
+def linear(site: Site) -> Value:
+    """A product with the last dimension, in three dimensions or more.
+
+    OpenVINO (2026.4) runs sequences of products with matrices in a kernel of its own, whose integers are wrong behind a
+    softmax. It gives the result of a product with a vector a dimension too many, or cannot compile what reads it.
+    """
+    rank = len(site.inputs[0].shape)
+    if rank < ROWS:
+        wide = tuple(
+            replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False))) for v in site.inputs
+        )
+        y = linear(replace(site, inputs=wide))
+        return y if site.inside else replace(y, port=shaped(y.port, site.out.shape))
+
+    def product(x: Port, weight: Array, scale: Array | None) -> Port:
+        return _named(site, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))
+
+    return _affine(site, product, [*[1] * (len(site.inputs[0].shape) - 1), -1])
+
+
+def matmul(site: Site) -> Value:
+    """A product of two activations; of float32 integers in exact parts where int8 kernels do not take it."""
+    x, w = site.inputs
+    a, b, terms = int(site.op.attrs["a"]), int(site.op.attrs["b"]), x.shape[-1]
+    reach = max(x.zero, 255 - x.zero) * max(w.zero, 255 - w.zero)
+    longest = (FLOAT32 - 1) // reach if site.plain_integers else terms
+    y = _named(site, ov.matmul(x.port, w.port, False, False)) if terms <= longest else _in_parts(x, w, longest)
+    return scaled(site, y, x.steps * w.steps, a, b)
+
+
+def _in_parts(x: Value, w: Value, longest: int) -> Port:
+    """Exact sums of ``longest`` terms each, added as integers."""
+    last, terms = len(x.shape) - 1, x.shape[-1]
+    parts: list[Port] = []
+    for start in range(0, terms, longest):
+        end = min(start + longest, terms)
+        pair = cut(x.port, last, start, end), cut(w.port, len(w.shape) - 2, start, end)
+        parts.append(port(ov.convert(port(ov.matmul(*pair, False, False)), np.int32)))
+    total = parts[0]
+    for part in parts[1:]:
+        total = port(ov.add(total, part))
+    return port(ov.convert(total, np.float32))
+
+
+def misread(op: Op, x: Tensor) -> bool:
+    """Whether OpenVINO's int8 kernels are known to fail for this convolution (2026.4, AVX512).
+
+    They give wrong integers where some windows see nothing but padding, and in three dimensions where the input is
+    smaller than the window. Leaky ones of several outputs per input channel cannot be compiled if there are few windows
+    ("bad combination"), or end the process.
+    """
+    t, kernel = op.attrs, op.arrays["weight"].shape[2:]
+    outputs, inputs = op.arrays["weight"].shape[:2]
+    if "a_neg" in op.arrays and inputs == 1 and outputs > t["groups"] > 1 and not t["transposed"]:
+        return True
+    if t["transposed"]:
+        return any(extra > p for extra, p in zip(t["output_padding"], t["padding"], strict=True))
+    sizes = zip(known(x.shape[2:]), kernel, t["stride"], t["padding"], t["dilation"], strict=True)
+    for size, k, stride, pad, dilation in sizes:
+        if sees_padding_only(size or 0, k, stride, pad, dilation):
+            return True
+        if len(kernel) == 3 and (size or 0) < (k - 1) * dilation + 1:
+            return True
+    return False
+
+
+def _affine(site: Site, product: Product, along: list[int]) -> Value:
+    """R(M_c·(Σ (x − z_x)·w + bias) + r·(res − z_r)), in steps chosen so that the residual needs no factor."""
+    op, x = site.op, site.inputs[0]
+    a, b = op.multipliers()
+    step = 1.0
+    if len(site.inputs) == 2:
+        step = site.inputs[1].steps * int(b[0]) / int(op.attrs["residual_a"])
+    m = ratios(a, b) * step
+    bias = op.arrays["bias"].astype(np.float64)
+    below = None
+    if "a_neg" in op.arrays:
+        m_neg = ratios(op.arrays["a_neg"], op.arrays["b_neg"]) * step
+        if (m > 0).all():
+            below = m_neg / m
+        else:
+            return _two_sided(site, product, along, m, m_neg, step)
+    if site.plain_integers:
+        y = times_channels(_exact_sums(site, product, along), m, along)
+    else:
+        y = product(x.port, op.arrays["weight"], m / x.steps)
+        if bias.any():
+            y = port(ov.add(y, constant((bias * m).reshape(along))))
+        elif len(site.inputs) == 1:
+            # Without an Add, OpenVINO puts M_c and, of a linear layer, z_x·Σw into the ends of the FakeQuantize, where
+            # large numbers cancel: a Round between keeps them out.
+            site = replace(site, rounded=True)
+    if below is not None:
+        y = _leaky(y, below, along)
+    if len(site.inputs) == 2:
+        y = port(ov.add(y, site.inputs[1].port))
+    return requantized(site, y, step)
+
+
+def _exact_sums(site: Site, product: Product, along: list[int]) -> Port:
+    """Σ (x − z_x)·w + bias, rounded to float32 once: as many products as make each of them exact, below 2²⁴, and their
+    sum in int32."""
+    op, x = site.op, site.inputs[0]
+    weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
+    reach = max(x.zero, 255 - x.zero)
+    parts = 1 + int(np.abs(by_output(op)).sum(axis=1).max()) * reach // FLOAT32
+    centered = unscaled(x)
+    # Elements of the weight are dealt to the parts in turn, and a part too heavy still is dealt again.
+    while True:
+        dealt = [np.where(np.arange(weight.size).reshape(weight.shape) % parts == i, weight, 0) for i in range(parts)]
+        heavy = max(int(np.abs(by_output(_with_weight(op, w))).sum(axis=1).max()) for w in dealt)
+        if heavy * reach < FLOAT32:
+            break
+        parts += 1
+    if parts == 1 and reach * heavy + int(np.abs(bias).max(initial=0)) < FLOAT32:
+        y = product(centered, weight, None)
+        return port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
+    total = port(ov.constant(bias.reshape(along).astype(np.int32)))
+    for w in dealt:
+        total = port(ov.add(total, port(ov.convert(product(centered, w.astype(np.int8), None), np.int32))))
+    return port(ov.convert(total, np.float32))
+
+
+def _with_weight(op: Op, weight: Array) -> Op:
+    return replace(op, arrays={**op.arrays, "weight": weight})
+
+
+def _two_sided(site: Site, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
+    """Leaky where a positive multiplier is 0, so that no slope leads from it to the negative one."""
+    acc = _exact_sums(site, product, along)
+    zero = constant(0.0)
+    above = times_channels(port(ov.maximum(acc, zero)), m, along)
+    below = times_channels(port(ov.minimum(acc, zero)), m_neg, along)
+    return requantized(site, port(ov.add(above, below)), step)
+
+
+def _leaky(y: Port, slope: Array, along: list[int]) -> Port:
+    if len(along) > 1 and along[1] == -1:
+        return port(ov.prelu(y, constant(slope)))
+    # OpenVINO's PRelu runs along dimension 1; elsewhere the sides are separated.
+    zero = constant(0.0)
+    below = times_channels(port(ov.minimum(y, zero)), slope, along)
+    return port(ov.add(port(ov.maximum(y, zero)), below))
+
+
+def times_channels(x: Port, factors: Array, along: list[int]) -> Port:
+    """x times one factor per output channel."""
+    return port(ov.multiply(x, constant(factors.reshape(along))))
+
+
+def _weights(weight: Array, scale: Array | None, along: tuple[int, ...]) -> Port:
+    """int8 weights times a factor per channel, in the form int8 kernels are chosen for; or plain float32 integers."""
+    if scale is None:
+        return constant(weight)
+    # A channel that only gives zero keeps an ordinary scale: none of OpenVINO's rewrites then divides by zero.
+    dead = (scale == 0).reshape(along)
+    if dead.any():
+        weight = np.where(dead, np.int8(0), weight)
+        scale = np.where(scale == 0, 1.0, scale)
+    # Not copied: the compiled model holds on to the constants it packed its weights from.
+    shared = ov.constant(np.ascontiguousarray(weight), shared_memory=True)
+    integers = port(ov.convert(shared, np.float32))
+    return port(ov.multiply(integers, constant(scale.reshape(along))))
+
+
+def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Port:
+    t = site.op.attrs
+    groups, spatial = int(t["groups"]), weight.ndim - 2
+    ones = [1] * spatial
+    kernel = weight.shape[2:]
+    # (G, O/G, I/G, …) or transposed (G, I/G, O/G, …); the leading G only where there are groups.
+    if t["transposed"]:
+        grouped = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], *kernel)
+        along = (groups, 1, -1, *ones)
+    else:
+        grouped = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], *kernel)
+        along = (groups, -1, 1, *ones)
+    if groups == 1:
+        grouped, along = grouped[0], along[1:]
+    w = _weights(grouped, scale, along)
+    strides, pads, dilations = list(t["stride"]), list(t["padding"]), list(t["dilation"])
+    if t["transposed"]:
+        make = ov.convolution_backprop_data if groups == 1 else ov.group_convolution_backprop_data
+        extra = list(t["output_padding"])
+        node = make(x, w, strides, pads_begin=pads, pads_end=pads, dilations=dilations, output_padding=extra)
+        return _named(site, node)
+    sizes = zip(x.get_shape()[2:], kernel, strides, pads, dilations, strict=True)
+    if any(sees_padding_only(int(n), k, s, p, d) for n, k, s, p, d in sizes):
+        # OpenVINO (2026.4) loses the stride of such a pointwise convolution, and would fuse a Pad into it.
+        x, pads = _surrounded(x, pads), [0] * spatial
+    after = list(pads)
+    if site.out.shape[-1] == 1 and strides[-1] > 1:
+        # OpenVINO's kernels of one column (2026.4, AVX512) go wrong in rows after the first if they also stride along
+        # it. The stride does not matter, once nothing lies behind the only window.
+        x, after[-1] = _one_window(x, (kernel[-1] - 1) * dilations[-1] + 1 - pads[-1])
+        strides[-1] = 1
+    if groups > 1:
+        return _named(site, ov.group_convolution(x, w, strides, pads, after, dilations))
+    return _named(site, convolution(site, x, w, strides, pads, after, dilations))
+
+
+def _surrounded(x: Port, pads: list[int]) -> Port:
+    """x with zeros (which stand for z_x) around its spatial dimensions."""
+    for axis, pad in enumerate(pads, start=2):
+        if pad:
+            shape = [int(d) for d in x.get_shape()]
+            shape[axis] = pad
+            zeros = constant(np.zeros(shape))
+            x = port(ov.concat([zeros, x, zeros], axis))
+    return x
+
+
+def _one_window(x: Port, end: int) -> tuple[Port, int]:
+    """x cut behind column ``end``, and the padding missing up to it."""
+    axis, width = len(x.get_shape()) - 1, int(x.get_shape()[-1])
+    if end >= width:
+        return x, end - width
+    return cut(x, axis, 0, end), 0
+
+
+def _named(site: Site, node: object) -> Port:
+    """The runtime graph tells by these names which kernels run."""
+    node.set_friendly_name(site.label)  # type: ignore[attr-defined]
+    return port(node)

@@ -1,0 +1,197 @@
+"""What a tensor of a program is inside an OpenVINO model, and the few node patterns everything is made of.
+
+A quantized tensor is float32 there: real = (q − z)·unit. OpenVINO's low precision transformations find the FakeQuantize
+nodes and the dequantization patterns below and run the uint8 integers q instead. Units need not be the program's
+scales: one multiplier a/b of an op is all that matters, and it is put, whole, into the weights or into the input range
+of the FakeQuantize that follows. So most units are exactly 1, and where they are not (see ``units``) they save a
+multiplication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from openvino import opset14 as ov
+
+from intact8.opset.op import Array, Op, Tensor
+
+from .executed import END
+
+Port = Any
+"""An ``openvino.Output``: one tensor of the model."""
+
+LEVELS = 256
+
+RELU = frozenset({"conv", "linear", "add"})
+"""Kinds whose clamp may be a Relu: OpenVINO (2026.4) gets a Relu after a mean in three dimensions wrong."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the program in the model.
+
+    Attributes:
+        port: float32 for quantized tensors, the tensor's own dtype otherwise.
+        unit: real value of one integer step; None where the tensor is not quantized.
+        zero: the zero point, 0 where the tensor is not quantized.
+    """
+
+    port: Port
+    unit: float | None = None
+    zero: int = 0
+
+    @property
+    def shape(self) -> list[int]:
+        """The shape, batch included."""
+        return [int(d) for d in self.port.get_shape()]
+
+    @property
+    def steps(self) -> float:
+        """``unit`` of a quantized tensor."""
+        assert self.unit is not None
+        return self.unit
+
+
+@dataclass(frozen=True)
+class Site:
+    """An op where it is built: its inputs' values and what its output must become.
+
+    Attributes:
+        op: the operation.
+        label: what the node that stands for it is called inside the model; OpenVINO joins and splits such names, so
+            it is not the op's.
+        inputs: one value per input.
+        out: the output tensor, its shape that of this batch.
+        unit: the unit chosen for the output (1.0 where it is not quantized).
+        rounded: a Round of its own stands before the FakeQuantize (see ``units``).
+        inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
+        plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
+        kernels: the batch size that kernels are chosen for (see ``kernels.preferred``); 0 leaves it to OpenVINO.
+        special: an input may hold NaN or infinity (see ``intact8.program.special``).
+    """
+
+    op: Op
+    label: str
+    inputs: tuple[Value, ...]
+    out: Tensor
+    unit: float = 1.0
+    rounded: bool = False
+    inside: bool = False
+    plain_integers: bool = False
+    kernels: int = 0
+    special: bool = False
+
+    @property
+    def z(self) -> int:
+        """The output's zero point."""
+        return int(self.out.zero_point or 0)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """lo and hi of the op."""
+        return int(self.op.attrs["lo"]), int(self.op.attrs["hi"])
+
+
+def port(node: Any) -> Port:
+    """The only output of a node."""
+    return node.output(0)
+
+
+def named(x: Port, name: str) -> Port:
+    """x, whose node is called so: what is executed is told by these names (see ``executed``)."""
+    x.get_node().set_friendly_name(name)
+    return x
+
+
+def scalar(value: float) -> Port:
+    """A float32 constant without dimensions."""
+    return port(ov.constant(np.float32(value)))
+
+
+def constant(values: Any) -> Port:
+    """A float32 constant."""
+    return port(ov.constant(np.asarray(values, np.float32, order="C")))
+
+
+def shaped(x: Port, shape: Sequence[int | str | None]) -> Port:
+    """x in a shape of as many elements, and x itself where it has that shape."""
+    if list(x.get_shape()) == list(shape):
+        return x
+    return port(ov.reshape(x, ov.constant(np.array(shape, np.int64)), False))
+
+
+def times(x: Port, factor: float) -> Port:
+    """x·factor, and x itself where the factor is 1."""
+    return x if factor == 1.0 else port(ov.multiply(x, scalar(factor)))
+
+
+def unscaled(x: Value) -> Port:
+    """x − z as float32 integers."""
+    return x.port if x.steps == 1.0 else port(ov.round(times(x.port, 1.0 / x.steps), "half_to_even"))
+
+
+def integers(x: Value) -> Port:
+    """The integers q of a quantized tensor, as float32."""
+    y = times(x.port, 1.0 / x.steps)
+    return port(ov.round(port(ov.add(y, scalar(x.zero))) if x.zero else y, "half_to_even"))
+
+
+def unsigned(x: Value) -> Port:
+    """The integers q as uint8, where OpenVINO knows nothing of the scale they came with."""
+    return port(ov.convert(integers(x), np.uint8))
+
+
+def dequantized(q: Port, zero: int, unit: float) -> Value:
+    """uint8 integers as (q − z)·unit, in the form the low precision transformations read as "these are uint8"."""
+    x = port(ov.convert(q, np.float32))
+    if zero:
+        x = port(ov.subtract(x, scalar(zero)))
+    return Value(port(ov.multiply(x, scalar(unit))), unit, zero)
+
+
+def requantized(site: Site, x: Port, step: float) -> Value:
+    """clamp(R(x / step) + z, lo, hi), as (q − z)·unit.
+
+    Args:
+        site: of the op.
+        x: float32, the result before rounding, minus z.
+        step: how much of ``x`` one output integer is.
+    """
+    z, unit = site.z, site.unit
+    lo, hi = site.limits
+    if site.inside:
+        return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), unit), unit, z)
+    if site.rounded:
+        x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), site.label + END), 1.0
+    if lo > 0 or hi < LEVELS - 1:
+        # The ends are integers, so clamping before rounding gives the same. Beyond them FakeQuantize clamps by itself.
+        x = clamped(x, z, lo, hi, step, relu=site.op.kind in RELU)
+    y = fake_quantize(x, z, step, unit)
+    return Value(y if site.rounded else named(y, site.label + END), unit, z)
+
+
+def rounded(x: Port, z: int, lo: int, hi: int) -> Port:
+    """clamp(R(x) + z, lo, hi) − z in float32, in nodes that OpenVINO neither drops nor turns into a FakeQuantize."""
+    return port(ov.clamp(port(ov.round(x, "half_to_even")), float(lo - z), float(hi - z)))
+
+
+def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Port:
+    """x between lo and hi, as a Relu where that is enough and allowed."""
+    if relu and lo == z and hi == LEVELS - 1:
+        return port(ov.relu(x))
+    return port(ov.clamp(x, (lo - z) * step, (hi - z) * step))
+
+
+def fake_quantize(x: Port, z: int, step: float, unit: float, shift: float = 0.0) -> Port:
+    """R(x/step + shift) + z, saturated to uint8, as (q − z)·unit."""
+    low, top = -z, LEVELS - 1 - z
+    ends = [scalar(v) for v in ((low - shift) * step, (top - shift) * step, low * unit, top * unit)]
+    return port(ov.fake_quantize(x, *ends, LEVELS))
+
+
+def ratios(a: Any, b: Any) -> Array:
+    """a/b in float64."""
+    return np.asarray(a, np.float64) / np.asarray(b, np.float64)

@@ -1,0 +1,73 @@
+"""Whether a program treats every sample of a batch for itself, so that a batch may be run in parts."""
+
+from __future__ import annotations
+
+from intact8.opset import KINDS, Op, Tensor
+from intact8.opset.shapes import elements
+from intact8.program.dimensions import fixed
+from intact8.program.program import Program
+
+PROBES = (101, 103)
+"""Sizes that named dimensions are taken to have."""
+
+
+def by_sample(program: Program) -> bool:
+    """Whether running parts of a batch and joining the results along dimension 0 gives what the whole gives.
+
+    It is shown for programs in which every tensor has at most one dimension that goes with the batch, each sample has
+    whole rows of it, and no operation works along it.
+
+    Example:
+        >>> x, y = (Tensor(n, "float32", (None, 4)) for n in "xy")
+        >>> by_sample(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 1}),), ("x",), ("y",)))
+        True
+        >>> by_sample(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 0}),), ("x",), ("y",)))
+        False
+    """
+    if program.dimensions:  # two primes: what goes for one size and not for the other is not shown
+        return all(by_sample(fixed(program, dict.fromkeys(program.dimensions, n))) for n in PROBES)
+    tensors = program.tensors
+    if any(t.shape.count(None) > 1 for t in tensors.values()):
+        return False
+    rows = {name: int(None in tensors[name].shape) for name in program.inputs}
+    for op in program.ops:
+        found = _rows(op, [(tensors[n], rows[n]) for n in op.inputs], tensors[op.name])
+        if found is None:
+            return False
+        rows[op.name] = found
+    ends = [tensors[n] for n in (*program.inputs, *program.outputs)]
+    return all(rows[n] for n in program.outputs) and all(None not in t.shape[1:] for t in ends)
+
+
+def _rows(op: Op, inputs: list[tuple[Tensor, int]], out: Tensor) -> int | None:
+    """Rows per sample of the dimension of ``out`` that goes with the batch, 0 without one; None: samples mix."""
+    batched = [(t, rows) for t, rows in inputs if rows]
+    if not batched:
+        return int(None in out.shape)
+    rows = batched[0][1]
+    kind = KINDS[op.kind]
+    if None not in out.shape or any(other != rows for _, other in batched):
+        return None
+    if any(kind.works_along(op, t, t.shape.index(None)) for t, _ in batched):
+        return None
+    if op.kind == "reshape":
+        return _reshaped(batched[0][0], rows, out)
+    aligned = all(len(t.shape) - t.shape.index(None) == len(out.shape) - out.shape.index(None) for t, _ in batched)
+    return rows if aligned or not kind.aligned else None
+
+
+def _reshaped(t: Tensor, rows: int, out: Tensor) -> int | None:
+    """What lies before the dimension stays; what lies behind it gives rows to it or takes some."""
+    (first, inner), (after, outer) = _around(t), _around(out)
+    if first != after or outer == 0 or rows * inner % outer or rows * inner == 0:
+        return None
+    return rows * inner // outer
+
+
+def _around(t: Tensor) -> tuple[int, int]:
+    """Elements before and behind the dimension that goes with the batch."""
+    at = t.shape.index(None)
+    return elements(t.shape[:at]), elements(t.shape[at + 1 :])
+
+
+__all__ = ["by_sample"]

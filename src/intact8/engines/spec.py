@@ -1,0 +1,124 @@
+"""What an engine is and needs: read by the registry, the preflight, the facts of a machine and every ``prepare``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from intact8.errors import EngineError
+from intact8.opset.proof import Evaluation
+from intact8.program.certify import EVALUATIONS
+from intact8.program.program import Program
+
+from . import cpu
+from .base import Engine
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """One engine.
+
+    Attributes:
+        name: as callers name it.
+        home: module and class, "module:Class".
+        packages: what it needs: package → lowest version.
+        extra: what to install: ``intact8[extra]``.
+        x86: whether it runs on 64-bit x86 only.
+        features: x86 CPU flags it cannot do without.
+        footprint: bytes its libraries take when loaded, roughly.
+        limited: whether ``ONEDNN_MAX_CPU_ISA`` limits its kernels.
+    """
+
+    name: str
+    home: str
+    packages: Mapping[str, str] = field(default_factory=dict)
+    extra: str = ""
+    x86: bool = False
+    features: tuple[str, ...] = ()
+    footprint: int = 0
+    limited: bool = False
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """How it evaluates integer operations, which certificates rest on; None: with integers."""
+        return EVALUATIONS.get(self.name)
+
+    def make(self) -> Engine:
+        """The engine.
+
+        Raises:
+            EngineError: a library it is written with is missing.
+        """
+        module, _, kind = self.home.partition(":")
+        try:
+            engine: Engine = getattr(import_module(module), kind)()
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                "the engine's library is missing", where=self.name, why=str(error),
+                remedy=f"pip install 'intact8[{self.extra}]', or engine='reference'",
+            ) from error  # fmt: skip
+        return engine
+
+
+SPECS = {
+    spec.name: spec
+    for spec in (
+        EngineSpec("reference", "intact8.engines.reference:ReferenceEngine", {"numpy": "1.24"}),
+        EngineSpec(
+            "onnxruntime",
+            "intact8.engines.onnxruntime:OnnxRuntimeEngine",
+            {"onnxruntime": "1.18", "onnx": "1.16"},
+            "onnx",
+            features=("sse4_1",),
+            footprint=80 * MIB,
+        ),
+        EngineSpec(
+            "openvino",
+            "intact8.engines.openvino:OpenVinoEngine",
+            {"openvino": "2025.0"},
+            "openvino",
+            x86=True,
+            features=("sse4_2",),
+            footprint=120 * MIB,
+            limited=True,
+        ),
+        EngineSpec(
+            "onednn",
+            "intact8.engines.onednn:OnednnEngine",
+            {"torch": "2.8"},
+            "torch",
+            x86=True,
+            features=("sse4_1",),
+            footprint=300 * MIB,
+            limited=True,
+        ),
+    )
+}
+"""Name → engine, the slowest first."""
+
+
+def require(engine: Engine, program: Program, threads: int | None) -> None:
+    """What every ``prepare`` looks at first.
+
+    Raises:
+        EngineError: the engine cannot run here, the number of threads is none, or the program needs VNNI, which this
+            CPU lacks or does not report.
+    """
+    reason = engine.available()
+    if reason:
+        raise EngineError(f"the {engine.name} engine cannot run", why=reason, remedy="see the reason")
+    if threads is not None and threads < 1:
+        raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+    spec = SPECS.get(engine.name)
+    if "vnni" in program.needs and not cpu.adds_at_once(limited=spec is None or spec.limited):
+        raise EngineError(
+            "this program needs VNNI, which this CPU lacks or does not report",
+            why="its weights use the whole int8 range, and x86 kernels without VNNI saturate pairs of products",
+            remedy="convert with portable=True, or run with engine='reference'",
+        )
+
+
+__all__ = ["SPECS", "EngineSpec", "require"]

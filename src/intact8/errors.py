@@ -1,0 +1,99 @@
+"""The errors intact8 raises on purpose.
+
+Every message says what went wrong, where (module, node or file), why, and what to do about it, on one line of
+printable characters: names in files and words of libraries cannot write into a terminal or forge a line of a log.
+"""
+
+from __future__ import annotations
+
+from intact8.text import one_line
+
+
+class IntactError(Exception):
+    """Base class of all errors intact8 raises on purpose.
+
+    Args:
+        what: one sentence that says what went wrong.
+        where: the module path, node, tensor or file concerned.
+        why: the reason, often the words of the library underneath.
+        remedy: what the user can do.
+
+    Example:
+        >>> print(IntactError("weights hold NaN", where="layer1.0.conv1", remedy="retrain or repair them"))
+        layer1.0.conv1: weights hold NaN. Remedy: retrain or repair them
+    """
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", remedy: str = "") -> None:
+        what, where, why, remedy = map(one_line, (what, where, why, remedy))
+        self.what, self.where, self.why, self.remedy = what, where, why, remedy
+        text = f"{where}: {what}" if where else what
+        if why:
+            text += f". Reason: {why}"
+        if remedy:
+            text += f". Remedy: {remedy}"
+        super().__init__(text)
+
+
+class CaptureError(IntactError):
+    """The model cannot be turned into a graph."""
+
+
+class RecipeError(IntactError):
+    """A recipe is malformed, or asks for what cannot be had."""
+
+
+class CalibrationError(IntactError):
+    """Calibration data is missing, of the wrong kind, or not finite."""
+
+
+class StateError(IntactError):
+    """A verb was called on a simulation that is not in the state it needs."""
+
+
+class ProgramError(IntactError):
+    """A program or its file breaks the specification."""
+
+
+class EngineError(IntactError):
+    """An engine is missing, or cannot run a program on this machine."""
+
+
+class InputError(IntactError):
+    """An input has the wrong name, dtype or shape."""
+
+
+def in_short(error: BaseException, most: int = 200) -> str:
+    """What another library's exception says, on one line and no longer than ``most``; its type where it says nothing.
+
+    Example:
+        >>> in_short(ValueError("no\\n  such thing")), in_short(KeyError())
+        ('no such thing', 'KeyError')
+    """
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+class InternalError(IntactError):
+    """A fault of intact8 itself. ``__cause__`` is the error underneath, with its traceback.
+
+    Args:
+        what: what was being done.
+        where: the module path or node concerned.
+        cause: what went wrong.
+    """
+
+    def __init__(self, what: str, where: str, cause: BaseException) -> None:
+        kind, said = type(cause).__name__, in_short(cause, 300)
+        super().__init__(
+            what,
+            where=where,
+            why=kind if said == kind else f"{kind}: {said}",
+            remedy="this is a fault of intact8, not of the model: please report it, with the traceback",
+        )
+
+
+class CaptureWarning(UserWarning):
+    """A program will be more limited than the model, because of how the model is written."""
+
+
+class AccuracyWarning(UserWarning):
+    """A program's outputs are far from the float network's or will seem so, or it computes mostly in float."""

@@ -1,0 +1,276 @@
+"""A program as an ONNX model with the same integers."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.errors import EngineError
+from intact8.opset.op import Tensor
+from intact8.program.dimensions import fixed
+from intact8.program.file import digest
+from intact8.program.indices import unproved
+from intact8.program.inputs import check_layout, images, sole_quantizers
+from intact8.program.program import Program
+from intact8.program.special import special
+
+if TYPE_CHECKING:
+    from .onnx_build import Choice, OwnRule, Rule
+
+OPSET, IR_VERSION = 17, 8
+"""Read by every release of ONNX Runtime since 1.13 (2022) and by the other tools of that age."""
+
+PRIMES = (1000003, 1000033, 1000037, 1000039)
+"""No network has sizes that are multiples of these."""
+
+LARGEST_FILE = (1 << 31) - 1
+"""Bytes a protocol buffer can have."""
+
+
+def export_onnx(
+    program: Program,
+    path: str | Path | None = None,
+    *,
+    contrib: bool = False,
+    uint8_input: bool = False,
+    layout: str = "NCHW",
+) -> Any:
+    """The program as an ONNX model: same tensor names, dynamic batch size, and the same integers in every uint8 tensor.
+
+    The scales written beside integer operators count in steps of the output, weights carrying the multiplier a/b: what
+    a runtime multiplies by is then exactly what the program's certificates were proved for. The real scale and zero
+    point of every tensor stand in its ``doc_string``.
+
+    Args:
+        program: checked (converted or loaded).
+        path: file to write, all at once or not at all; nothing is written when None.
+        contrib: use operators of ONNX Runtime's domain ``com.microsoft`` where it has one. The integers are the same;
+            without them, any tool that knows opset 17 can read the file.
+        uint8_input: inputs that are quantized at once are taken as uint8 integers (images), without QuantizeLinear.
+        layout: "NHWC": inputs of four dimensions are taken as (N, H, W, C), and a Transpose follows each.
+
+    Returns:
+        onnx.ModelProto, checked by onnx.checker.
+
+    Raises:
+        EngineError: onnx is not installed, an op cannot be expressed, or the file cannot be written.
+        InputError: the layout is not known, or no input has four dimensions.
+
+    Example:
+        >>> from intact8.opset.op import Tensor
+        >>> x, y = Tensor("x", "float32", (None, 4)), Tensor("y", "uint8", (None, 4), 0.5, 3)
+        >>> quantize = Op("y", "quantize", ("x",), {"lo": 0, "hi": 255})
+        >>> model = export_onnx(Program({"x": x, "y": y}, (quantize,), ("x",), ("y",)))
+        >>> [node.op_type for node in model.graph.node]
+        ['QuantizeLinear']
+    """
+    check_layout(program, layout)
+    integers = sole_quantizers(program) if uint8_input else ()
+    model = build(program, contrib=contrib, integers=integers, nhwc=images(program) if layout == "NHWC" else ())
+    import onnx
+
+    onnx.checker.check_model(model)
+    if path is not None:
+        _write(model, Path(path))
+    return model
+
+
+def build(
+    program: Program,
+    *,
+    contrib: bool,
+    integers: Collection[str] = (),
+    fed: Collection[str] = (),
+    everything: bool = False,
+    forms: Mapping[str, Choice] | None = None,
+    own: Mapping[str, OwnRule] | None = None,
+    nhwc: Collection[str] = (),
+    byte_extremes: bool = False,
+    nan_is_least: bool = False,
+) -> Any:
+    """The model, unchecked.
+
+    Args:
+        program: checked.
+        contrib: see :func:`export_onnx`.
+        integers: inputs to take as uint8.
+        fed: float ops whose outputs are inputs of the model instead.
+        everything: every tensor is an output, not only the program's.
+        forms: tables that an engine computes otherwise than a file does, see ``intact8.export.onnx_tables``.
+        own: kind → rule by operators that one runtime has, tried before the rule of a file.
+        nhwc: inputs to take with channels last.
+        byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
+        nan_is_least: whether QuantizeLinear turns NaN into the least integer, as ONNX Runtime's kernels for x86 do;
+            otherwise the model sees to it where float operations lie before.
+    """
+    if importlib.util.find_spec("onnx") is None:
+        raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact8[onnx]'")
+    from onnx import helper
+
+    from .onnx_build import Builder
+
+    rules = _rules()
+    for op in program.ops:
+        if op.kind not in rules:
+            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
+    tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
+    b = Builder(
+        tensors, contrib=contrib, places=_places(program), forms=forms,
+        byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
+        loose=unproved(program), special=special(program),
+    )  # fmt: skip
+    for op in program.ops:
+        if op.name not in fed:
+            b.begin(op)
+            given = b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]
+            found = own[op.kind](*given) if own and op.kind in own else None
+            b.finish(op, found or rules[op.kind](*given))
+    for name in nhwc:
+        b.transpose_input(name)
+        n, c, h, w = tensors[name].shape
+        tensors[name] = replace(tensors[name], shape=(n, h, w, c))
+    dims = _Dims(program)
+    made = [op.name for op in program.ops]
+    inputs = [*program.inputs, *(name for name in made if name in fed)]
+    known = set(inputs)
+    outputs = list(dict.fromkeys(made if everything else program.outputs))
+    outputs = [name for name in outputs if name not in known] if everything else outputs
+    b.set_apart([name for name in outputs if name not in known and tensors[name].dtype == "float32"])
+    graph = helper.make_graph(
+        b.nodes,
+        "intact8",
+        [dims.value_info(tensors[name]) for name in inputs],
+        [dims.value_info(tensors[name]) for name in outputs],
+        b.initializers,
+        value_info=[
+            *(dims.value_info(tensors[name]) for name in made if name not in known and name not in outputs),
+            *(dims.value_info(Tensor(name, "uint8", shape), op) for name, (op, shape) in b.shapes.items()),
+        ],
+    )
+    domains = sorted({node.domain for node in b.nodes} - {""})
+    opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="intact8")
+    helper.set_model_props(model, {"intact8.digest": digest(program), "intact8.needs": ",".join(program.needs)})
+    return model
+
+
+def _rules() -> dict[str, Rule]:
+    from . import onnx_dynamic as dynamic
+    from . import onnx_moves as moves
+    from . import onnx_nonlinear as nonlinear
+    from . import onnx_products as products
+    from . import onnx_recurrent as recurrent
+    from . import onnx_sums as sums
+    from .onnx_floats import FLOATS
+
+    return {
+        "quantize": sums.quantize,
+        "dequantize": sums.dequantize,
+        "conv": products.conv,
+        "linear": products.linear,
+        "add": sums.add,
+        "mul": sums.mul,
+        "matmul": products.matmul,
+        "mean": sums.mean,
+        "avg_pool": sums.avg_pool,
+        "adaptive_avg_pool": sums.adaptive_avg_pool,
+        "table": sums.table,
+        **nonlinear.RULES,
+        "dynamic_linear": dynamic.dynamic_linear,
+        **dict.fromkeys(("lstm", "gru", "rnn"), recurrent.recurrent),
+        "decoded_embedding": dynamic.decoded_embedding,
+        "float.decoded_linear": dynamic.decoded_linear,
+        "max_pool": moves.max_pool,
+        "cat": moves.cat,
+        "reshape": moves.reshape,
+        "permute": moves.permute,
+        "slice": moves.cut,
+        "pad": moves.pad,
+        "expand": moves.expand,
+        "roll": moves.roll,
+        "upsample": moves.upsample,
+        "constant": moves.constant,
+        **{f"float.{name}": rule for name, rule in FLOATS.items()},
+    }
+
+
+def _places(program: Program) -> dict[str | None, tuple[str, int]]:
+    """Where the inputs tell the size of the batch and of every named dimension."""
+    places: dict[str | None, tuple[str, int]] = {}
+    for name in program.inputs:
+        for axis, dim in enumerate(program.tensors[name].shape):
+            if isinstance(dim, str) or (dim is None and axis == 0):
+                places.setdefault(dim, (name, axis))
+    return places
+
+
+class _Dims:
+    """Descriptions of tensors. An unknown dimension is ``batch``, or a multiple of it after a reshape.
+
+    Products of the batch and a named dimension are found by taking the name's size for a large prime.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._factor = {name: Fraction(1) for name in program.inputs}
+        self._primes = dict(zip(program.dimensions, PRIMES, strict=False))
+        self._batch = "batch"
+        while self._batch in program.dimensions:
+            self._batch += "_"
+        program = fixed(program, {name: self._primes.get(name, 1) for name in program.dimensions})
+        for op in program.ops:
+            shapes = [program.tensors[n].shape for n in (*op.inputs[:1], op.name)]
+            factor = next((self._factor[n] for n in op.inputs if None in program.tensors[n].shape), Fraction(1))
+            if op.kind == "reshape":
+                factor *= Fraction(_known(shapes[0]), _known(shapes[-1]))
+            self._factor[op.name] = factor
+
+    def value_info(self, t: Tensor, of: str = "") -> Any:
+        """Of a tensor, or of one whose batch is that of another."""
+        from onnx import helper
+
+        from .onnx_build import ONNX_TYPES
+
+        factor = self._factor[of or t.name]
+        symbol = self._symbol(factor)
+        text = f"scale={t.scale!r} zero_point={t.zero_point}" if t.quantized else ""
+        shape = [symbol if d is None else d for d in t.shape]
+        return helper.make_tensor_value_info(t.name, ONNX_TYPES[t.dtype], shape, doc_string=text)
+
+    def _symbol(self, factor: Fraction) -> str:
+        names: list[str] = []
+        for name, prime in self._primes.items():
+            while factor.numerator % prime == 0:
+                factor, names = factor / prime, [*names, name]
+        return "*".join([*([str(factor)] if factor != 1 else []), self._batch, *names])
+
+
+def _known(shape: tuple[Dim, ...]) -> int:
+    return math.prod(d for d in shape if isinstance(d, int))
+
+
+def _write(model: Any, path: Path) -> None:
+    if model.ByteSize() > LARGEST_FILE:
+        raise EngineError("the model is too large for one ONNX file", where=str(path),
+                          why="protocol buffers end at 2 GiB", remedy="split the network")  # fmt: skip
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        try:
+            partial.write_bytes(model.SerializeToString())
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise EngineError(
+            "cannot write the file", where=str(path), why=str(error), remedy="check the folder and the space on it"
+        ) from error
+
+
+__all__ = ["IR_VERSION", "OPSET", "build", "export_onnx"]

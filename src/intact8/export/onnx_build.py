@@ -1,0 +1,300 @@
+"""An ONNX graph in the making: nodes, constants and their names, one program op at a time."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.errors import EngineError
+from intact8.opset.op import Op, Tensor
+
+CONTRIB = "com.microsoft"
+
+Made = TypeVar("Made")
+
+ONNX_TYPES: dict[str, int] = {
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "bool": TensorProto.BOOL,
+}
+"""numpy dtype name → ONNX element type."""
+
+MOVING = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
+"""Nodes that ONNX Runtime moves a quantization past."""
+
+SHARED = 64
+"""Constants of up to this many bytes are stored once and shared between nodes."""
+
+
+Choice = tuple[str, bool]
+"""How a table is computed: the name of a form, and whether its result has to be clamped to what the table reaches."""
+
+
+class Builder:
+    """Collects the nodes and initializers of a graph.
+
+    Rules add nodes under names of their own; the value an op ends in then gets the op's name, so that every tensor of
+    the program keeps its name in the file.
+
+    Attributes:
+        shapes: uint8 value that is no tensor of the program → the op it belongs to, and its shape: where ONNX Runtime
+            needs to be told.
+        scope: the op that nodes belong to now.
+
+    Args:
+        tensors: the program's tensors.
+        contrib: whether operators of ONNX Runtime's own domain may be used.
+        places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
+        forms: op name → how a table is computed that needs no lookup, see ``onnx_tables.choose``.
+        byte_extremes: whether Max and Min take uint8.
+        given: inputs of the program.
+        nan_is_least: whether QuantizeLinear turns NaN into the least integer.
+        special: tensors that may hold NaN or infinity, see ``intact8.program.special``.
+        loose: embeddings whose indices may lie outside of their table → its rows.
+    """
+
+    def __init__(
+        self,
+        tensors: dict[str, Tensor],
+        *,
+        contrib: bool,
+        places: Mapping[str | None, tuple[str, int]],
+        forms: Mapping[str, Choice] | None = None,
+        byte_extremes: bool = False,
+        given: Collection[str] = (),
+        nan_is_least: bool = False,
+        loose: Mapping[str, int] | None = None,
+        special: Collection[str] = (),
+    ) -> None:
+        self.tensors, self.contrib, self._places = tensors, contrib, places
+        self.special = frozenset(special)
+        self.given, self.nan_is_least, self._loose = frozenset(given), nan_is_least, loose or {}
+        self._sizes: dict[str | None, str] = {}
+        self.forms, self.byte_extremes = forms or {}, byte_extremes
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.shapes: dict[str, tuple[str, tuple[Dim, ...]]] = {}
+        self._used = set(tensors)
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._made: dict[Hashable, Any] = {}
+        self.scope, self._first = "", 0
+
+    def begin(self, op: Op) -> None:
+        """Nodes that follow belong to ``op``."""
+        self.scope, self._first = op.name, len(self.nodes)
+
+    def set_apart(self, outputs: Collection[str]) -> None:
+        """Give these outputs a value of their own where a node that moves values reads them.
+
+        ONNX Runtime's transpose optimizer moves a quantization past such a node and writes what it rounded to the
+        output, too (seen in 1.31, with ``disable_quant_qdq``).
+        """
+        read = {n for node in self.nodes if node.op_type in MOVING for n in node.input}
+        for name in outputs:
+            if name not in read:
+                continue
+            inside = self._fresh_of(name, "inside")
+            for node in self.nodes:
+                node.input[:] = [inside if n == name else n for n in node.input]
+                node.output[:] = [inside if n == name else n for n in node.output]
+            self.nodes.append(helper.make_node("Identity", [inside], [name], name=f"{name}/apart"))
+
+    def finish(self, op: Op, value: str) -> None:
+        """Give ``value``, made since :meth:`begin`, the op's name; a value from outside is passed through Identity."""
+        made = self.nodes[self._first :]
+        if not any(value in node.output for node in made):
+            self.nodes.append(helper.make_node("Identity", [value], [op.name], name=op.name))
+            return
+        for node in made:
+            for names in (node.input, node.output):
+                for i, name in enumerate(names):
+                    if name == value:
+                        names[i] = op.name
+        for node in made:
+            if op.name in node.output:
+                node.name = op.name
+
+    def index(self, op: Op, x: str) -> str:
+        """Indices of an embedding's rows. Gather counts negative ones from the end: they become one that it refuses."""
+        if op.name not in self._loose:
+            return x
+        rows, nothing = self.constant(np.int64(self._loose[op.name]), "rows"), self.constant(np.int64(0), "nothing")
+        return self.node("Where", [self.node("Less", [x, nothing]), rows, x])
+
+    def transpose_input(self, name: str) -> None:
+        """Every node made so far reads the images of input ``name`` with its channels moved from the end."""
+        moved = self._fresh_of(name, "NCHW")
+        for node in self.nodes:
+            for i, read in enumerate(node.input):
+                if read == name:
+                    node.input[i] = moved
+        self.nodes.insert(0, helper.make_node("Transpose", [name], [moved], name=moved, perm=[0, 3, 1, 2]))
+
+    def node(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attrs: Any) -> str:
+        """Add a node with one output; returns the output's name."""
+        name = self._fresh(kind)
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attrs))
+        return name
+
+    def value(self, kind: str) -> str:
+        """A name for a value that no node made by :meth:`node` gives."""
+        return self._fresh(kind)
+
+    @contextmanager
+    def body(self) -> Iterator[list[Any]]:
+        """Nodes made in this block are those of the list it gives, the body of a loop; constants stay the graph's."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What ``make()`` gave at the first request of ``key``: values that several ops read."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: Made = self._made[key]
+        return made
+
+    def constant(self, value: Any, role: str) -> str:
+        """An initializer; small ones that are equal are shared. ``value`` must have its final numpy dtype."""
+        array = np.ascontiguousarray(value).reshape(np.shape(value))
+        key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes <= SHARED else b"")
+        if array.nbytes <= SHARED and key in self._shared:
+            return self._shared[key]
+        name = self._fresh(role)
+        if array.nbytes <= SHARED:
+            self._shared[key] = name
+        self.initializers.append(numpy_helper.from_array(array, name))
+        return name
+
+    def nan_where(self, condition: str, value: str) -> str:
+        """``value``, and NaN where the condition holds."""
+        return self.node("Where", [condition, self.float(np.nan, "nan"), value])
+
+    def positive(self, value: str) -> str:
+        """Where a float32 value is greater than 0."""
+        return self.node("Greater", [value, self.float(0.0, "nothing")])
+
+    def ints(self, values: Sequence[int], role: str) -> str:
+        """An int64 vector."""
+        return self.constant(np.array(values, np.int64), role)
+
+    def float(self, value: Any, role: str = "factor") -> str:
+        """A float32 constant, rounded once from ``value``."""
+        return self.constant(np.asarray(value, np.float32), role)
+
+    def byte(self, value: int, role: str = "zero_point") -> str:
+        """A uint8 scalar."""
+        return self.constant(np.uint8(value), role)
+
+    def cast(self, value: str, dtype: str) -> str:
+        """``value`` as ``dtype`` (numpy name)."""
+        return self.node("Cast", [value], to=ONNX_TYPES[dtype])
+
+    def steps(self, value: str, zero_point: int, scale: Any = 1.0) -> str:
+        """(value − zero_point)·scale in float32: exact integers for scale 1."""
+        return self.node("DequantizeLinear", [value, self.float(scale, "scale"), self.byte(zero_point)])
+
+    def quantized(self, value: str, zero_point: int, lo: int, hi: int, scale: Any = 1.0) -> str:
+        """clamp(R(value / scale) + zero_point, lo, hi), uint8."""
+        q = self.node("QuantizeLinear", [value, self.float(scale, "scale"), self.byte(zero_point)])
+        return self.clipped(q, lo, hi)
+
+    def clipped(self, value: str, lo: int, hi: int) -> str:
+        """clamp(value, lo, hi) of uint8; nothing where the type's own limits do it."""
+        if (lo, hi) == (0, 255):
+            return value
+        return self.node("Clip", [value, self.byte(lo, "lo"), self.byte(hi, "hi")])
+
+    def largest(self, values: Sequence[str], dtype: str) -> str:
+        """The largest of ``values``, element by element.
+
+        ONNX Runtime's Max knows no uint8 before 1.24, and compares the lower 32 bits of int64 only.
+        """
+        return self._extreme("Max", values, dtype)
+
+    def smallest(self, values: Sequence[str], dtype: str) -> str:
+        """The smallest of ``values``, see :meth:`largest`."""
+        return self._extreme("Min", values, dtype)
+
+    def _extreme(self, kind: str, values: Sequence[str], dtype: str) -> str:
+        if dtype == "int64":
+            further = {"Max": "Greater", "Min": "Less"}[kind]
+            return functools.reduce(lambda a, b: self.node("Where", [self.node(further, [a, b]), a, b]), values)
+        if dtype != "uint8" or self.byte_extremes:
+            return self.node(kind, values)
+        return self.cast(self.node(kind, [self.cast(value, "int32") for value in values]), dtype)
+
+    def shaped(self, value: str, shape: Sequence[Dim]) -> str:
+        """``value`` in a shape with at most one dimension that is a multiple of the batch."""
+        if sum(d is None for d in shape) > 1:
+            raise EngineError(
+                f"the shape {tuple(shape)} has several unknown dimensions", where=self.scope,
+                why="ONNX's Reshape finds out one", remedy="fix all sizes but the batch",
+            )  # fmt: skip
+        return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
+
+    def vector(self, sizes: Sequence[Dim], role: str) -> str:
+        """An int64 vector of sizes: names and None (the batch) become what the inputs say when the model runs."""
+        if all(isinstance(d, int) for d in sizes):
+            return self.ints([d for d in sizes if isinstance(d, int)], role)
+        parts: list[str] = []
+        for known, run in itertools.groupby(sizes, key=lambda d: isinstance(d, int)):
+            group = list(run)
+            parts += [self.ints([d for d in group if isinstance(d, int)], role)] if known else map(self._size, group)
+        return parts[0] if len(parts) == 1 else self.node("Concat", parts, axis=0)
+
+    def _size(self, dim: Dim) -> str:
+        """One size, as a vector of one element; read once."""
+        assert not isinstance(dim, int)
+        if dim not in self._sizes:
+            if dim not in self._places:
+                raise EngineError(
+                    "cannot find the batch size", where=self.scope, why="no input has a dynamic batch dimension",
+                    remedy="convert the model again",
+                )  # fmt: skip
+            name, axis = self._places[dim]
+            shape = self.node("Shape", [name])
+            self._sizes[dim] = self.node("Slice", [shape, self.ints([axis], "from"), self.ints([axis + 1], "to")])
+        return self._sizes[dim]
+
+    def _fresh(self, role: str) -> str:
+        return self._fresh_of(self.scope, role)
+
+    def _fresh_of(self, scope: str, role: str) -> str:
+        name, count = f"{scope}/{role}", 1
+        while name in self._used:
+            count += 1
+            name = f"{scope}/{role}_{count}"
+        self._used.add(name)
+        return name
+
+
+def zero(t: Tensor) -> int:
+    """Zero point of a quantized tensor."""
+    assert t.zero_point is not None  # the checker has seen to it
+    return t.zero_point
+
+
+def reach(t: Tensor) -> int:
+    """Largest |x − z|."""
+    return max(zero(t), 255 - zero(t))
+
+
+Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
+"""Adds the nodes of one operation: (builder, operation, names of its inputs, their descriptions, its output) → name."""
+
+OwnRule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str | None]
+"""The same by operators that one runtime has; None where they do not apply."""

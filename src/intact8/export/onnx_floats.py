@@ -1,0 +1,271 @@
+"""Float islands as ordinary ONNX float operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows
+from intact8.opset.op import Array, Op, Tensor
+
+from .onnx_build import Builder, Rule
+from .onnx_functions import FUNCTIONS
+from .onnx_recurrent import float_layer
+from .onnx_sums import along_axes, window_matrix
+
+UP: dict[str, Any] = {"detect_negative": 0}
+DOWN: dict[str, Any] = {"detect_positive": 0}
+"""Attributes of IsInf: which infinity."""
+
+
+def _as_float(b: Builder, name: str, meta: Tensor) -> str:
+    return name if meta.dtype == "float32" else b.cast(name, "float32")
+
+
+def _working(inputs: list[Tensor], y: Tensor) -> str:
+    """dtype arithmetic runs in: int64 where every input and the output are integers."""
+    return "int64" if y.dtype == "int64" and all(t.dtype != "float32" for t in inputs) else "float32"
+
+
+def _common(b: Builder, x: list[str], inputs: list[Tensor], dtype: str) -> list[str]:
+    return [n if t.dtype == dtype else b.cast(n, dtype) for n, t in zip(x, inputs, strict=True)]
+
+
+def _binary(kind: str) -> Rule:
+    def rule(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+        dtype = "float32" if kind == "Div" else _working(inputs, y)
+        value = b.node(kind, _common(b, x, inputs, dtype))
+        return value if dtype == y.dtype else b.cast(value, y.dtype)
+
+    return rule
+
+
+def _one(kind: str) -> Rule:
+    return lambda b, op, x, inputs, y: b.node(kind, [_as_float(b, x[0], inputs[0])])
+
+
+def _clamp(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    dtype = _working(inputs, y)
+    (value,) = _common(b, x, inputs, dtype)
+    for bounded, limit in ((b.largest, op.attrs["min"]), (b.smallest, op.attrs["max"])):
+        if limit is not None and not (dtype == "int64" and not np.isfinite(limit)):
+            value = bounded([value, b.constant(np.array(limit, dtype), "limit")], dtype)
+    return value
+
+
+def _leaky_relu(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.node("LeakyRelu", x, alpha=float(op.attrs["slope"]))
+
+
+def _prelu(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.node("PRelu", [x[0], _channels(b, op.arrays["weight"], len(y.shape))])
+
+
+def _channels(b: Builder, values: Array, rank: int) -> str:
+    """(C,), or one value, to broadcast along dimension 1."""
+    shape = [-1, *[1] * (rank - 2)] if values.size > 1 else [1] * max(rank, 1)
+    return b.constant(np.asarray(values, np.float32).reshape(shape), "channels")
+
+
+def _unary(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    value = FUNCTIONS[op.attrs["fn"]](b, op.attrs, _as_float(b, x[0], inputs[0]))
+    if op.attrs["fn"] in ("softshrink", "hardshrink", "threshold", "sign") and x[0] in b.special:
+        # The first three lose NaN; Sign keeps it, and torch's does not.
+        other = b.float(0.0, "nothing") if op.attrs["fn"] == "sign" else x[0]
+        value = b.node("Where", [b.node("IsNaN", [x[0]]), other, value])
+    return value
+
+
+def _affine_scalar(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    mul, add = op.attrs["mul"], op.attrs["add"]
+    whole = float(mul).is_integer() and float(add).is_integer()
+    dtype = _working(inputs, y) if whole else "float32" if y.dtype == "float32" else "float64"
+    (value,) = _common(b, x, inputs, dtype)
+    value = b.node("Mul", [value, b.constant(np.array(mul, dtype), "mul")])
+    value = b.node("Add", [value, b.constant(np.array(add, dtype), "add")])
+    return value if dtype == y.dtype else b.cast(value, y.dtype)
+
+
+def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    value = _as_float(b, x[0], inputs[0])
+    return b.node("ReduceMean", [value], axes=op.attrs["dims"], keepdims=int(op.attrs["keepdim"]))
+
+
+def _averages(b: Builder, x: str, meta: Tensor, edges: Edges, divisors: Array) -> str:
+    """By matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted beside."""
+    size = [int(d or 0) for d in meta.shape[2:]]
+    matrices = [window_matrix(start, end, n) for (start, end), n in zip(edges, size, strict=True)]
+
+    def sums(value: str) -> str:
+        return along_axes(b, value, matrices, len(meta.shape))
+
+    if x not in b.special:
+        return b.node("Div", [sums(x), b.float(divisors, "divisors")])
+    nan, infinity = b.node("IsNaN", [x]), b.float(np.inf, "infinity")
+    wild = b.node("Or", [nan, b.node("IsInf", [x])])
+    y = b.node("Div", [sums(b.node("Where", [wild, b.float(0.0, "nothing"), x])), b.float(divisors, "divisors")])
+    up, down = (b.positive(sums(b.cast(b.node("IsInf", [x], **side), "float32"))) for side in (UP, DOWN))
+    y = b.node("Where", [up, infinity, b.node("Where", [down, b.node("Neg", [infinity]), y])])
+    lost = b.node("Or", [b.positive(sums(b.cast(nan, "float32"))), b.node("And", [up, down])])
+    return b.nan_where(lost, y)
+
+
+def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    t, meta = op.attrs, inputs[0]
+    if not t["ceil_mode"]:
+        return b.node(
+            "AveragePool", x, kernel_shape=t["kernel"], strides=t["stride"], pads=t["padding"] * 2,
+            count_include_pad=int(t["count_include_pad"]),
+        )  # fmt: skip
+    size = [int(d or 0) for d in meta.shape[2:]]
+    windows = pool_windows(size, t["kernel"], t["stride"], t["padding"], True, t["count_include_pad"])
+    return _averages(b, x[0], meta, *windows)
+
+
+def _adaptive_avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    size = [int(d or 0) for d in inputs[0].shape[2:]]
+    return _averages(b, x[0], inputs[0], *adaptive_windows(size, op.attrs["output_size"]))
+
+
+def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    t, p = op.attrs, op.arrays
+    args = [x[0], *(b.constant(p[role], role) for role in ("weight", "bias") if role in p)]
+    attrs: dict[str, Any] = {
+        "strides": t["stride"], "dilations": t["dilation"], "group": t["groups"], "pads": t["padding"] * 2,
+        "kernel_shape": list(p["weight"].shape[2:]),
+    }  # fmt: skip
+    if not t["transposed"]:
+        return b.node("Conv", args, **attrs)
+    return b.node("ConvTranspose", args, output_padding=t["output_padding"], **attrs)
+
+
+def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    value = b.node("MatMul", [x[0], b.constant(np.ascontiguousarray(op.arrays["weight"].T), "weight")])
+    return b.node("Add", [value, b.constant(op.arrays["bias"], "bias")]) if "bias" in op.arrays else value
+
+
+def _scale_shift(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    value, rank = x[0], len(y.shape)
+    for kind, role in (("Mul", "weight"), ("Add", "bias")):
+        if role in op.arrays:
+            value = b.node(kind, [value, _channels(b, op.arrays[role], rank)])
+    return value
+
+
+def _softmax(kind: str) -> Rule:
+    return lambda b, op, x, inputs, y: b.node(kind, x, axis=op.attrs["axis"])
+
+
+def _layer_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    shape, p = op.attrs["shape"], op.arrays
+    weight = b.constant(p.get("weight", np.ones(shape, np.float32)), "weight")
+    bias = b.constant(p.get("bias", np.zeros(shape, np.float32)), "bias")
+    return b.node("LayerNormalization", [x[0], weight, bias], axis=-len(shape), epsilon=float(op.attrs["eps"]))
+
+
+def _rms_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    rank, shape = len(y.shape), op.attrs["shape"]
+    axes = list(range(rank - len(shape), rank))
+    mean = b.node("ReduceMean", [b.node("Mul", [x[0], x[0]])], axes=axes, keepdims=1)
+    root = b.node("Sqrt", [b.node("Add", [mean, b.float(op.attrs["eps"], "eps")])])
+    value = b.node("Div", [x[0], root])
+    return b.node("Mul", [value, b.constant(op.arrays["weight"], "weight")]) if "weight" in op.arrays else value
+
+
+def _group_norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    groups = op.attrs["groups"]
+    grouped = b.node("Reshape", [x[0], b.ints([0, groups, -1], "groups")])
+    one, zero = b.constant(np.ones(groups, np.float32), "one"), b.constant(np.zeros(groups, np.float32), "zero")
+    normal = b.node("InstanceNormalization", [grouped, one, zero], epsilon=float(op.attrs["eps"]))
+    return _scale_shift(b, op, [b.shaped(normal, y.shape)], inputs, y)
+
+
+def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.node("MatMul", _common(b, x, inputs, "float32"))
+
+
+def _argmax(b: Builder, guarded: bool, x: str, axis: int, keep: int) -> str:
+    """The first of the largest; the first NaN where there is one, which ONNX Runtime passes over."""
+    y = b.node("ArgMax", [x], axis=axis, keepdims=keep)
+    if not guarded:
+        return y
+    nan = b.cast(b.node("IsNaN", [x]), "float32")
+    found = b.positive(b.node("ReduceMax", [nan], axes=[axis], keepdims=keep))
+    return b.node("Where", [found, b.node("ArgMax", [nan], axis=axis, keepdims=keep), y])
+
+
+def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    t, meta = op.attrs, inputs[0]
+    rank, keep = len(meta.shape), int(t["keepdim"])
+    dims = t["dims"] or list(range(rank))
+    if t["fn"] == "argmax":
+        value = _as_float(b, x[0], meta) if meta.dtype == "bool" else x[0]
+        if t["dims"]:
+            return _argmax(b, x[0] in b.special, value, dims[0], keep)
+        flat = b.node("Reshape", [value, b.ints([-1], "flat")])
+        return b.shaped(_argmax(b, x[0] in b.special, flat, 0, 0), y.shape)
+    dtype = _working(inputs, y)
+    (value,) = _common(b, x, inputs, dtype)
+    if t["fn"] == "sum":
+        value = b.node("ReduceSum", [value, b.ints(dims, "dims")], keepdims=keep)
+    else:
+        extreme = b.node({"amax": "ReduceMax", "amin": "ReduceMin"}[t["fn"]], [value], axes=dims, keepdims=keep)
+        if x[0] in b.special:
+            nan = b.node("ReduceMax", [b.cast(b.node("IsNaN", [value]), "float32")], axes=dims, keepdims=keep)
+            extreme = b.nan_where(b.positive(nan), extreme)
+        value = extreme
+    return value if dtype == y.dtype else b.cast(value, y.dtype)
+
+
+def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
+
+
+def _masked_fill(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.node("Where", [x[1], b.float(op.attrs["value"], "value"), _as_float(b, x[0], inputs[0])])
+
+
+def _compare(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    kinds = {"eq": "Equal", "ne": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+    dtype = "float32" if inputs[0].dtype == "float32" else "float64"  # exact for the integers a model compares
+    (value,) = _common(b, x, inputs, dtype)
+    result = b.node(kinds[op.attrs["fn"]], [value, b.constant(np.array(op.attrs["value"], dtype), "value")])
+    return b.node("Not", [result]) if op.attrs["fn"] == "ne" else result
+
+
+def _cast(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.cast(x[0], y.dtype)
+
+
+FLOATS: dict[str, Rule] = {
+    "relu": _one("Relu"),
+    "clamp": _clamp,
+    "leaky_relu": _leaky_relu,
+    "prelu": _prelu,
+    "unary": _unary,
+    "affine_scalar": _affine_scalar,
+    "add": _binary("Add"),
+    "sub": _binary("Sub"),
+    "mul": _binary("Mul"),
+    "div": _binary("Div"),
+    "mean": _mean,
+    "avg_pool": _avg_pool,
+    "adaptive_avg_pool": _adaptive_avg_pool,
+    "conv": _conv,
+    "linear": _linear,
+    "scale_shift": _scale_shift,
+    "softmax": _softmax("Softmax"),
+    "log_softmax": _softmax("LogSoftmax"),
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "matmul": _matmul,
+    "reduce": _reduce,
+    "embedding": _embedding,
+    **dict.fromkeys(("lstm", "gru", "rnn"), float_layer),
+    "masked_fill": _masked_fill,
+    "compare": _compare,
+    "cast": _cast,
+}
+"""NAME of ``float.NAME`` → nodes."""

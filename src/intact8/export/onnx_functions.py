@@ -1,0 +1,114 @@
+"""Unary functions in float32 as ONNX nodes, default arguments included (see intact8.arithmetic.functions64)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .onnx_build import Builder
+
+Attrs = Mapping[str, Any]
+Function = Callable[[Builder, Attrs, str], str]
+
+
+def _by(kind: str) -> Function:
+    """One node without attributes."""
+    return lambda b, t, x: b.node(kind, [x])
+
+
+def _alpha(kind: str) -> Function:
+    return lambda b, t, x: b.node(kind, [x], alpha=float(t.get("alpha", 1.0)))
+
+
+def _hardsigmoid(b: Builder, t: Attrs, x: str) -> str:
+    return b.node("HardSigmoid", [x], alpha=1.0 / 6.0, beta=0.5)
+
+
+def _times(inner: Function) -> Function:
+    """x · inner(x)."""
+    return lambda b, t, x: b.node("Mul", [x, inner(b, t, x)])
+
+
+def _gelu(b: Builder, t: Attrs, x: str) -> str:
+    if t.get("approximate", "none") == "tanh":
+        cube = b.node("Mul", [b.node("Mul", [b.node("Mul", [x, x]), x]), b.float(0.044715)])
+        inner = b.node("Tanh", [b.node("Mul", [b.node("Add", [x, cube]), b.float(math.sqrt(2.0 / math.pi))])])
+    else:
+        inner = b.node("Erf", [b.node("Div", [x, b.float(math.sqrt(2.0))])])
+    half = b.node("Mul", [x, b.float(0.5)])
+    return b.node("Mul", [half, b.node("Add", [inner, b.float(1.0)])])
+
+
+def _softplus(b: Builder, t: Attrs, x: str) -> str:
+    beta, threshold = float(t.get("beta", 1.0)), float(t.get("threshold", 20.0))
+    steep = x if beta == 1.0 else b.node("Mul", [x, b.float(beta)])
+    soft = b.node("Softplus", [steep])
+    soft = soft if beta == 1.0 else b.node("Div", [soft, b.float(beta)])
+    return b.node("Where", [b.node("Greater", [steep, b.float(threshold)]), x, soft])
+
+
+def _mish(b: Builder, t: Attrs, x: str) -> str:
+    return b.node("Mul", [x, b.node("Tanh", [b.node("Softplus", [x])])])
+
+
+def _shrink(soft: bool) -> Function:
+    def build(b: Builder, t: Attrs, x: str) -> str:
+        lambd = float(t.get("lambd", 0.5))
+        return b.node("Shrink", [x], lambd=lambd, bias=lambd if soft else 0.0)
+
+    return build
+
+
+FUNCTIONS: dict[str, Function] = {
+    "sigmoid": _by("Sigmoid"),
+    "tanh": _by("Tanh"),
+    "silu": _times(_by("Sigmoid")),
+    "gelu": _gelu,
+    "hardswish": _times(_hardsigmoid),
+    "hardsigmoid": _hardsigmoid,
+    "elu": _alpha("Elu"),
+    "selu": _by("Selu"),
+    "celu": _alpha("Celu"),
+    "mish": _mish,
+    "softplus": _softplus,
+    "softsign": _by("Softsign"),
+    "logsigmoid": lambda b, t, x: b.node("Neg", [b.node("Softplus", [b.node("Neg", [x])])]),
+    "hardshrink": _shrink(False),
+    "softshrink": _shrink(True),
+    "tanhshrink": lambda b, t, x: b.node("Sub", [x, b.node("Tanh", [x])]),
+    "threshold": lambda b, t, x: b.node(
+        "Where", [b.node("Greater", [x, b.float(t["threshold"])]), x, b.float(t["value"])]
+    ),
+    "abs": _by("Abs"),
+    "neg": _by("Neg"),
+    "exp": _by("Exp"),
+    "log": _by("Log"),
+    "sqrt": _by("Sqrt"),
+    "rsqrt": lambda b, t, x: b.node("Reciprocal", [b.node("Sqrt", [x])]),
+    "square": lambda b, t, x: b.node("Mul", [x, x]),
+    "reciprocal": _by("Reciprocal"),
+    "pow": lambda b, t, x: (  # the root of −∞ is NaN, its power of a half is not
+        b.node("Sqrt", [x]) if t["exponent"] == 0.5 else b.node("Pow", [x, b.float(t["exponent"])])
+    ),
+    "sin": _by("Sin"),
+    "cos": _by("Cos"),
+    "erf": _by("Erf"),
+    "sign": _by("Sign"),
+    "floor": _by("Floor"),
+    "ceil": _by("Ceil"),
+    "round": _by("Round"),
+    "tan": _by("Tan"),
+    "asin": _by("Asin"),
+    "acos": _by("Acos"),
+    "atan": _by("Atan"),
+    "sinh": _by("Sinh"),
+    "cosh": _by("Cosh"),
+    "asinh": _by("Asinh"),
+    "acosh": _by("Acosh"),
+    "atanh": _by("Atanh"),
+    "log1p": lambda b, t, x: b.node("Log", [b.node("Add", [x, b.float(1.0)])]),
+    "expm1": lambda b, t, x: b.node("Sub", [b.node("Exp", [x]), b.float(1.0)]),
+    "trunc": lambda b, t, x: b.node("Mul", [b.node("Sign", [x]), b.node("Floor", [b.node("Abs", [x])])]),
+}
+"""Function name → nodes. The keys are those of ``intact8.arithmetic.functions64.UNARY``."""

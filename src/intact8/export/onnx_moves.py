@@ -1,0 +1,165 @@
+"""Operations that move values as ONNX nodes: any dtype in, the same values out."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.moves import nearest_index
+from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps
+from intact8.errors import EngineError
+from intact8.opset.op import Op, Tensor
+
+from .onnx_build import Builder
+from .onnx_sums import along_axes, hang
+
+
+def max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Explicit padding instead of ceil mode, whose meaning changed between ONNX versions."""
+    t, meta = op.attrs, inputs[0]
+    if meta.dtype not in ("uint8", "float32"):
+        raise EngineError(f"max_pool of {meta.dtype} cannot be exported", where=op.name,
+                          why="ONNX's MaxPool takes floats and bytes", remedy="cast to float32 before it")  # fmt: skip
+    behind = hang(meta.shape[2:], y.shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"])
+    pads = [*t["padding"], *behind]
+    if any(p >= k for p, k in zip(pads, t["kernel"] * 2, strict=True)):
+        return _max_of_slices(b, op, x[0], meta, y, pads)
+
+    def largest(value: str) -> str:
+        where = {"strides": t["stride"], "pads": pads, "dilations": t["dilation"]}
+        return b.node("MaxPool", [value], kernel_shape=t["kernel"], **where)
+
+    if x[0] not in b.special:
+        return largest(x[0])
+    # ONNX Runtime's leaves NaN out, and gives the least finite number for windows of −∞.
+    lowest = b.float(-np.inf, "lowest")
+    above = b.positive(largest(b.cast(b.node("Greater", [x[0], lowest]), "float32")))
+    nan = b.positive(largest(b.cast(b.node("IsNaN", [x[0]]), "float32")))
+    return b.nan_where(nan, b.node("Where", [above, largest(x[0]), lowest]))
+
+
+def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads: list[int]) -> str:
+    """Dilated pools padded by a kernel or more, which runtimes refuse: the largest of shifted slices, axis by axis.
+
+    The smallest value never wins, and wins nothing when it ties. (A Pad before a MaxPool would not do: ONNX Runtime
+    merges the two and then refuses them.)
+    """
+    t, rank = op.attrs, len(op.attrs["kernel"])
+    lowest = np.uint8(0) if meta.dtype == "uint8" else np.float32(-np.inf)
+    widths = [0, 0, *pads[:rank], 0, 0, *pads[rank:]]
+    value = b.node("Pad", [value, b.ints(widths, "pads"), b.constant(lowest, "lowest")])
+    for axis, (k, s, d) in enumerate(zip(t["kernel"], t["stride"], t["dilation"], strict=True), start=2):
+        last, where, step = (int(y.shape[axis] or 1) - 1) * s, b.ints([axis], "axis"), b.ints([s], "step")
+        starts = [i * d for i in range(k)]
+        bounds = [(b.ints([i], "start"), b.ints([i + last + 1], "end")) for i in starts]
+        slices = [b.node("Slice", [value, start, end, where, step]) for start, end in bounds]
+        value = slices[0] if k == 1 else b.largest(slices, meta.dtype)
+    return value
+
+
+def cat(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Concat."""
+    return b.node("Concat", x, axis=op.attrs["axis"])
+
+
+def reshape(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Reshape."""
+    return b.node("Reshape", [x[0], b.vector(op.attrs["shape"], "shape")])
+
+
+def permute(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Transpose."""
+    return b.node("Transpose", x, perm=op.attrs["dims"])
+
+
+def cut(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Slice of one axis."""
+    t = op.attrs
+    bounds = [b.vector([t[key]], key) for key in ("start", "end", "axis", "step")]
+    return b.node("Slice", [x[0], *bounds])
+
+
+def pad(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Negative widths crop, which is a Slice."""
+    rows, value, meta = op.attrs["pads"], x[0], inputs[0]
+    cropped = [i for i, row in enumerate(rows) if min(row) < 0]
+    if cropped:
+        starts = [max(0, -rows[i][0]) for i in cropped]
+        ends = [int(meta.shape[i] or 0) - max(0, -rows[i][1]) for i in cropped]
+        value = b.node("Slice", [value, b.ints(starts, "starts"), b.ints(ends, "ends"), b.ints(cropped, "axes")])
+    widths = [max(0, row[side]) for side in (0, 1) for row in rows]
+    if not any(widths):
+        return value
+    fill = np.array(op.attrs["value"], meta.dtype)
+    return b.node("Pad", [value, b.ints(widths, "pads"), b.constant(fill, "value")])
+
+
+def expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Expand keeps a dimension where the wanted size is 1; only a new batch dimension has to be asked for."""
+    wanted, own = op.attrs["shape"], inputs[0].shape
+    padded = (1,) * (len(wanted) - len(own)) + own
+    ask = [
+        i for i, (w, d, stated) in enumerate(zip(wanted, padded, y.shape, strict=True))
+        if w == -1 and d == 1 and stated is None
+    ]  # fmt: skip
+    sizes: list[Dim] = [None if i in ask else 1 if w == -1 else w for i, w in enumerate(wanted)]
+    return b.node("Expand", [x[0], b.vector(sizes, "shape")])
+
+
+def roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Both halves of each axis in exchanged order."""
+    value = x[0]
+    for shift, axis in zip(op.attrs["shifts"], op.attrs["dims"], strict=True):
+        size = int(inputs[0].shape[axis] or 0)
+        cut_at = (size - shift) % size
+        if cut_at == 0:
+            continue
+        axes = b.ints([axis], "axis")
+        tail = b.node("Slice", [value, b.ints([cut_at], "start"), b.ints([size], "end"), axes])
+        head = b.node("Slice", [value, b.ints([0], "start"), b.ints([cut_at], "end"), axes])
+        value = b.node("Concat", [tail, head], axis=axis)
+    return value
+
+
+def _by_taps(b: Builder, x: str, size: list[int], out: list[int], cubic: bool, align_corners: bool) -> str:
+    """Sums of weighted rows: a product with a matrix would carry NaN and infinity to where its weight is 0."""
+    for axis, (n, o) in enumerate(zip(size, out, strict=True), start=2):
+        shape, total = [o] + [1] * (len(size) + 1 - axis), ""
+        for at, weight in taps(n, o, cubic, align_corners):
+            row = b.node("Gather", [x, b.constant(at.astype(np.int64), "index")], axis=axis)
+            part = b.node("Mul", [row, b.float(weight.reshape(shape), "weight")])
+            total = b.node("Add", [total, part]) if total else part
+        x = total
+    return x
+
+
+def upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding open)."""
+    t, meta = op.attrs, inputs[0]
+    size, out, mode = [int(d or 0) for d in meta.shape[2:]], t["size"], t["mode"]
+    if not mode.startswith("nearest"):
+        if x[0] in b.special:
+            return _by_taps(b, x[0], size, out, mode == "bicubic", bool(t["align_corners"]))
+        make = cubic_matrix if mode == "bicubic" else linear_matrix
+        matrices = [make(n, o, bool(t["align_corners"])).T for n, o in zip(size, out, strict=True)]
+        return along_axes(b, x[0], matrices, len(meta.shape))
+    if all(o % n == 0 for n, o in zip(size, out, strict=True)) and meta.dtype in ("uint8", "float32"):
+        # Whole factors: ⌊i/k⌋ whatever the formula.
+        scales = np.array([1, 1, *(o // n for n, o in zip(size, out, strict=True))], np.float32)
+        return b.node(
+            "Resize", [x[0], "", b.constant(scales, "scales")],
+            mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+        )  # fmt: skip
+    value = x[0]
+    for axis, (n, o) in enumerate(zip(size, out, strict=True), start=2):
+        index = nearest_index(n, o, mode == "nearest-exact")
+        value = b.node("Gather", [value, b.constant(index.astype(np.int64), "index")], axis=axis)
+    return value
+
+
+def constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """A Constant node, so that the value can also be an output."""
+    value = np.ascontiguousarray(op.arrays["value"]).reshape(op.arrays["value"].shape)
+    b.nodes.append(helper.make_node("Constant", [], [op.name], name=op.name, value=numpy_helper.from_array(value)))
+    return op.name

@@ -1,0 +1,180 @@
+"""Convolutions and linear layers as ONNX nodes.
+
+Scales of the quantized operators count in steps of the output: 1 for the activations, M = a/b for the weights, so that
+an engine multiplies its exact int32 sum by float32(a/b) and by nothing else.
+
+================= ==================================================================================================
+plain             QLinearConv; QGemm (contrib) or MatMulInteger → + bias → × M → QuantizeLinear
+leaky, PReLU      the larger of two such results, one per slope (rounding and clamping keep the order, so that the
+                  larger result is the result of the larger product)
+two activations   QLinearMatMul
+fused residual    Conv in float32 where every partial sum is below 2²⁴ (else ConvInteger) → × M → + residual →
+                  QuantizeLinear; ONNX has no quantized operator for it
+transposed        the ordinary convolution of the input with zero points between its elements
+================= ==================================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intact8.arithmetic.integer import flip_transposed
+from intact8.opset.op import Array, Op, Tensor
+from intact8.opset.proof import FLOAT32
+
+from .onnx_build import CONTRIB, Builder, reach, zero
+
+
+def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """``conv`` of any rank."""
+    t, z, weight, value = op.attrs, zero(inputs[0]), op.arrays["weight"], x[0]
+    rank = weight.ndim - 2
+    attrs: dict[str, Any] = {
+        "strides": t["stride"], "dilations": t["dilation"], "group": t["groups"], "pads": [*t["padding"] * 2],
+    }  # fmt: skip
+    if t["transposed"]:
+        value = _spread(b, value, z, inputs[0], op)
+        weight = flip_transposed(weight, t["groups"])
+        attrs |= {"strides": [1] * rank, "pads": [0] * (2 * rank)}
+    attrs["kernel_shape"] = list(weight.shape[2:])
+    if len(x) == 2:
+        acc = _float_sums(b, value, inputs[0], weight, op.arrays["bias"], attrs)
+        return _with_residual(b, op, acc, x[1], inputs[1], y, [1] * rank)
+
+    def product(w: Array, bias: Array, scale: Array) -> str:
+        return _qlinear_conv(b, value, z, w, bias, scale, zero(y), attrs)
+
+    return b.clipped(_either(b, op, weight, product), op.attrs["lo"], op.attrs["hi"])
+
+
+def linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """``linear`` on the last dimension."""
+    weight, z, lo, hi = op.arrays["weight"], zero(inputs[0]), op.attrs["lo"], op.attrs["hi"]
+    if not b.contrib or len(x) == 2:
+        acc = _matrix_sums(b, x[0], z, weight, op.arrays["bias"])
+        if len(x) == 2:
+            return _with_residual(b, op, acc, x[1], inputs[1], y, [])
+
+        def scaled(scale: Array) -> str:
+            return b.quantized(b.node("Mul", [acc, b.float(scale, "multiplier")]), zero(y), 0, 255)
+
+        return b.clipped(_larger(b, op, scaled(_ratio(op, "a", "b")), scaled), lo, hi)
+    rows = x[0] if len(inputs[0].shape) == 2 else b.node("Reshape", [x[0], b.ints([-1, weight.shape[1]], "rows")])
+
+    def product(w: Array, bias: Array, scale: Array) -> str:
+        one, count = b.float(1.0, "scale"), len(scale)
+        return b.node(
+            "QGemm",
+            [rows, one, b.byte(z), b.constant(np.ascontiguousarray(w.T), "weight"), b.float(scale, "multiplier"),
+             b.constant(np.zeros(count, np.int8), "weight_zero_point"), b.constant(bias, "bias"), one, b.byte(zero(y))],
+            domain=CONTRIB,
+        )  # fmt: skip
+
+    value = b.clipped(_either(b, op, weight, product), lo, hi)
+    return value if len(inputs[0].shape) == 2 else b.shaped(value, y.shape)
+
+
+def matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """``matmul`` of two activations."""
+    one, ratio = b.float(1.0, "scale"), b.float(op.attrs["a"] / op.attrs["b"])
+    args = [x[0], ratio, b.byte(zero(inputs[0])), x[1], one, b.byte(zero(inputs[1])), one, b.byte(zero(y))]
+    return b.clipped(b.node("QLinearMatMul", args), op.attrs["lo"], op.attrs["hi"])
+
+
+def _ratio(op: Op, a: str, b: str) -> Array:
+    """a/b per channel, rounded once to float32."""
+    return np.asarray(op.arrays[a].astype(np.float64) / op.arrays[b].astype(np.float64), np.float32)
+
+
+def _either(b: Builder, op: Op, weight: Array, product: Any) -> str:
+    """``product(weight, bias, M)``, or the larger of it and the one of the negative side's multipliers."""
+    bias = op.arrays["bias"]
+    first = product(weight, bias, _ratio(op, "a", "b"))
+
+    def second(scale: Array) -> str:
+        # Scales of quantized operators are positive: a negative slope turns the signs of the weights instead.
+        sign = np.where(scale < 0, -1, 1)
+        turned = (weight * sign.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.int8)
+        return str(product(turned, (bias * sign).astype(np.int32), np.abs(scale)))
+
+    return _larger(b, op, first, second)
+
+
+def _larger(b: Builder, op: Op, first: str, second: Any) -> str:
+    """``first``, or M·acc where acc ≥ 0 and M'·acc below: the larger of both where M ≥ M', else the smaller."""
+    if "a_neg" not in op.arrays:
+        return first
+    negative = _ratio(op, "a_neg", "b_neg")
+    other = second(negative)
+    a, a_neg = op.arrays["a"].astype(np.int64), op.arrays["a_neg"].astype(np.int64)
+    rising = a * op.arrays["b_neg"] >= a_neg * op.arrays["b"]
+    if rising.all():
+        return b.largest([first, other], "uint8")
+    if not rising.any():
+        return b.smallest([first, other], "uint8")
+    rank = op.arrays["weight"].ndim - 2
+    mask = b.constant(rising.reshape(-1, *[1] * rank), "rising")
+    return b.node("Where", [mask, b.largest([first, other], "uint8"), b.smallest([first, other], "uint8")])
+
+
+def _qlinear_conv(
+    b: Builder, x: str, zx: int, w: Array, bias: Array, scale: Array, zy: int, attrs: dict[str, Any]
+) -> str:
+    one = b.float(1.0, "scale")
+    return b.node(
+        "QLinearConv",
+        [x, one, b.byte(zx), b.constant(w, "weight"), b.float(scale, "multiplier"),
+         b.constant(np.zeros(len(w), np.int8), "weight_zero_point"), one, b.byte(zy), b.constant(bias, "bias")],
+        **attrs,
+    )  # fmt: skip
+
+
+def _float_sums(b: Builder, x: str, meta: Tensor, w: Array, bias: Array, attrs: dict[str, Any]) -> str:
+    """The exact sums as float32 (rounded once from int32 where they may exceed 2²⁴)."""
+    magnitude = np.abs(w.reshape(len(w), -1).astype(np.int64)).sum(axis=1) * reach(meta) + np.abs(bias.astype(np.int64))
+    if magnitude.max() < FLOAT32:
+        weights = [b.constant(w.astype(np.float32), "weight"), b.constant(bias.astype(np.float32), "bias")]
+        return b.node("Conv", [b.steps(x, zero(meta)), *weights], **attrs)
+    acc = b.node("ConvInteger", [x, b.constant(w, "weight"), b.byte(zero(meta))], **attrs)
+    shape = [-1, *[1] * (w.ndim - 2)]
+    return b.cast(b.node("Add", [acc, b.constant(bias.reshape(shape), "bias")]), "float32")
+
+
+def _matrix_sums(b: Builder, x: str, z: int, w: Array, bias: Array) -> str:
+    """The exact sums, rounded once to float32."""
+    acc = b.node("MatMulInteger", [x, b.constant(np.ascontiguousarray(w.T), "weight"), b.byte(z)])
+    return b.cast(b.node("Add", [acc, b.constant(bias, "bias")]), "float32")
+
+
+def _with_residual(b: Builder, op: Op, acc: str, residual: str, meta: Tensor, y: Tensor, trailing: list[int]) -> str:
+    """clamp(R(M·acc + r·(residual − z)) + z_y, lo, hi), one rounding."""
+    scaled = b.node("Mul", [acc, b.float(_ratio(op, "a", "b").reshape(-1, *trailing), "multiplier")])
+    term = b.steps(residual, zero(meta), op.attrs["residual_a"] / int(op.arrays["b"][0]))
+    return b.quantized(b.node("Add", [scaled, term]), zero(y), op.attrs["lo"], op.attrs["hi"])
+
+
+def _spread(b: Builder, x: str, z: int, meta: Tensor, op: Op) -> str:
+    """The input of a transposed convolution, stride − 1 zero points between elements, padded for the flipped kernel."""
+    t, rank = op.attrs, op.arrays["weight"].ndim - 2
+    size = [int(d or 0) for d in meta.shape[2:]]
+    if any(s > 1 for s in t["stride"]):
+        # Every element becomes the first of a block of its own: (N, C, H, 1, W, 1) → (N, C, H, s, W, s).
+        x = b.shaped(x, [*meta.shape[:2], *(v for n in size for v in (n, 1))])
+        after = [0, 0, *(v for s in t["stride"] for v in (0, s - 1))]
+        x = b.node("Pad", [x, b.ints([0] * len(after) + after, "blocks"), b.byte(z)])
+        x = b.shaped(x, [*meta.shape[:2], *(n * s for n, s in zip(size, t["stride"], strict=True))])
+    kernel = op.arrays["weight"].shape[2:]
+    before = [d * (k - 1) - p for d, k, p in zip(t["dilation"], kernel, t["padding"], strict=True)]
+    # The last block carries stride − 1 elements too many; a negative width crops.
+    behind = [r + o - (s - 1) for r, o, s in zip(before, t["output_padding"], t["stride"], strict=True)]
+    starts = [max(0, -r) for r in before]
+    ends = [n * s - max(0, -r) for n, s, r in zip(size, t["stride"], behind, strict=True)]
+    axes = list(range(2, 2 + rank))
+    if any(starts) or any(r < 0 for r in behind):
+        x = b.node("Slice", [x, b.ints(starts, "starts"), b.ints(ends, "ends"), b.ints(axes, "axes")])
+    pads = [max(0, r) for r in before], [max(0, r) for r in behind]
+    if any(pads[0]) or any(pads[1]):
+        x = b.node("Pad", [x, b.ints([0, 0, *pads[0], 0, 0, *pads[1]], "pads"), b.byte(z)])
+    return x

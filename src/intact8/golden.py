@@ -1,0 +1,183 @@
+"""Golden vectors made at conversion by the reference engine, and reproduced wherever the program is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from intact8.engines.base import Runner
+from intact8.engines.reference import ReferenceEngine
+from intact8.errors import EngineError, InputError, IntactError, ProgramError
+from intact8.opset.op import Array
+from intact8.program.golden import Golden, checksum, exact_tensors, index_bounds, products, sample, values_of
+from intact8.program.program import Program
+
+SAMPLES = (("noise", 1), ("extremes", 2), ("smooth", 3), ("high", 0))
+FEW, MANY_PRODUCTS = 2, 3_000_000_000
+"""Networks of more products per sample than this get two samples: the reference engine takes a second per sample."""
+
+TOLERANCE = 0.25
+"""Largest relative error (root mean square) of outputs behind float islands. Float results of engines differ in their
+last bits and integers after them by a step; what this catches is an engine that is wrong."""
+
+
+def with_golden(program: Program) -> Program:
+    """The program with golden vectors from the reference engine.
+
+    Where none can be computed (a sample makes a float island divide by zero, say), the reason is kept in their place.
+    """
+    chosen = SAMPLES[: FEW if products(program) > MANY_PRODUCTS else None]
+    draft = Golden(tuple(chosen), index_bounds(program))
+    runner = ReferenceEngine().prepare(program)
+    kept: list[tuple[str, int]] = []
+    found: list[dict[str, Array]] = []
+    reason = "the program has no inputs"
+    for i, entry in enumerate(chosen if program.inputs else ()):
+        try:
+            with np.errstate(all="ignore"):
+                found.append(runner.tensors(sample(program, draft, i)))
+            kept.append(entry)
+        except InputError as error:
+            reason = f"the reference engine cannot run the samples: {error}"[:1000]
+    if not kept:
+        return replace(program, golden=Golden(omitted=reason))
+    exact = exact_tensors(program)
+    checksums = {name: tuple(checksum(values[name]) for values in found) for name in exact}
+    outputs = {}
+    for i, name in enumerate(program.outputs):
+        t = program.tensors[name]
+        if name in checksums or name in program.inputs or t.dtype not in ("float32", "uint8"):
+            continue  # indices and masks behind an island may differ altogether where two scores are nearly equal
+        stored = np.stack([values_of(values[name]) for values in found])
+        if np.isfinite(stored).all():
+            outputs[i] = stored
+    return replace(program, golden=Golden(tuple(kept), draft.bounds, checksums, outputs))
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What :func:`reproduce` compared.
+
+    Attributes:
+        samples: how many samples were run.
+        exact: tensors compared bit for bit, per sample.
+        near: outputs behind float islands compared within the tolerance, per sample.
+    """
+
+    samples: int
+    exact: int
+    near: int
+
+    def __str__(self) -> str:
+        near = f", {self.near} outputs behind float islands within {TOLERANCE:.0%}" if self.near else ""
+        return f"{self.samples} samples, {self.exact} tensors bit for bit{near}"
+
+
+def reproduce(
+    runner: Runner, engine: str, *, every: bool = False, note: Callable[[str], None] | None = None
+) -> Reproduced:
+    """Run the golden vectors of ``runner.program`` and compare.
+
+    Args:
+        runner: of the program, on any engine.
+        engine: its name, for the message.
+        every: compare every exact tensor, not only the outputs; the engine may compile a second model for it.
+        note: a callable that is told what is run, before it is.
+
+    Raises:
+        EngineError: a difference; it names sample and first differing op.
+        ProgramError: the reference engine differs, too: the program is not the one its golden vectors were made of.
+    """
+    program = runner.program
+    golden = program.golden
+    if golden is None or golden.omitted:
+        return Reproduced(0, 0, 0)
+    compared = [name for name in dict.fromkeys(program.outputs) if name in golden.checksums]
+    for i, (pattern, _) in enumerate(golden.samples):
+        if note is not None:
+            note(f"golden sample {i + 1} of {len(golden.samples)} ({pattern})")
+        given = sample(program, golden, i)
+        try:
+            outputs = dict(zip(program.outputs, runner(given), strict=True))
+        except InputError as refused:
+            raise EngineError(
+                f"{engine} cannot run golden sample {i + 1} ({pattern})", where=refused.where, why=refused.what,
+                remedy="convert the model again: the file's samples are not for this program",
+            ) from refused  # fmt: skip
+        if any(checksum(np.asarray(outputs[name])) != golden.checksums[name][i] for name in compared):
+            raise _difference(runner, engine, golden, i, given, outputs)
+        off = [
+            error
+            for index, stored in golden.outputs.items()
+            if (error := _near(program.outputs[index], engine, pattern, outputs[program.outputs[index]], stored[i]))
+        ]
+        if (every or off) and _first(golden, i, runner.tensors(given)) is not None:
+            raise _difference(runner, engine, golden, i, given, outputs)
+        if off:
+            raise off[0]
+    return Reproduced(len(golden.samples), len(golden.checksums) if every else len(compared), len(golden.outputs))
+
+
+def _first(golden: Golden, i: int, values: dict[str, Array]) -> str | None:
+    for name, sums in golden.checksums.items():
+        if name in values and checksum(np.asarray(values[name])) != sums[i]:
+            return name
+    return None
+
+
+def _difference(
+    runner: Runner, engine: str, golden: Golden, i: int, given: dict[str, Array], outputs: dict[str, Array]
+) -> IntactError:
+    program = runner.program
+    expected = ReferenceEngine().prepare(program).tensors(given)  # a refusal may take its time
+    altered = _first(golden, i, expected)
+    if altered is not None:
+        return ProgramError(
+            "the program is damaged: it does not give what it gave when it was converted", where=altered,
+            why=f"golden sample {i + 1} ({golden.samples[i][0]}) has another result on the reference engine, too",
+            remedy="get the file again from where it came from, or convert the model again",
+        )  # fmt: skip
+    values = runner.tensors(given)
+    name = _first(golden, i, values)
+    pattern = golden.samples[i][0]
+    if name is None:
+        wrong = next(n for n in outputs if n in golden.checksums and checksum(np.asarray(outputs[n]))
+                     != golden.checksums[n][i])  # fmt: skip
+        where, detail = wrong, "only the deployed call differs, the one that shows every tensor does not"
+    else:
+        op = next(op for op in program.ops if op.name == name)
+        where = name
+        module = f", from module {op.module}" if op.module else ""
+        detail = f"kind {op.kind}{module}{_how(expected[name], np.asarray(values[name]))}"
+    return EngineError(
+        f"{engine} does not give the program's integers: the first that differ, on golden sample {i + 1} ({pattern})",
+        where=where, why=detail, remedy="use another engine (engine='reference' is exact by definition), report this",
+    )  # fmt: skip
+
+
+def _how(expected: Array, got: Array) -> str:
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return f"; {got.dtype} {got.shape} in place of {expected.dtype} {expected.shape}"
+    return f"; {int(np.count_nonzero(got != expected))} of {got.size} differ"
+
+
+def _near(name: str, engine: str, pattern: str, output: Array, stored: Array) -> EngineError | None:
+    got = values_of(np.asarray(output))
+    if got.shape != stored.shape or not np.isfinite(got).all():
+        error = float("inf")
+    else:
+        size = float(np.sqrt(np.mean(np.square(stored, dtype=np.float64))))
+        distance = float(np.sqrt(np.mean(np.square(got.astype(np.float64) - stored))))
+        error = distance / size if size > 0 else distance
+    if error <= TOLERANCE:
+        return None
+    return EngineError(
+        f"{engine} gives an output behind float islands that is off by {error:.0%} on golden sample {pattern}",
+        where=name, why="float results of engines differ in their last bits, not by so much",
+        remedy="use another engine and report this",
+    )  # fmt: skip
+
+
+__all__ = ["Reproduced", "reproduce", "with_golden"]

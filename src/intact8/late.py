@@ -1,0 +1,34 @@
+"""Methods of a program that rooms above it implement. They are looked up when they are called.
+
+``Program`` is data: it is checked, proved and saved without any engine. What a user calls on it, but an engine, a file
+or a page has to do, is named here, so that no room below imports one above.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+HOMES = {
+    "save": "intact8.program.file",
+    "load": "intact8.program.file",
+    "table": "intact8.program.inspect",
+    "run": "intact8.engines",
+    "export_onnx": "intact8.export.onnx",
+}
+"""Function → its module."""
+
+
+def call(name: str, *args: Any, **named: Any) -> Any:
+    """What the function of that name gives for these arguments.
+
+    Example:
+        >>> from intact8.program.program import Program
+        >>> call("run", Program({}, (), (), ()), (), {})
+        Traceback (most recent call last):
+        KeyError: 0
+    """
+    return getattr(import_module(HOMES[name]), name)(*args, **named)
+
+
+__all__ = ["HOMES", "call"]

@@ -1,0 +1,254 @@
+"""Float islands, element by element: arithmetic, functions, comparisons, casts.
+
+Islands are outside the bit-for-bit promise: sums may be ordered differently here and in an engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intact8.arithmetic.functions64 import UNARY, unary64
+
+from .attributes import AXES, FLOAT, FLOATS, INT, NUMBERS, REAL
+from .kind import UNKNOWN, Call, Interval, Kind, Semantics, Span
+from .moves import infinite_value, union
+from .op import Array, Op, Tensor
+from .pools import reduced_shape
+from .shapes import Shape, broadcasting, fits_channels, same
+from .types import signature
+from .values import boolean, integers, limit, limit_or_none, number, one_of, whole, whole_or_none
+from .violation import need
+
+SUMS = (
+    *(signature(*pair, gives=FLOAT) for pair in ((FLOAT, NUMBERS), (NUMBERS, FLOAT))),
+    *(signature(*pair, gives=INT) for pair in ((INT, "int64 bool uint8"), ("bool uint8", INT))),
+)
+"""float32 where an operand is float32, else int64 where one is int64."""
+
+DIFFERENCES = (*SUMS[:2], *(signature(*pair, gives=INT) for pair in ((INT, "int64 uint8"), ("uint8", INT))))
+SCALED = (*REAL, signature("int64 bool", gives=INT, mul=whole, add=whole))
+LIMITED = (signature(FLOAT, gives=FLOAT), signature(INT, gives=INT, min=whole_or_none, max=whole_or_none))
+REDUCED = (
+    signature(FLOAT, gives=FLOAT, fn=one_of("sum", "amax", "amin")),
+    signature("int64 bool uint8", gives=INT, fn=one_of("sum")),
+    signature(INT, gives=INT, fn=one_of("amax", "amin")),
+    signature("float32 int64 uint8", gives=INT, fn=one_of("argmax")),
+)
+CAST = tuple(signature(NUMBERS, gives=dtype, dtype=one_of(dtype)) for dtype in NUMBERS.split())
+
+CREATING = frozenset({
+    "log", "sqrt", "rsqrt", "reciprocal", "pow", "exp", "expm1", "log1p", "tan", "asin", "acos", "acosh", "atanh",
+    "sinh", "cosh",
+})  # fmt: skip
+"""Functions that turn finite numbers into NaN or infinity; sums and products of ordinary size do not."""
+
+COMPARE: dict[str, Callable[..., Any]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+
+
+def in_floats(function: Callable[[Call], Any]) -> Semantics:
+    """The function with a result of the declared dtype; overflow and invalid operations give inf and NaN as IEEE 754
+    says, without warnings."""
+
+    def evaluate(call: Call) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(call)).astype(call.output.dtype, copy=False)
+
+    return evaluate
+
+
+def whole_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as whole ones, for integers to stay exact; infinite limits are none."""
+    return {k: None if v is None or (isinstance(v, float) and math.isinf(v)) else int(v) for k, v in attrs.items()}
+
+
+def _arithmetic(function: Callable[[Mapping[str, Any], list[Array]], Any]) -> Semantics:
+    """The function of attributes and operands, which are converted to the dtype of the result first."""
+
+    def in_dtype(call: Call) -> Any:
+        attrs = whole_attrs(call.attrs) if call.output.dtype == "int64" else call.attrs
+        return function(attrs, [x.astype(call.output.dtype, copy=False) for x in call.x])
+
+    return in_floats(in_dtype)
+
+
+def _clamp(t: Mapping[str, Any], x: list[Array]) -> Array:
+    return np.clip(x[0], t["min"], t["max"]) if t["min"] is not None or t["max"] is not None else x[0]
+
+
+def _prelu_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    if op.arrays["weight"].shape != (1,):
+        fits_channels(op, x[0])
+    return x[0]
+
+
+def _prelu(call: Call) -> Array:
+    x, weight = call.x[0], call.arrays["weight"]
+    slopes = weight.reshape(-1, *[1] * (x.ndim - 2)) if weight.size > 1 else weight.reshape(())
+    return np.where(x >= 0, x, x * slopes)
+
+
+def _leaky_relu(call: Call) -> Array:
+    return np.where(call.x[0] >= 0, call.x[0], call.x[0] * np.float32(call.attrs["slope"]))
+
+
+def _reduce_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    need(op.attrs["fn"] != "argmax" or len(op.attrs["dims"]) <= 1, "argmax takes one dimension, or all")
+    return reduced_shape(op, x, declared)
+
+
+def _reduce(call: Call) -> Array:
+    x, t, axes = call.x[0], call.attrs, tuple(call.attrs["dims"]) or None
+    if t["fn"] == "argmax":
+        return np.asarray(np.argmax(x, axis=axes[0] if axes else None, keepdims=t["keepdim"]))
+    if t["fn"] == "sum":
+        return np.asarray(x.sum(axis=axes, keepdims=t["keepdim"]))
+    return np.asarray((np.max if t["fn"] == "amax" else np.min)(x, axis=axes, keepdims=t["keepdim"]))
+
+
+def _check_unary(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
+    for name in {"threshold": ("threshold", "value"), "pow": ("exponent",)}.get(op.attrs["fn"], ()):
+        need(name in op.attrs, f"attribute {name} is missing")
+
+
+# Intervals of int64 results ---------------------------------------------------------------------------------------
+
+
+def _ends(values: list[int]) -> Interval:
+    return min(values), max(values)
+
+
+def _clamped(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval:
+    low, high = x[0]
+    least, most = (int(v) if isinstance(v, int) else None for v in (op.attrs["min"], op.attrs["max"]))
+    if least is not None:
+        low, high = max(low, least), max(high, least)
+    return (low, high) if most is None else (min(low, most), min(high, most))
+
+
+def _reduced(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
+    if op.attrs["fn"] == "argmax":
+        size = inputs[0].shape[op.attrs["dims"][0]] if op.attrs["dims"] else None
+        return (0, size - 1) if isinstance(size, int) else None
+    if op.attrs["fn"] != "sum":
+        return x[0]
+    shape = inputs[0].shape
+    sizes = [shape[d] for d in op.attrs["dims"]] if op.attrs["dims"] else list(shape)
+    whole = [d for d in sizes if isinstance(d, int)]
+    if UNKNOWN in x or len(whole) != len(sizes):
+        return None
+    return math.prod(whole) * x[0][0], math.prod(whole) * x[0][1]
+
+
+def _scaled(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
+    mul, add = op.attrs["mul"], op.attrs["add"]
+    if UNKNOWN in x or not float(mul).is_integer() or not float(add).is_integer():
+        return None
+    return _ends([v * int(mul) + int(add) for v in x[0]])
+
+
+def _clamped_floats(op: Op, x: list[Span], inputs: Sequence[Tensor]) -> Span:
+    (low, high), least, most = x[0], op.attrs["min"], op.attrs["max"]
+    if least is not None:
+        low, high = max(low, float(least)), max(high, float(least))
+    return (low, high) if most is None else (min(low, float(most)), min(high, float(most)))
+
+
+def _scaled_floats(op: Op, x: list[Span], inputs: Sequence[Tensor]) -> Span:
+    ends = [v * float(op.attrs["mul"]) + float(op.attrs["add"]) for v in x[0]]
+    return min(ends), max(ends)
+
+
+def _multiplied(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
+    return None if UNKNOWN in x else _ends([a * b for a in x[0] for b in x[1]])
+
+
+def _filled(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
+    value = op.attrs["value"]
+    return union([x[0], (int(value), int(value))]) if float(value).is_integer() else None
+
+
+KINDS = (
+    Kind(
+        "float.relu", "max(x, 0)", (1, 1), FLOATS, same, in_floats(lambda c: np.maximum(c.x[0], 0)), domain="float",
+        interval=lambda op, x, inputs: (max(x[0][0], 0), max(x[0][1], 0)),
+        span=lambda op, x, inputs: (max(x[0][0], 0.0), max(x[0][1], 0.0)),
+    ),
+    Kind(
+        "float.clamp", "x within min..max", (1, 1), LIMITED, same, _arithmetic(_clamp),
+        attrs={"min": limit_or_none, "max": limit_or_none}, domain="float", in_result_dtype=True,
+        interval=_clamped, span=_clamped_floats,
+    ),
+    Kind(
+        "float.leaky_relu", "x, where it is negative x·slope", (1, 1), FLOATS, same, in_floats(_leaky_relu),
+        attrs={"slope": number}, domain="float",
+    ),
+    Kind(
+        "float.prelu", "the same with one slope, or one per channel", (1, 1), FLOATS, _prelu_shape, in_floats(_prelu),
+        arrays={"weight": "float32"}, domain="float",
+    ),
+    Kind(
+        "float.unary", "fn(x), of intact8.arithmetic.functions64", (1, 1), REAL, same,
+        _arithmetic(lambda t, x: unary64(t["fn"], t, x[0])), attrs={"fn": one_of(*UNARY)},
+        optional={
+            "approximate": one_of("none", "tanh"),
+            **dict.fromkeys(("alpha", "beta", "threshold", "lambd", "value", "exponent"), number),
+        },
+        domain="float", in_result_dtype=True, check=_check_unary, creates_special=lambda op: op.attrs["fn"] in CREATING,
+    ),
+    Kind(
+        "float.affine_scalar", "x·mul + add", (1, 1), SCALED, same,
+        _arithmetic(lambda t, x: x[0] * t["mul"] + t["add"]), attrs={"mul": number, "add": number},
+        domain="float", in_result_dtype=True,
+        interval=_scaled, span=_scaled_floats,
+    ),
+    Kind(
+        "float.add", "x + y, broadcasting", (2, 2), SUMS, broadcasting, _arithmetic(lambda t, x: x[0] + x[1]),
+        domain="float", in_result_dtype=True, interval=lambda op, x, inputs: (x[0][0] + x[1][0], x[0][1] + x[1][1]),
+    ),
+    Kind(
+        "float.sub", "x − y, broadcasting", (2, 2), DIFFERENCES, broadcasting, _arithmetic(lambda t, x: x[0] - x[1]),
+        domain="float", in_result_dtype=True, interval=lambda op, x, inputs: (x[0][0] - x[1][1], x[0][1] - x[1][0]),
+    ),
+    Kind(
+        "float.mul", "x·y, broadcasting", (2, 2), SUMS, broadcasting, _arithmetic(lambda t, x: x[0] * x[1]),
+        domain="float", in_result_dtype=True, interval=_multiplied,
+    ),
+    Kind(
+        "float.div", "x / y, broadcasting", (2, 2), REAL, broadcasting,
+        _arithmetic(lambda t, x: np.true_divide(x[0], x[1])), domain="float", in_result_dtype=True,
+        creates_special=lambda op: True,
+    ),
+    Kind(
+        "float.mean", "mean over dims", (1, 1), FLOATS, reduced_shape,
+        _arithmetic(lambda t, x: x[0].mean(axis=tuple(t["dims"]), keepdims=t["keepdim"], dtype=np.float64)),
+        attrs={"dims": AXES, "keepdim": boolean}, domain="float", in_result_dtype=True, aligned=False,
+    ),
+    Kind(
+        "float.reduce", "sum, amax, amin or argmax over dims, over all without dims", (1, 1), REDUCED, _reduce_shape,
+        in_floats(_reduce),
+        attrs={"fn": one_of("sum", "amax", "amin", "argmax"), "dims": integers(0, 7, empty=True), "keepdim": boolean},
+        domain="float", aligned=False, interval=_reduced,
+    ),
+    Kind(
+        "float.masked_fill", "x, and value where the bool mask is true, broadcasting", (2, 2),
+        (signature(FLOAT, "bool", gives=FLOAT),), broadcasting,
+        in_floats(lambda c: np.where(c.x[1], np.float32(c.attrs["value"]), c.x[0])), attrs={"value": limit},
+        domain="float", interval=_filled, creates_special=infinite_value,
+    ),
+    Kind(
+        "float.compare", "eq, ne, lt, le, gt, ge with a number", (1, 1), (signature(NUMBERS, gives="bool"),), same,
+        in_floats(lambda c: COMPARE[c.attrs["fn"]](c.x[0], c.attrs["value"])),
+        attrs={"fn": one_of(*COMPARE), "value": number}, domain="float",
+    ),
+    Kind(
+        "float.cast", "x in another dtype", (1, 1), CAST, same,
+        in_floats(lambda c: c.x[0].astype(c.attrs["dtype"])), attrs={"dtype": one_of(*NUMBERS.split())},
+        domain="float", interval=lambda op, x, inputs: x[0],
+    ),
+)  # fmt: skip

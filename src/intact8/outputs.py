@@ -1,0 +1,57 @@
+"""Classes of outputs: dataclasses and named tuples come back as what they were, where this process knows the class.
+
+A program file holds a class's name and no code, and a name makes nothing be imported or looked up: instances are built
+only of classes that a model captured in this process returned. In any other process the output is a dict of its fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from intact8.errors import InputError, in_short
+
+_CLASSES: dict[tuple[str, tuple[str, ...]], type] = {}
+"""Name and fields → class."""
+
+
+def remember(cls: type, fields: tuple[str, ...]) -> str:
+    """Note a class of outputs; the name that stands for it."""
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    _CLASSES[name, fields] = cls
+    return name
+
+
+def build(name: str, fields: Mapping[str, Any]) -> Any:
+    """An instance of the class of that name and those fields, or a dict where no captured model has returned one.
+
+    Raises:
+        InputError: the class does not take these values.
+
+    Example:
+        >>> build("somewhere.Output", {"logits": 1})
+        {'logits': 1}
+    """
+    cls = _CLASSES.get((name, tuple(fields)))
+    if cls is None:
+        return dict(fields)
+    try:
+        if not dataclasses.is_dataclass(cls):  # a named tuple, or one of torch.return_types
+            return cls(*fields.values()) if hasattr(cls, "_fields") else cls(tuple(fields.values()))
+        given = {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.init}
+        found = cls(**given)
+        for f in dataclasses.fields(cls):
+            if not f.init:
+                object.__setattr__(found, f.name, fields[f.name])
+        return found
+    except Exception as error:
+        raise InputError(
+            f"the class {name} does not take the model's outputs",
+            where="output",
+            why=in_short(error),
+            remedy="return a tuple or dict from the model; in a process that only loads the program it is a dict",
+        ) from error
+
+
+__all__ = ["build", "remember"]

@@ -1,0 +1,233 @@
+"""Certificates: what is proved about every integer op, so that engines of float arithmetic give its exact integers.
+
+1. Tie margin: 1/(2b) exceeds the largest error of any claimed engine's float formula (``intact8.arithmetic.tie_free``).
+   OpenVINO's errors are larger where terms are added; an op it has no bound for, or no margin, does not claim it.
+2. Accumulator: Σ|w|·max|x − z| + |bias| < 2³¹; below 2²⁴ a float32 evaluation of the sum is exact, too.
+3. Saturation: (|w₁| + |w₂|)·255 ≤ 32767 for the two largest weights of every channel, so that x86 kernels without
+   VNNI, which add pairs of products in int16, cannot saturate.
+4. Range: every number of a claimed engine's formula fits the type that holds it.
+
+What is proved of a kind is declared with the kind (``intact8.opset.proof``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from intact8.arithmetic.tie_free import FORMS, OPENVINO, ROUNDINGS, error_bound
+from intact8.errors import ProgramError
+from intact8.opset import KINDS, Array, Op, Tensor
+from intact8.opset.proof import FLOAT32, INT16, INT32, Evaluation, Proof, Sums
+
+from .dimensions import largest
+from .program import Program
+
+EVALUATIONS: dict[str, Evaluation] = {
+    # Matrix products multiply differences, in parts that float32 holds; a negative slope is computed as M'/M.
+    "onednn": Evaluation(FORMS, without_zero=("leaky",), largest={"matmul": math.inf}),
+    "onnxruntime": Evaluation(FORMS),
+    # Tables may be evaluated as the functions they were made from. Of linear layers and products of activations what
+    # the zero points make of a sum is subtracted in float32; multipliers are divided by.
+    "openvino": Evaluation(
+        OPENVINO,
+        exactly=(),
+        without_zero=tuple(OPENVINO),
+        largest=dict.fromkeys(("linear", "matmul", "avg_pool", "adaptive_avg_pool"), FLOAT32),
+        terms=(2,),
+        by_margin=True,
+    ),
+}
+"""Engine → how it evaluates integer operations. The reference computes integers, and is always claimed."""
+
+ENGINES = ("reference", *EVALUATIONS)
+"""Engines of this package that a certificate can claim."""
+
+
+def register(engine: str, evaluation: Evaluation) -> None:
+    """Let certificates claim an engine of another package.
+
+    Args:
+        engine: its name.
+        evaluation: how it evaluates integer operations: what it claims follows from it.
+
+    Raises:
+        ProgramError: the name is that of an engine of this package.
+    """
+    if engine in ENGINES:
+        raise ProgramError(
+            f"{engine} is an engine of intact8", where="certify.register", remedy="give the engine another name"
+        )
+    EVALUATIONS[engine] = evaluation
+    ROUNDINGS[engine] = dict(evaluation.forms)
+
+
+def known_engines() -> tuple[str, ...]:
+    """Engines a certificate can claim: those of this package, and those that were registered."""
+    return ("reference", *EVALUATIONS)
+
+
+def certifiable(op: Op) -> bool:
+    """Whether operations of this kind take a certificate."""
+    return KINDS[op.kind].proof is not None
+
+
+def certify(program: Program, engines: Sequence[str] = ("reference", "onednn")) -> Program:
+    """The program with a certificate on every integer op, and ``needs`` set.
+
+    A certificate is a JSON object: ``exact`` (all proved), ``margin`` (smallest 1/(2b) − error bound, null without
+    multipliers), ``b_min``, ``b_max``, ``accumulator`` (largest possible |sum|), ``float32_exact``, ``saturation``
+    (largest sum of two products), ``portable``, ``engines``, ``reason`` (where not exact); ``gain_error`` is kept.
+
+    Args:
+        program: checked.
+        engines: names from ENGINES the certificates claim.
+
+    Raises:
+        ProgramError: an unknown engine.
+    """
+    unknown = set(engines) - set(known_engines())
+    if unknown:
+        raise ProgramError(
+            f"unknown engine {min(unknown)!r}", where="certify", remedy=f"choose from {', '.join(known_engines())}"
+        )
+    tensors = largest(program).tensors
+    ops = tuple(
+        replace(op, certificate=prove(op, tensors, tuple(engines))) if certifiable(op) else op for op in program.ops
+    )
+    return replace(program, ops=ops, needs=needs_of(ops))
+
+
+def uncertified(program: Program) -> list[tuple[Op, str]]:
+    """Integer ops that are not proved exact, each with the reason."""
+    out = []
+    for op in program.ops:
+        if not certifiable(op):
+            continue
+        if op.certificate is None:
+            out.append((op, "no certificate"))
+        elif not op.certificate.get("exact"):
+            out.append((op, str(op.certificate.get("reason", "not exact"))))
+    return out
+
+
+def unclaimed(program: Program, engine: str) -> Op | None:
+    """The first integer op whose certificate does not claim the engine; None where all do.
+
+    Without a certificate, or with one that is not exact, nothing is claimed.
+    """
+    for op in program.ops:
+        c = op.certificate or {}
+        if certifiable(op) and not (c.get("exact") and engine in c.get("engines", ())):
+            return op
+    return None
+
+
+def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The engines in the order in which "auto" looks at them: those that every certificate claims, the others, the
+    reference.
+
+    Example:
+        >>> by_claim(Program({}, (), (), ()), ("onednn", "reference"))
+        (('onednn',), (), ('reference',))
+    """
+    claimed = tuple(name for name in engines if name != "reference" and unclaimed(program, name) is None)
+    rest = tuple(name for name in engines if name != "reference" and name not in claimed)
+    return claimed, rest, tuple(name for name in engines if name == "reference")
+
+
+def in_order(program: Program, engines: Sequence[str]) -> list[str]:
+    """The engines in the order of :func:`by_claim`."""
+    return [name for group in by_claim(program, engines) for name in group]
+
+
+def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
+    """What certified ops need of a CPU: ``("vnni",)`` or nothing."""
+    return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
+
+
+def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[str, Any]:
+    """The certificate of an op that is :func:`certifiable`, see :func:`certify`."""
+    proof = KINDS[op.kind].proof
+    assert proof is not None
+    sums = proof.sums(op, tensors)
+    engines = tuple(name for name in engines if name == "reference" or _claimed(name, proof, op, tensors, sums))
+    b, margins = _margins(proof, op, tensors, engines)
+    margin = float(margins.min()) if len(b) else None
+    reasons = []
+    if sums.largest >= INT32:
+        reasons.append(f"sums up to {sums.largest} do not fit int32")
+    if margin is not None and margin <= 0:
+        worst = int(np.argmin(margins))
+        reasons.append(
+            f"b = {b[worst]} of entry {worst} leaves no margin over float rounding (needs b below {_limit(margins, b)})"
+        )
+    out: dict[str, Any] = {
+        "exact": not reasons,
+        "margin": margin,
+        "b_min": int(b.min()) if len(b) else None,
+        "b_max": int(b.max()) if len(b) else None,
+        "accumulator": sums.largest,
+        "float32_exact": sums.largest < FLOAT32,
+        "saturation": sums.pair,
+        "portable": sums.pair <= INT16,
+        "engines": list(engines),
+    }
+    if reasons:
+        out["reason"] = "; ".join(reasons)
+    if op.certificate is not None and "gain_error" in op.certificate:
+        out["gain_error"] = op.certificate["gain_error"]
+    return out
+
+
+def _margins(proof: Proof, op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> tuple[Array, Array]:
+    """Every denominator, and how far 1/(2b) is above the error bound."""
+    floats, parts = tuple(name for name in engines if name != "reference"), proof.multipliers(op, tensors)
+    if not parts:
+        return np.array([], np.int64), np.array([])
+    b = np.concatenate([part.b for part in parts])
+    bounds = [
+        np.broadcast_to(
+            error_bound(part.form, part.bias, part.residual, result_steps=part.result, engines=floats), part.b.shape
+        )
+        for part in parts
+    ]
+    return b, 1.0 / (2.0 * b) - (np.concatenate(bounds) if floats else 0.0)
+
+
+def _claimed(engine: str, proof: Proof, op: Op, tensors: dict[str, Tensor], sums: Sums) -> bool:
+    """Whether the engine's formula can be proved for these numbers."""
+    evaluation = EVALUATIONS[engine]
+    form = proof.form(op)
+    if form not in evaluation.exactly and form not in evaluation.forms:
+        return False
+    if not proof.fits(evaluation, op, tensors, sums):
+        return False
+    return not evaluation.by_margin or bool(_margins(proof, op, tensors, (engine,))[1].min(initial=1.0) > 0)
+
+
+def _limit(margins: Array, b: Array) -> int:
+    """The b at which the entry with the smallest margin would have none."""
+    worst = int(np.argmin(margins))
+    bound = 1.0 / (2.0 * b[worst]) - margins[worst]
+    return int(1.0 / (2.0 * bound))
+
+
+__all__ = [
+    "ENGINES",
+    "EVALUATIONS",
+    "by_claim",
+    "in_order",
+    "certifiable",
+    "certify",
+    "needs_of",
+    "known_engines",
+    "prove",
+    "register",
+    "unclaimed",
+    "uncertified",
+]

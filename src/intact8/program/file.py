@@ -1,0 +1,230 @@
+"""One .safetensors file per program: arrays as tensors ``op/role``, the program as JSON in the header's metadata.
+
+Written under a temporary name and renamed, so that a file is complete or not there. Read with every size checked
+first, then the checksum over every byte; a file is data, no code in it runs. The format is described in docs/format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as deserialize
+from safetensors.numpy import save as serialize
+
+from intact8.errors import ProgramError
+from intact8.opset.op import Array
+
+from . import integrity
+from .check import check
+from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_document
+from .integrity import damaged
+from .program import Program
+from .read import LARGEST_HEADER, bounded_json, check_header, read
+from .recheck import recheck
+from .signing import Claim, claimed
+from .write import write
+
+UNSEALED = "the file has no checksum (it is of format {}): damage in it cannot be noticed; load and save it again"
+
+
+def save(program: Program, path: str | Path) -> Path:
+    """Check ``program`` and write it to ``path``, replacing what is there, all at once or not at all.
+
+    Returns:
+        The path.
+
+    Raises:
+        ProgramError: the program breaks the specification, or the path cannot be written.
+    """
+    check(program)
+    path = Path(path)
+    metadata = {"format": FORMAT, "version": str(lowest_version(program)), FORMAT: _text(program)}
+    if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
+        raise ProgramError(f"the program needs a header of more than {LARGEST_HEADER} bytes", where=str(path),
+                           remedy="split the network")  # fmt: skip
+    golden = {} if program.golden is None else program.golden.arrays()
+    data = integrity.seal(_ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata)))
+    try:
+        write(path, data)
+    except OSError as error:
+        raise ProgramError(
+            "cannot write the file", where=str(path), why=_reason(path, error), remedy=_remedy(path)
+        ) from error
+    return path
+
+
+def arrays_by_name(program: Program) -> dict[str, Array]:
+    """Every array of the program under ``op/role``, contiguous and little-endian."""
+    return {
+        f"{op.name}/{role}": np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+        for op in program.ops
+        for role, array in op.arrays.items()
+    }
+
+
+def _text(program: Program) -> str:
+    text = dumps(to_document(program))
+    try:
+        text.encode()
+        bounded_json(text)
+    except ValueError as error:
+        raise ProgramError(
+            "the program holds a value that could not be read again", why=str(error),
+            remedy="keep names, provenance and attributes plain",
+        ) from error  # fmt: skip
+    return text
+
+
+def _ordered(data: bytes) -> bytes:
+    """The same file with its header in sorted order, and room for the checksum in front: safetensors writes metadata in
+    random order, and equal programs should be equal files."""
+    (length,) = struct.unpack("<Q", data[:8])
+    entries = json.loads(data[8 : 8 + length])
+    metadata = {integrity.KEY: integrity.BLANK, **dict(sorted(entries.pop("__metadata__").items()))}
+    ordered = {"__metadata__": metadata, **dict(sorted(entries.items()))}
+    header = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + data[8 + length :]
+
+
+def _reason(path: Path, error: OSError) -> str:
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} does not exist"
+    return error.strerror or str(error)
+
+
+def _remedy(path: Path) -> str:
+    if path.is_dir():
+        return "give a file name inside it"
+    return "create the folder, free space or choose a path you may write to"
+
+
+def load(path: str | Path, public_key: str | Path | None = None, expect: str | None = None) -> Program:
+    """Read, check and recheck the certificates of a file written by :func:`save`.
+
+    Args:
+        path: of the file.
+        public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
+            before anything is read from it. None: what the environment variable ``INTACT8_PUBLIC_KEY`` names, if it is
+            set.
+        expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
+
+    Raises:
+        ProgramError: not a program, damaged, of a newer version, not signed as demanded, or its certificates do not
+            hold.
+    """
+    return opened(path, public_key, expect)[0]
+
+
+def opened(
+    path: str | Path, public_key: str | Path | None = None, expect: str | None = None
+) -> tuple[Program, Claim | None]:
+    """The program of a file, and what its signature says where one was demanded. As :func:`load`."""
+    claim = claimed(path, public_key, expect)
+    data = read(path, None if claim is None else claim.size)
+    if claim is None:
+        return parse(data, path), None
+    claim.verify(data)
+    program = parse(data, path)
+    return replace(program, remarks=(*program.remarks, *claim.remarks)), claim
+
+
+def parse(data: bytes, path: str | Path) -> Program:
+    """The program in the bytes of a file. The path is only what errors call it.
+
+    Bytes and not a mapped file: what another process does to the file meanwhile cannot reach this one.
+
+    Raises:
+        ProgramError: as for :func:`load`.
+    """
+    path = Path(path)
+    header = check_header(data, len(data), path)
+    sealed = integrity.sealed(data, path)
+    document, remarks = _document(header.get("__metadata__", {}), sealed, path)
+    try:
+        arrays = deserialize(data)
+    except SafetensorError as error:
+        raise damaged(path, str(error)) from error
+    try:
+        program = from_document(document, arrays)
+        check(program)
+        recheck(program)
+    except ProgramError as error:
+        raise ProgramError(
+            error.what, where=f"{path}: {error.where}" if error.where else str(path), why=error.why, remedy=error.remedy
+        ) from error
+    return replace(program, remarks=remarks)
+
+
+def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, tuple[str, ...]]:
+    """The program's JSON, and what should be known about the file."""
+    if metadata.get("format") != FORMAT or FORMAT not in metadata:
+        raise ProgramError(
+            "a .safetensors file, but not an intact8 program", where=str(path),
+            why=f"its metadata holds {', '.join(sorted(metadata))[:200] or 'nothing'}",
+            remedy="give a file written by Program.save",
+        )  # fmt: skip
+    version = _version(metadata.get("version", ""), path)
+    _entries(metadata, version, sealed, path)
+    try:
+        document = bounded_json(metadata[FORMAT], unique=True)
+    except ValueError as error:
+        raise ProgramError(
+            "the program in the header is not valid JSON",
+            where=str(path),
+            why=str(error),
+            remedy="convert the model again",
+        ) from error
+    return document, () if sealed else (UNSEALED.format(version),)
+
+
+def _version(text: str, path: Path) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) >= 1):
+        raise ProgramError(f"the format version is {text!r:.40}", where=str(path), remedy="convert the model again")
+    if int(text) > VERSION:
+        raise ProgramError(
+            f"written by a newer intact8 (format {text}), this reads up to {VERSION}", where=str(path),
+            remedy="upgrade: pip install --upgrade intact8",
+        )  # fmt: skip
+    return int(text)
+
+
+def _entries(metadata: dict[str, str], version: int, sealed: bool, path: Path) -> None:
+    """Every entry of the metadata is one of its version, and the checksum is where it is looked for.
+
+    So a bit that flips in the checksum's name, or in the version, does not make a file without checksum of this one.
+    """
+    known = {"format", "version", FORMAT, *((integrity.KEY,) if version >= integrity.SINCE else ())}
+    unknown = sorted(set(metadata) - known)
+    if unknown:
+        raise damaged(path, f"its metadata holds {unknown[0]!r:.60}, which format {version} does not know")
+    if version >= integrity.SINCE and not sealed:
+        raise damaged(path, f"it is of format {version} and has no checksum in its place")
+
+
+def digest(program: Program) -> str:
+    """SHA-256, hex, of what the program computes (no ``provenance``, no ``golden``): same network, same hash.
+
+    Example:
+        >>> from intact8.program.program import Program
+        >>> digest(Program({}, (), (), ())) == digest(Program({}, (), (), (), provenance={"created": "today"}))
+        True
+    """
+    document = to_document(program)
+    del document["provenance"]
+    document.pop("golden", None)  # follows from the rest
+    total = hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+    for name, array in sorted(arrays_by_name(program).items()):
+        total.update(f"{name}:{array.dtype.str}:{array.shape}:".encode())
+        total.update(array.data if array.size else b"")
+    return total.hexdigest()
+
+
+__all__ = ["digest", "load", "opened", "parse", "read", "save"]

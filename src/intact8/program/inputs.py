@@ -1,0 +1,77 @@
+"""What a program's inputs are: images, floats that are quantized at once, indices of tables."""
+
+from __future__ import annotations
+
+from intact8.errors import InputError
+from intact8.opset import KINDS, Op
+
+from .program import Program
+
+LAYOUTS = ("NCHW", "NHWC")
+"""How a caller orders the dimensions of images; programs always have channels before height and width."""
+
+
+def check_layout(program: Program, layout: str) -> None:
+    """Whether ``program`` can be given its images in ``layout``.
+
+    Raises:
+        InputError: the layout is not known, or no input has four dimensions.
+    """
+    if layout not in LAYOUTS:
+        raise InputError(f"layout={layout!r} is not known", where="layout", remedy=f"choose from {', '.join(LAYOUTS)}")
+    if layout != "NCHW" and not images(program):
+        raise InputError(
+            f"layout={layout!r} is for images",
+            where="layout",
+            why="no input has four dimensions",
+            remedy="leave it out",
+        )
+
+
+def images(program: Program) -> list[str]:
+    """Inputs of four dimensions, (N, C, H, W) in the program."""
+    return [name for name in program.inputs if len(program.tensors[name].shape) == 4]
+
+
+def sole_quantizers(program: Program) -> dict[str, Op]:
+    """Float inputs whose only use is one ``quantize`` op, with that op: they also take the uint8 integers."""
+    known: dict[str, Op] | None = vars(program).get("_sole_quantizers")
+    if known is not None:
+        return known
+    users: dict[str, list[Op]] = {name: [] for name in program.inputs}
+    for op in program.ops:
+        for name in op.inputs:
+            if name in users:
+                users[name].append(op)
+    found = {
+        name: ops[0]
+        for name, ops in users.items()
+        if len(ops) == 1 and ops[0].kind == "quantize" and name not in program.outputs
+    }
+    vars(program)["_sole_quantizers"] = found
+    return found
+
+
+def outside(where: str, why: str) -> InputError:
+    """What every engine raises for an index that a network computed and its table does not have."""
+    return InputError("an index outside the table", where=where, why=why, remedy="look at what makes the indices")
+
+
+def quantized_inputs(program: Program) -> frozenset[str]:
+    """Float inputs that a ``quantize`` reads as they are, or after operations that only move values."""
+    known: frozenset[str] | None = vars(program).get("_quantized_inputs")
+    if known is not None:
+        return known
+    sources = {name: frozenset([name]) for name in program.inputs if program.tensors[name].dtype == "float32"}
+    found: frozenset[str] = frozenset()
+    for op in program.ops:
+        behind = frozenset[str]().union(*(sources.get(name, frozenset()) for name in op.inputs))
+        if op.kind == "quantize":
+            found |= behind
+        elif behind and KINDS[op.kind].domain == "any" and not op.is_float:
+            sources[op.name] = behind
+    vars(program)["_quantized_inputs"] = found
+    return found
+
+
+__all__ = ["LAYOUTS", "check_layout", "images", "outside", "quantized_inputs", "sole_quantizers"]

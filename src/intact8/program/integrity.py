@@ -1,0 +1,66 @@
+"""The checksum of a program file: SHA-256 over every byte of it, its own 64 digits counted as zeros.
+
+It stands at a fixed place, as the first entry of the metadata, so that it is found without parsing anything, and what
+is hashed are the bytes as they lie in the file: a bit that flips in the length, in a key, in a space or in the digits
+themselves is noticed as one in a weight is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from intact8.errors import ProgramError
+
+KEY, SINCE = "checksum", 3
+"""Name of the metadata entry, and the version of the format from which on every file must have it."""
+
+START = b'{"__metadata__":{"checksum":"'
+PLACE, DIGITS = 8 + len(START), 64
+BLANK = "0" * DIGITS
+
+
+def seal(data: bytes) -> bytes:
+    """The file with its checksum where :data:`BLANK` stands."""
+    sealed = bytearray(data)
+    sealed[PLACE : PLACE + DIGITS] = checksum(data).encode()
+    return bytes(sealed)
+
+
+def checksum(data: bytes) -> str:
+    """SHA-256, hex, of a file that has a place for it.
+
+    Example:
+        >>> file = bytes(8) + START + BLANK.encode() + b'"}}'
+        >>> checksum(seal(file)) == checksum(file) != checksum(file + b" ")
+        True
+    """
+    view = memoryview(data)
+    total = hashlib.sha256(view[:PLACE])
+    total.update(BLANK.encode())
+    total.update(view[PLACE + DIGITS :])
+    return total.hexdigest()
+
+
+def sealed(data: bytes, path: Path) -> bool:
+    """Whether a checksum stands in its place; where one does, the file is what was written.
+
+    Raises:
+        ProgramError: it is not.
+    """
+    if not data.startswith(START, 8):
+        return False
+    if data[PLACE : PLACE + DIGITS] != checksum(data).encode():
+        raise damaged(path, "its content is not what its checksum was made from")
+    return True
+
+
+def damaged(path: Path, why: str) -> ProgramError:
+    """The error for a file that is not what was written."""
+    return ProgramError(
+        f"the file is damaged: {why}", where=str(path),
+        remedy="copy it again from where it came from, or convert the model again",
+    )  # fmt: skip
+
+
+__all__ = ["checksum", "damaged", "seal", "sealed"]

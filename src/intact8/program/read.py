@@ -1,0 +1,223 @@
+"""The bytes of a program file: every size is checked before anything is allocated for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from intact8.errors import ProgramError
+
+from .integrity import damaged
+from .strangers import OPENING, stranger
+
+LARGEST_HEADER = 100_000_000
+"""Bytes; the safetensors library refuses longer headers, too."""
+
+LARGEST_FILE = 1 << 36
+DEEPEST = 200
+"""JSON nested deeper is refused before it is parsed; outputs nest at most 50 levels, of up to three each."""
+
+SIZES = {
+    "U8": 1, "I8": 1, "BOOL": 1, "U16": 2, "I16": 2, "F16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8,
+    "F64": 8,
+}  # fmt: skip
+"""Bytes per element of the dtypes numpy reads; which of them an op takes is checked later."""
+
+
+def read(path: str | Path, size: int | None = None) -> bytes:
+    """The bytes of a regular file whose header fits its length.
+
+    Args:
+        path: of the file.
+        size: bytes it must have; a caller who knows that (from a signature) gets them without any of them being parsed.
+
+    Raises:
+        ProgramError: it cannot be read, is no regular file, or its header claims another length than it has.
+    """
+    path = Path(path)
+    with opened(path) as stream:
+        found = os.fstat(stream.fileno()).st_size
+        if found > LARGEST_FILE:
+            raise damaged(path, f"the file has {found} bytes, more than {LARGEST_FILE}")
+        if size is not None and found != size:
+            raise damaged(path, f"it has {found} bytes, and had {size} when it was signed")
+        if size is None:
+            start = stream.read(OPENING)
+            start += stream.read(max(0, 8 + _header_length(start, found, path) - len(start)))
+            check_header(start, found, path)
+            stream.seek(0)
+        data = stream.read(found)  # in one piece from the beginning, which takes no copying
+    if len(data) != found:
+        raise damaged(path, f"it had {found} bytes and gave {len(data)}: something is writing to it")
+    return data
+
+
+@contextmanager
+def opened(path: Path, what: str = "the file") -> Iterator[BinaryIO]:
+    """A regular file, open for reading: no folder, and no pipe or device, of which there may be no end.
+
+    Raises:
+        ProgramError: it is not that, or cannot be opened or read.
+    """
+    try:
+        # Opening a pipe would wait for its other end.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(descriptor, "rb") as stream:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(21, "is a directory", str(path))
+            if not stat.S_ISREG(mode):
+                raise ProgramError(
+                    f"cannot read {what}", where=str(path), why="it is a device or a pipe, no regular file",
+                    remedy="write what it gives to a file, and give that",
+                )  # fmt: skip
+            yield stream
+    except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
+        raise ProgramError(
+            f"cannot read {what}",
+            where=str(path),
+            why=getattr(error, "strerror", None) or str(error),
+            remedy="check the path and its permissions",
+        ) from error
+
+
+def _header_length(start: bytes, size: int, path: Path) -> int:
+    """The header length is eight bytes anybody may have written; believe it only when the file is that long."""
+    other = stranger(start[:OPENING])
+    if other is not None:
+        raise ProgramError(
+            f"{other}, not an intact8 program", where=str(path),
+            remedy="give a file written by Program.save; intact8.quantize makes a program of a PyTorch model",
+        )  # fmt: skip
+    length = int.from_bytes(start[:8], "little")
+    if length > LARGEST_HEADER or length + 8 > size:
+        raise damaged(path, f"a header of {length} bytes in a file of {size}")
+    return length
+
+
+def check_header(data: bytes, size: int, path: Path) -> dict[str, Any]:
+    """The safetensors header of a file of ``size`` bytes, its first bytes given.
+
+    Raises:
+        ProgramError: not JSON, doubled names, or arrays whose extents are not those of the file.
+    """
+    length = _header_length(data[:OPENING], size, path)
+    try:
+        header = bounded_json(data[8 : 8 + length].decode("utf-8"), unique=True)
+    except ValueError as error:
+        raise damaged(path, f"its header is not valid JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise damaged(path, "its header is no JSON object")
+    metadata = header.get("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise damaged(path, "its metadata is no object of texts")
+    end = 0
+    for name, entry in header.items():
+        if name != "__metadata__":
+            end = max(end, _extent(name, entry, path))
+    if length + 8 + end != size:
+        raise damaged(path, f"its header describes {length + 8 + end} bytes, it has {size}")
+    return header
+
+
+def _extent(name: str, entry: Any, path: Path) -> int:
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise damaged(path, f"bad description of array {name!r:.80}")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in SIZES:
+        raise damaged(path, f"array {name!r:.80} has dtype {dtype!r:.20}; numpy reads {', '.join(SIZES)}")
+    for values, most in ((shape, 8), (offsets, 2)):
+        whole = isinstance(values, list) and len(values) <= most and all(type(v) is int and v >= 0 for v in values)
+        if not whole:
+            raise damaged(path, f"bad description of array {name!r:.80}")
+    if len(offsets) != 2 or offsets[1] - offsets[0] != math.prod(shape) * SIZES[dtype]:
+        raise damaged(path, f"the extent of array {name!r:.80} is not that of its shape")
+    return int(offsets[1])
+
+
+def bounded_json(text: str, *, unique: bool = False) -> Any:
+    """Parse JSON that is no deeper than any program's, without the constants that are not JSON.
+
+    Args:
+        text: what to parse.
+        unique: refuse an object that has a name twice, which parsers read differently.
+
+    Raises:
+        ValueError: it is not that.
+
+    Example:
+        >>> bounded_json('{"a": [1, 2]}')
+        {'a': [1, 2]}
+    """
+    depth = _depth(text)
+    if depth > DEEPEST:
+        raise ValueError(f"nested {depth} deep, more than {DEEPEST}")
+    value = json.loads(
+        text, parse_constant=_refuse, parse_int=_whole if _long_integers(text) else None,
+        object_pairs_hook=_unique if unique else None,
+    )  # fmt: skip
+    if "\\u" in text:  # the only way to write half of a character
+        _encodable(value)
+    return value
+
+
+def _depth(text: str) -> int:
+    """How deep brackets nest outside strings, in linear time whatever the text is."""
+    # Runs of backslashes lose their pairs, then escaped quotes go: every quote left opens or closes a string.
+    plain = text.replace("\\\\", "").replace('\\"', "").encode("utf-8", "replace")
+    marks = np.frombuffer(plain.translate(None, _REST), np.uint8)
+    quotes = marks == ord('"')
+    outside = np.bitwise_xor.accumulate(quotes.view(np.uint8)) == 0
+    brackets = marks[outside & ~quotes]
+    steps = np.where((brackets == ord("[")) | (brackets == ord("{")), np.int8(1), np.int8(-1))
+    return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
+
+
+_REST = bytes(set(range(256)) - set(b'"[]{}'))
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _long_integers(text: str) -> bool:
+    """Whether 19 digits stand in a row anywhere but behind a decimal point: what an integer beyond 64 bits takes."""
+    characters = np.frombuffer(b" " + text.encode("utf-8", "replace"), np.uint8)
+    run = characters - np.uint8(ord("0")) < 10
+    for further in (1, 2, 4, 8, 3):  # runs of 2, 4, 8, 16 and 19
+        run = run[:-further] & run[further:]
+    starts = np.flatnonzero(run)
+    before = characters[starts - 1]
+    return bool(((before != ord(".")) & (before - np.uint8(ord("0")) >= 10)).any())
+
+
+def _whole(digits: str) -> int:
+    """An integer of 64 bits: none in a program is larger, and many functions of Python and numpy take no other."""
+    if len(digits) > 20 or not -(1 << 63) <= (value := int(digits)) < 1 << 63:
+        raise ValueError(f"the integer {digits:.24} is beyond 64 bits")
+    return value
+
+
+def _encodable(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a text holds half of a character (a lone surrogate): {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return out
+
+
+__all__ = ["bounded_json", "check_header", "opened", "read"]

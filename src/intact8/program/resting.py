@@ -1,0 +1,65 @@
+"""Weights that take no memory while nobody reads them.
+
+Engines pack weights in an order of their own when they prepare a program, and then the program's arrays are read no
+more until another model is compiled. Here they are copied into a file without a name: the system may take such memory
+back at any time, and reads it again where it is used. It is not the program's own file, which somebody could cut short
+or overwrite: reading behind the end of a mapped file ends the process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+import weakref
+from dataclasses import replace
+
+import numpy as np
+
+from .program import Program
+
+LEAST = 1 << 22
+"""Bytes of arrays from which it is worth a file."""
+
+LARGE = 1 << 12
+"""Bytes from which an array goes there."""
+
+_ALIGNED = 64
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+def rest(program: Program) -> Program:
+    """The same program with its large arrays in a file without a name; as it is where that saves or can do nothing.
+
+    Example:
+        >>> program = Program({}, (), (), ())
+        >>> rest(program) is program  # nothing to save
+        True
+    """
+    large = {id(a): a for op in program.ops for a in op.arrays.values() if a.nbytes >= LARGE}
+    if sum(a.nbytes for a in large.values()) < LEAST or not hasattr(mmap, "MADV_DONTNEED"):
+        return program
+    try:
+        with tempfile.TemporaryFile(prefix="intact8-") as file:
+            starts = {}
+            for key, array in large.items():
+                file.write(bytes(-file.tell() % _ALIGNED))
+                starts[key] = file.tell()
+                file.write(np.ascontiguousarray(array).data)
+            file.flush()
+            # Writable, as OpenVINO asks of what it shares; nobody writes.
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except OSError:  # no room, or no folder for temporary files: it stays in memory
+        return program
+    moved = {k: np.frombuffer(memory, a.dtype, a.size, starts[k]).reshape(a.shape) for k, a in large.items()}
+    _mapped.add(memory)
+    ops = (replace(op, arrays={role: moved.get(id(a), a) for role, a in op.arrays.items()}) for op in program.ops)
+    return replace(program, ops=tuple(ops))
+
+
+def drop() -> None:
+    """Take the memory of all such arrays away until they are read again."""
+    for memory in list(_mapped):
+        memory.madvise(mmap.MADV_DONTNEED)
+
+
+__all__ = ["drop", "rest"]

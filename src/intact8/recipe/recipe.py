@@ -1,0 +1,234 @@
+"""What the user asks for: which numbers each tensor and weight gets, by module name, glob or type."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+import tomli_w
+
+from intact8.arithmetic.dynamic import GRANULARITIES
+from intact8.errors import RecipeError
+
+from .override import MODES, Override, as_overrides
+from .scheme import Scheme, check_activation, check_keys, check_weight
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+RESIDUALS = ("separate", "fused")
+LEAKY = ("fused", "table")
+ATTENTION = ("integer", "float")
+NONLINEAR = ("float", "integer")
+LEARNED = ("learned", "lsq+", "pact")
+SCALES = ("calibrated", "fixed", "observed", *LEARNED)
+SCALE_GRADIENTS = ("lsq", "plain")
+
+
+def _weight() -> Scheme:
+    return Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="minmax")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to quantize a network.
+
+    Attributes:
+        activation: the scheme of every activation.
+        weight: the scheme of every weight. A mapping, here and above, changes fields of the default.
+        mode: what is quantized. "static": weights and, with scales known ahead, activations; "dynamic": the weights of
+            linear and recurrent layers and the rows of embeddings, activations when the network runs (results are
+            float32, and exact); "weight_only": the weights of linear layers and the rows of embeddings, which are
+            stored as integers and multiplied as floats. Everything else stays float in the last two.
+        rows: scales of activations in mode dynamic: "per_row", or "per_tensor" (results then depend on the batch).
+        group: columns of a weight that share a scale in mode weight_only; 0: whole rows.
+        inputs: schemes of network inputs by name, glob or position; a mapping changes fields of ``activation``.
+        overrides: {pattern: None (stay float) or {"activation": …, "weight": …, "input": …, "quantize": bool,
+            "mode": …}}. Later ones win. Read it back as ``rules``. See :class:`Override` for the patterns.
+        portable: choose weight scales so that CPUs without VNNI compute the same integers.
+        residual: "fused": conv + add + activation with one rounding; "separate": two, which every engine runs natively.
+        leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
+        attention: products of two activations: "integer" where both operands can be had as integers; "float": in the
+            float island of the softmax between them.
+        nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
+            docs/arithmetic.md), so that a whole encoder is one integer program.
+        engines: the engines the program is certified for.
+        bias_correction: correct biases for the mean error the rounded weights make.
+        equalize: give channels the same range where it is exact in float and nothing is lost: between a convolution and
+            a depthwise one, and between layers and float operations.
+        smooth: the same before linear maps, whose weights take what activations give up (SmoothQuant, Xiao et al.
+            2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off.
+        scales: what scales do in training. "calibrated": activations' stay, weights' are computed anew by every
+            evaluation (nothing but calibration decides); "fixed": all stay, so that training computes the deployed
+            integers from its first step; "observed": activations' follow their observers, weights' the weights;
+            "learned": all are parameters (LSQ, Esser et al. 2020); "lsq+": and so are activations' zero points, by
+            the lower ends of their ranges (Bhalgat et al. 2020); "pact": activations' clips are parameters, weights'
+            scales follow the weights (Choi et al. 2018). See ``intact8.train``.
+        scale_gradient: the gradient of a learned scale, offset or clip: "lsq" (times 1/√(n·Q), for one learning rate
+            with the weights), "plain".
+
+    Raises:
+        RecipeError: an unknown key or a value without meaning.
+
+    Example:
+        >>> recipe = Recipe(overrides={"classifier.*": None, "type:Conv2d": {"weight": {"observer": "mse"}}})
+        >>> Recipe.from_toml(recipe.to_toml()) == recipe
+        True
+    """
+
+    activation: Scheme = field(default_factory=Scheme)
+    weight: Scheme = field(default_factory=_weight)
+    inputs: Mapping[str, Scheme] = field(default_factory=dict, hash=False)
+    overrides: Mapping[str, Any] | Sequence[Override] = field(default=(), hash=False)
+    mode: str = "static"
+    rows: str = "per_row"
+    group: int = 0
+    portable: bool = True
+    residual: str = "separate"
+    leaky: str = "fused"
+    attention: str = "integer"
+    nonlinear: str = "float"
+    engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime", "openvino")
+    bias_correction: bool = False
+    equalize: bool = True
+    smooth: float = 0.0
+    scales: str = "calibrated"
+    scale_gradient: str = "lsq"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        activation = _scheme(Scheme(), self.activation, "Recipe.activation")
+        put(self, "activation", check_activation(activation, "Recipe.activation"))
+        put(self, "weight", check_weight(_scheme(_weight(), self.weight, "Recipe.weight"), "Recipe.weight"))
+        if not isinstance(self.inputs, Mapping):
+            raise RecipeError(f"inputs = {self.inputs!r}", where="Recipe", remedy="give {name or position: Scheme}")
+        inputs = {str(k): _scheme(self.activation, v, f"Recipe.inputs[{k!r}]") for k, v in self.inputs.items()}
+        put(self, "inputs", {k: check_activation(v, f"Recipe.inputs[{k!r}]") for k, v in inputs.items()})
+        put(self, "overrides", as_overrides(self.overrides))
+        for name, known in (
+            ("mode", MODES),
+            ("rows", GRANULARITIES),
+            ("residual", RESIDUALS),
+            ("leaky", LEAKY),
+            ("attention", ATTENTION),
+            ("nonlinear", NONLINEAR),
+            ("scales", SCALES),
+            ("scale_gradient", SCALE_GRADIENTS),
+        ):
+            if getattr(self, name) not in known:
+                raise RecipeError(
+                    f"{name} = {getattr(self, name)!r}", where="Recipe", remedy="choose " + " or ".join(known)
+                )
+        if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
+            raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
+        for name in ("portable", "bias_correction", "equalize"):
+            if not isinstance(getattr(self, name), bool):
+                raise RecipeError(
+                    f"{name} = {getattr(self, name)!r} is no bool", where="Recipe", remedy="give true or false"
+                )
+        number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
+        if not (number and 0 <= self.smooth <= 1):
+            raise RecipeError(
+                f"smooth = {self.smooth!r}", where="Recipe", remedy="give 0 (off) to 1; 0.5 is the customary α"
+            )
+        put(self, "smooth", float(self.smooth))
+        names = isinstance(self.engines, Sequence) and not isinstance(self.engines, str) and len(self.engines) > 0
+        if not names or not all(isinstance(e, str) for e in self.engines):
+            raise RecipeError(
+                f"engines = {self.engines!r}",
+                where="Recipe",
+                remedy='give at least one name: engines=("reference", "onednn")',
+            )
+        put(self, "engines", tuple(self.engines))
+
+    @property
+    def learns(self) -> bool:
+        """Whether training moves parameters that decide scales."""
+        return self.scales in LEARNED
+
+    @property
+    def rules(self) -> tuple[Override, ...]:
+        """The overrides in order; later ones win."""
+        return cast("tuple[Override, ...]", self.overrides)
+
+    def to_toml(self) -> str:
+        """The recipe as TOML, every field written out, so that later defaults cannot change what it means."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["engines"] = list(self.engines)
+        for name in ("inputs", "overrides", "activation", "weight"):
+            del values[name]
+        values["activation"], values["weight"] = self.activation.to_dict(), self.weight.to_dict()
+        # Read back as changes of ``activation``, so what is empty here and given there has to say so.
+        given = self.activation.to_dict()
+        values["inputs"] = {
+            name: {**dict.fromkeys(given, "none"), **scheme.to_dict()} for name, scheme in self.inputs.items()
+        }
+        # A list, because one pattern may come twice and order matters.
+        values["overrides"] = [{"match": rule.match, **rule.to_dict()} for rule in self.rules]
+        return tomli_w.dumps({k: v for k, v in values.items() if v not in ({}, [])})
+
+    @staticmethod
+    def from_toml(text: str) -> Recipe:
+        """Read what :meth:`to_toml` wrote, or what a person did.
+
+        Overrides may be tables ``[overrides."layer1.*"]`` or a list ``[[overrides]]`` with ``match``.
+
+        Example:
+            >>> Recipe.from_toml('''[overrides."fc"]
+            ... quantize = false''').rules[0].match
+            'fc'
+        """
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise RecipeError(
+                "this is no TOML", where="recipe", why=str(error), remedy="repair the line named"
+            ) from error
+        check_keys(values, [f.name for f in fields(Recipe)], "recipe")
+        overrides = values.get("overrides", {})
+        if isinstance(overrides, list):
+            values["overrides"] = tuple(_listed(entry) for entry in overrides)
+        return Recipe(**values)
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`to_toml` to a file and return its path."""
+        path = Path(path)
+        try:
+            path.write_text(self.to_toml(), encoding="utf-8")
+        except OSError as error:
+            raise RecipeError(
+                "cannot write the recipe", where=str(path), why=str(error), remedy="choose another path"
+            ) from error
+        return path
+
+    @staticmethod
+    def load(path: str | Path) -> Recipe:
+        """Read a recipe from a TOML file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(
+                "cannot read the recipe", where=str(path), why=str(error), remedy="check the path"
+            ) from error
+        return Recipe.from_toml(text)
+
+
+def _scheme(base: Scheme, given: Any, where: str) -> Scheme:
+    if isinstance(given, (Scheme, Mapping)):
+        return base.changed(given, where=where)
+    raise RecipeError(f"{given!r} is no scheme", where=where, remedy="give a Scheme, or some of its fields")
+
+
+def _listed(entry: Any) -> Override:
+    if not isinstance(entry, Mapping) or "match" not in entry:
+        raise RecipeError(f"override {entry!r} has no match", where="recipe", remedy='write match = "layer1.*"')
+    rest = {k: v for k, v in entry.items() if k != "match"}
+    return as_overrides({entry["match"]: rest})[0]
+
+
+__all__ = ["Override", "Recipe", "Scheme"]

@@ -1,0 +1,163 @@
+"""Presets: recipes with a sentence on when to use each. All of them are ordinary recipes; change what you like.
+
+Example:
+    >>> import dataclasses
+    >>> from intact8 import recipes
+    >>> dataclasses.replace(recipes.default(), overrides={"fc": None}).rules[0].quantize
+    False
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from intact8.errors import RecipeError
+from intact8.recipe.recipe import LEARNED, Recipe, Scheme
+
+
+def default() -> Recipe:
+    """Start here: clips of least error for activations, one scale per weight channel, every engine and CPU."""
+    return Recipe(activation=Scheme(observer="histogram"), bias_correction=True)
+
+
+def fast() -> Recipe:
+    """When only the onednn engine runs the program: residual adds are fused into convolutions, 12–19 % faster there,
+    and products of two activations stay float, 8 % faster for an encoder.
+    """
+    return replace(default(), residual="fused", attention="float", engines=("reference", "onednn"))
+
+
+def minmax() -> Recipe:
+    """When calibration data shows the true ranges, nothing may be clipped, or results must be easy to explain."""
+    return Recipe(activation=Scheme(observer="minmax"))
+
+
+def percentile() -> Recipe:
+    """When a few extreme activations stretch the ranges and you want to say yourself how much is cut off."""
+    return Recipe(activation=Scheme(observer="percentile"))
+
+
+def accurate() -> Recipe:
+    """When the default loses too much (small or depthwise networks): ranges and weights by error, biases corrected."""
+    return Recipe(
+        activation=Scheme(observer="mse"),
+        weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
+        bias_correction=True,
+    )
+
+
+def images() -> Recipe:
+    """When every input is an image with values k/255: the bytes themselves are the integers (scale 1/255)."""
+    return replace(default(), inputs={"*": Scheme(fixed=(1 / 255, 0))})
+
+
+def transformer() -> Recipe:
+    """When a transformer gets static scales: outlier channels are shared with the weights that read them."""
+    return replace(default(), smooth=0.5)
+
+
+def integer() -> Recipe:
+    """When a transformer should be one integer program from end to end: softmax, norms and embeddings as integers."""
+    return replace(default(), nonlinear="integer")
+
+
+def full_range() -> Recipe:
+    """When every CPU that will run the program has VNNI: weights use [−128, 127] without room for pair sums."""
+    weight = Scheme(dtype="int8", symmetric=True, qmin=-128, granularity="per_channel", observer="minmax")
+    return Recipe(weight=weight, portable=False)
+
+
+def symmetric() -> Recipe:
+    """When qparams go on to hardware with symmetric int8 activations only; costs a bit of range after ReLU."""
+    return Recipe(activation=Scheme(dtype="int8", symmetric=True))
+
+
+def w4a8() -> Recipe:
+    """When you study 4-bit weights: error-minimal scales in [−7, 7]. Files and speed stay those of int8."""
+    weight = Scheme(dtype="int8", bits=4, symmetric=True, granularity="per_channel", observer="mse")
+    return Recipe(activation=Scheme(observer="mse"), weight=weight)
+
+
+def dynamic(rows: str = "per_row") -> Recipe:
+    """When activations differ too much from input to input for scales known ahead, or there are no calibration data:
+    linear and recurrent layers multiply integers, with a scale for every row that is found when the network runs.
+
+    Results are float32, and the same bits on every engine. Activation functions, norms, residuals and convolutions stay
+    float; rows of embeddings are stored as integers. No calibration data are needed beyond one example.
+
+    Args:
+        rows: "per_row", or "per_tensor": one scale for the whole tensor, so that results depend on the batch.
+
+    Example:
+        >>> import intact8, torch
+        >>> intact8.quantize(torch.nn.Linear(4, 2), torch.randn(1, 4), recipe=dynamic()).ops[0].kind
+        'dynamic_linear'
+    """
+    return Recipe(mode="dynamic", rows=rows, equalize=False)
+
+
+def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
+    """When files have to be small: linear layers and embeddings store integers of 8 or 4 bits, and multiply floats.
+
+    Speed is that of float32, and so are results: a float island.
+
+    Args:
+        bits: 8, or 4 (two weights per byte).
+        group: columns that share a scale; None: one scale per row. 32 is customary for 4 bits.
+
+    Raises:
+        RecipeError: other bits.
+
+    Example:
+        >>> weight_only(4, group=32).weight.range
+        (-7, 7)
+    """
+    if bits not in (4, 8):
+        raise RecipeError(f"bits = {bits!r}", where="recipes.weight_only", remedy="choose 4 or 8")
+    weight = Scheme(
+        dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="minmax" if bits == 8 else "mse"
+    )
+    return Recipe(weight=weight, mode="weight_only", group=group or 0, portable=False, equalize=False)
+
+
+def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> Recipe:
+    """When the network is trained further (``intact8.train``): the simulation trains on the integers that ship.
+
+    Args:
+        scales: "learned": parameters of the optimizer, from where calibration left them (LSQ; with activations of fewer
+            than 8 bits LSQ+, where a zero point decides more); "lsq+": zero points of activations as well, for
+            activations that are negative, too (SiLU, leaky ReLU); "pact": activations'
+            clips, with a penalty (:func:`intact8.train.clipping_penalty`); "observed": activations'
+            follow a moving average of each batch's extremes, weights' the weights; "fixed": as calibrated, so that
+            training computes the deployed integers from its first step.
+        bits, activation_bits: 2 to 8. Fewer than 8 are stored as int8.
+
+    Raises:
+        RecipeError: ``scales`` is none of these, or so many bits cannot be stored.
+
+    Example:
+        >>> from intact8 import recipes
+        >>> recipes.qat("observed").activation.observer
+        'moving_average'
+        >>> recipes.qat(bits=4, activation_bits=4).scales
+        'lsq+'
+    """
+    known = (*LEARNED, "observed", "fixed")
+    if scales not in known:
+        raise RecipeError(f"scales = {scales!r}", where="recipes.qat", remedy="choose " + " or ".join(known))
+    if scales == "learned" and activation_bits < 8:
+        scales = "lsq+"
+    fine = "histogram" if activation_bits == 8 else "mse"
+    return Recipe(
+        activation=Scheme(bits=activation_bits, observer="moving_average" if scales == "observed" else fine),
+        weight=Scheme(
+            dtype="int8",
+            bits=bits,
+            symmetric=True,
+            granularity="per_channel",
+            observer="minmax" if bits == 8 else "mse",
+        ),
+        scales=scales,
+        # PACT has no factor of its own; LSQ's would shrink its gradients, and the penalty's, by a thousand times.
+        scale_gradient="plain" if scales == "pact" else "lsq",
+    )

@@ -1,0 +1,191 @@
+"""The whole way to a loaded program, shown and not taken: everything happens in child processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from intact8.errors import EngineError, ProgramError
+from intact8.program.certify import by_claim
+from intact8.program.document import VERSION
+from intact8.program.golden import Golden
+from intact8.program.remarks import remarks
+from intact8.text import printable
+
+from . import cache
+from .facts import Facts
+from .isolate import PASSED, failure, run_probe
+from .load import Opened, open_program
+from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, claim_row, origin_row, preflight, program_rows, refusal
+from .probing import memory_limit
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+STYLES = {OK: "green", UNKNOWN: "yellow", REFUSED: "bold red"}
+
+
+@dataclass(frozen=True)
+class EngineCheck:
+    """One engine.
+
+    Attributes:
+        engine: its name.
+        rows: what was looked at, the probe last.
+        usable: whether it can run the program here.
+    """
+
+    engine: str
+    rows: tuple[Row, ...]
+    usable: bool
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What ``intact8 check`` shows; prints as tables with rich.
+
+    Attributes:
+        path: of the file.
+        ok: whether an engine of those asked for can run it here.
+        verdict: in one sentence.
+        file: what was looked at in the file.
+        engines: in the order they would be tried.
+        facts: about the machine.
+    """
+
+    path: str
+    ok: bool
+    verdict: str
+    file: tuple[Row, ...]
+    engines: tuple[EngineCheck, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+
+        from intact8.display import inert
+
+        tables = [_table("file", self.file), *(_table(e.engine, e.rows) for e in self.engines)]
+        return Group(*tables, inert(self.verdict, "bold green" if self.ok else "bold red"))
+
+
+def _table(title: str, rows: Sequence[Row]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from intact8.display import inert
+
+    table = Table(title=title, title_justify="left", title_style="bold", expand=False)
+    for column in ("", "needed", "found", "verdict"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        found = printable(row.found)
+        if row.verdict != OK and row.remedy:
+            found += f"\n→ {printable(row.remedy)}"
+        table.add_row(inert(row.what), inert(row.needed), Text(found), inert(row.verdict, STYLES[row.verdict]))
+    return table
+
+
+def check_file(
+    path: str | Path,
+    engine: str | Sequence[str] = "auto",
+    *,
+    probe: bool = True,
+    public_key: str | Path | None = None,
+    expect: str | None = None,
+    time_limit: float = 120.0,
+    facts: Facts | None = None,
+) -> CheckReport:
+    """Whether a file would load here, and with which engine; nothing it holds is run in this process.
+
+    Args:
+        path: a program file.
+        engine: as for :func:`intact8.runtime.load`.
+        probe: whether child processes try the engines. What they find is remembered for the next load.
+        public_key, expect: demand a signature, see :func:`intact8.runtime.load`.
+        time_limit: seconds per probe.
+        facts: about this machine, or another one (then without probes).
+
+    Raises:
+        EngineError: no engine is named.
+    """
+    names = candidates(engine)
+    facts = Facts.here() if facts is None else facts
+    try:
+        opened = open_program(path, public_key, expect)
+    except ProgramError as error:
+        row = Row(
+            "file", "a whole program of this format", f"{error.what}. {error.why}".rstrip(), REFUSED, error.remedy
+        )
+        return CheckReport(str(path), False, f"refused: {error}", (row,), (), facts.to_json())
+    engines = tuple(_engine(opened, name, probe, time_limit, facts) for name in names)
+    usable = [e.engine for e in engines if e.usable]
+    if usable:
+        first = next(group for group in by_claim(opened.program, usable) if group)
+        fastest = f"; engine='auto' takes {_taken(first)}" if engine == "auto" and len(usable) > 1 else ""
+        verdict = f"loads, on {' or '.join(usable)}{fastest}"
+    else:
+        reasons = [f"{e.engine}: {r.what}: {r.found}" for e in engines for r in e.rows if r.verdict == REFUSED]
+        verdict = f"refused: no engine of {', '.join(names)} can run it here. {' | '.join(reasons)}"
+    return CheckReport(str(path), bool(usable), verdict, _file(opened, facts), engines, facts.to_json())
+
+
+def _taken(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"the fastest of {' and '.join(names)}, as it measures"
+
+
+def _file(opened: Opened, facts: Facts) -> tuple[Row, ...]:
+    program = opened.program
+    integers = len(program.integer_tensors())
+    signed = Row("signature", "not asked for", "–")
+    if opened.signed:
+        signed = Row("signature", "by the key given", f"fits: {opened.signed}")
+    return (
+        Row("file", "a whole safetensors file", f"{opened.path.stat().st_size} bytes, digest {opened.digest[:16]}…"),
+        Row("format", f"version up to {VERSION}", "read"),
+        origin_row(program, facts),
+        Row("specification", "obeyed", f"{len(program.ops)} operations, {integers} integer tensors"),
+        *program_rows(program),
+        signed,
+        *(Row("remark", "", text, UNKNOWN) for text in remarks(program)),
+    )
+
+
+def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Facts) -> EngineCheck:
+    rows = [*preflight(opened.program, name, facts), claim_row(opened.program, name)]
+    if refusal(rows, name) is not None:
+        return EngineCheck(name, tuple(rows), False)
+    if not probe:
+        rows.append(Row("probe", "the golden vectors, in a child process", "not asked for", UNKNOWN))
+        return EngineCheck(name, tuple(rows), True)
+    try:
+        outcome = run_probe(
+            opened.path, opened.digest, name, None, memory=memory_limit(opened.program, facts, name),
+            seconds=time_limit, every=True,
+        )  # fmt: skip
+    except EngineError as error:
+        rows.append(Row("probe", "a child process", str(error), REFUSED, error.remedy))
+        return EngineCheck(name, tuple(rows), False)
+    if outcome.lasting:
+        cache.remember(cache.key(opened.program, opened.digest, name, None, facts), outcome.to_json())
+    needed = _needed(opened.program.golden)
+    if outcome.verdict == PASSED:
+        rows.append(Row("probe", needed, f"{outcome.detail} ({outcome.seconds:.1f} s)"))
+        return EngineCheck(name, tuple(rows), True)
+    failed = failure(outcome, name, ("reference",) if name != "reference" else (), False)
+    found = f"{failed.where}: {failed.what}" + (f". {failed.why}" if failed.why else "")
+    rows.append(Row("probe", needed, found, REFUSED, failed.remedy))
+    return EngineCheck(name, tuple(rows), False)
+
+
+def _needed(golden: Golden | None) -> str:
+    return "a run of one sample" if golden is None or golden.omitted else "every golden vector, bit for bit"
+
+
+__all__ = ["CheckReport", "EngineCheck", "check_file"]

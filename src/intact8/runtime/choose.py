@@ -1,0 +1,54 @@
+"""engine="auto": of the engines that can run a program here, the one measured to be fastest; remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from intact8.program.program import Program
+from intact8.program.samples import random_samples
+from intact8.timing import interleaved
+
+from . import cache
+from .facts import Facts
+
+SECONDS, LEAST, SETTLE = 0.3, 7, 0.01
+"""All engines together are timed this long, each this often at least, and each settles so long before a timed call."""
+
+
+def key(program: Program, digest: str, threads: int | None, batch: int, facts: Facts) -> str:
+    """What the measurement depends on; see :func:`intact8.runtime.cache.key`."""
+    return cache.key(program, digest, f"auto at batch {batch}", threads, facts)
+
+
+def recall(name: str) -> dict[str, float] | None:
+    """Engine → milliseconds as measured earlier, fastest first; None where nothing was, or it is damaged."""
+    found = (cache.recall(name) or {}).get("milliseconds")
+    if not isinstance(found, dict) or "auto" in found:
+        return None
+    if not all(isinstance(v, float) and v > 0 for v in found.values()):
+        return None
+    return dict(sorted(found.items(), key=lambda item: item[1])) or None
+
+
+def remember(name: str, milliseconds: Mapping[str, float]) -> str:
+    """Keep a measurement. Returns "" or why it could not be kept."""
+    return cache.remember(name, {"milliseconds": dict(milliseconds)})
+
+
+def measure(program: Program, runners: Mapping[str, Any], batch: int) -> dict[str, float]:
+    """Median milliseconds of one call per engine, fastest first: interleaved, on random samples.
+
+    Args:
+        program: what they run.
+        runners: engine → callable that takes the inputs in order.
+        batch: samples per call, where the program has a dynamic batch.
+    """
+    inputs = list(random_samples(program, batch).values())
+    calls = {name: partial(runner, *inputs) for name, runner in runners.items()}
+    timings = interleaved(calls, seconds=SECONDS, least=LEAST, settle=SETTLE)
+    return dict(sorted(((name, t.median * 1e3) for name, t in timings.items()), key=lambda item: item[1]))
+
+
+__all__ = ["key", "measure", "recall", "remember"]

@@ -1,0 +1,72 @@
+"""What is known about a loaded program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from intact8.arithmetic.dimensions import Dim
+
+from .preflight import Row
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An engine that was tried before the one that runs, and why it does not.
+
+    Attributes:
+        engine: its name.
+        reason: the error, in words.
+    """
+
+    engine: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Info:
+    """How a program came to run here.
+
+    Attributes:
+        path: of its file.
+        digest: SHA-256 of what it computes.
+        engine: that runs it.
+        threads: given to the engine; None leaves its choice.
+        inputs, outputs: name → (dtype, shape), None for the batch, a name for another dimension that may change.
+        preflight: what was compared with this machine, all of it fine or unknown.
+        probe: "passed" now, "remembered", or "not needed", "switched off" and why.
+        golden: what was reproduced, in this process, or for the reference in the probe's.
+        signed: whether a signature was verified.
+        skipped: engines tried before this one.
+        measured: engine → median milliseconds per call, fastest first, when engine="auto" chose among several.
+        packages: versions of the libraries.
+        seconds: stage → how long it took.
+        sizes: that a child process has run, in words; sizes met later are added to the runner's ``info``.
+        remarks: what does not stop a load, but should be known.
+    """
+
+    path: str
+    digest: str
+    engine: str
+    threads: int | None
+    inputs: dict[str, tuple[str, tuple[Dim, ...]]]
+    outputs: dict[str, tuple[str, tuple[Dim, ...]]]
+    preflight: tuple[Row, ...]
+    probe: str
+    golden: str
+    signed: bool = False
+    skipped: tuple[Skipped, ...] = ()
+    measured: dict[str, float] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        from dataclasses import asdict
+
+        return asdict(self)
+
+
+__all__ = ["Info", "Skipped"]

@@ -1,0 +1,262 @@
+"""Running a probe in a child process that may crash, hang or run out of memory, and saying what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import intact8
+from intact8.errors import EngineError
+
+PASSED, REFUSED, DIED, FAILED, LATE = "passed", "refused", "died", "failed", "late"
+
+AT_SIZE = "running samples of "
+"""How the stage begins in which a size is run, before the words of its range."""
+
+MEANINGS = {
+    "SIGILL": "illegal instruction: the library uses instructions this CPU does not have",
+    "SIGSEGV": "segmentation fault: a library reached for memory that is not its own",
+    "SIGBUS": "bus error: memory that is not there, or misaligned",
+    "SIGABRT": "aborted: a library gave up",
+    "SIGFPE": "arithmetic trap",
+    "SIGKILL": "killed from outside, most often because memory ran out",
+    "SIGSYS": "a system call that is forbidden here",
+    "SIGXCPU": "out of CPU time",
+    "access violation": "a library reached for memory that is not its own",
+    "illegal instruction": "the library uses instructions this CPU does not have",
+}
+
+WINDOWS = {0xC0000005: "access violation", 0xC000001D: "illegal instruction", 0xC0000409: "stack buffer overrun"}
+
+LASTING = frozenset({"SIGILL", "SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "access violation", "illegal instruction"})
+"""Deaths that will come again on the same machine: worth remembering. Being killed from outside is not."""
+
+PASSED_ON = (
+    "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT", "WINDIR", "TMPDIR",
+    "TEMP", "TMP", "LANG", "LC_ALL", "LC_CTYPE",
+)  # fmt: skip
+PREFIXES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "ORT_", "OV_", "OPENVINO_")
+"""Environment variables a probe needs to run what this process would run. The others may hold secrets."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a probe.
+
+    Attributes:
+        verdict: "passed", "refused" (an IntactError), "died" (by a signal), "failed" (another error), "late".
+        stage: what was running at the end.
+        detail: words of the engine or of Python about it; for "passed" what was compared.
+        signal: name of the signal it died of.
+        seconds: how long it took.
+        error: what, where, why, remedy of a refusal.
+    """
+
+    verdict: str
+    stage: str = ""
+    detail: str = ""
+    signal: str = ""
+    seconds: float = 0.0
+    error: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it would end like this again."""
+        return self.verdict == PASSED or (self.verdict == DIED and self.signal in LASTING)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Outcome | None:
+        """The outcome, None where ``value`` is none that is remembered."""
+        texts = ("verdict", "stage", "detail", "signal")
+        if set(value) != {*texts, "seconds", "error"} or not all(isinstance(value[k], str) for k in texts):
+            return None
+        if not isinstance(value["seconds"], int | float) or value["error"] != {}:
+            return None
+        outcome = Outcome(**value)
+        return outcome if outcome.lasting else None
+
+
+def run_probe(
+    path: Path, digest: str, engine: str, threads: int | None, *, memory: int, seconds: float, every: bool = False,
+    golden: bool = True, sizes: Sequence[Mapping[str, Any]] = (),
+) -> Outcome:  # fmt: skip
+    """Load ``path``, prepare it for ``engine``, reproduce its golden vectors and run samples, in a child process.
+
+    Args:
+        path: of the program file.
+        digest: of the program it must hold.
+        engine, threads: see ``intact8.runtime.load``.
+        memory: bytes of private memory the child may have.
+        seconds: it is ended after this.
+        every: compare every exact tensor, not only the outputs.
+        golden: whether to reproduce the golden vectors.
+        sizes: of samples to run; each has "range" (words for the stage), "batch", "named", "integers".
+
+    Raises:
+        EngineError: no child process can be started.
+    """
+    job = {
+        "path": str(path.absolute()), "digest": digest, "engine": engine, "threads": threads, "memory": memory,
+        "seconds": seconds, "every": every, "golden": golden, "sizes": list(sizes),
+    }  # fmt: skip
+    started = time.monotonic()
+    child = _start()
+    try:  # from here on, so that a signal's handler that raises leaves no child behind
+        stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
+        assert stdin is not None and stdout is not None and stderr is not None
+        told, said = _Tail(stdout), _Tail(stderr)
+        _send(stdin, job)
+        try:
+            child.wait(seconds)
+            late = False
+        except subprocess.TimeoutExpired:
+            late = True
+    finally:
+        if child.poll() is None:
+            _kill(child)
+        child.wait()
+    told.join()
+    said.join()
+    return _outcome(child.returncode, told.lines(), said.lines(), late, time.monotonic() - started)
+
+
+def _start() -> subprocess.Popen[bytes]:
+    if not sys.executable:
+        raise EngineError(
+            "no child process can be started to probe the engine", where="probe",
+            why="sys.executable is empty: this Python is embedded in another program",
+            remedy="probe the file with `intact8 check` first, then load it with probe='never'",
+        )  # fmt: skip
+    keep = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith(PREFIXES)}
+    keep["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in sys.path)
+    keep["OPENBLAS_NUM_THREADS"] = keep.get("OPENBLAS_NUM_THREADS", "1")  # the engine under test has threads of its own
+    flags = ["-P"] if sys.version_info >= (3, 11) else []
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, "-B", "-m", "intact8.runtime.probe"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=keep,
+            cwd=Path(intact8.__file__).parents[1], start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise EngineError(
+            "no child process can be started to probe the engine", where="probe", why=error.strerror or str(error),
+            remedy="allow processes, or load with probe='never' (then a crash of the engine ends this process)",
+        ) from error  # fmt: skip
+
+
+def _send(stdin: IO[bytes], job: dict[str, Any]) -> None:
+    try:
+        with stdin:
+            stdin.write(json.dumps(job).encode())
+    except BrokenPipeError:  # it died before it listened; its return code says more
+        return
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child and whatever it started."""
+    if sys.platform == "win32":
+        child.kill()
+        return
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:  # it ended meanwhile
+        return
+
+
+class _Tail(threading.Thread):
+    """Reads a pipe to its end and keeps the last of it, however much there is."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self.stream, self.parts, self.size = stream, deque[bytes](), 0
+        self.start()
+
+    def run(self) -> None:
+        """Until the last writer has closed it."""
+        with self.stream:
+            while part := self.stream.read1(1 << 16):  # type: ignore[attr-defined]
+                self.parts.append(part)
+                self.size += len(part)
+                while self.size - len(self.parts[0]) > 1 << 18:
+                    self.size -= len(self.parts.popleft())
+
+    def lines(self) -> list[str]:
+        """What was kept."""
+        return b"".join(self.parts).decode("utf-8", "replace").splitlines()
+
+
+def _outcome(code: int, told: list[str], said: list[str], late: bool, seconds: float) -> Outcome:
+    stage = "starting Python"
+    for line in told:
+        try:
+            message = json.loads(line)
+        except ValueError:  # cut off by its death
+            continue
+        if "stage" in message:
+            stage = message["stage"]
+        elif "result" in message and code == 0:
+            return Outcome(PASSED, stage, message["result"]["golden"], seconds=seconds)
+        elif "refused" in message:
+            return Outcome(REFUSED, stage, message["refused"]["what"], seconds=seconds, error=message["refused"])
+    if late:
+        return Outcome(LATE, stage, f"not done after {seconds:.0f} s", seconds=seconds)
+    name = _signal_name(code)
+    if name:
+        return Outcome(DIED, stage, _crash(said), name, seconds)
+    last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
+    return Outcome(FAILED, stage, f"{last[:500]} (exit status {code})", seconds=seconds)
+
+
+def _signal_name(code: int) -> str:
+    if code < 0:
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+    return WINDOWS.get(code & 0xFFFFFFFF, "")
+
+
+def _crash(said: list[str]) -> str:
+    """The innermost Python frame faulthandler saw, and what the library said before."""
+    frames = [line.strip() for line in said if line.lstrip().startswith("File ")]
+    words = [line.strip() for line in said if line.strip() and not line.lstrip().startswith(("File ", "Current thread",
+             "Fatal Python error", "Extension modules", "Thread 0x", "<no Python frame>"))]  # fmt: skip
+    parts = [f"at {frames[0]}"] if frames else []
+    parts += [f"last words: {words[-1][:300]}"] if words else []
+    return ", ".join(parts)
+
+
+def failure(outcome: Outcome, engine: str, others: tuple[str, ...], remembered: bool) -> EngineError:
+    """The error of a probe that did not pass: what ended it, what was running, which engine to use instead."""
+    instead = f"use engine='{others[0]}'" if others else "run on another machine"
+    if remembered:
+        instead += "; this was found by an earlier load on this machine, probe='always' tries again"
+    if outcome.verdict == REFUSED:
+        e = outcome.error
+        return EngineError(e["what"], where=e["where"], why=e["why"], remedy=e["remedy"] or instead)
+    if outcome.verdict == DIED:
+        what = f"{engine} dies of {outcome.signal} on this machine ({MEANINGS.get(outcome.signal, 'a signal')})"
+    elif outcome.verdict == LATE:
+        what = f"{engine} does not come to an end"
+        instead += ", or give it longer: time_limit="
+    else:
+        what = f"{engine} fails on this machine"
+    return EngineError(f"{what}; only a child process was affected", where=f"{engine}, {outcome.stage}",
+                       why=outcome.detail, remedy=instead)  # fmt: skip
+
+
+__all__ = ["Outcome", "failure", "run_probe"]

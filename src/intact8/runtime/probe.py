@@ -1,0 +1,121 @@
+"""The child process of a probe, ``python -m intact8.runtime.probe``: reads a job on stdin, tells its stages on stdout.
+
+It gives up what it does not need, loads the program, prepares it for the engine, and reproduces the golden vectors. If
+the engine's library crashes, this process is what dies. An error that is no ``IntactError`` ends it with a traceback
+on stderr, of which the parent shows the last line.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+
+def main() -> None:
+    """Do the job on stdin: the arguments of :func:`intact8.runtime.isolate.run_probe`, as JSON."""
+    # Libraries print on stdout as they please; what the parent reads is a descriptor of our own.
+    with open(os.dup(1), "w", encoding="utf-8") as told:
+        os.dup2(2, 1)
+        faulthandler.enable()
+        job = json.load(sys.stdin)
+        confine(job["memory"], job["seconds"])
+        from intact8.errors import IntactError
+
+        try:
+            _tell(told, result=_work(job, told))
+        except IntactError as error:
+            refused = {"what": error.what, "where": error.where, "why": error.why, "remedy": error.remedy}
+            _tell(told, refused=refused)
+
+
+def confine(memory: int, seconds: float) -> None:
+    """Give up what a probe does not need: memory, time, core dumps, writing files, privileges, outliving its parent.
+
+    Args:
+        memory: bytes of private memory.
+        seconds: the parent ends it after this; a limit on CPU time is the second line.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    cpu = int(seconds * (os.cpu_count() or 1)) + 10
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_DATA: memory, resource.RLIMIT_CPU: cpu, resource.RLIMIT_FSIZE: 0}
+    for which, wanted in limits.items():
+        hard = resource.getrlimit(which)[1]
+        low = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(which, (low, low))
+    if sys.platform == "linux":
+        import ctypes
+        import signal
+
+        libc = ctypes.CDLL(None)
+        set_death_signal, set_no_new_privileges = 1, 38
+        libc.prctl(set_death_signal, int(signal.SIGKILL), 0, 0, 0)
+        libc.prctl(set_no_new_privileges, 1, 0, 0, 0)
+
+
+def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
+    def note(stage: str) -> None:
+        _tell(told, stage=stage)
+
+    note("reading the file")
+    from intact8.engines import get_engine
+    from intact8.errors import EngineError, ProgramError
+    from intact8.golden import reproduce
+    from intact8.program.file import digest, load
+    from intact8.runtime.isolate import AT_SIZE
+
+    program = load(job["path"])
+    if digest(program) != job["digest"]:
+        raise ProgramError("the file changed while it was loaded", where=job["path"], remedy="load it again")
+    note(f"importing the libraries of {job['engine']}")
+    engine = get_engine(job["engine"])
+    reason = engine.available()
+    if reason is not None:
+        raise EngineError("the engine cannot run here", where=job["engine"], why=reason, remedy="engine='reference'")
+    note("preparing the program")
+    runner = engine.prepare(program, threads=job["threads"])
+    compared = "not asked for"
+    golden = program.golden
+    if job["golden"] and (golden is None or golden.omitted):
+        note("running a sample")
+        _run_once(runner, 1)
+        compared = "none to compare"
+    elif job["golden"] and golden is not None:
+        # Outputs behind float islands are compared within a tolerance only; then the integers before them count.
+        every = job["every"] or not set(program.outputs) <= set(golden.checksums)
+        compared = str(reproduce(runner, job["engine"], every=every, note=note))
+    for size in job["sizes"]:  # engines compile, and choose kernels, by shape
+        named = "".join(f", {name} {n}" for name, n in size["named"].items())
+        note(f"{AT_SIZE}{size['range']} (batch {size['batch'] or 'of the program'}{named})")
+        _run_once(runner, size["batch"] or 1, size["named"], size["integers"])
+    return {"golden": compared}
+
+
+def _run_once(runner: Any, batch: int, named: dict[str, int] | None = None, integers: Sequence[str] = ()) -> None:
+    import numpy as np
+
+    from intact8.errors import InputError
+    from intact8.program.samples import random_samples
+
+    given = random_samples(runner.program, batch, sizes=named)
+    for name in integers:
+        given[name] = np.random.default_rng(0).integers(0, 256, given[name].shape, np.uint8)
+    try:
+        runner(given)
+    except InputError:  # this sample is one the network has no answer to, and it said so
+        return
+
+
+def _tell(told: TextIO, **message: Any) -> None:
+    told.write(json.dumps(message) + "\n")
+    told.flush()
+
+
+if __name__ == "__main__":
+    main()

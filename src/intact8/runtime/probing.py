@@ -1,0 +1,167 @@
+"""Whether a child process has to try an engine before this one does, and what it found, now or earlier."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from intact8.engines.memory import predicted, seconds
+from intact8.program.program import Program
+
+from . import cache
+from .facts import Facts
+from .isolate import AT_SIZE, PASSED, Outcome, run_probe
+from .sizes import Range, Size
+
+GIB = 1 << 30
+
+SMALL = GIB // 4
+"""Bytes up to which the reference runs here without having run in a child."""
+
+SHARE = 4
+"""So much shorter than the time limit its golden vectors must be, by an estimate that is long already."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is probed, and how.
+
+    Attributes:
+        path: of the file.
+        program, digest: what it holds.
+        engine, threads: that run it.
+        mode: ``probe`` of :func:`intact8.runtime.load`.
+        time_limit: seconds a child may take.
+        facts: about this machine.
+    """
+
+    path: Path
+    program: Program
+    digest: str
+    engine: str
+    threads: int | None
+    mode: str
+    time_limit: float
+    facts: Facts
+
+    def key(self, asked: Range | None = None) -> str:
+        """What is remembered about a range of sizes, or about the golden vectors, has this name."""
+        tried = self.engine if asked is None else f"{self.engine} at {asked}"
+        return cache.key(self.program, self.digest, tried, self.threads, self.facts)
+
+
+def probed(subject: Subject, ranges: Sequence[Range] = (), golden: bool = True) -> tuple[Outcome | None, str]:
+    """What a child process found about the engine, now or earlier, and how it is known; None where none was asked.
+
+    Args:
+        subject: program and engine.
+        ranges: sizes that have to run, too.
+        golden: whether the golden vectors have to.
+    """
+    if subject.mode == "never":
+        return None, "switched off: probe='never'"
+    if subject.engine == "reference" and is_small(subject.program, subject.time_limit, subject.facts):
+        return None, "not needed: numpy is all it runs"
+    names: dict[Range | None, str] = {None: subject.key()} if golden else {}
+    names |= {asked: subject.key(asked) for asked in ranges}
+    known = _known(subject, names)
+    if known is not None:
+        return known, "remembered"
+    # One process probes, the others wait for what it finds.
+    with cache.lock(next(iter(names.values())), 2 * subject.time_limit):
+        known = _known(subject, names)
+        if known is not None:
+            return known, "remembered"
+        missing = [asked for asked, name in names.items() if subject.mode == "always" or _recall(name) is None]
+        outcome = _ask(subject, missing)
+        if not outcome.lasting:
+            return outcome, outcome.verdict
+        problem = ""
+        for asked in missing:
+            if outcome.verdict == PASSED or (str(asked) in outcome.stage if _at_size(outcome) else asked is None):
+                problem = cache.remember(names[asked], outcome.to_json())
+        first = None if None in missing or not golden else _recall(names[None])
+        told = f"passed, but it cannot be remembered: {problem}" if problem else "passed"
+        return first if first is not None and outcome.verdict == PASSED else outcome, told
+
+
+def _at_size(outcome: Outcome) -> bool:
+    return outcome.stage.startswith(AT_SIZE)
+
+
+def _known(subject: Subject, names: Mapping[Range | None, str]) -> Outcome | None:
+    """The first remembered outcome if all are, or one that did not pass."""
+    if subject.mode != "first":
+        return None
+    first: Outcome | None = None
+    whole = True
+    for name in names.values():
+        found = _recall(name)
+        if found is not None and found.verdict != PASSED:
+            return found
+        whole &= found is not None
+        first = first or found
+    return first if whole else None
+
+
+def _ask(subject: Subject, missing: Sequence[Range | None]) -> Outcome:
+    ranges = [asked for asked in missing if asked is not None]
+    sizes = [{"range": str(asked), **size.to_json()} for asked in ranges for size in asked.runs]
+    limit = memory_limit(subject.program, subject.facts, subject.engine, [s for asked in ranges for s in asked.runs])
+    return run_probe(
+        subject.path, subject.digest, subject.engine, subject.threads, memory=limit, seconds=subject.time_limit,
+        every=subject.mode == "always", golden=None in missing, sizes=sizes,
+    )  # fmt: skip
+
+
+def is_small(program: Program, time_limit: float, facts: Facts) -> bool:
+    """Whether numpy can be let run the golden vectors here: no memory and no time to speak of are predicted."""
+    room = SMALL if facts.memory is None else min(SMALL, facts.memory // 4)
+    samples = 1 if program.golden is None else max(len(program.golden.samples), 1)
+    return predicted(program, "reference") <= room and samples * seconds(program) * SHARE <= time_limit
+
+
+def _recall(name: str) -> Outcome | None:
+    known = cache.recall(name)
+    return None if known is None else Outcome.from_json(known)
+
+
+def memory_limit(program: Program, facts: Facts, engine: str, sizes: Sequence[Size] = ()) -> int:
+    """Bytes a probe may take: generous, but never what would bring the machine down."""
+    needed = [predicted(program, engine, size.batch or 1, dict(size.named)) for size in sizes]
+    generous = max(4 * GIB, 4 * max(needed, default=predicted(program, engine)) + 2 * GIB)
+    return generous if facts.memory is None else min(generous, max(facts.memory, GIB // 4))
+
+
+@contextmanager
+def unchanged(subject: Subject, about: os.stat_result | None) -> Iterator[Subject]:
+    """The subject with a file that holds it: its own, or a copy for a while where that has been replaced or removed.
+
+    Args:
+        subject: loaded some time ago.
+        about: the file as it was then.
+    """
+    if about is not None and _same(about, status(subject.path)):
+        yield subject
+        return
+    with tempfile.TemporaryDirectory(prefix="intact8-") as folder:
+        yield replace(subject, path=subject.program.save(Path(folder, "program.safetensors")))
+
+
+def status(path: Path) -> os.stat_result | None:
+    """Of a file; None where there is none."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _same(a: os.stat_result, b: os.stat_result | None) -> bool:
+    return b is not None and (a.st_ino, a.st_size, a.st_mtime_ns) == (b.st_ino, b.st_size, b.st_mtime_ns)
+
+
+__all__ = ["Subject", "is_small", "memory_limit", "probed", "status", "unchanged"]

@@ -1,0 +1,133 @@
+"""Factors per channel that are exact in float and give channels ranges one scale can serve.
+
+Two kinds of places. Between a convolution and the depthwise one that alone reads it, and between layers and float
+operations, the factor brings every channel to the range of the widest: s_j = max|X_j| (Nagel et al. 2019, section 4.1;
+a reader with a scale per channel, or none, loses nothing). Where linear maps read the tensor, their weights take what
+it gives up, so the two share the burden: s_j = max|X_j|^α / max|W_j|^(1−α) (Xiao et al. 2023, equation 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from intact8.capture.graph import Graph, Node
+from intact8.recipe.channels import Channels, homogeneous
+
+from .weights import folded
+
+if TYPE_CHECKING:
+    from .module import Simulation
+
+SMALLEST = 1e-3
+"""No channel is stretched by more than 1/SMALLEST."""
+
+ENOUGH = 1024
+"""Values of a channel whose largest tells its range; fewer are expected to be exceeded."""
+
+
+@dataclass(frozen=True)
+class Equalized:
+    """One place with a factor per channel.
+
+    Attributes:
+        name: the node it is named after.
+        factor: name of the buffer, (C,); what is stored stands for values divided by it.
+        observed: node whose values tell ranges → dimension of its channels.
+        readers: layers whose weights are multiplied by it.
+        alpha: how much of the ranges goes into the weights, 1 all.
+    """
+
+    name: str
+    factor: str
+    observed: Mapping[str, int]
+    readers: tuple[Node, ...]
+    alpha: float = 1.0
+
+
+def attach(sim: Simulation) -> list[Equalized]:
+    """Give nodes of ``sim`` the factors its recipe wants, all of them 1."""
+    found = [_between(sim, channels) for channels in sim.placed.channels]
+    for node, reader in equalizable(sim.graph, set(sim.weight_points)) if sim.recipe.equalize else []:
+        channels = node.shape[1]
+        assert isinstance(channels, int)
+        factor = sim.channel_values(node.name, "equalization", channels, 1.0)
+        node.params["equalize.out"] = reader.params["equalize.in"] = factor
+        found.append(Equalized(node.name, factor, {node.name: 1}, (reader,)))
+    return found
+
+
+def _between(sim: Simulation, channels: Channels) -> Equalized:
+    graph = sim.graph
+    factor = sim.channel_values(channels.name, "equalization", channels.size, 1.0)
+    for name in channels.divided:
+        graph.nodes[name].params["equalize.out"] = factor
+        if graph.nodes[name].op == "constant":
+            graph.nodes[name].attrs["channel_axis"] = channels.axes[name]
+    for name in channels.constants:
+        graph.nodes[name].params["value"] = factor
+    for name in channels.layers:
+        graph.nodes[name].params["equalize.in"] = factor
+    observed = {name: channels.axes[name] for name in channels.observed}
+    readers = tuple(graph.nodes[n] for n in channels.layers)
+    return Equalized(channels.name, factor, observed, readers, sim.recipe.smooth if readers else 1.0)
+
+
+def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
+    """Pairs of a convolution and the depthwise convolution that alone reads it, both on integers."""
+    users, pairs = graph.users(), []
+    for node in graph:
+        if node.name not in weights or node.op not in ("conv", "scale_shift") or node.name in graph.outputs:
+            continue
+        readers = users[node.name]
+        if len(node.inputs) > 1 or len(readers) != 1 or not homogeneous(node.attrs.get("act")):
+            continue
+        reader = graph.nodes[readers[0]]
+        depthwise = reader.op == "conv" and reader.attrs["groups"] == node.shape[1] and not reader.attrs["transposed"]
+        if depthwise and reader.name in weights and reader.inputs[0] == node.name:
+            pairs.append((node, reader))
+    return pairs
+
+
+def headroom(count: float) -> float:
+    """How many times the largest of ``count`` values a channel may grow to: to the largest of ENOUGH normal ones.
+
+    A class token is one value per sample and channel. Stretched until the largest of a few fills the range, every
+    channel would be clipped in most other samples.
+
+    Example:
+        >>> headroom(1024), round(headroom(4), 2)
+        (1.0, 2.27)
+    """
+    usual, seen = (NormalDist().inv_cdf(1 - 0.25 / max(n, 1.0)) for n in (ENOUGH, count))
+    return max(1.0, usual / seen)
+
+
+def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], count: float = ENOUGH) -> Tensor | None:
+    """What to divide channels by.
+
+    Args:
+        place: where.
+        largest: max |X_j| per channel, (C,).
+        tensors: by name; factors of the readers are 1.
+        count: of how many values per channel ``largest`` is the largest.
+
+    Returns:
+        float32 (C,), the largest 1; None where nothing but zeros was seen, or a value that is not finite, which the
+        observers will name.
+    """
+    peak = largest.max()
+    if peak <= 0 or not torch.isfinite(peak):
+        return None
+    ranges = (largest / peak).clamp(min=SMALLEST)
+    if place.alpha == 1.0:
+        return (ranges * headroom(count)).clamp(max=1.0)
+    columns = torch.stack([folded(node, tensors)[0].detach().abs().amax(0) for node in place.readers]).amax(0)
+    columns = (columns / columns.max().clamp(min=1e-30)).clamp(min=SMALLEST)
+    shared = ranges**place.alpha / columns ** (1 - place.alpha)
+    return (shared / shared.max()).clamp(min=SMALLEST)

@@ -1,0 +1,127 @@
+"""A scale as a trainable parameter: learned step size quantization (LSQ, Esser et al. 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intact8.arithmetic.affine import SMALLEST_SCALE
+
+FLOOR = 2.0**-8
+"""A learned scale never falls below this share of what it started from: below lies nothing but a dead tensor."""
+
+
+class _Bounded(torch.autograd.Function):
+    """max(value, smallest) forward; the gradient times a factor backward, also below the bound, so that it can return.
+
+    Notes at its owner that a gradient came through.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, smallest: Tensor, owner: LearnedScale) -> Tensor:
+        ctx.owner = owner
+        return torch.maximum(value, smallest)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Any) -> Any:
+        ctx.owner.reached = True
+        return grad[0] * ctx.owner.factor, None, None
+
+
+class LearnedScale(nn.Module):
+    """One scale, or one per channel, that an optimizer moves.
+
+    Calling it gives the scale: positive, at least FLOOR times what it started from, differentiable.
+
+    Args:
+        shape: () or (O,).
+        factor: what its gradient is multiplied by: 1, or LSQ's 1/√(n·Q) (section 2.2 there) for n elements that share
+            the scale and Q positive steps.
+
+    Attributes:
+        value: the parameter, float32; NaN before :meth:`start`.
+        smallest: the bound.
+        reached: whether a gradient came through since this was last set to False.
+
+    Example:
+        >>> scale = LearnedScale((), 0.5)
+        >>> scale.start(torch.tensor(0.1))
+        >>> (3 * scale()).backward()
+        >>> scale.value.grad.item()
+        1.5
+    """
+
+    smallest: Tensor
+
+    def __init__(self, shape: tuple[int, ...], factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor, self.reached = float(factor), False
+        self.value = nn.Parameter(torch.full(shape, math.nan))
+        self.register_buffer("smallest", torch.full(shape, math.nan))
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is elsewhere than where it started."""
+        return not torch.equal(self.value, self.smallest / FLOOR)
+
+    def start(self, scale: Tensor) -> None:
+        """Begin at ``scale``."""
+        with torch.no_grad():
+            self.value.copy_(scale)
+            self.smallest.copy_((scale * FLOOR).clamp(min=SMALLEST_SCALE))
+
+    def forward(self) -> Tensor:
+        """The scale."""
+        scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
+        return scale
+
+
+class LearnedScales(nn.Module):
+    """Learned scales of several matrices of equally many rows, joined: those of a recurrent layer.
+
+    Args:
+        parts: one for every matrix, in order, each of one scale per row or of one.
+        rows: of every matrix.
+
+    Example:
+        >>> scales = LearnedScales([LearnedScale((2,)), LearnedScale((1,))], 2)
+        >>> scales.start(torch.tensor([0.5, 1.0, 2.0, 2.0]))
+        >>> scales().tolist(), scales.value.tolist()
+        ([0.5, 1.0, 2.0, 2.0], [0.5, 1.0, 2.0])
+    """
+
+    def __init__(self, parts: Iterable[LearnedScale], rows: int) -> None:
+        super().__init__()
+        self.parts, self.rows = nn.ModuleList(parts), rows
+
+    def __iter__(self) -> Iterator[LearnedScale]:
+        """The scales of each matrix."""
+        return iter(self.parts)  # type: ignore[arg-type]
+
+    @property
+    def value(self) -> Tensor:
+        """The parameters, joined."""
+        return torch.cat([part.value for part in self])
+
+    def start(self, scale: Tensor) -> None:
+        """Begin at ``scale``, one per row of every matrix."""
+        for part, own in zip(self, torch.split(scale, self.rows), strict=True):
+            part.start(own if part.value.numel() == self.rows else own.max().reshape(1))
+
+    def forward(self) -> Tensor:
+        """The scales, one per row of every matrix."""
+        return torch.cat([part().expand(self.rows) for part in self])
+
+
+def lsq_factor(elements: int, steps: int) -> float:
+    """1/√(n·Q).
+
+    Example:
+        >>> lsq_factor(100, 4)
+        0.05
+    """
+    return 1.0 / math.sqrt(max(elements, 1) * max(steps, 1))

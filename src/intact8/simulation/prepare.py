@@ -1,0 +1,93 @@
+"""From a model to its simulation: capture, fusion, placement."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from intact8.arithmetic.dimensions import show
+from intact8.capture import Captured, capture
+from intact8.capture.dynamic import Dynamic
+from intact8.capture.fuse import fuse
+from intact8.capture.torch_export import FIXED_BATCH
+from intact8.errors import CaptureWarning, RecipeError, StateError
+from intact8.recipe.place import place
+from intact8.recipe.recipe import Recipe
+
+from .module import Simulation
+
+
+def prepare(
+    model: nn.Module,
+    example_inputs: Any,
+    recipe: Recipe | None = None,
+    *,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
+) -> Simulation:
+    """Turn an unmodified model into its simulation. The model itself is not changed.
+
+    Args:
+        model: any module torch.export can capture, in training or evaluation mode, on any one device.
+        example_inputs: a tensor, a tuple of arguments or a dict of keyword arguments; dimension 0 is the batch.
+        recipe: schemes, observers, per-module overrides; ``recipes.default()`` when None.
+        dynamic_shapes: dimensions beside the batch that may change from call to call, by input and dimension:
+            ``{"input_ids": {1: "sequence"}, "attention_mask": {1: "sequence"}}``, or ``torch.export.Dim("sequence",
+            max=512)`` in place of a name. Dimensions of one name have one size.
+
+    Returns:
+        An nn.Module with the original parameter names, signature and output structure. It computes the float model
+        until it is calibrated.
+
+    Raises:
+        CaptureError: the model cannot be captured; names the module and the reason.
+        InputError: not a module, or example inputs it does not take.
+        RecipeError: not a recipe, or a pattern of it matches nothing.
+        StateError: ``model`` already is a simulation.
+
+    Example:
+        >>> import torch, intact8
+        >>> sim = intact8.prepare(torch.nn.Linear(4, 2), torch.randn(1, 4))
+        >>> type(sim).__name__
+        'Simulation'
+    """
+    if isinstance(model, nn.Module) and any(isinstance(module, Simulation) for module in model.modules()):
+        raise StateError(
+            "this model is a simulation already", why="preparing twice would throw its learned scales away",
+            remedy="call intact8.calibrate or intact8.convert on it, or prepare the original float model",
+        )  # fmt: skip
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise RecipeError(
+            f"expected an intact8.Recipe, got {type(recipe).__name__}", where="recipe",
+            remedy="build one with intact8.Recipe(…), intact8.recipes.default() or intact8.Recipe.load(path)",
+        )  # fmt: skip
+    if recipe is None:
+        from intact8 import recipes
+
+        recipe = recipes.default()
+    # What is made here will be trained: no tensor of it may be one of inference mode.
+    with torch.inference_mode(False):
+        captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+        _warn_of_a_fixed_batch(captured)
+        residual, leaky = recipe.residual == "fused", recipe.leaky == "fused"
+        masks = recipe.nonlinear == "integer"
+        fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
+        placed = place(fused.graph, recipe)
+        return Simulation(model, captured, fused, placed, recipe).train(model.training)
+
+
+def _warn_of_a_fixed_batch(captured: Captured) -> None:
+    for note in captured.notes:
+        if note.startswith(FIXED_BATCH):
+            shapes = ", ".join(
+                f"{key} {show(captured.graph.nodes[name].shape)}"
+                for key, name in zip(captured.input_keys, captured.graph.inputs, strict=True)
+            )
+            text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
+            warnings.warn(CaptureWarning(text), stacklevel=3)
+
+
+__all__ = ["prepare"]

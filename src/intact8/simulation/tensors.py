@@ -1,0 +1,70 @@
+"""The tensors a simulation computes with, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intact8.capture.execute import Derived
+
+from .tree import tensors_of
+from .versions import Snapshot
+
+
+class Tensors(Mapping[str, Tensor]):
+    """Live view of a module's parameters, buffers and constants by name.
+
+    Args:
+        root: the module.
+        constants: name → the module that holds it, and its name there.
+        derived: constants that are computed from others of these tensors: always from what those are now, and with
+            gradients for them.
+    """
+
+    def __init__(
+        self, root: nn.Module, constants: Mapping[str, tuple[nn.Module, str]], derived: Mapping[str, Derived]
+    ) -> None:
+        self._owners: dict[str, tuple[nn.Module, str]] = dict(constants)
+        self._derived = dict(derived)
+        self._cache: dict[str, tuple[Snapshot, Tensor]] = {}
+        for name in tensors_of(root):
+            path, _, leaf = name.rpartition(".")
+            self._owners[name] = (root.get_submodule(path), leaf)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": {}}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._derived:
+            return self._computed(name)
+        module, leaf = self._owners[name]
+        tensor: Tensor | None = module._parameters.get(leaf)
+        if tensor is None:
+            tensor = module._buffers[leaf]
+        assert tensor is not None
+        return tensor
+
+    def _computed(self, name: str) -> Tensor:
+        """Without gradients the same object as long as nothing it is computed from has changed."""
+        how = self._derived[name]
+        sources = {source: self[source] for source in how.sources}
+        if torch.is_grad_enabled() and any(t.requires_grad for t in sources.values()):
+            return how.compute(sources)
+        hit = self._cache.get(name)
+        if hit is None or not hit[0].current(sources.values()):
+            with torch.inference_mode(False), torch.no_grad():
+                self._cache[name] = hit = (Snapshot(sources.values()), how.compute(sources))
+        return hit[1]
+
+    def stored(self) -> Iterator[Tensor]:
+        """All but those that are computed from others."""
+        return (self[name] for name in self._owners)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._owners, *self._derived))
+
+    def __len__(self) -> int:
+        return len(self._owners) + len(self._derived)
