@@ -211,11 +211,8 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
     return int(size)
 
 
-MOVES = frozenset({"reshape", "permute", "slice", "expand", "cat", "pad", "roll", "upsample", "constant"})
-
-
 def _usual(op: Op, output: Tensor, model: Model) -> Bytes:
-    if op.kind in MOVES:
+    if KINDS[op.kind].moves and op.kind != "max_pool":
         return 0, 0
     proof = KINDS[op.kind].proof
     if proof is not None and proof.form(op) in model.kinds:  # "norm"

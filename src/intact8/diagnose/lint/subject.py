@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .data_pass import Seen
 
 HEAVY = frozenset({"conv", "linear", "matmul", "scaled_dot_product_attention"})
-MOVES = frozenset({"reshape", "permute", "slice", "expand", "roll", "pad", "max_pool", "dropout", "cat"})
 WANTED = "the recipe keeps it float"
 SAME = 1.05
 """Making multipliers tie-free moves the scales of channels that shared one apart, by less than this."""
@@ -165,7 +164,7 @@ class SavedSubject(Subject):
                 domain = "integer" if program.tensors[op.name].quantized else "float"
                 if KINDS[op.kind].domain == "dynamic" or op.kind == "float.decoded_linear":
                     domain = "coded"
-            moves = kind in MOVES or (kind == "upsample" and op.attrs.get("mode") == "nearest")
+            moves = KINDS[op.kind].moves and bool(op.inputs) and not op.is_float
             clamps = kind in ("relu", "clamp") if op.is_float else op.kind == "table" and _clamps(str(op.attrs["fn"]))
             nodes.append(
                 NodeView(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from intact8.opset import KINDS
 from intact8.opset.affine import by_output
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
@@ -38,13 +39,7 @@ def runs_as(op: Op) -> str:
     """ "int8", "move" or "float32"."""
     if op.is_float:
         return "float32"
-    return "move" if op.kind in MOVES else "int8"
-
-
-MOVES = frozenset(
-    {"max_pool", "cat", "reshape", "permute", "slice", "pad", "expand", "roll", "upsample", "constant"}
-)  # fmt: skip
-"""Kinds that change no integer."""
+    return "move" if KINDS[op.kind].moves else "int8"
 
 
 def activation_function(op: Op, output: Tensor) -> str:

@@ -18,10 +18,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from intact8.opset import KINDS
 from intact8.opset.op import Op
 from intact8.program.program import Program
 
-MOVES = frozenset({"max_pool", "cat", "reshape", "permute", "slice", "pad", "expand", "roll", "upsample"})
+MOVES = frozenset(name for name, kind in KINDS.items() if kind.moves and kind.inputs[0])
 """Kinds whose output has the unit of its inputs."""
 
 ROUNDS = frozenset({"conv", "linear", "avg_pool", "adaptive_avg_pool"})
