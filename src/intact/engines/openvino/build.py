@@ -25,7 +25,7 @@ from .core import GIVEN
 from .executed import END
 from .floats import FLOATS, island
 from .tables import Function, fits, table
-from .values import Site, Value, dequantized, port
+from .values import Site, Value, apart, dequantized, port
 
 INTEGERS: dict[str, Callable[[Site], Value]] = {
     "conv": products.conv,
@@ -349,8 +349,8 @@ class _Builder:
         if op.name in plan.divides:
             grid = division.Grid.of(op, program)
             x = self._values[op.inputs[0]].port
-            if op.inputs[0] in plan.special and op.inputs[0] not in program.inputs:
-                x = nonfinite.replaced(x, -np.inf)
+            if op.inputs[0] not in program.inputs:
+                x = nonfinite.replaced(x, -np.inf) if op.inputs[0] in plan.special else apart(x)
             return dequantized(division.divided(x, grid), grid.zero, plan.units[op.name])
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
