@@ -296,6 +296,7 @@ class _Builder:
         self._labels = {op.name: label(i) for i, op in enumerate(self._program.ops)}
         self._read = {op.name: op.inputs[0] for op in plan.program.ops if op.kind == "table"}
         self._casts = {op.name: op.inputs[0] for op in self._program.ops if _truncates(op, self._program)}
+        self._reduced = units.reduced(self._program)
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
@@ -364,7 +365,9 @@ class _Builder:
                 return table(site, plan.functions[op.name] if op.name in self._evaluated else None)
             if op.is_float:
                 return island(site)
-            return INTEGERS.get(op.kind, moves.move)(site)
+            value = INTEGERS.get(op.kind, moves.move)(site)
+            # What computes a mean also takes in constants behind it, and reads them wrongly.
+            return replace(value, port=apart(value.port)) if op.name in self._reduced else value
         except RuntimeError as error:
             raise EngineError(
                 f"OpenVINO refuses this {op.kind}", where=op.name, why=str(error).strip().splitlines()[-1],
