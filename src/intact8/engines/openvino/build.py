@@ -25,7 +25,7 @@ from .core import GIVEN
 from .executed import END
 from .floats import FLOATS, island
 from .tables import Function, fits, table
-from .values import Site, Value, dequantized, port
+from .values import Site, Value, apart, dequantized, port
 
 INTEGERS: dict[str, Callable[[Site], Value]] = {
     "conv": products.conv,
@@ -296,6 +296,7 @@ class _Builder:
         self._labels = {op.name: label(i) for i, op in enumerate(self._program.ops)}
         self._read = {op.name: op.inputs[0] for op in plan.program.ops if op.kind == "table"}
         self._casts = {op.name: op.inputs[0] for op in self._program.ops if _truncates(op, self._program)}
+        self._reduced = units.reduced(self._program)
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
@@ -349,8 +350,8 @@ class _Builder:
         if op.name in plan.divides:
             grid = division.Grid.of(op, program)
             x = self._values[op.inputs[0]].port
-            if op.inputs[0] in plan.special and op.inputs[0] not in program.inputs:
-                x = nonfinite.replaced(x, -np.inf)
+            if op.inputs[0] not in program.inputs:
+                x = nonfinite.replaced(x, -np.inf) if op.inputs[0] in plan.special else apart(x)
             return dequantized(division.divided(x, grid), grid.zero, plan.units[op.name])
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
@@ -364,7 +365,9 @@ class _Builder:
                 return table(site, plan.functions[op.name] if op.name in self._evaluated else None)
             if op.is_float:
                 return island(site)
-            return INTEGERS.get(op.kind, moves.move)(site)
+            value = INTEGERS.get(op.kind, moves.move)(site)
+            # What computes a mean also takes in constants behind it, and reads them wrongly.
+            return replace(value, port=apart(value.port)) if op.name in self._reduced else value
         except RuntimeError as error:
             raise EngineError(
                 f"OpenVINO refuses this {op.kind}", where=op.name, why=str(error).strip().splitlines()[-1],

@@ -26,6 +26,9 @@ def compile_model(model: Any, threads: int | None) -> Any:
         "INFERENCE_PRECISION_HINT": "f32",
         # Quantizing the inputs of float products at run time is fast and changes them.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        # Kernels of fused elementwise operations are kept by a hash of them and their constants (2026.4) that is not
+        # compared with anything else: x − 95 was given the kernel of x + 6. So none is kept for another node.
+        "CPU_RUNTIME_CACHE_CAPACITY": 0,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
     }

@@ -3,7 +3,8 @@
 OpenVINO (2026.4) turns every Divide into a multiplication with 1/s, which is another function, unless the node carries
 a runtime attribute that OpenVINO's own passes use where shapes are computed. That it helps is not taken on trust: every
 quantization is compared with the definition on all values next to its rounding boundaries, and numpy does those that
-differ.
+differ. A product's kernel, or another one before, would take the Divide in as a multiplication all the same: what a
+model computes itself is divided behind ``values.apart``.
 """
 
 from __future__ import annotations

@@ -83,9 +83,12 @@ def executed(compiled: Any) -> list[Node]:
     found = []
     for i, node in enumerate(nodes):
         info = node.get_rt_info()
-        kind, kernel, precision, names = (
-            str(info[key].astype(str))
-            for key in ("layerType", "primitiveType", "runtimePrecision", "originalLayersNames")
+        kind = str(info["layerType"].astype(str))
+        if kind == "Const":  # most of the nodes, and none that is asked for
+            found.append(Node(kind, "", "", (), i))
+            continue
+        kernel, precision, names = (
+            str(info[key].astype(str)) for key in ("primitiveType", "runtimePrecision", "originalLayersNames")
         )
         before = places[node.input_value(0).get_node().get_friendly_name()] if kind in MOVES else i
         parts = tuple(name.split("/Dequantization")[0] for name in names.split(","))

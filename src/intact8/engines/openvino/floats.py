@@ -15,7 +15,7 @@ from . import moves, nonfinite
 from .division import KEEP_DIVISION
 from .pools import average
 from .unary import unary
-from .values import Port, Site, Value, constant, port, scalar
+from .values import Port, Site, Value, apart, constant, port, scalar
 
 Attrs = Mapping[str, Any]
 
@@ -68,8 +68,14 @@ def _softmax(make: Callable[..., Any]) -> Callable[[Site], Port]:
     return build
 
 
+def _apart(site: Site, y: Port) -> Port:
+    """y where no kernel before takes in what follows, nor the one that computes it where y is a Reduce."""
+    return nonfinite.kept(y, apart(y)) if site.special else apart(y)
+
+
 def _div(site: Site) -> Port:
-    node = ov.divide(*(cast(x.port, site.out.dtype) for x in site.inputs))
+    x, y = (cast(v.port, site.out.dtype) for v in site.inputs)
+    node = ov.divide(_apart(site, x), y)
     node.get_rt_info()[KEEP_DIVISION] = True  # else small divisors become infinite reciprocals
     return port(node)
 
@@ -124,7 +130,8 @@ def _linear(site: Site) -> Port:
 
 def _mean(site: Site) -> Port:
     t = site.op.attrs
-    return port(ov.reduce_mean(cast(site.inputs[0].port, np.float32), moves.ints(t["dims"]), bool(t["keepdim"])))
+    x = cast(site.inputs[0].port, np.float32)
+    return _apart(site, port(ov.reduce_mean(x, moves.ints(t["dims"]), bool(t["keepdim"]))))
 
 
 def _avg_pool(site: Site) -> Port:
@@ -180,10 +187,10 @@ def _reduce(site: Site) -> Port:
     if t["fn"] != "argmax":
         make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
         if t["fn"] == "sum":
-            return port(make(cast(x.port, site.out.dtype), moves.ints(dims), keep))
+            return _apart(site, port(make(cast(x.port, site.out.dtype), moves.ints(dims), keep)))
         y = port(make(x.port, moves.ints(dims), keep))
         worst = -np.inf if t["fn"] == "amax" else np.inf
-        return nonfinite.extreme(x.port, y, moves.ints(dims), keep, worst) if site.special else y
+        return nonfinite.extreme(x.port, y, moves.ints(dims), keep, worst) if site.special else apart(y)
     y, axis = x.port, dims[0]
     if not t["dims"]:
         y, axis = port(ov.reshape(y, moves.ints([-1]), False)), 0

@@ -108,6 +108,15 @@ def rounded(program: Program, functions: Collection[str]) -> frozenset[str]:
     )
 
 
+def reduced(program: Program) -> frozenset[str]:
+    """Names of the ``dequantize`` ops that read a mean, with or without other operations than products between."""
+    behind: set[str] = set()
+    for op in program.ops:
+        if op.kind == "mean" or (op.kind not in ("conv", "linear", "matmul") and not behind.isdisjoint(op.inputs)):
+            behind.add(op.name)
+    return frozenset(op.name for op in program.ops if op.kind == "dequantize" and op.name in behind)
+
+
 def choose(program: Program) -> dict[str, float]:
     """The unit of every quantized tensor of a checked program."""
     ties = Ratios()

@@ -123,6 +123,18 @@ def shaped(x: Port, shape: Sequence[int | str | None]) -> Port:
     return port(ov.reshape(x, ov.constant(np.array(shape, np.int64)), False))
 
 
+def apart(x: Port) -> Port:
+    """x without NaN, behind a node that OpenVINO's kernels do not take in; nor do they take in what follows it.
+
+    A Maximum that changes nothing. What a kernel does take in (2026.4) is not what was asked for in two cases: behind
+    a Reduce, constants along a dimension, and any constant divisor, are read at the places of other dimensions; and
+    behind a product, a Reduce or a normalization, a division by a constant is a multiplication with 1/constant.
+    """
+    dtype = x.get_element_type().to_dtype()
+    least = np.array(-np.inf if dtype == np.float32 else -(1 << 24), dtype)
+    return port(ov.maximum(x, ov.constant(least)))
+
+
 def times(x: Port, factor: float) -> Port:
     """x·factor, and x itself where the factor is 1."""
     return x if factor == 1.0 else port(ov.multiply(x, scalar(factor)))
