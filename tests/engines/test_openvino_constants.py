@@ -10,12 +10,12 @@ pytest.importorskip("openvino")
 import openvino
 from openvino import opset14 as ov
 
-from intact.engines.openvino import OpenVinoEngine, engine
-from intact.engines.openvino.compile import compile_model
-from intact.engines.reference import ReferenceEngine
-from intact.opset.op import Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines.openvino import OpenVinoEngine, engine
+from intact8.engines.openvino.compile import compile_model
+from intact8.engines.reference import ReferenceEngine
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))

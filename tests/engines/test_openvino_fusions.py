@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("openvino")
 
-from intact.engines.openvino import OpenVinoEngine
-from intact.engines.reference import ReferenceEngine
-from intact.opset.op import Array, Op, Tensor
-from intact.program.check import check
-from intact.program.program import Program
+from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.reference import ReferenceEngine
+from intact8.opset.op import Array, Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
 
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
