@@ -24,9 +24,8 @@ def call(name: str, *args: Any, **named: Any) -> Any:
 
     Example:
         >>> from intact8.program.program import Program
-        >>> call("run", Program({}, (), (), ()), (), {})
-        Traceback (most recent call last):
-        KeyError: 0
+        >>> call("table", Program({}, (), (), ())).rows
+        ()
     """
     return getattr(import_module(HOMES[name]), name)(*args, **named)
 

@@ -69,4 +69,4 @@ def test_it_trains(networks: tuple[nn.Module, torch.Tensor]) -> None:
 def test_a_group_that_is_too_long_stays_float() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.GroupNorm(1, 2), nn.Conv2d(2, 1, 1)).eval()
     sim = intact8.prepare(model, torch.randn(1, 1, 256, 256), recipes.integer())
-    assert "no integer form yet: groups of 131072 elements" in sim.placed.float_nodes.values()
+    assert "no integer form yet: group norm with groups of 131072 elements" in sim.placed.float_nodes.values()

@@ -65,7 +65,7 @@ def export_onnx(
         InputError: the layout is not known, or no input has four dimensions.
 
     Example:
-        >>> from intact8.opset.op import Tensor
+        >>> from intact8.opset import Op, Tensor
         >>> x, y = Tensor("x", "float32", (None, 4)), Tensor("y", "uint8", (None, 4), 0.5, 3)
         >>> quantize = Op("y", "quantize", ("x",), {"lo": 0, "hi": 255})
         >>> model = export_onnx(Program({"x": x, "y": y}, (quantize,), ("x",), ("y",)))

@@ -87,7 +87,7 @@ SMALLEST_EPS = 1e-30
 
 def lacks_form(attrs: Mapping[str, Any], shape: Shape) -> str | None:
     """ε has to be there in steps of the input."""
-    return None if attrs["eps"] >= SMALLEST_EPS else f"a norm with eps {attrs['eps']}"
+    return None if attrs["eps"] >= SMALLEST_EPS else f"eps {attrs['eps']}"
 
 
 ATTRS: dict[str, Validator] = {"shape": SIZES, "eps": epsilon, **CLAMP}

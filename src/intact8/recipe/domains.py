@@ -192,7 +192,7 @@ def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
         return "no integer form yet: channels that change from call to call"
     lacking = KINDS[node.op].lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape) if node.op in NONLINEAR else None
     if lacking is not None:
-        return f"no integer form yet: {lacking}"
+        return f"no integer form yet: {_describe(node)} with {lacking}"
     if node.op == "roll" and not node.attrs["dims"]:
         return "no integer form yet: rolling the flattened tensor"
     return None
