@@ -22,12 +22,12 @@ def spread(x: Any) -> Any:
     """The same values with others between them."""
     wide = np.zeros((*x.shape, 2), x.dtype)
     wide[..., 0] = x
-    return wide[..., 0]
+    return wide[..., 0] if x.ndim else x  # an element of it is no array
 
 
 def backward(x: Any) -> Any:
     """The same values in memory that is read from its end."""
-    return np.flip(np.flip(x).copy()) if x.ndim else x
+    return np.flip(np.flip(x).copy()) if x.ndim else x  # an element of it is no array
 
 
 def locked(x: Any) -> Any:

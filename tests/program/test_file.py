@@ -191,6 +191,8 @@ def test_malformed_documents(path: Path, text: str, reason: str) -> None:
     [
         ("kind", 5, "kind has the wrong type"),
         ("attrs", {"stride": {"float": "1"}}, "attribute stride"),
+        ("attrs", {"stride": {"float": ["inf"]}}, "attribute stride"),
+        ("attrs", {"stride": {"float": {}}}, "attribute stride"),
         ("arrays", ["weight", "nothing"], "nothing is missing from the file"),
         ("certificate", [], "certificate has the wrong type"),
         ("extra", 1, "unknown key 'extra'"),

@@ -201,9 +201,10 @@ def _read_op(entry: Any, arrays: dict[str, Array]) -> Op:
     attrs = {}
     for key, value in r.take("attrs", dict, {}).items():
         if isinstance(value, dict):
-            if set(value) != {"float"} or value["float"] not in INFINITIES:
+            number = value.get("float")
+            if set(value) != {"float"} or not isinstance(number, str) or number not in INFINITIES:
                 raise _malformed(f"attribute {key} has the wrong type", r.where)
-            value = INFINITIES[value["float"]]
+            value = INFINITIES[number]
         attrs[key] = value
     own = {}
     for role in r.strings("arrays", []):
