@@ -104,7 +104,7 @@ def error_bound(
     """
     bias, residual = np.asarray(bias_steps, np.float64), np.asarray(residual_steps, np.float64)
     known = ROUNDINGS.values() if engines is None else [ROUNDINGS[name] for name in engines if name in ROUNDINGS]
-    forms = [FORMS[form], *(roundings[form] for roundings in known if form in roundings)]
+    forms = {FORMS[form], *(roundings[form] for roundings in known if form in roundings)}
     return np.asarray(
         U * np.max([n.result * result_steps + n.bias * bias + n.residual * residual for n in forms], axis=0)
     )

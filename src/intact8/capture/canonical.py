@@ -301,7 +301,7 @@ class Builder:
     def made(self, arg: Any, fx: torch.fx.Node) -> Any:
         """An argument with nodes in place of the beginnings of constants."""
         if isinstance(arg, Prefix):
-            return materialize(self, arg, fx)
+            return self.materialize(arg, fx)
         if isinstance(arg, (list, tuple)) and not isinstance(arg, torch.Size):
             return [self.made(a, fx) for a in arg]
         return arg

@@ -24,7 +24,6 @@ from .canonical import Builder, live
 from .dynamic import UNLIMITED, Dynamic
 from .execute import Derived
 from .graph import Graph
-from .materialize import materialize
 from .names import rename
 from .prefix import Prefix
 from .structure import InputLayout, Slot, call_of, describe
@@ -216,7 +215,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     leaves: list[Any] = []
     for position, (item, given) in enumerate(zip(result, node.args[0], strict=True)):
         if isinstance(item, (Tensor, Prefix)):
-            item = builder.constant(item, node) if isinstance(item, Tensor) else materialize(builder, item, node)
+            item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
         if isinstance(item, Value):
             leaves.append(Slot(len(outputs)))
             outputs.append(item.name)

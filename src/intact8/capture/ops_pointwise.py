@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from intact8.arithmetic.dimensions import Dim
 
 from .call import Call, Handler, Shape, Value, finite
-from .materialize import materialize
 from .ops_shape import batch_of, expanded
 from .prefix import Prefix, all_true
 
@@ -334,7 +333,7 @@ def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
     mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
     symbols = {name: symbol for symbol, name in c.builder.symbols.items() if name is not None}
     dims = tuple(symbols[n] if isinstance(n, str) else n for n in (length, keys))
-    return mask if all(isinstance(d, int) for d in dims) else materialize(c.builder, Prefix(mask, dims), c.fx)
+    return mask if all(isinstance(d, int) for d in dims) else c.builder.materialize(Prefix(mask, dims), c.fx)
 
 
 def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:

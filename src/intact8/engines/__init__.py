@@ -156,14 +156,14 @@ def run(
             input goes straight into a ``quantize``.
         named: further inputs by name.
         engine: auto, or a name of ENGINES.
-        layout: of inputs of four dimensions, see :func:`intact8.program.binding.bind`.
+        layout: of inputs of four dimensions, see :func:`intact8.engines.binding.bind`.
 
     Returns:
         The outputs nested as the model nested them; objects as dicts where their class is not known, see
         ``intact8.outputs``. torch tensors when an input was one, else numpy.
 
     Raises:
-        InputError: see :func:`intact8.program.binding.bind`; or memory has no room for so large a call.
+        InputError: see :func:`intact8.engines.binding.bind`; or memory has no room for so large a call.
         EngineError: see :func:`get_runner`.
     """
     arrays = bind(program, inputs, named, layout)

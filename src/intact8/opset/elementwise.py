@@ -12,7 +12,7 @@ from intact8.arithmetic import integer
 from .attributes import CLAMP, INTEGERS, RATIO
 from .kind import Call, Kind
 from .op import Array, Op, Tensor
-from .proof import INT32, Evaluation, Multipliers, Proof, Sums, Tensors, named, reach, steps_fit
+from .proof import INT32, Evaluation, Multipliers, Proof, Sums, Tensors, named, ratios_fit, reach
 from .shapes import Shape, broadcast, broadcasting, same
 from .values import numerators, odd, text
 from .violation import need
@@ -38,7 +38,7 @@ def _add_multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:
 def _add_fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
     if evaluation.terms is not None and len(op.inputs) not in evaluation.terms:
         return False
-    return steps_fit([sum(abs(a) for a in op.attrs["a"])], [op.attrs["b"]], sums.largest)
+    return ratios_fit(evaluation, "sum", [sum(abs(a) for a in op.attrs["a"])], [op.attrs["b"]], sums.largest)
 
 
 def _mul(call: Call) -> Array:
@@ -75,9 +75,7 @@ def scaled(op: Op, tensors: Tensors) -> list[Multipliers]:
 
 def scaled_fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
     """Whether the product of the only multiplier with the largest integer fits."""
-    t = op.attrs
-    zero = t["a"] == 0 and "scaled" in evaluation.without_zero
-    return not zero and steps_fit([abs(t["a"])], [t["b"]], sums.largest)
+    return ratios_fit(evaluation, "scaled", [op.attrs["a"]], [op.attrs["b"]], sums.largest)
 
 
 def _matmul_fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:

@@ -16,7 +16,7 @@ from .attributes import AXES, CLAMP, INTEGERS, RATIO, SIZES, STRIDES, WINDOW
 from .kind import Call, Kind, along_all_but_first
 from .moves import check_unchanged, moved
 from .op import Array, Op, Tensor
-from .proof import INT32, Evaluation, Multipliers, Proof, Sums, Tensors, named, reach, steps_fit
+from .proof import INT32, Evaluation, Multipliers, Proof, Sums, Tensors, named, ratios_fit, reach
 from .shapes import Shape, elements, known, spatial
 from .types import QUANTIZED, signature
 from .values import boolean, multipliers
@@ -138,9 +138,7 @@ def _mean_multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:
 
 
 def _mean_fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
-    t = op.attrs
-    zero = t["a"] == 0 and "mean" in evaluation.without_zero
-    return not zero and steps_fit([abs(t["a"])], [t["b"]], sums.largest)
+    return ratios_fit(evaluation, "mean", [op.attrs["a"]], [op.attrs["b"]], sums.largest)
 
 
 def _pool_sums(op: Op, tensors: Tensors) -> Sums:
@@ -161,8 +159,7 @@ def _pool_fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> 
     numerators, denominators = ([row[i] for row in op.attrs["multipliers"]] for i in (1, 2))
     if sums.largest >= evaluation.largest.get(op.kind, INT32):
         return False
-    zero = not all(numerators) and "scaled" in evaluation.without_zero
-    return not zero and steps_fit(numerators, denominators, sums.largest)
+    return ratios_fit(evaluation, "scaled", numerators, denominators, sums.largest)
 
 
 POOLED = (signature(f"{QUANTIZED} float32 uint8", gives=""),)

@@ -13,7 +13,7 @@ type that holds it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -133,9 +133,13 @@ def largest_pair(magnitudes: Array) -> int:
     return int((largest + magnitudes.max(axis=1)).max()) * 255
 
 
-def steps_fit(numerators: list[int], denominators: list[int], largest: int) -> bool:
-    """Whether M·acc stays below what any evaluation holds, for the largest of these multipliers."""
-    return max(numerators) * largest < STEPS * min(denominators)
+def ratios_fit(
+    evaluation: Evaluation, form: str, numerators: Sequence[int], denominators: Sequence[int], largest: int
+) -> bool:
+    """Whether M·acc stays below what any evaluation holds, for the largest of these multipliers, and none is 0 where
+    the evaluation of this form divides by it."""
+    zero = form in evaluation.without_zero and not all(numerators)
+    return not zero and max(numerators) * largest < STEPS * min(denominators)
 
 
 def named(form: str) -> Callable[[Op], str]:
@@ -154,6 +158,6 @@ __all__ = [
     "Sums",
     "largest_pair",
     "named",
+    "ratios_fit",
     "reach",
-    "steps_fit",
 ]

@@ -68,7 +68,7 @@ def quantized_inputs(program: Program) -> frozenset[str]:
         behind = frozenset[str]().union(*(sources.get(name, frozenset()) for name in op.inputs))
         if op.kind == "quantize":
             found |= behind
-        elif behind and KINDS[op.kind].domain == "any" and not op.is_float:
+        elif behind and KINDS[op.kind].moves and not op.is_float:
             sources[op.name] = behind
     vars(program)["_quantized_inputs"] = found
     return found

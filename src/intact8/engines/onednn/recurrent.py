@@ -46,7 +46,7 @@ class _Direction:
 
 
 def lower_recurrent(site: Site) -> Step:
-    """A layer; inputs as in ``intact8.opset.op``."""
+    """A layer; inputs as in ``intact8.opset.recurrent``."""
     op = site.op
     kind, t = op.kind, op.attrs
     states, size = state_count(kind), int(t["hidden"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
-from .. import native
+from .. import cpu, native
 from ..forked import follow
 from ..inputs import channels_last
 from ..kept import Kept
@@ -25,7 +24,6 @@ from ..spec import require
 if TYPE_CHECKING:
     from intact8.export.onnx_build import Choice
 
-X86 = frozenset({"x86_64", "amd64"})
 NAN = "x holds NaN, for which no integer exists"
 """What the compiled passes say (``native/ort.c``)."""
 
@@ -169,7 +167,7 @@ class OnnxRuntimeRunner:
         model = build(
             self.program, contrib=True, integers=integers, fed=fed,
             everything=everything, forms=self.forms, own=rules(self.program, native.operators(), last), nhwc=last,
-            byte_extremes=_version() >= (1, 24), nan_is_least=platform.machine().lower() in X86,
+            byte_extremes=_version() >= (1, 24), nan_is_least=cpu.is_x86(),
         )  # fmt: skip
         data = model.SerializeToString()
         del model  # as large as the program; not needed while the session makes its own copy

@@ -45,12 +45,17 @@ class Grid(NamedTuple):
         return Grid(float(t.scale or 1.0), int(t.zero_point or 0), int(op.attrs["lo"]), int(op.attrs["hi"]))
 
 
+def quotient(x: Port, y: Port) -> Port:
+    """x / y by a node that OpenVINO keeps a division."""
+    node = ov.divide(x, y)
+    node.get_rt_info()[KEEP_DIVISION] = True
+    return port(node)
+
+
 def divided(x: Port, grid: Grid) -> Port:
     """uint8 integers of float32 ``x``. What NaN becomes is not defined."""
-    node = ov.divide(x, scalar(grid.scale))
-    node.get_rt_info()[KEEP_DIVISION] = True
     # Clamped before z is added, so that nothing large loses digits.
-    steps = port(ov.round(port(node), "half_to_even"))
+    steps = port(ov.round(quotient(x, scalar(grid.scale)), "half_to_even"))
     steps = port(ov.clamp(steps, float(grid.lo - grid.zero), float(grid.hi - grid.zero)))
     return port(ov.convert(port(ov.add(steps, scalar(grid.zero))) if grid.zero else steps, np.uint8))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from intact8.program.dimensions import sizes_near, sizes_of
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
+from .. import cpu
 from ..ahead import Ahead
 from ..forked import follow
 from ..inputs import Quantizer, channels_last, pays
@@ -62,7 +62,7 @@ class OpenVinoEngine:
 
     def available(self) -> str | None:
         """None, or why it cannot run here and what to do."""
-        if platform.machine().lower() not in {"x86_64", "amd64"}:
+        if not cpu.is_x86():
             return "the openvino engine is proved on x86-64 CPUs only: use engine='reference' or 'onnxruntime'"
         if importlib.util.find_spec("openvino") is None:
             return "openvino is not installed: pip install 'intact8[openvino]'"

@@ -12,10 +12,10 @@ from intact8.arithmetic.resize import cubic_matrix, linear_matrix
 from intact8.arithmetic.windows import pool_size, pool_windows
 
 from . import moves, nonfinite
-from .division import KEEP_DIVISION
+from .division import quotient
 from .pools import average
 from .unary import unary
-from .values import Port, Site, Value, apart, constant, port, scalar
+from .values import Port, Site, Value, apart, constant, ints, port, scalar
 
 Attrs = Mapping[str, Any]
 
@@ -75,9 +75,7 @@ def _apart(site: Site, y: Port) -> Port:
 
 def _div(site: Site) -> Port:
     x, y = (cast(v.port, site.out.dtype) for v in site.inputs)
-    node = ov.divide(_apart(site, x), y)
-    node.get_rt_info()[KEEP_DIVISION] = True  # else small divisors become infinite reciprocals
-    return port(node)
+    return quotient(_apart(site, x), y)  # multiplied with reciprocals, small divisors would make infinity
 
 
 def _cast(site: Site) -> Port:
@@ -131,7 +129,7 @@ def _linear(site: Site) -> Port:
 def _mean(site: Site) -> Port:
     t = site.op.attrs
     x = cast(site.inputs[0].port, np.float32)
-    return _apart(site, port(ov.reduce_mean(x, moves.ints(t["dims"]), bool(t["keepdim"]))))
+    return _apart(site, port(ov.reduce_mean(x, ints(t["dims"]), bool(t["keepdim"]))))
 
 
 def _avg_pool(site: Site) -> Port:
@@ -151,18 +149,18 @@ def _avg_pool(site: Site) -> Port:
 
 def _adaptive(site: Site) -> Port:
     x, out = site.inputs[0], list(site.op.attrs["output_size"])
-    return port(ov.adaptive_avg_pool(x.port, moves.ints(out)))
+    return port(ov.adaptive_avg_pool(x.port, ints(out)))
 
 
 def _layer_norm(site: Site) -> Port:
     t, x = site.op.attrs, site.inputs[0]
-    axes = moves.ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
+    axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
     return _scaled(port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), site, list(t["shape"]))
 
 
 def _rms_norm(site: Site) -> Port:
     t, x = site.op.attrs, site.inputs[0]
-    axes = moves.ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
+    axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
     mean = port(ov.reduce_mean(port(ov.multiply(x.port, x.port)), axes, True))
     root = port(ov.sqrt(port(ov.add(mean, scalar(t["eps"])))))
     return _scaled(port(ov.divide(x.port, root)), site, list(t["shape"]))
@@ -171,14 +169,10 @@ def _rms_norm(site: Site) -> Port:
 def _group_norm(site: Site) -> Port:
     x, groups = site.inputs[0], int(site.op.attrs["groups"])
     n, channels = x.shape[:2]
-    grouped = port(ov.reshape(x.port, moves.ints([n, groups, channels // groups, -1]), False))
-    y = port(ov.mvn(grouped.get_node(), moves.ints([2, 3]), True, float(site.op.attrs["eps"]), "inside_sqrt"))
-    back = port(ov.reshape(y, moves.ints(x.shape), False))
+    grouped = port(ov.reshape(x.port, ints([n, groups, channels // groups, -1]), False))
+    y = port(ov.mvn(grouped.get_node(), ints([2, 3]), True, float(site.op.attrs["eps"]), "inside_sqrt"))
+    back = port(ov.reshape(y, ints(x.shape), False))
     return _scaled(back, site, [1, -1, *[1] * (len(x.shape) - 2)])
-
-
-def _first_largest(x: Port, axis: int) -> Port:
-    return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
 
 
 def _reduce(site: Site) -> Port:
@@ -187,17 +181,17 @@ def _reduce(site: Site) -> Port:
     if t["fn"] != "argmax":
         make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
         if t["fn"] == "sum":
-            return _apart(site, port(make(cast(x.port, site.out.dtype), moves.ints(dims), keep)))
-        y = port(make(x.port, moves.ints(dims), keep))
+            return _apart(site, port(make(cast(x.port, site.out.dtype), ints(dims), keep)))
+        y = port(make(x.port, ints(dims), keep))
         worst = -np.inf if t["fn"] == "amax" else np.inf
-        return nonfinite.extreme(x.port, y, moves.ints(dims), keep, worst) if site.special else apart(y)
+        return nonfinite.extreme(x.port, y, ints(dims), keep, worst) if site.special else apart(y)
     y, axis = x.port, dims[0]
     if not t["dims"]:
-        y, axis = port(ov.reshape(y, moves.ints([-1]), False)), 0
-    index = nonfinite.first_largest(y, axis) if site.special else _first_largest(y, axis)
+        y, axis = port(ov.reshape(y, ints([-1]), False)), 0
+    index = nonfinite.first_largest(y, axis) if site.special else nonfinite.index_of_largest(y, axis)
     if not t["dims"]:
-        return port(ov.reshape(index, moves.ints([1] * len(x.shape) if keep else []), False))
-    return index if keep else port(ov.squeeze(index, moves.ints([axis])))
+        return port(ov.reshape(index, ints([1] * len(x.shape) if keep else []), False))
+    return index if keep else port(ov.squeeze(index, ints([axis])))
 
 
 def _masked_fill(site: Site) -> Port:
@@ -233,8 +227,8 @@ def _upsample(site: Site) -> Port:
     for axis, out in enumerate(t["size"], start=rank - len(t["size"])):
         matrix = constant(make(x.shape[axis], out, bool(t["align_corners"])))
         order = [*(i for i in range(rank) if i != axis), axis]
-        last = port(ov.matmul(port(ov.transpose(y, moves.ints(order))), matrix, False, True))
-        y = port(ov.transpose(last, moves.ints(np.argsort(order))))
+        last = port(ov.matmul(port(ov.transpose(y, ints(order))), matrix, False, True))
+        y = port(ov.transpose(last, ints(np.argsort(order))))
     return y
 
 
@@ -266,7 +260,7 @@ FLOATS: dict[str, Callable[[Site], Port]] = {
     "group_norm": _group_norm,
     "matmul": lambda s: port(ov.matmul(s.inputs[0].port, s.inputs[1].port, False, False)),
     "reduce": _reduce,
-    "embedding": lambda s: port(ov.gather(constant(s.op.arrays["weight"]), s.inputs[0].port, moves.ints(0))),
+    "embedding": lambda s: port(ov.gather(constant(s.op.arrays["weight"]), s.inputs[0].port, ints(0))),
     "masked_fill": _masked_fill,
     "compare": _compare,
     "cast": _cast,

@@ -11,7 +11,7 @@ from intact8.arithmetic.moves import nearest_index
 
 from . import nonfinite
 from .pools import max_pool
-from .values import Port, Site, Value, dequantized, port, unsigned
+from .values import Port, Site, Value, dequantized, ints, port, unsigned
 
 
 def move(site: Site) -> Value:
@@ -26,11 +26,6 @@ def constant(site: Site) -> Value:
     value = site.op.arrays["value"]
     node = port(ov.constant(np.asarray(value, order="C")))
     return dequantized(node, site.z, site.unit) if site.out.quantized else Value(node)
-
-
-def ints(values: object) -> Port:
-    """An int64 constant."""
-    return port(ov.constant(np.asarray(values, np.int64)))
 
 
 def _max_pool(site: Site) -> Port:

@@ -17,7 +17,7 @@ from openvino import opset14 as ov
 from intact8.arithmetic.functions64 import unary64
 from intact8.arithmetic.resize import taps
 
-from .values import Port, constant, port, scalar
+from .values import Port, constant, ints, port, scalar
 
 
 def is_nan(x: Port) -> Port:
@@ -61,7 +61,7 @@ def whole(x: Port) -> Port:
 
 def rows(make: Callable[[Port], Port], x: Port, axis: int) -> Port:
     """A softmax, or its logarithm: rows that hold NaN or +∞, or nothing but −∞, are NaN."""
-    along = _ints([axis])
+    along = ints([axis])
     above = port(ov.logical_or(is_nan(x), port(ov.equal(x, scalar(np.inf)))))
     nothing = port(ov.logical_not(_any(port(ov.not_equal(x, scalar(-np.inf))), along, True)))
     lost = port(ov.logical_or(_any(above, along, True), nothing))
@@ -76,15 +76,18 @@ def extreme(x: Port, y: Port, dims: Port, keep: bool, worst: float) -> Port:
     return port(ov.select(_any(is_nan(x), dims, keep), scalar(np.nan), y))
 
 
+def index_of_largest(x: Port, axis: int) -> Port:
+    """The index of the first largest value along ``axis``, of numbers; the dimension is kept."""
+    return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
+
+
 def first_largest(x: Port, axis: int) -> Port:
     """The index of the first NaN along ``axis``, or of the first largest value; the dimension is kept."""
     nan = _as_number(is_nan(x))
-    there = port(ov.greater(port(ov.reduce_max(nan, _ints([axis]), True)), scalar(0.5)))
+    there = port(ov.greater(port(ov.reduce_max(nan, ints([axis]), True)), scalar(0.5)))
     # What NaN stands beside plays no part, but must not be NaN itself.
     clean = replaced(x, 0.0)
-    of_nan, of_rest = (
-        ov.topk(v, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1) for v in (nan, clean)
-    )
+    of_nan, of_rest = (index_of_largest(v, axis) for v in (nan, clean))
     return port(ov.select(there, of_nan, of_rest))
 
 
@@ -107,7 +110,7 @@ def resized(x: Port, size: Sequence[int], cubic: bool, align_corners: bool) -> P
         along[axis] = out
         total: Port | None = None
         for at, weight in taps(shape[axis], out, cubic, align_corners):
-            part = port(ov.multiply(port(ov.gather(x, _ints(at), _ints(axis))), constant(weight.reshape(along))))
+            part = port(ov.multiply(port(ov.gather(x, ints(at), ints(axis))), constant(weight.reshape(along))))
             total = part if total is None else port(ov.add(total, part))
         x = total
     return x
@@ -122,15 +125,12 @@ def _as_number(x: Port) -> Port:
     return port(ov.select(x, scalar(1.0), scalar(0.0)))
 
 
-def _ints(values: object) -> Port:
-    return port(ov.constant(np.asarray(values, np.int64)))
-
-
 __all__ = [
     "compared",
     "extreme",
     "first_largest",
     "function",
+    "index_of_largest",
     "is_nan",
     "kept",
     "largest",

@@ -18,8 +18,8 @@ from intact8.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
 from .kernels import convolution
-from .moves import cut, ints
-from .values import Port, Site, Value, constant, port, ratios, requantized, shaped, unscaled
+from .moves import cut
+from .values import Port, Site, Value, constant, ints, port, ratios, requantized, shaped, unscaled
 
 FLOAT32 = 1 << 24
 

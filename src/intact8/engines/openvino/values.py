@@ -116,11 +116,16 @@ def constant(values: Any) -> Port:
     return port(ov.constant(np.asarray(values, np.float32, order="C")))
 
 
+def ints(values: object) -> Port:
+    """An int64 constant."""
+    return port(ov.constant(np.asarray(values, np.int64)))
+
+
 def shaped(x: Port, shape: Sequence[int | str | None]) -> Port:
     """x in a shape of as many elements, and x itself where it has that shape."""
     if list(x.get_shape()) == list(shape):
         return x
-    return port(ov.reshape(x, ov.constant(np.array(shape, np.int64)), False))
+    return port(ov.reshape(x, ints(shape), False))
 
 
 def apart(x: Port) -> Port:
