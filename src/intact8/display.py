@@ -108,6 +108,3 @@ def percent(share: float | None) -> str:
     if 99.5 <= value < 100:
         return f"{value:.5g} %"
     return f"{value:.3g} %" if value >= 1 else f"{value:.2g} %"
-
-
-__all__ = ["Column", "Grid", "inert", "number", "percent"]

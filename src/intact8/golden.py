@@ -178,6 +178,3 @@ def _near(name: str, engine: str, pattern: str, output: Array, stored: Array) ->
         where=name, why="float results of engines differ in their last bits, not by so much",
         remedy="use another engine and report this",
     )  # fmt: skip
-
-
-__all__ = ["Reproduced", "reproduce", "with_golden"]

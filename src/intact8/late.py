@@ -28,6 +28,3 @@ def call(name: str, *args: Any, **named: Any) -> Any:
         ()
     """
     return getattr(import_module(HOMES[name]), name)(*args, **named)
-
-
-__all__ = ["HOMES", "call"]

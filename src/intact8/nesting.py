@@ -65,6 +65,3 @@ def spread(names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]) 
                 raise InputError("given by position and by name", where=name, remedy="give it once")
             found[name] = leaf
     return found
-
-
-__all__ = ["arguments", "leaves", "nests", "spread"]

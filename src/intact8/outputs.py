@@ -52,6 +52,3 @@ def build(name: str, fields: Mapping[str, Any]) -> Any:
             why=in_short(error),
             remedy="return a tuple or dict from the model; in a process that only loads the program it is a dict",
         ) from error
-
-
-__all__ = ["build", "remember"]

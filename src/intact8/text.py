@@ -28,6 +28,3 @@ def printable_lines(text: str) -> str:
 def one_line(text: str) -> str:
     """The same on one line: ends of lines, with the spaces around them, become a space. For messages of libraries."""
     return text if text.isprintable() else printable(re.sub(r"\s*[\r\n]\s*", " ", text).strip())
-
-
-__all__ = ["one_line", "printable", "printable_lines"]

@@ -393,6 +393,3 @@ def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
 
 def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any]:
     return values[: len(arguments(program.inputs) if any(map(nests, values)) else program.inputs)]
-
-
-__all__ = ["Difference", "EngineReport", "TensorReport", "VerifyReport", "batches", "for_simulation", "verify"]

@@ -100,6 +100,3 @@ def show(shape: Sequence[Dim]) -> str:
         '(batch, sequence, 384)'
     """
     return "(" + ", ".join("batch" if d is None else str(d) for d in shape) + ")"
-
-
-__all__ = ["SIZED", "Bounds", "Dim", "SizeError", "fits", "has_names", "known", "measure", "resolve", "show"]

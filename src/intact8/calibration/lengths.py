@@ -77,6 +77,3 @@ def _shapes(batch: Any, keys: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     else:
         pairs = zip(keys, values, strict=False)
     return {key: tuple(x.shape) for key, x in pairs if key in keys and isinstance(x, (Tensor, np.ndarray))}
-
-
-__all__ = ["LOOKED", "changing"]

@@ -175,6 +175,3 @@ def synchronize(module: Any, ranks: Ranks) -> bool:
     if ranks.rank:
         module.load_state_dict(sent[0], strict=False)  # parameters are missing
     return True
-
-
-__all__ = ["Ranks", "checksum", "ranks_for", "synchronize"]

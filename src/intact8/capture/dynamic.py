@@ -91,6 +91,3 @@ def doubled(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
         if x.shape[dim] == 1:
             x = torch.cat([x, x], dim)
     return x.detach().clone()
-
-
-__all__ = ["Dynamic", "doubled"]

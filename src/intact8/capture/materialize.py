@@ -54,6 +54,3 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
         )  # fmt: skip
     builder.prefixes[id(prefix)] = (prefix, value)
     return value
-
-
-__all__ = ["materialize"]

@@ -202,6 +202,3 @@ def traceable() -> Iterator[None]:
             yield
         finally:
             _EXPORTING.on = before
-
-
-__all__ = ["Padded", "sequences", "traceable"]

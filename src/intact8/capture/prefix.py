@@ -93,6 +93,3 @@ def all_true(value: Any) -> bool:
     """Whether ``value`` is a constant, or the beginning of one, that is true everywhere."""
     full = value.full if isinstance(value, Prefix) else value
     return isinstance(full, Tensor) and full.dtype == torch.bool and math.prod(full.shape) > 0 and bool(full.all())
-
-
-__all__ = ["COMMUTING", "Prefix", "all_true", "at_largest"]

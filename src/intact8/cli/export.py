@@ -39,6 +39,3 @@ def export(
             onnx, uint8_input=uint8_input, layout=layout
         )
         stdout().print(f"{path}: {path.stat().st_size:,} bytes")
-
-
-__all__ = ["export"]

@@ -120,6 +120,3 @@ def _slice(value: Any, start: int, stop: int, whole: int) -> Any:
 
 def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-
-
-__all__ = ["LARGEST", "Chunk", "chunks", "samples_in"]

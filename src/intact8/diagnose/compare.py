@@ -275,6 +275,3 @@ def channel_axes(graph: Graph) -> dict[str, int | None]:
         if axes[node.name] == 0 or not isinstance(node.shape[axes[node.name] or 0], int):
             axes[node.name] = None
     return axes
-
-
-__all__ = ["channel_axes", "compare"]

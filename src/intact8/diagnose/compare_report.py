@@ -272,6 +272,3 @@ def _cells(row: LayerRow) -> tuple[str, ...]:
         number(row.weight.sqnr) if row.weight else "",
         "" if first is None else f"[{', '.join(map(str, first.index))}] {first.expected} → {first.got}",
     )  # fmt: skip
-
-
-__all__ = ["CompareReport", "Histogram", "LayerError", "LayerRow", "WeightError"]

@@ -258,6 +258,3 @@ def _dense(x: Tensor) -> Tensor:
 
 def _in_order(x: Tensor) -> Tensor:
     return x.permute(sorted(range(x.dim()), key=lambda d: (x.stride(d), x.shape[d]), reverse=True))
-
-
-__all__ = ["ErrorSums", "Quantizer", "TensorStatistics"]

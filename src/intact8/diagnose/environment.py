@@ -219,6 +219,3 @@ def _engine(name: str, usable: bool, rows: tuple[Row, ...]) -> Ability:
         return Ability(f"run programs on {name}", usable, rows[-1].found)
     why = f"{refused.what}: needed is {refused.needed}; found is {refused.found}"
     return Ability(f"run programs on {name}", usable, f"{why}. Remedy: {refused.remedy}" if refused.remedy else why)
-
-
-__all__ = ["Ability", "Environment", "environment", "specimen"]

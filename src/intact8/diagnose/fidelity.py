@@ -235,6 +235,3 @@ def _shares(sim: Simulation, work: Mapping[str, int]) -> dict[str, Any]:
         first = max(unasked, key=lambda n: unasked[n])
         found["float_reason"] = f"{counts.most_common(1)[0][0]} ({first}, {sim.graph.nodes[first].op}, for one)"
     return found
-
-
-__all__ = ["check_outputs"]

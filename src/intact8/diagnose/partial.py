@@ -147,6 +147,3 @@ class PartialNetwork:
             return x
         grid = self._grids[point]
         return x.to(torch.float32).sub_(grid.zero_point).mul_(grid.scale)
-
-
-__all__ = ["PartialNetwork", "Selection", "Values"]

@@ -75,6 +75,3 @@ class Rows(Generic[R]):
 
     def _repr_html_(self) -> str:
         return self.grid().to_html()
-
-
-__all__ = ["Row", "Rows"]

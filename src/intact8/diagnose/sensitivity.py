@@ -327,6 +327,3 @@ def _row(network: PartialNetwork, node: Node, found: Mapping[str, float]) -> Sen
         node.name, node.op, node.module, tuple(node.source or [node.name]), network.point_of[node.name],
         node.name in network.sim.weight_points, tuple(scores),
     )  # fmt: skip
-
-
-__all__ = ["sensitivity"]

@@ -126,6 +126,3 @@ METRICS = {
 - cosine: mean over samples of the cosine between both outputs.
 - top1: share of positions where the largest logit is the same.
 """
-
-
-__all__ = ["CEILING", "METRICS", "Metric", "UserMetric", "make_metric"]

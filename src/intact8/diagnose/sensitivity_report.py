@@ -135,6 +135,3 @@ class SensitivityReport(Rows[SensitivityRow]):
             f"{number(self.quantized_score, 5)}; {self.samples:,} samples"
         )
         return Grid(tuple(columns), tuple(rows), caption)
-
-
-__all__ = ["MODES", "PARTS", "GreedyStep", "Mode", "Part", "Score", "SensitivityReport", "SensitivityRow"]

@@ -62,6 +62,3 @@ class Progress:
             raise InputError("cannot keep results here", where=str(self.path), why=str(error)) from error
         finally:
             temporary.unlink(missing_ok=True)
-
-
-__all__ = ["Progress", "Sums"]

@@ -29,6 +29,3 @@ def gathered(mine: Mapping[str, Any]) -> dict[str, Any]:
     parts: list[Any] = [None] * size
     torch.distributed.all_gather_object(parts, dict(mine))
     return {key: value for part in parts for key, value in part.items()}
-
-
-__all__ = ["gathered", "rank_and_size"]

@@ -215,6 +215,3 @@ def tensors_for(model: nn.Module, sim: Simulation) -> dict[str, Tensor]:
                 )  # fmt: skip
             found[name] = own[name].detach().to(here.device)
     return found
-
-
-__all__ = ["AUTO", "SIMULATION", "EngineStep", "FloatStep", "SimulationStep", "choose_engine", "ops_of", "tensors_for"]

@@ -232,6 +232,3 @@ class Ahead:
                 most[k], end[k] = max(most[k], goal[k] - first[k]), goal[k]
             end[-1] = goal[-1]
         return [n * prod(shape[1:]) for n, shape in zip(most, self._shapes[1:], strict=False)][:-1]
-
-
-__all__ = ["Ahead", "Stage", "stages"]

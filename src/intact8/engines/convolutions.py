@@ -128,6 +128,3 @@ def for_depthwise(values: Array, pixels: int) -> Array:
     padded[:count, :tall] = values[:, 0]
     split = padded.reshape(blocks, 4, 4, 4, groups, 4, wide)
     return np.ascontiguousarray(split.transpose(0, 6, 4, 2, 1, 3, 5)).reshape(-1)
-
-
-__all__ = ["Convolution", "for_depthwise", "for_dense"]

@@ -77,6 +77,3 @@ def in_whole_thread(call: Callable[[], T]) -> T:
         if _forks.worker is None:
             _forks.worker = ThreadPoolExecutor(1, "intact8-after-fork")
     return _forks.worker.submit(call).result()
-
-
-__all__ = ["Follower", "abandon", "follow", "in_whole_thread"]

@@ -104,6 +104,3 @@ class Quantizer:
             with np.errstate(invalid="ignore"):
                 np.add(steps, np.float32(zero), out=own[i : i + 1], casting="unsafe")
         return nan
-
-
-__all__ = ["FEW", "Quantizer", "channels_last", "pays"]

@@ -326,6 +326,3 @@ def seconds(program: Program) -> float:
             weight = op.arrays["weight_ih"]
             total += first / weight.shape[-1] * (2e-4 + 1e-8 * sum(a.size for a in op.arrays.values()))
     return total
-
-
-__all__ = ["LENGTH", "LITTLE", "MODELS", "Admission", "predicted", "running", "seconds"]

@@ -47,6 +47,3 @@ def int8_peak(threads: int | None = None, repeats: int = 15) -> float | None:
     finally:
         torch.set_num_threads(before)
     return best
-
-
-__all__ = ["int8_peak"]

@@ -68,6 +68,3 @@ def _around(t: Tensor) -> tuple[int, int]:
     """Elements before and behind the dimension that goes with the batch."""
     at = t.shape.index(None)
     return elements(t.shape[:at]), elements(t.shape[at + 1 :])
-
-
-__all__ = ["by_sample"]

@@ -54,6 +54,3 @@ def _shape(op: Op, tensors: Mapping[str, Tensor], declared: Tensor, batch: int) 
     if op.kind == "expand":
         return tuple(expanded_shape(op.attrs["shape"], known(inputs[0].shape), declared.shape, batch))
     return tuple(known(output_shape(op, inputs, declared.shape)))
-
-
-__all__ = ["sized"]

@@ -119,6 +119,3 @@ def require(engine: Engine, program: Program, threads: int | None) -> None:
             why="its weights use the whole int8 range, and x86 kernels without VNNI saturate pairs of products",
             remedy="convert with portable=True, or run with engine='reference'",
         )
-
-
-__all__ = ["SPECS", "EngineSpec", "require"]

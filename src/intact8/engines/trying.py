@@ -39,6 +39,3 @@ def none_of(refused: Mapping[str, EngineError], where: str = "") -> EngineError:
     )  # fmt: skip
     error.__cause__ = errors[-1] if errors else None
     return error
-
-
-__all__ = ["able", "none_of"]

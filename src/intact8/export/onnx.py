@@ -271,6 +271,3 @@ def _write(model: Any, path: Path) -> None:
         raise EngineError(
             "cannot write the file", where=str(path), why=str(error), remedy="check the folder and the space on it"
         ) from error
-
-
-__all__ = ["IR_VERSION", "OPSET", "build", "export_onnx"]

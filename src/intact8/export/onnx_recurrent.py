@@ -204,6 +204,3 @@ def _split(b: Builder, value: str, sizes: list[int]) -> list[str]:
         b.node("Slice", [value, b.ints([int(end - n)], "start"), b.ints([int(end)], "end"), axis])
         for end, n in zip(ends, sizes, strict=True)
     ]
-
-
-__all__ = ["float_layer", "recurrent"]

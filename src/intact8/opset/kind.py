@@ -180,18 +180,3 @@ class Kind:
     def stores_integers(self) -> bool:
         """Whether it multiplies by stored int8 weights."""
         return "int8" in self.arrays.values()
-
-
-__all__ = [
-    "Call",
-    "Check",
-    "Interval",
-    "Kind",
-    "Span",
-    "Semantics",
-    "along_all_but_first",
-    "along_axes",
-    "along_none",
-    "UNKNOWN",
-    "zero_point",
-]

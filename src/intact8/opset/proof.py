@@ -145,19 +145,3 @@ def ratios_fit(
 def named(form: str) -> Callable[[Op], str]:
     """The same error form for every operation of a kind."""
     return lambda op: form
-
-
-__all__ = [
-    "FLOAT32",
-    "INT16",
-    "INT32",
-    "STEPS",
-    "Evaluation",
-    "Multipliers",
-    "Proof",
-    "Sums",
-    "largest_pair",
-    "named",
-    "ratios_fit",
-    "reach",
-]

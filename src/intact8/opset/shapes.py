@@ -78,18 +78,3 @@ def same(op: Op, x: list[Shape], declared: Shape) -> Shape:
 def broadcasting(op: Op, x: list[Shape], declared: Shape) -> Shape:
     """The shape to which the inputs broadcast."""
     return broadcast(x)
-
-
-__all__ = [
-    "Shape",
-    "ShapeRule",
-    "axis_of",
-    "broadcast",
-    "broadcasting",
-    "elements",
-    "fits_channels",
-    "fits_outputs",
-    "known",
-    "same",
-    "spatial",
-]

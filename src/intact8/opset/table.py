@@ -69,6 +69,3 @@ def _row(kind: Kind) -> str:
 def _names(required: Mapping[str, str], optional: Mapping[str, str]) -> str:
     names = [f"`{name}`{f' {more}' if more else ''}" for name, more in required.items()]
     return ", ".join([*names, *(f"`{name}`?{f' {more}' if more else ''}" for name, more in optional.items())])
-
-
-__all__ = ["markdown"]

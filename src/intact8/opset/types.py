@@ -89,6 +89,3 @@ def result_types(op: Op, signatures: Iterable[Signature], inputs: Sequence[Tenso
     operands = [type_of(t) for t in inputs]
     found = [r for s in signatures for r in (s.result or operands[0],) if s.fits(operands, r, op.attrs)]
     return list(dict.fromkeys(found))
-
-
-__all__ = ["PLAIN", "QUANTIZED", "Signature", "check_types", "result_types", "signature", "type_of"]

@@ -215,19 +215,3 @@ def _limit(margins: Array, b: Array) -> int:
     worst = int(np.argmin(margins))
     bound = 1.0 / (2.0 * b[worst]) - margins[worst]
     return int(1.0 / (2.0 * bound))
-
-
-__all__ = [
-    "ENGINES",
-    "EVALUATIONS",
-    "by_claim",
-    "in_order",
-    "certifiable",
-    "certify",
-    "needs_of",
-    "known_engines",
-    "prove",
-    "register",
-    "unclaimed",
-    "uncertified",
-]

@@ -214,6 +214,3 @@ def _check_structure(node: Any, count: int, depth: int) -> None:
             _check_structure(child, count, depth + 1)
     else:
         raise Violation(f"bad entry {node!r:.60}")
-
-
-__all__ = ["check"]

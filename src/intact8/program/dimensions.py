@@ -76,6 +76,3 @@ def sized_near(program: Program, size: int) -> Program:
 def largest(program: Program) -> Program:
     """The program at its largest sizes, as proofs need it."""
     return fixed(program, {name: LONGEST if most is None else most for name, (_, most) in program.dimensions.items()})
-
-
-__all__ = ["LONGEST", "SAMPLE", "fixed", "largest", "sized_near", "sizes_near", "sizes_of"]

@@ -86,6 +86,3 @@ def _interval(op: Op, program: Program, known: dict[str, Interval]) -> Interval 
         return {"bool": (0, 1), "uint8": (0, 255)}.get(dtype)
     intervals = [known.get(name, UNKNOWN) for name in op.inputs]
     return KINDS[op.kind].interval(op, intervals, [program.tensors[name] for name in op.inputs])
-
-
-__all__ = ["intervals", "table_rows", "unproved"]

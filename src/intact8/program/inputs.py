@@ -72,6 +72,3 @@ def quantized_inputs(program: Program) -> frozenset[str]:
             sources[op.name] = behind
     vars(program)["_quantized_inputs"] = found
     return found
-
-
-__all__ = ["LAYOUTS", "check_layout", "images", "outside", "quantized_inputs", "sole_quantizers"]

@@ -190,6 +190,3 @@ def _certificate(op: Op) -> str:
         return f"not exact: {c.get('reason', '')}"
     margin = "" if c.get("margin") is None else f", margin {c['margin']:.2g}"
     return f"exact{margin}{'' if c.get('portable', True) else ', needs VNNI'}"
-
-
-__all__ = ["Branch", "Row", "Table", "table", "to_json", "tree"]

@@ -61,6 +61,3 @@ def damaged(path: Path, why: str) -> ProgramError:
         f"the file is damaged: {why}", where=str(path),
         remedy="copy it again from where it came from, or convert the model again",
     )  # fmt: skip
-
-
-__all__ = ["checksum", "damaged", "seal", "sealed"]

@@ -27,6 +27,3 @@ def part_name(node: str, index: int, nodes: Container[str]) -> str:
         ('fc.part0', 'fc.part0 (2)')
     """
     return fresh_name(f"{node}.part{index}", nodes)
-
-
-__all__ = ["fresh_name", "part_name"]

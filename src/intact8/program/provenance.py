@@ -70,6 +70,3 @@ def _numbers(value: Any, *keys: str) -> bool:
 
 def _texts(value: Any, *keys: str) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in keys)
-
-
-__all__ = ["well_formed"]

@@ -218,6 +218,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(out) != len(pairs):
         raise ValueError("a name occurs twice in one object")
     return out
-
-
-__all__ = ["bounded_json", "check_header", "opened", "read"]

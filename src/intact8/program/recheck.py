@@ -84,6 +84,3 @@ def _overclaimed(stored: dict[str, Any], proved: dict[str, Any]) -> str | None:
     if not isinstance(gain, float) or not 0.0 <= gain < math.inf:
         return "gain_error"
     return min(set(stored) - {*FACTS, "margin", "exact", "reason", "gain_error"}, default=None)
-
-
-__all__ = ["recheck"]

@@ -22,6 +22,3 @@ def remarks(program: Program) -> tuple[str, ...]:
     others = f" and {more} other operation{'s' if more > 1 else ''}" if more else ""
     unproved = f"not proved exact, so that engines may differ: {op.name} ({op.kind}: {reason}){others}"
     return (*program.remarks, printable(unproved))
-
-
-__all__ = ["remarks"]

@@ -60,6 +60,3 @@ def drop() -> None:
     """Take the memory of all such arrays away until they are read again."""
     for memory in list(_mapped):
         memory.madvise(mmap.MADV_DONTNEED)
-
-
-__all__ = ["drop", "rest"]

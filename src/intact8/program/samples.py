@@ -70,6 +70,3 @@ def _random(tensor: Tensor, samples: int, rng: np.random.Generator, rows: int, g
 def first_grids(program: Program) -> dict[str, Tensor]:
     """What the first ``quantize`` of a tensor gives, by the tensor's name."""
     return {op.inputs[0]: program.tensors[op.name] for op in reversed(program.ops) if op.kind == "quantize"}
-
-
-__all__ = ["first_grids", "random_samples"]

@@ -298,6 +298,3 @@ def _no_key(path: Path, kind: str, why: str) -> ProgramError:
         remedy="make one: openssl genpkey -algorithm ed25519 -out private.pem; "
         "openssl pkey -in private.pem -pubout -out public.pem",
     )  # fmt: skip
-
-
-__all__ = ["Claim", "claimed", "sign", "signature_path"]

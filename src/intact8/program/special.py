@@ -25,6 +25,3 @@ def _creates(op: Op) -> bool:
     stored = any(a.dtype.kind == "f" and not math.isfinite(a.sum(dtype="float64")) for a in op.arrays.values())
     kind = KINDS[op.kind]
     return kind.creates_special(op) or (stored and kind.domain in ("float", "any"))
-
-
-__all__ = ["special"]

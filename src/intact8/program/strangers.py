@@ -54,6 +54,3 @@ def _text(start: bytes) -> str | None:
     if words.lstrip(" \r\n\t").startswith("<"):
         return "an XML or HTML file (OpenVINO's models are XML)"
     return "a text file"
-
-
-__all__ = ["OPENING", "stranger"]

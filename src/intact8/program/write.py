@@ -122,6 +122,3 @@ def _sync_directory(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-__all__ = ["write"]

@@ -158,6 +158,3 @@ def lock(name: str, timeout: float) -> Iterator[bool]:
     finally:
         if held is not None:
             held.release()
-
-
-__all__ = ["folder", "key", "lock", "recall", "remember"]

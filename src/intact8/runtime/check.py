@@ -186,6 +186,3 @@ def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Fa
 
 def _needed(golden: Golden | None) -> str:
     return "a run of one sample" if golden is None or golden.omitted else "every golden vector, bit for bit"
-
-
-__all__ = ["CheckReport", "EngineCheck", "check_file"]

@@ -49,6 +49,3 @@ def measure(program: Program, runners: Mapping[str, Any], batch: int) -> dict[st
     calls = {name: partial(runner, *inputs) for name, runner in runners.items()}
     timings = interleaved(calls, seconds=SECONDS, least=LEAST, settle=SETTLE)
     return dict(sorted(((name, t.median * 1e3) for name, t in timings.items()), key=lambda item: item[1]))
-
-
-__all__ = ["key", "measure", "recall", "remember"]

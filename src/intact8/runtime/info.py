@@ -67,6 +67,3 @@ class Info:
         from dataclasses import asdict
 
         return asdict(self)
-
-
-__all__ = ["Info", "Skipped"]

@@ -257,6 +257,3 @@ def failure(outcome: Outcome, engine: str, others: tuple[str, ...], remembered: 
         what = f"{engine} fails on this machine"
     return EngineError(f"{what}; only a child process was affected", where=f"{engine}, {outcome.stage}",
                        why=outcome.detail, remedy=instead)  # fmt: skip
-
-
-__all__ = ["Outcome", "failure", "run_probe"]

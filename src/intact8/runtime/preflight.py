@@ -252,18 +252,3 @@ def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise EngineError("no engine is named", where="engine", remedy="engine='auto', or one or more names")
     return names
-
-
-__all__ = [
-    "OK",
-    "REFUSED",
-    "UNKNOWN",
-    "Row",
-    "candidates",
-    "claim_row",
-    "memory_needed",
-    "origin_row",
-    "preflight",
-    "program_rows",
-    "refusal",
-]

@@ -162,6 +162,3 @@ def status(path: Path) -> os.stat_result | None:
 
 def _same(a: os.stat_result, b: os.stat_result | None) -> bool:
     return b is not None and (a.st_ino, a.st_size, a.st_mtime_ns) == (b.st_ino, b.st_size, b.st_mtime_ns)
-
-
-__all__ = ["Subject", "is_small", "memory_limit", "probed", "status", "unchanged"]

@@ -243,6 +243,3 @@ class Probed:
         if self._part is None or self._exact or (size.batch or 0) <= self._part:
             return size
         return Size(2 * self._part - 1, size.named, size.integers)
-
-
-__all__ = ["BATCH", "Probed", "Range", "Size", "range_of", "shown", "size_of", "span", "wanted"]

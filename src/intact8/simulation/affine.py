@@ -339,6 +339,3 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     if not point.training:  # as engines do; in training the loss shall show it
         q = torch.nan_to_num(q, nan=float(point.lo - int(point.zero_point)))
     return Quantized(q, point)
-
-
-__all__ = ["Affine", "Integers", "observe_activated", "quantize_to"]

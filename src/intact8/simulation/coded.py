@@ -256,6 +256,3 @@ def solve(layer: Coded, sim: Simulation, fresh: bool) -> None:
     if wp.scheme.granularity == "per_tensor":
         scale = torch.full_like(scale, float(scale.max()))
     wp.scale = scale.reshape(len(weight), -1).to(weight.device)
-
-
-__all__ = ["DecodedEmbedding", "DecodedLinear", "DynamicLinear", "attach_row_learners", "layer_for", "solve"]

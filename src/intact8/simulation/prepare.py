@@ -88,6 +88,3 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
             )
             text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
             warnings.warn(CaptureWarning(text), stacklevel=3)
-
-
-__all__ = ["prepare"]

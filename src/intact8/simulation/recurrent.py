@@ -258,6 +258,3 @@ def tanh(v: Tensor) -> Tensor:
 def sigmoid(v: Tensor) -> Tensor:
     """sigmoid(v / 256) by the table of tanh."""
     return tanh(v) * 0.5 + 0.5
-
-
-__all__ = ["RECURRENT", "layer_arrays", "learner_of", "run_layer", "weight_scales"]

@@ -103,9 +103,3 @@ def rounding_noise(tensors: list[TensorStats], steps: Array, weight: Array) -> f
 def decibels(worse: float, better: float) -> float:
     """10·log10(worse/better), at least −60 and at most 120."""
     return 10 * math.log10(min(max(max(worse, 1e-300) / max(better, 1e-300), 1e-6), 1e12))
-
-
-__all__ = [
-    "Grid", "best_grid", "best_zero_point", "channel_widths", "clip_error", "clipped_share", "decibels", "error",
-    "merged", "rounding_noise",
-]  # fmt: skip

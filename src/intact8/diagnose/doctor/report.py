@@ -263,9 +263,3 @@ class DoctorReport:
         from .show import as_html
 
         return as_html(self)
-
-
-__all__ = [
-    "CALIBRATION", "NETWORK", "SEVERITIES", "CalibrationQuality", "Confidence", "DoctorReport", "Finding", "Outcome",
-    "Site", "Trial", "Verdict",
-]  # fmt: skip

@@ -74,6 +74,3 @@ def _runs(sim: Simulation, batch: Batch) -> dict[str, Callable[[], object]]:
             continue  # it says so in intact8 verify; here only those count that run
         out[engine] = run
     return out
-
-
-__all__ = ["judge"]

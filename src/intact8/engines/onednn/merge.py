@@ -70,6 +70,3 @@ def _slices(group: Iterable[Op], product: str, axis: int) -> list[Op]:
         out.append(Op(op.name, "slice", (product,), {"axis": axis, "start": start, "end": end, "step": 1}))
         start = end
     return out
-
-
-__all__ = ["merged"]

@@ -51,6 +51,3 @@ def _setter() -> Callable[[int], object]:
     reached = torch.get_num_threads() == before + 1
     change(before)
     return change if reached else torch.set_num_threads
-
-
-__all__ = ["thread_count"]

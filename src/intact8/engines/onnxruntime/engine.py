@@ -239,6 +239,3 @@ def _failures() -> tuple[type[Exception], ...]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
-
-
-__all__ = ["OnnxRuntimeEngine", "OnnxRuntimeRunner"]

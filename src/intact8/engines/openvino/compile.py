@@ -49,6 +49,3 @@ def refusals() -> Iterator[None]:
             "OpenVINO refuses this program", where="openvino", why=lines[-1] if lines else type(error).__name__,
             remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
         ) from error  # fmt: skip
-
-
-__all__ = ["compile_model", "refusals"]

@@ -57,6 +57,3 @@ def core() -> Any:
 
         _core.made = openvino.Core()
     return _core.made
-
-
-__all__ = ["FORKED", "GIVEN", "REMEDY", "core", "left_behind"]

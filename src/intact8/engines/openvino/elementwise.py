@@ -121,6 +121,3 @@ def quantize(site: Site) -> Value:
     x = site.inputs[0].port
     x = replaced(x, least) if site.special else x
     return requantized(site, port(ov.maximum(x, scalar(least))), s)
-
-
-__all__ = ["add", "dequantize", "gathered", "indexed", "mul", "quantize", "scaled"]

@@ -317,6 +317,3 @@ class OpenVinoRunner:
         if batch == 0:
             raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")
         return given, batch or 1
-
-
-__all__ = ["OpenVinoEngine", "OpenVinoRunner"]

@@ -125,6 +125,3 @@ def _computing(nodes: list[Node], places: Iterable[int]) -> list[Node]:
             place = nodes[place].before
         found.append(nodes[place])
     return found
-
-
-__all__ = ["END", "PRODUCTS", "Node", "executed", "trusted", "unknown"]

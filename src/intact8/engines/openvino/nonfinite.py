@@ -123,19 +123,3 @@ def _any(x: Port, dims: Port, keep: bool) -> Port:
 def _as_number(x: Port) -> Port:
     """bool as 0.0 and 1.0."""
     return port(ov.select(x, scalar(1.0), scalar(0.0)))
-
-
-__all__ = [
-    "compared",
-    "extreme",
-    "first_largest",
-    "function",
-    "index_of_largest",
-    "is_nan",
-    "kept",
-    "largest",
-    "replaced",
-    "resized",
-    "rows",
-    "whole",
-]

@@ -120,6 +120,3 @@ def hang(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, 
     """How far the last of ``out`` windows reaches beyond the input: padding that makes rounding modes moot."""
     rows = zip(size, kernel, stride, padding, dilation, out, strict=True)
     return [max(0, (o - 1) * s + d * (k - 1) + 1 - p - n) for n, k, s, p, d, o in rows]
-
-
-__all__ = ["adaptive_avg_pool", "avg_pool", "average", "hang", "max_pool", "mean"]
