@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import intact8
 from intact8.cli.app import app
-from intact8.cli.messages import FAILED, INTERRUPTED, friendly
+from intact8.cli.console import FAILED, INTERRUPTED, friendly
 from intact8.errors import CalibrationError, IntactError
 
 COMMANDS = ["demo", "quantize", "inspect", "verify", "check", "run", "export", "sign", "bench"]

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn", reason="the demonstration trains on scikit-learn'
 
 from intact8.cli.app import app
 from intact8.demo import run as demo
-from intact8.demo.show import show
+from intact8.demo.tables import show
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from intact8.cli import options
-from intact8.cli.messages import AsJson, Debug, friendly, print_json, progress_bar, stdout
+from intact8.cli.console import AsJson, Debug, friendly, print_json, progress_bar, stdout
 from intact8.cli.models import load_model
 from intact8.timing import Timing, interleaved
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.messages import AsJson, Debug, friendly, print_json, stdout
+from intact8.cli.console import AsJson, Debug, friendly, print_json, stdout
 
 WOULD_NOT_LOAD = 1
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from intact8.cli import options
+from intact8.cli.console import AsJson, Debug, friendly, print_json, progress_bar, stdout
 from intact8.cli.data import batches, load
 from intact8.cli.inputs import tensors
-from intact8.cli.messages import AsJson, Debug, friendly, print_json, progress_bar, stdout
 from intact8.cli.models import entries_for, load_model
 
 

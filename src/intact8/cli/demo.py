@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from intact8.cli.messages import Debug, friendly, print_json, progress_bar, stdout
+from intact8.cli.console import Debug, friendly, print_json, progress_bar, stdout
 from intact8.cli.options import Seed
 
 
@@ -29,7 +29,7 @@ def demo(
     """
     with friendly(debug):
         from intact8.demo.run import STAGES, run
-        from intact8.demo.show import show
+        from intact8.demo.tables import show
 
         with progress_bar() as bar:
             tasks = {stage: bar.add_task(stage, total=1.0) for stage in STAGES}

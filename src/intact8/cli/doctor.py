@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
+from intact8.cli.console import AsJson, Debug, friendly, print_json, stderr, stdout
 from intact8.cli.data import Data, batches, load
-from intact8.cli.messages import AsJson, Debug, friendly, print_json, stderr, stdout
 from intact8.cli.models import entries_for, load_model, load_recipe
 from intact8.errors import InputError
 

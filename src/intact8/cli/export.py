@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.messages import Debug, friendly, stdout
+from intact8.cli.console import Debug, friendly, stdout
 from intact8.errors import InputError
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
+from intact8.cli.console import Debug, friendly, print_json, stdout
 from intact8.cli.data import batches, load
 from intact8.cli.inputs import tensors
-from intact8.cli.messages import Debug, friendly, print_json, stdout
 from intact8.cli.models import entries_for, find_model
 from intact8.errors import InputError
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
+from intact8.cli.console import AsJson, Debug, friendly, print_json, stderr, stdout
 from intact8.cli.data import batches, load
 from intact8.cli.inputs import feed_names
-from intact8.cli.messages import AsJson, Debug, friendly, print_json, stderr, stdout
 from intact8.cli.models import load_model
 from intact8.errors import InputError
 

@@ -11,9 +11,9 @@ import numpy as np
 import typer
 
 from intact8.cli import options
+from intact8.cli.console import Debug, friendly, progress_bar, stderr
 from intact8.cli.data import batches, load
 from intact8.cli.inputs import feed_names
-from intact8.cli.messages import Debug, friendly, progress_bar, stderr
 from intact8.errors import InputError
 from intact8.opset.op import Array
 

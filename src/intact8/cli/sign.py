@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from intact8.cli.messages import Debug, friendly, stderr
+from intact8.cli.console import Debug, friendly, stderr
 from intact8.cli.options import ProgramFile
 
 

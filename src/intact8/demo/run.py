@@ -17,7 +17,7 @@ from intact8.demo import digits
 from intact8.demo.network import DigitsNet
 from intact8.demo.train import train
 from intact8.diagnose.report import report as gather
-from intact8.diagnose.report.page import missing
+from intact8.diagnose.report.html import missing
 from intact8.engines import available_engines, get_runner
 from intact8.program.program import Array, Op, Program
 from intact8.simulation.module import Simulation

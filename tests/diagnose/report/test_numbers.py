@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import intact8
-from intact8.diagnose.report import speed as speeds
-from intact8.diagnose.report.figures import Layer
+from intact8.diagnose.report import layer_times
+from intact8.diagnose.report.contents import Layer
 from intact8.engines import get_runner
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
@@ -255,10 +255,12 @@ class Clock:
 
 def test_times_are_quartiles_of_the_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = [[(i + 1) * (j + 1) * 1e-3 for j in range(len(case.program.ops))] for i in range(5)]
-    clock = Clock(case.program, rounds[-speeds.WARMUP :] + rounds)
-    monkeypatch.setattr(speeds, "get_runner", lambda program, engine: clock)
-    monkeypatch.setattr(speeds, "LEAST", 5)
-    whole, parts = speeds.time_layers(case.program, {"x": case.data[:3].numpy()}, "onednn", seconds=0.0, data="given")
+    clock = Clock(case.program, rounds[-layer_times.WARMUP :] + rounds)
+    monkeypatch.setattr(layer_times, "get_runner", lambda program, engine: clock)
+    monkeypatch.setattr(layer_times, "LEAST", 5)
+    whole, parts = layer_times.time_layers(
+        case.program, {"x": case.data[:3].numpy()}, "onednn", seconds=0.0, data="given"
+    )
     assert (whole.batch, whole.runs, whole.data) == (3, 5, "given")
     for j, time in enumerate(parts.values()):  # 1, 2, 3, 4, 5 times (j + 1) milliseconds
         assert (time.lower, time.median, time.upper) == pytest.approx((2 * (j + 1), 3 * (j + 1), 4 * (j + 1)))

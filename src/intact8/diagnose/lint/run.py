@@ -110,7 +110,7 @@ def _module_subject(x: nn.Module, data: Any, optimizer: Any, schedule: Any) -> S
         return SimulationSubject(x, data, optimizer, schedule)
     if is_torch_ao(x):
         _refuse("torch.ao knows no schedule", schedule=schedule)
-        from .torch_ao import TorchAoSubject  # it reads torch.ao, which goes away one day
+        from intact8.diagnose.lint.subject_torch_ao import TorchAoSubject  # it reads torch.ao, which goes away one day
 
         return TorchAoSubject(x, data, optimizer, schedule)
     _refuse("a float model has no scales to train", optimizer=optimizer, schedule=schedule)

@@ -18,9 +18,8 @@ from .rule import PROGRAM, NeedsError
 from .views import GraphView, NodeView, PointView, WeightView
 
 if TYPE_CHECKING:
+    from intact8.diagnose.lint.data_statistics import Seen
     from intact8.program.program import Program
-
-    from .data_pass import Seen
 
 HEAVY = frozenset({"conv", "linear", "matmul", "scaled_dot_product_attention"})
 WANTED = "the recipe keeps it float"

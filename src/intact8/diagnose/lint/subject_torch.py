@@ -14,12 +14,12 @@ from torch import nn
 from intact8.calibration.data import batches, device_of, first_batch
 from intact8.calibration.sketched import SketchObserver
 from intact8.capture.graph import Node
+from intact8.diagnose.lint.data_statistics import Seen, look
 from intact8.errors import CaptureError, InputError, IntactError
 from intact8.recipe.domains import is_move
 from intact8.simulation.module import Simulation
 from intact8.simulation.weights import folded, groups_of, output_first, transposed
 
-from .data_pass import Seen, look
 from .rule import MODEL, SIMULATION, NeedsError
 from .subject import HEAVY, WANTED, Subject
 from .views import GraphView, NodeView, PointView, WeightView

@@ -11,8 +11,8 @@ from torch.ao.nn import quantized as nnq
 from torch.ao.quantization import HistogramObserver
 
 from intact8.calibration.sketch import Bins
+from intact8.diagnose.lint.torch_ao_dataflow import FUNCTIONALS
 
-from .torch_ao_flow import FUNCTIONALS
 from .views import Array, PointView
 
 SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)

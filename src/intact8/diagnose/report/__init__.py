@@ -1,6 +1,7 @@
 """One self-contained HTML page about a program, and the same figures as tables and JSON."""
 
+from intact8.diagnose.report.contents import Report
+
 from .build import report
-from .figures import Report
 
 __all__ = ["Report", "report"]

@@ -10,6 +10,9 @@ import numpy as np
 
 from intact8.diagnose.compare_report import CompareReport
 from intact8.diagnose.lint.finding import LintReport
+from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed
+from intact8.diagnose.report.integer_histograms import clamp, integers
+from intact8.diagnose.report.layer_times import time_layers
 from intact8.diagnose.sensitivity_report import SensitivityReport
 from intact8.engines import available_engines
 from intact8.errors import InputError
@@ -23,9 +26,6 @@ from intact8.program.provenance import well_formed
 from intact8.program.samples import random_samples
 from intact8.verification import batches
 
-from .figures import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed
-from .integers import clamp, integers
-from .speed import time_layers
 from .weights import activation_function, channels, runs_as
 
 if TYPE_CHECKING:

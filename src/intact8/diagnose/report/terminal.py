@@ -9,13 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from intact8.diagnose.report.formatting import amount, decibel, milliseconds, proof, size
 from intact8.display import Column, Grid, inert, number, percent
 from intact8.text import printable
 
-from .words import amount, decibel, milliseconds, proof, size
-
 if TYPE_CHECKING:
-    from .figures import Layer, Report
+    from intact8.diagnose.report.contents import Layer, Report
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "default"}
 

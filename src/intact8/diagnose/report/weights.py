@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from intact8.diagnose.report.contents import Channels
 from intact8.opset import KINDS
 from intact8.opset.affine import by_output
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
-
-from .figures import Channels
 
 WEIGHTED = ("conv", "linear")
 

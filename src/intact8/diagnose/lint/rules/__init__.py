@@ -1,4 +1,4 @@
-"""The lint rules: a rule is known when its module is imported."""
+"""The lint rules: importing a module of this package registers its rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import (  # noqa: F401
     placement,
     program,
     ranges,
-    torch_ao_flow,
+    torch_ao_dataflow,
     torch_ao_scales,
     training,
     weights,
@@ -17,13 +17,10 @@ from . import (  # noqa: F401
 
 
 def load() -> dict[str, Rule]:
-    """All rules, in the order of their ids.
+    """Return all rules in the order of their ids.
 
     Example:
         >>> load()["IQ301"].name
         'uncalibrated'
     """
     return dict(sorted(RULES.items()))
-
-
-__all__ = ["load"]

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from intact8.diagnose.report.contents import Milliseconds, Speed
 from intact8.engines import get_runner
 from intact8.engines.base import TimedRunner
 from intact8.errors import EngineError
 from intact8.opset.op import Array
 from intact8.program.program import Program
-
-from .figures import Milliseconds, Speed
 
 WARMUP, LEAST = 2, 5
 

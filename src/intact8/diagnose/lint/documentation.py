@@ -1,6 +1,6 @@
 """Documentation pages of the rules, one per id, made of what the rules say about themselves.
 
-    python -m intact8.diagnose.lint.pages docs/lint
+    python -m intact8.diagnose.lint.documentation docs/lint
 
 writes them. A test compares them with what is in the repository, so that a rule has one source: its function.
 """
@@ -11,10 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from intact8.diagnose.lint.rule import Rule
+from intact8.diagnose.lint.rules import load
 from intact8.errors import InputError
-
-from .rule import Rule
-from .rules import load
 
 FAMILIES = {
     "IQ1": "The float model",
@@ -27,7 +26,9 @@ FAMILIES = {
 }
 """First characters of an id → title."""
 
-WRITTEN = "<!-- Written by python -m intact8.diagnose.lint.pages docs/lint; change the rule's docstring instead. -->"
+WRITTEN = (
+    "<!-- Written by python -m intact8.diagnose.lint.documentation docs/lint; change the rule's docstring instead. -->"
+)
 
 
 def page(rule: Rule) -> str:
@@ -78,5 +79,5 @@ def write(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        raise InputError("expected one folder", remedy="python -m intact8.diagnose.lint.pages docs/lint")
+        raise InputError("expected one folder", remedy="python -m intact8.diagnose.lint.documentation docs/lint")
     write(Path(sys.argv[1]))

@@ -253,13 +253,13 @@ class Report:
         Raises:
             InputError: the extra ``report`` is not installed.
         """
-        from .page import render
+        from intact8.diagnose.report.html import render
 
         path = Path(path)
         path.write_text(render(self), encoding="utf-8")
         return path
 
     def __rich__(self) -> Group:
-        from .terminal import show
+        from intact8.diagnose.report.terminal import show
 
         return show(self)

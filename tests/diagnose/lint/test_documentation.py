@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from intact8.diagnose.lint import load
-from intact8.diagnose.lint.pages import FAMILIES, pages, write
+from intact8.diagnose.lint.documentation import FAMILIES, pages, write
 
 FOLDER = Path(__file__).parents[3] / "docs" / "lint"
 
@@ -17,7 +17,7 @@ def test_every_rule_has_a_page_and_every_page_is_fresh() -> None:
     wanted = pages()
     assert {p.name for p in FOLDER.glob("*.md")} == set(wanted)
     stale = [name for name, text in wanted.items() if (FOLDER / name).read_text(encoding="utf-8") != text]
-    assert not stale, "run: python -m intact8.diagnose.lint.pages docs/lint"
+    assert not stale, "run: python -m intact8.diagnose.lint.documentation docs/lint"
 
 
 @pytest.mark.parametrize("id", load())

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from intact8.diagnose.compare_report import Histogram
-
-from . import words
-from .tree import ancestors
+from intact8.diagnose.report import formatting
+from intact8.diagnose.report.module_tree import ancestors
 
 if TYPE_CHECKING:
-    from .figures import Layer, Report
+    from intact8.diagnose.report.contents import Layer, Report
 
 DIGITS = 6
 
@@ -22,7 +21,7 @@ def payload(report: Report) -> dict[str, Any]:
     return {
         "title": report.title,
         "metric": None if metric is None else {
-            "name": words.metric(metric.name), "higher": metric.higher_is_better, "float": metric.float_score,
+            "name": formatting.metric(metric.name), "higher": metric.higher_is_better, "float": metric.float_score,
             "quantized": metric.quantized_score,
         },
         "layers": [

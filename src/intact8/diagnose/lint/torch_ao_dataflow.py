@@ -12,7 +12,7 @@ from torch import fx, nn
 from torch.ao.nn import quantized as nnq
 from torch.ao.quantization import DeQuantStub, FakeQuantizeBase, ObserverBase, QuantStub
 
-from .rule import NeedsError
+from intact8.diagnose.lint.rule import NeedsError
 
 FUNCTIONALS = (nnq.FloatFunctional, nnq.FXFloatFunctional, nnq.QFunctional)
 LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)

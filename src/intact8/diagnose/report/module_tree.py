@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .figures import Layer
+    from intact8.diagnose.report.contents import Layer
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch
 
 import intact8
 from intact8.diagnose.environment import specimen
-from intact8.diagnose.report.figures import Report
+from intact8.diagnose.report.contents import Report
 from intact8.errors import InputError
 
 from .conftest import Case

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from intact8.diagnose.report.contents import Integers
 from intact8.engines import get_runner
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
-
-from .figures import Integers
 
 
 def integers(program: Program, batches: Iterable[Mapping[str, Array]], engine: str) -> tuple[dict[str, Integers], int]:

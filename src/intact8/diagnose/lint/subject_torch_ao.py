@@ -12,11 +12,19 @@ from torch import fx, nn
 from torch.ao.nn import quantized as nnq
 from torch.ao.quantization import FakeQuantizeBase, ObserverBase
 
-from .rule import TORCH_AO, NeedsError
-from .subject_torch import ModuleSubject
-from .torch_ao_flow import LAYERS, MOVE_MODULES, FlowNode, flow_of
-from .torch_ao_points import extremes, is_converted, limits, numbers, of_converted, of_fake_quantizer, of_observer
-from .views import GraphView, NodeView, PointView, WeightView
+from intact8.diagnose.lint.rule import TORCH_AO, NeedsError
+from intact8.diagnose.lint.subject_torch import ModuleSubject
+from intact8.diagnose.lint.torch_ao_dataflow import LAYERS, MOVE_MODULES, FlowNode, flow_of
+from intact8.diagnose.lint.torch_ao_points import (
+    extremes,
+    is_converted,
+    limits,
+    numbers,
+    of_converted,
+    of_fake_quantizer,
+    of_observer,
+)
+from intact8.diagnose.lint.views import GraphView, NodeView, PointView, WeightView
 
 
 class TorchAoSubject(ModuleSubject):

@@ -17,17 +17,16 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from intact8.diagnose.report import formatting
+from intact8.diagnose.report.chart_data import payload
+from intact8.diagnose.report.module_tree import rows
 from intact8.errors import InputError
 from intact8.text import printable_lines
-
-from . import words
-from .payload import payload
-from .tree import rows
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from .figures import Report
+    from intact8.diagnose.report.contents import Report
 
 
 def missing() -> tuple[str, ...]:
@@ -70,7 +69,7 @@ def _environment() -> Environment:
         loader=jinja2.PackageLoader("intact8.diagnose.report"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_inert,
     )  # fmt: skip
-    environment.filters.update(words.FILTERS)
+    environment.filters.update(formatting.FILTERS)
     return environment
 
 
