@@ -14,6 +14,7 @@ from torch import nn
 import intact8
 from intact8.diagnose.report import layer_times
 from intact8.diagnose.report.contents import Layer
+from intact8.diagnose.report.layer_times import time_layers
 from intact8.engines import get_runner
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
@@ -258,9 +259,7 @@ def test_times_are_quartiles_of_the_runs(case: Case, monkeypatch: pytest.MonkeyP
     clock = Clock(case.program, rounds[-layer_times.WARMUP :] + rounds)
     monkeypatch.setattr(layer_times, "get_runner", lambda program, engine: clock)
     monkeypatch.setattr(layer_times, "LEAST", 5)
-    whole, parts = layer_times.time_layers(
-        case.program, {"x": case.data[:3].numpy()}, "onednn", seconds=0.0, data="given"
-    )
+    whole, parts = time_layers(case.program, {"x": case.data[:3].numpy()}, "onednn", seconds=0.0, data="given")
     assert (whole.batch, whole.runs, whole.data) == (3, 5, "given")
     for j, time in enumerate(parts.values()):  # 1, 2, 3, 4, 5 times (j + 1) milliseconds
         assert (time.lower, time.median, time.upper) == pytest.approx((2 * (j + 1), 3 * (j + 1), 4 * (j + 1)))
