@@ -27,8 +27,6 @@ FAMILIES = {
 """First characters of an id → title."""
 
 WRITTEN = "<!-- Written by python -m intact8.diagnose.lint.documentation docs/lint, from the rule's docstring. -->"
-    "<!-- Written by python -m intact8.diagnose.lint.documentation docs/lint; change the rule's docstring instead. -->"
-)
 
 
 def page(rule: Rule) -> str:
