@@ -12,7 +12,7 @@ from torch import nn
 from intact8.calibration.data import first_batch
 from intact8.calibration.lengths import changing
 from intact8.calibration.run import Progress, calibrate
-from intact8.capture.dynamic import Dynamic
+from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.fidelity import check_outputs
 from intact8.errors import AccuracyWarning, CalibrationError, StateError

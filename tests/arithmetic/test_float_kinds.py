@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from tests.floats import run_float
 
-from intact8.arithmetic import resize, torch_ops
-from intact8.arithmetic.functions64 import UNARY, unary64
+from intact8.arithmetic import resize
+from intact8.arithmetic import torch_float_ops as torch_ops
+from intact8.arithmetic.unary_functions import UNARY, unary64
 from intact8.opset.floats import whole_attrs
 
 ENDS = torch.tensor(
@@ -323,7 +324,7 @@ def test_recurrent_layers_are_those_of_torch(kind: str, two: bool, states: bool,
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(("columns", "group"), [(5, 0), (5, 2), (6, 3), (4, 7)])
 def test_decoded_layers(bits: int, columns: int, group: int) -> None:
-    from intact8.arithmetic.codes import group_count, pack, unpack
+    from intact8.arithmetic.bit_packing import group_count, pack, unpack
 
     rng, least = np.random.default_rng(columns), -(1 << (bits - 1))
     q = rng.integers(least, -least, (3, columns))

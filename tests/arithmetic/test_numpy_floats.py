@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from tests.floats import FLOAT_OPS, run_float
 
-from intact8.arithmetic.functions64 import UNARY, unary64
+from intact8.arithmetic.unary_functions import UNARY, unary64
 from intact8.capture.graph import FUNCTIONS
 
 X = torch.linspace(-8, 8, 257, dtype=torch.float64)

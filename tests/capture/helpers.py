@@ -9,7 +9,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.capture.execute import run_float
-from intact8.capture.export import Captured, capture
+from intact8.capture.trace import Captured, capture
 
 
 def run(captured: Captured, *args: Any, **kwargs: Any) -> Any:

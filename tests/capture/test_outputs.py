@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import outputs
-from intact8.capture import agree
-from intact8.capture.export import capture
+from intact8.capture import equivalence as agree
+from intact8.capture.trace import capture
 from intact8.errors import CaptureError
 from intact8.program.program import Program
 

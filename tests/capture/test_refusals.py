@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import intact8
-from intact8.capture.export import HANDLERS, capture
+from intact8.capture.trace import HANDLERS, capture
 from intact8.errors import CaptureError, InputError, InternalError
 
 

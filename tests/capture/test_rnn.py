@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from intact8.capture.export import capture
-from intact8.capture.packed import traceable
+from intact8.capture.recurrent_custom_ops import traceable
+from intact8.capture.trace import capture
 from intact8.errors import CaptureError
 
 from .helpers import assert_same, check, run

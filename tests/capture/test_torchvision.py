@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from intact8.capture.export import capture
+from intact8.capture.trace import capture
 
 from .helpers import assert_same, randomize_batch_norms, run
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.arithmetic.test_dynamic import KINDS, rows
 
-from intact8.arithmetic import codes
+from intact8.arithmetic import bit_packing as codes
 from intact8.engines import get_engine
 from intact8.engines.reference import ReferenceEngine
 from intact8.opset.op import Op, Tensor

@@ -10,7 +10,7 @@ import pytest
 from tests.export.models import meta, one_op, run_model
 from tests.floats import FLOAT_OPS
 
-from intact8.arithmetic.functions64 import UNARY
+from intact8.arithmetic.unary_functions import UNARY
 from intact8.engines.reference import ReferenceEngine
 from intact8.export.onnx import export_onnx
 from intact8.export.onnx_floats import FLOATS

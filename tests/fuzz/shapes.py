@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intact8.arithmetic.codes import group_count
+from intact8.arithmetic.bit_packing import group_count
 from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.arithmetic.recurrent import GATES, REACH, STEPS, state_count
 from intact8.arithmetic.windows import adaptive_windows, pool_windows

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intact8.arithmetic import codes, dynamic
+from intact8.arithmetic import bit_packing as codes
+from intact8.arithmetic import dynamic
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import ProgramError
 from intact8.golden import with_golden

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.capture import Captured, capture
-from intact8.capture.fuse import fuse
-from intact8.recipe.place import place
+from intact8.fusion.fuse import fuse
+from intact8.placement.place import place
 from intact8.simulation.learned import LearnedScale
 from intact8.simulation.module import Simulation
 

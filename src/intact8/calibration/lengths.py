@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from intact8.capture.dynamic import Dynamic
-from intact8.capture.structure import InputLayout, call_of
+from intact8.capture.dynamic_shapes import Dynamic
+from intact8.capture.pytree import InputLayout, call_of
 from intact8.nesting import arguments, leaves, nests
 
 LOOKED = 16

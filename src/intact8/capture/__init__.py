@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from intact8.capture.trace import Captured, capture
+
 from .execute import run_float
-from .export import Captured, capture
 from .graph import Graph, Node
 
 __all__ = ["Captured", "Graph", "Node", "capture", "run_float"]

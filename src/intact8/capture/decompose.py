@@ -11,7 +11,7 @@ from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 if TYPE_CHECKING:
-    from .call import Call
+    from intact8.capture.aten_call import Call
 
 FAILURES = (
     RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError, AttributeError, KeyError, IndexError,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .call import Call, Handler, Value
+from intact8.capture.aten_call import Call, Handler, Value
 
 HANDLERS: dict[str, Handler] = {}
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim
+from intact8.capture.aten_call import Call, Handler, Shape, Value, finite
+from intact8.capture.symbolic_constants import Prefix, all_true
 
-from .call import Call, Handler, Shape, Value, finite
 from .ops_shape import batch_of, expanded
-from .prefix import Prefix, all_true
 
 HANDLERS: dict[str, Handler] = {}
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.recurrent import state_count
-
-from .call import Call, Handler, Value
+from intact8.capture.aten_call import Call, Handler, Value
 
 HANDLERS: dict[str, Handler] = {}
 
@@ -29,7 +28,7 @@ def network(c: Call) -> list[Any]:
 
 
 def sequences(c: Call) -> list[Any]:
-    """What ``intact8.capture.packed`` makes of LSTM, GRU and RNN."""
+    """What ``intact8.capture.recurrent_custom_ops`` makes of LSTM, GRU and RNN."""
     if c["lengths"] is None:
         return _network(c, c["mode"], list(c["hx"]), None)
     c.builder.comparable = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .call import Call, Handler, Shape, Value
+from intact8.capture.aten_call import Call, Handler, Shape, Value
 
 HANDLERS: dict[str, Handler] = {}
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-
-from .call import Call, Handler, Value
-from .prefix import Prefix
+from intact8.capture.aten_call import Call, Handler, Value
+from intact8.capture.symbolic_constants import Prefix
 
 HANDLERS: dict[str, Handler] = {}
 MAX_PIECES = 64

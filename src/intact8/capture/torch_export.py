@@ -15,11 +15,10 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from intact8.capture.dynamic_shapes import doubled
+from intact8.capture.pytree import register_outputs
+from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
-
-from .dynamic import doubled
-from .packed import traceable
-from .structure import register_outputs
 
 FIXED_BATCH = "batch size fixed to the example's"
 """How the note begins that says why a program takes batches of one size only."""

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import show
 from intact8.calibration.data import device_of, first_batch
-from intact8.capture.dynamic import Dynamic
+from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.graph import Graph, Node
 from intact8.errors import InputError, StateError
 from intact8.lower import draft
+from intact8.placement.partition import is_move
 from intact8.program.program import Program
-from intact8.recipe.domains import is_move
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.module import Simulation
 from intact8.verification import Difference

@@ -12,7 +12,7 @@ from torch import Tensor
 from intact8.calibration.data import device_of
 from intact8.capture.graph import Node
 from intact8.lower import draft
-from intact8.recipe.domains import is_move
+from intact8.placement.partition import is_move
 from intact8.simulation.module import Simulation
 from intact8.simulation.weights import groups_of, per_output, transposed
 

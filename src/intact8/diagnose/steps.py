@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import SIZED
-from intact8.arithmetic.torch_ops import FLOAT_OPS, apply_act
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS, apply_act
 from intact8.capture.graph import Graph, Node
 from intact8.engines import available_engines, get_engine
 from intact8.engines.base import Runner

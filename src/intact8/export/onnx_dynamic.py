@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intact8.arithmetic.codes import MIDDLE, group_count
+from intact8.arithmetic.bit_packing import MIDDLE, group_count
 from intact8.arithmetic.dynamic import REACH, SMALLEST, ZERO
 from intact8.opset.op import Op, Tensor
 

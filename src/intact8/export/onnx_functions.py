@@ -1,4 +1,4 @@
-"""Unary functions in float32 as ONNX nodes, default arguments included (see intact8.arithmetic.functions64)."""
+"""Unary functions in float32 as ONNX nodes, default arguments included (see intact8.arithmetic.unary_functions)."""
 
 from __future__ import annotations
 
@@ -111,4 +111,4 @@ FUNCTIONS: dict[str, Function] = {
     "expm1": lambda b, t, x: b.node("Sub", [b.node("Exp", [x]), b.float(1.0)]),
     "trunc": lambda b, t, x: b.node("Mul", [b.node("Sign", [x]), b.node("Floor", [b.node("Abs", [x])])]),
 }
-"""Function name → nodes. The keys are those of ``intact8.arithmetic.functions64.UNARY``."""
+"""Function name → nodes. The keys are those of ``intact8.arithmetic.unary_functions.UNARY``."""

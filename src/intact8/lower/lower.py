@@ -12,6 +12,8 @@ import torch
 from intact8.capture.graph import Node
 from intact8.errors import ProgramError
 from intact8.golden import with_golden
+from intact8.lower.dynamic_weight_only import coded_ops
+from intact8.lower.float_islands import float_ops
 from intact8.opset.op import Op, Tensor
 from intact8.program.certify import certify
 from intact8.program.check import check
@@ -24,8 +26,6 @@ from intact8.simulation.points import QuantPoint, Requantization
 from intact8.simulation.recurrent import layer_arrays
 from intact8.simulation.weights import own_params
 
-from .coded import coded_ops
-from .floats import float_ops
 from .provenance import provenance
 
 Array = npt.NDArray[Any]

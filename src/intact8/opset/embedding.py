@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from intact8.arithmetic import codes, moves
-from intact8.arithmetic.codes import group_count
+from intact8.arithmetic import bit_packing as codes
+from intact8.arithmetic import moves
+from intact8.arithmetic.bit_packing import group_count
 
 from .attributes import CODE_ARRAYS, CODES, FLOATS, INT, ROWS
 from .float_layers import linear as float_linear
@@ -78,7 +79,7 @@ KINDS = (
     ),
     Kind(
         "decoded_embedding",
-        "y = fl(q·s) of row i; weight: codes of q, scale (rows, groups), see intact8.arithmetic.codes",
+        "y = fl(q·s) of row i; weight: codes of q, scale (rows, groups), see intact8.arithmetic.bit_packing",
         (1, 1), ROWS, _decoded_row_shape, _decoded_rows, attrs=CODES, arrays=CODE_ARRAYS, domain="dynamic", since=2,
         rows_by_index=True,
     ),

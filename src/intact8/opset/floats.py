@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from intact8.arithmetic.functions64 import UNARY, unary64
+from intact8.arithmetic.unary_functions import UNARY, unary64
 
 from .attributes import AXES, FLOAT, FLOATS, INT, NUMBERS, REAL
 from .kind import UNKNOWN, Call, Interval, Kind, Semantics, Span
@@ -193,7 +193,7 @@ KINDS = (
         arrays={"weight": "float32"}, domain="float",
     ),
     Kind(
-        "float.unary", "fn(x), of intact8.arithmetic.functions64", (1, 1), REAL, same,
+        "float.unary", "fn(x), of intact8.arithmetic.unary_functions", (1, 1), REAL, same,
         _arithmetic(lambda t, x: unary64(t["fn"], t, x[0])), attrs={"fn": one_of(*UNARY)},
         optional={
             "approximate": one_of("none", "tanh"),

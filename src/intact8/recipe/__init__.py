@@ -1,1 +1,1 @@
-"""What the user asks for, and what of the network that makes integers: schemes, recipes, placement."""
+"""What a user asks for: schemes, recipes and overrides for some modules."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.torch_ops import apply_act
+from intact8.arithmetic.torch_float_ops import apply_act
 from intact8.capture.graph import Node
 
 from .activation import integer_limits

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact8.arithmetic.codes import group_count
+from intact8.arithmetic.bit_packing import group_count
 from intact8.arithmetic.dynamic_torch import accumulate, quantize_rows, scaled
-from intact8.arithmetic.torch_ops import FLOAT_OPS
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.errors import StateError

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
-from intact8.recipe.channels import Channels, homogeneous
+from intact8.placement.rescale_groups import Channels, homogeneous
 
 from .weights import folded
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture import Captured
-from intact8.capture.fuse import Fused
 from intact8.capture.graph import Graph, Node
 from intact8.errors import InputError, IntactError, InternalError, StateError
+from intact8.fusion.fuse import Fused
+from intact8.placement.place import Placed
 from intact8.program.inputs import outside
 from intact8.program.names import part_name
-from intact8.recipe.place import Placed
 from intact8.recipe.recipe import Recipe
 
 from .affine import Affine, LiveBatchNorms

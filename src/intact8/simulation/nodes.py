@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.torch_ops import FLOAT_OPS
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Node
 
 from .activation import integer_limits

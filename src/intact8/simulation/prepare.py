@@ -11,11 +11,11 @@ from torch import nn
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import Captured, capture
-from intact8.capture.dynamic import Dynamic
-from intact8.capture.fuse import fuse
+from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import FIXED_BATCH
 from intact8.errors import CaptureWarning, RecipeError, StateError
-from intact8.recipe.place import place
+from intact8.fusion.fuse import fuse
+from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
 
 from .module import Simulation

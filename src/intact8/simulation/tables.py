@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from intact8.arithmetic.functions64 import unary64
+from intact8.arithmetic.unary_functions import unary64
 from intact8.capture.graph import Node
 
 from .points import QuantPoint

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from intact8.calibration.run import Switchable, calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
-from intact8.capture.fuse import fuse
-from intact8.recipe.place import place
+from intact8.fusion.fuse import fuse
+from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.module import Simulation
 from intact8.simulation.values import real

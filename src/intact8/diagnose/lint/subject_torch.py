@@ -16,7 +16,7 @@ from intact8.calibration.sketched import SketchObserver
 from intact8.capture.graph import Node
 from intact8.diagnose.lint.data_statistics import Seen, look
 from intact8.errors import CaptureError, InputError, IntactError
-from intact8.recipe.domains import is_move
+from intact8.placement.partition import is_move
 from intact8.simulation.module import Simulation
 from intact8.simulation.weights import folded, groups_of, output_first, transposed
 

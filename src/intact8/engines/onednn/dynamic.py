@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.codes import decode
+from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.dynamic_torch import scales_of
 from intact8.opset.op import Array

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.torch_ops import FLOAT_OPS
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.opset import KINDS
 from intact8.opset.floats import whole_attrs
 

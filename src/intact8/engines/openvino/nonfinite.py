@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from openvino import opset14 as ov
 
-from intact8.arithmetic.functions64 import unary64
 from intact8.arithmetic.resize import taps
+from intact8.arithmetic.unary_functions import unary64
 
 from .values import Port, constant, ints, port, scalar
 

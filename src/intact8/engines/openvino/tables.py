@@ -23,7 +23,7 @@ import numpy as np
 import openvino
 from openvino import opset14 as ov
 
-from intact8.arithmetic.functions64 import unary64
+from intact8.arithmetic.unary_functions import unary64
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 

@@ -1,4 +1,4 @@
-"""Unary functions as OpenVINO operations; definitions as in ``intact8.arithmetic.functions64``."""
+"""Unary functions as OpenVINO operations; definitions as in ``intact8.arithmetic.unary_functions``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,318 @@
+"""The canonical float operations in torch: what each node of ``intact8.capture.graph`` computes.
+
+Every entry of :data:`FLOAT_OPS` has the signature ``(attrs, inputs, params) -> Tensor``: JSON attributes, the input
+tensors in order, and the parameters by role. All are differentiable. ``dropout`` and ``batch_norm`` are in their
+evaluation form unless ``attrs["training"]`` is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from intact8.arithmetic.bit_packing import decode
+from intact8.arithmetic.torch_recurrent import float_layer
+
+Attrs = Mapping[str, Any]
+Params = Mapping[str, Tensor]
+FloatOp = Callable[[Attrs, Sequence[Tensor], Params], Tensor]
+
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+MAX_POOL: dict[int, Callable[..., Any]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+AVG_POOL: dict[int, Callable[..., Any]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+ADAPTIVE: dict[int, Callable[..., Any]] = {
+    1: F.adaptive_avg_pool1d,
+    2: F.adaptive_avg_pool2d,
+    3: F.adaptive_avg_pool3d,
+}
+FEATURE_DROPOUT = {3: F.dropout1d, 4: F.dropout2d, 5: F.dropout3d}
+DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
+COMPARE = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
+
+UNARY: dict[str, Callable[[Tensor, Attrs], Tensor]] = {
+    "sigmoid": lambda x, a: torch.sigmoid(x),
+    "tanh": lambda x, a: torch.tanh(x),
+    "silu": lambda x, a: F.silu(x),
+    "gelu": lambda x, a: F.gelu(x, approximate=a.get("approximate", "none")),
+    "hardswish": lambda x, a: F.hardswish(x),
+    "hardsigmoid": lambda x, a: F.hardsigmoid(x),
+    "elu": lambda x, a: F.elu(x, a.get("alpha", 1.0)),
+    "selu": lambda x, a: F.selu(x),
+    "celu": lambda x, a: F.celu(x, a.get("alpha", 1.0)),
+    "mish": lambda x, a: F.mish(x),
+    "softplus": lambda x, a: F.softplus(x, a.get("beta", 1.0), a.get("threshold", 20.0)),
+    "softsign": lambda x, a: F.softsign(x),
+    "logsigmoid": lambda x, a: F.logsigmoid(x),
+    "hardshrink": lambda x, a: F.hardshrink(x, a.get("lambd", 0.5)),
+    "softshrink": lambda x, a: F.softshrink(x, a.get("lambd", 0.5)),
+    "tanhshrink": lambda x, a: x - torch.tanh(x),
+    "threshold": lambda x, a: F.threshold(x, a["threshold"], a["value"]),
+    "abs": lambda x, a: torch.abs(x),
+    "neg": lambda x, a: torch.neg(x),
+    "exp": lambda x, a: torch.exp(x),
+    "log": lambda x, a: torch.log(x),
+    "sqrt": lambda x, a: torch.sqrt(x),
+    "rsqrt": lambda x, a: torch.rsqrt(x),
+    "square": lambda x, a: torch.square(x),
+    "reciprocal": lambda x, a: torch.reciprocal(x),
+    "pow": lambda x, a: torch.pow(x, a["exponent"]),
+    "sin": lambda x, a: torch.sin(x),
+    "cos": lambda x, a: torch.cos(x),
+    "erf": lambda x, a: torch.erf(x),
+    "sign": lambda x, a: torch.sign(x),
+    "floor": lambda x, a: torch.floor(x),
+    "ceil": lambda x, a: torch.ceil(x),
+    "round": lambda x, a: torch.round(x),
+    "tan": lambda x, a: torch.tan(x),
+    "asin": lambda x, a: torch.asin(x),
+    "acos": lambda x, a: torch.acos(x),
+    "atan": lambda x, a: torch.atan(x),
+    "sinh": lambda x, a: torch.sinh(x),
+    "cosh": lambda x, a: torch.cosh(x),
+    "asinh": lambda x, a: torch.asinh(x),
+    "acosh": lambda x, a: torch.acosh(x),
+    "atanh": lambda x, a: torch.atanh(x),
+    "log1p": lambda x, a: torch.log1p(x),
+    "expm1": lambda x, a: torch.expm1(x),
+    "trunc": lambda x, a: torch.trunc(x),
+}
+"""Unary functions by the name they have in ``intact8.capture.graph.FUNCTIONS``."""
+
+
+def per_channel(values: Tensor, x: Tensor) -> Tensor:
+    """Shape one value per channel so that it broadcasts along dimension 1 of ``x``."""
+    return values.reshape([1, -1] + [1] * (x.ndim - 2))
+
+
+def apply_act(x: Tensor, act: Attrs | None, params: Params) -> Tensor:
+    """Apply a fused activation: ``{"kind": "clamp" | "leaky_relu" | "prelu", …}``, or None for none.
+
+    Example:
+        >>> apply_act(torch.tensor([-2.0, 9.0]), {"kind": "clamp", "min": 0.0, "max": 6.0}, {})
+        tensor([0., 6.])
+    """
+    if act is None:
+        return x
+    if act["kind"] == "clamp":
+        return _clamp(act, [x], params)
+    if act["kind"] == "leaky_relu":
+        return F.leaky_relu(x, act["slope"])
+    if act["kind"] == "prelu":
+        return F.prelu(x, params["act.weight"])
+    raise ValueError(f"unknown fused activation {act['kind']!r}")
+
+
+def _finish(y: Tensor, attrs: Attrs, inputs: Sequence[Tensor], params: Params, arity: int) -> Tensor:
+    """Fused batch norm, residual (the input behind the op's own ``arity`` inputs) and activation, in this order."""
+    bn = attrs.get("bn")
+    if bn is not None:
+        roles = {k[3:]: v for k, v in params.items() if k.startswith("bn.")}
+        y = _batch_norm({**bn, "training": attrs.get("training", False)}, [y], roles)
+    for residual in inputs[arity:]:
+        y = y + residual
+    return apply_act(y, attrs.get("act"), params)
+
+
+def _begin(a: Attrs, x: Sequence[Tensor], p: Params) -> list[Tensor]:
+    """Batch norm folded into the op behind it (``pre``) applied to the first input."""
+    if "pre" not in a:
+        return list(x)
+    roles = {k[4:]: v for k, v in p.items() if k.startswith("pre.")}
+    return [_batch_norm({**a["pre"], "training": a.get("training", False)}, [x[0]], roles), *x[1:]]
+
+
+def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    weight, bias = p["weight"], p.get("bias")
+    x = _begin(a, x, p)
+    spatial = weight.ndim - 2
+    if a["transposed"]:
+        y = CONV_TRANSPOSE[spatial](
+            x[0], weight, bias, a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"]
+        )
+    else:
+        y = CONV[spatial](x[0], weight, bias, a["stride"], a["padding"], a["dilation"], a["groups"])
+    return _finish(y, a, x, p, 1)
+
+
+def _linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    x = _begin(a, x, p)
+    return _finish(F.linear(x[0], p["weight"], p.get("bias")), a, x, p, 1)
+
+
+def _decoded_linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    codes, scale = (p[role].cpu().numpy() for role in ("weight", "scale"))
+    weight = decode(codes, scale, a["bits"], a["columns"], a["group"])
+    return F.linear(x[0], torch.from_numpy(weight).to(x[0].device), p.get("bias"))
+
+
+def _batch_norm(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    momentum = a.get("momentum")
+    return F.batch_norm(
+        x[0],
+        p["running_mean"],
+        p["running_var"],
+        p.get("weight"),
+        p.get("bias"),
+        bool(a.get("training", False)),
+        0.0 if momentum is None else momentum,
+        a["eps"],
+    )
+
+
+def _dropout(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    if not a.get("training", False):
+        return x[0]
+    if a.get("feature", False):
+        return FEATURE_DROPOUT[x[0].ndim](x[0], a["p"], True)
+    return F.dropout(x[0], a["p"], True)
+
+
+def _clamp(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    if a.get("min") is None and a.get("max") is None:
+        return x[0]
+    return torch.clamp(x[0], a.get("min"), a.get("max"))
+
+
+def _affine_scalar(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    # Multiplying by 1 or adding 0 would turn integer tensors into float ones.
+    y = x[0] if a["mul"] == 1 else x[0] * a["mul"]
+    return y if a["add"] == 0 else y + a["add"]
+
+
+def _scale_shift(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    y = x[0]
+    if "weight" in p:
+        y = y * per_channel(p["weight"], y)
+    if "bias" in p:
+        y = y + per_channel(p["bias"], y)
+    return _finish(y, a, x, p, 1)
+
+
+def _table(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    # A table stands for a chain of functions of one number, applied in order; PReLU slopes are parameters of a step.
+    y = x[0]
+    for i, step in enumerate(a["chain"]):
+        slope = p.get(f"chain.{i}.weight")
+        y = FLOAT_OPS[step["op"]](step["attrs"], [y], {} if slope is None else {"weight": slope})
+    return y
+
+
+def _max_pool(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    pool = MAX_POOL[len(a["kernel"])]
+    y: Tensor = pool(x[0], a["kernel"], a["stride"], a["padding"], a["dilation"], a["ceil_mode"])
+    return y
+
+
+def _avg_pool(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    pool = AVG_POOL[len(a["kernel"])]
+    y = pool(x[0], a["kernel"], a["stride"], a["padding"], a["ceil_mode"], a["count_include_pad"])
+    return apply_act(y, a.get("act"), p)
+
+
+def _adaptive_avg_pool(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    return apply_act(ADAPTIVE[len(a["output_size"])](x[0], a["output_size"]), a.get("act"), p)
+
+
+def _mean(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    # torch reads an empty list of dimensions as "all of them".
+    y = torch.mean(x[0], a["dims"], a["keepdim"]) if a["dims"] else x[0]
+    return apply_act(y, a.get("act"), p)
+
+
+def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    dims, keepdim = a["dims"], a["keepdim"]
+    if a["fn"] == "sum":
+        return torch.sum(x[0], dims, keepdim)
+    if a["fn"] == "amax":
+        return torch.amax(x[0], dims, keepdim)
+    if a["fn"] == "amin":
+        return torch.amin(x[0], dims, keepdim)
+    if a["fn"] == "argmax":
+        return torch.argmax(x[0], dims[0] if dims else None, keepdim)
+    raise ValueError(f"unknown reduction {a['fn']!r}")
+
+
+def _slice(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    index = [slice(None)] * x[0].ndim
+    index[a["axis"]] = slice(a["start"], a["end"], a["step"])
+    return x[0][tuple(index)]
+
+
+def _pad(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    return F.pad(x[0], [int(n) for pair in reversed(a["pads"]) for n in pair], value=a["value"])
+
+
+def _expand(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    # A constant has no batch of its own to keep: there, -1 is the length of dimension 0 of the second input.
+    like = x[1].shape[0] if len(x) > 1 else -1
+    return x[0].expand([like if n == -1 else n for n in a["shape"]])
+
+
+def _softmax(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    """A second input is true where a position counts nothing."""
+    scores = x[0] if len(x) == 1 else x[0].masked_fill(x[1], torch.finfo(x[0].dtype).min)
+    return torch.softmax(scores, a["axis"])
+
+
+def _matmul(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    y = torch.matmul(x[0], x[1])
+    return y if "mul" not in a else y * a["mul"]
+
+
+def _upsample(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    corners = a["align_corners"] if a["mode"] in ("linear", "bilinear", "trilinear", "bicubic") else None
+    return F.interpolate(x[0], size=list(a["size"]), mode=a["mode"], align_corners=corners)
+
+
+FLOAT_OPS: dict[str, FloatOp] = {
+    "constant": lambda a, x, p: p["value"],
+    "conv": _conv,
+    "linear": _linear,
+    "decoded_linear": _decoded_linear,
+    "batch_norm": _batch_norm,
+    "scale_shift": _scale_shift,
+    "table": _table,
+    "dropout": _dropout,
+    "relu": lambda a, x, p: F.relu(x[0]),
+    "clamp": _clamp,
+    "leaky_relu": lambda a, x, p: F.leaky_relu(x[0], a["slope"]),
+    "prelu": lambda a, x, p: F.prelu(x[0], p["weight"]),
+    "unary": lambda a, x, p: UNARY[a["fn"]](x[0], a),
+    "affine_scalar": _affine_scalar,
+    "add": lambda a, x, p: apply_act(sum(x[1:], x[0]), a.get("act"), p),
+    "sub": lambda a, x, p: apply_act(x[0] - x[1], a.get("act"), p),
+    "mul": lambda a, x, p: apply_act(x[0] * x[1], a.get("act"), p),
+    "div": lambda a, x, p: x[0] / x[1],
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "adaptive_avg_pool": _adaptive_avg_pool,
+    "mean": _mean,
+    "cat": lambda a, x, p: torch.cat(list(x), a["axis"]),
+    "reshape": lambda a, x, p: x[0].reshape(a["shape"]),
+    "permute": lambda a, x, p: x[0].permute(a["dims"]),
+    "slice": _slice,
+    "pad": _pad,
+    "expand": _expand,
+    "roll": lambda a, x, p: torch.roll(x[0], a["shifts"], a["dims"]),
+    "upsample": _upsample,
+    "softmax": _softmax,
+    "log_softmax": lambda a, x, p: torch.log_softmax(x[0], a["axis"]),
+    "layer_norm": lambda a, x, p: F.layer_norm(x[0], a["shape"], p.get("weight"), p.get("bias"), a["eps"]),
+    "rms_norm": lambda a, x, p: F.rms_norm(x[0], a["shape"], p.get("weight"), a["eps"]),
+    "group_norm": lambda a, x, p: torch.group_norm(x[0], a["groups"], p.get("weight"), p.get("bias"), a["eps"]),
+    "matmul": _matmul,
+    "reduce": _reduce,
+    "embedding": lambda a, x, p: F.embedding(x[0], p["weight"]),
+    "lstm": lambda a, x, p: float_layer("lstm", a, x, p),
+    "gru": lambda a, x, p: float_layer("gru", a, x, p),
+    "rnn": lambda a, x, p: float_layer("rnn", a, x, p),
+    "masked_fill": lambda a, x, p: x[0].masked_fill(x[1].bool(), a["value"]),
+    "compare": lambda a, x, p: COMPARE[a["fn"]](x[0], a["value"]),
+    "cast": lambda a, x, p: x[0].to(DTYPES[a["dtype"]]),
+}
+"""Operation name → implementation, for every float operation of the canonical table."""

@@ -1,0 +1,192 @@
+"""One ATen call while it is translated: its arguments, and the means to record canonical nodes for it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from torch import Tensor
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.capture.names import module_of
+from intact8.capture.symbolic_constants import Prefix
+from intact8.errors import CaptureError
+
+if TYPE_CHECKING:
+    from intact8.capture.interpreter import Builder
+
+Shape = tuple[Dim, ...]
+REPORT = "rewrite this part with supported operations, or report it as an issue with this message"
+PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
+
+
+class BatchError(CaptureError):
+    """The model mixes samples, or uses their number: it can be captured for one batch size only."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """In place of an output that capture has no canonical form for: an error where it is used, not before."""
+
+    error: CaptureError
+
+
+@dataclass(frozen=True)
+class Value:
+    """An activation: the node that makes it, and which memory it lives in.
+
+    ``region`` is the path of (split, part) that leads to it; values whose paths part at one split are disjoint.
+    """
+
+    name: str
+    storage: int
+    region: tuple[tuple[int, int], ...] = ()
+
+    def disjoint(self, other: Value) -> bool:
+        """Whether the two are different parts of one split."""
+        for mine, theirs in zip(self.region, other.region, strict=False):
+            if mine != theirs:
+                return mine[0] == theirs[0]
+        return False
+
+
+@dataclass
+class Call:
+    """One ATen call with its arguments resolved and named after the operator's schema."""
+
+    builder: Builder
+    fx: torch.fx.Node
+    op: str
+    args: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.args[name]
+
+    @property
+    def out_shape(self) -> Shape:
+        """Shape of the (first) output."""
+        return self.builder.shape_of_meta(self.fx.meta.get("val"), self.fx)
+
+    def shape(self, value: Any) -> Shape:
+        """Shape of an activation or a constant."""
+        if isinstance(value, Value):
+            return self.builder.nodes[value.name].shape
+        return tuple(value.shape)
+
+    def axis(self, dim: int, rank: int) -> int:
+        """A non-negative dimension."""
+        return dim % max(rank, 1)
+
+    def value(self, value: Any) -> Value:
+        """``value`` as an activation; constants become constant nodes, and their beginnings slices."""
+        if isinstance(value, Value):
+            return value
+        if isinstance(value, Tensor):
+            return self.builder.constant(value, self.fx)
+        if isinstance(value, Prefix):
+            return self.builder.materialize(value, self.fx)
+        raise self.error(f"a tensor was expected, not {type(value).__name__}")
+
+    def param(self, value: Any, role: str) -> str:
+        """Name of the weight ``value``; computed weights become constants."""
+        if not isinstance(value, Tensor):
+            raise self.error(
+                f"{role} is computed from the network's input",
+                why="weights must be known when the model is quantized",
+                remedy=REPORT,
+            )
+        return self.builder.tensor_name(value, self.fx, role)
+
+    def params(self, **roles: Any) -> dict[str, str]:
+        """Roles → names, without those that are None."""
+        return {role: self.param(value, role) for role, value in roles.items() if value is not None}
+
+    def emit(
+        self,
+        op: str,
+        *inputs: Any,
+        out: Sequence[Dim] | None = None,
+        params: dict[str, str] | None = None,
+        out_dtype: str | None = None,
+        label: str | None = None,
+        **attrs: Any,
+    ) -> Value:
+        """Append a node. ``out`` (its shape) and ``out_dtype`` default to those of the ATen call."""
+        for key, value in attrs.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise self.error(
+                    f"the number {value}",
+                    why=f"programs hold finite numbers ({key} of {attrs.get('fn') or op})",
+                    remedy="use a finite number, such as torch.finfo(torch.float32).max",
+                )
+        shape = self.out_shape if out is None else tuple(out)
+        kind = out_dtype or self.builder.dtype_of_meta(self.fx)
+        names = [self.value(v).name for v in inputs]
+        return self.builder.add_node(op, names, attrs, params or {}, shape, kind, self.fx, label)
+
+    def move(self, op: str, x: Any, out: Sequence[Dim], **attrs: Any) -> Value:
+        """Append a node that keeps the dtype of its input."""
+        v = self.value(x)
+        return self.emit(op, v, out=out, out_dtype=self.builder.nodes[v.name].dtype, **attrs)
+
+    def reshape(self, x: Any, shape: Sequence[Dim] | None = None) -> Value:
+        """Append a reshape, unless the shape already is the one asked for."""
+        out = self.out_shape if shape is None else tuple(shape)
+        v = self.value(x)
+        if self.shape(v) == out and out.count(None) < 2:
+            return v
+        if out.count(None) > 1:
+            raise self.mixes("reshape with the batch size in two dimensions", why=f"the output shape is {out}")
+        return self.move("reshape", v, out, shape=[-1 if n is None else n for n in out])
+
+    def static(self, *dims: Dim) -> list[int]:
+        """The dimensions as ints; an error where one changes from call to call."""
+        names = [d for d in dims if isinstance(d, str)]
+        if names:
+            raise self.error(
+                f"this operation needs a fixed size of {names[0]}",
+                why="it depends on a size that is only known when the program runs",
+                remedy=f"leave {names[0]} out of dynamic_shapes, or rewrite it to work on any size",
+            )
+        if any(d is None for d in dims):
+            raise self.mixes("this operation needs a fixed batch size", why="it depends on the number of samples")
+        return [d for d in dims if isinstance(d, int)]
+
+    def error(self, what: str, *, why: str = "", remedy: str = REPORT) -> CaptureError:
+        """A CaptureError that names module, ATen operator and the user's line of code."""
+        return CaptureError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
+
+    def mixes(self, what: str, *, why: str = "its size is only known when the program runs") -> BatchError:
+        """The error for what mixes samples of one batch: capture goes on with a fixed batch size, or says it."""
+        return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
+
+    def where(self) -> str:
+        """The module the call is in, and the line of code, where the export knows it."""
+        path, kind, _ = module_of(self.fx)
+        place = f"{path or 'the model itself'} ({kind})" if kind else path or "the model itself"
+        line = line_of(self.fx)
+        return f"{place}, {line}" if line else place
+
+
+def line_of(fx: torch.fx.Node) -> str:
+    """File and line of the user's code that made a node, innermost outside torch; "" where it is not known."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', fx.meta.get("stack_trace") or "")
+    own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path]
+    return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
+
+
+Handler = Callable[[Call], Any]
+
+
+def finite(value: float) -> float:
+    """JSON has no infinity: the largest float32 stands for it."""
+    limit = torch.finfo(torch.float32).max
+    if math.isinf(value):
+        return math.copysign(limit, value)
+    return value

@@ -1,0 +1,126 @@
+"""Whether a captured graph computes what the model computes: both run on a few samples, before anything is built on it.
+
+It is what no output escapes: one that is lost, of another shape or dtype, or of other values is an error here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from intact8.capture.aten_call import REPORT, BatchError
+from intact8.capture.execute import run_float
+from intact8.errors import CaptureError, IntactError, InternalError, in_short
+
+if TYPE_CHECKING:
+    from intact8.capture.trace import Captured
+
+FEW = 2
+"""Samples the two are run on, where their number is free; one more where the example has so many."""
+
+CLOSE = 0.05
+"""Error of an output, relative to its norm, that a fault in the graph exceeds and rounding does not."""
+
+SMALL = 1e-3
+"""Differences below it are no matter: an output may be what is left of two equal numbers."""
+
+
+def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run ``model`` and the graph in float on a few of the example's samples.
+
+    Args:
+        model: in evaluation mode.
+        captured: what was made of it.
+        args, kwargs: the example call.
+
+    Raises:
+        BatchError: they disagree for another number of samples than the example's.
+        CaptureError: they disagree, or the model does not run.
+    """
+    free = captured.graph.dynamic_batch
+    args, kwargs = _few(captured, args, kwargs) if free else (args, kwargs)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            expected = model(*_copies(args), **_copies(kwargs))
+            inputs = captured.flatten(_copies(args), _copies(kwargs))
+            values = run_float(captured.graph, captured.tensors(), inputs)
+            found = captured.rebuild([values[name] for name in captured.graph.outputs])
+        reason = next(_differences(found, expected), "")
+        cause: BaseException | None = None
+    except IntactError:
+        raise
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
+        reason, cause = in_short(error), error
+    if not reason:
+        return
+    if free:
+        raise BatchError(
+            "what was captured does not hold for another batch size", where="the model itself", why=reason
+        ) from cause
+    if cause is not None:
+        raise InternalError("running the captured graph failed", "the model itself", cause) from cause
+    raise CaptureError(
+        "the captured graph does not compute what the model does",
+        where="the model itself",
+        why=reason,
+        remedy=f"if it draws random numbers in eval mode, take them as an input; else {REPORT}",
+    )
+
+
+def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call with the first samples only, as often as needed."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    shapes = [captured.graph.nodes[name].shape for name in captured.graph.inputs]
+    for at, shape in zip(tensors, shapes, strict=True):
+        x = leaves[at]
+        if shape[:1] == (None,) and len(x):
+            wanted = FEW + (len(x) == FEW)
+            leaves[at] = torch.cat([x] * -(-wanted // len(x)))[:wanted]
+    few: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
+    return few
+
+
+def _copies(value: Any) -> Any:
+    """The same with tensors copied: the model may write into what it is given."""
+    return pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, value)
+
+
+def _differences(found: Any, expected: Any) -> Iterator[str]:
+    """What is not the same, in words."""
+    ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+    if len(ours) != len(theirs):
+        yield f"it returns {len(theirs)} values, the graph {len(ours)}"
+        return
+    for i, (mine, given) in enumerate(zip(ours, theirs, strict=True)):
+        if not isinstance(given, Tensor) or not isinstance(mine, Tensor):
+            if isinstance(given, Tensor) or isinstance(mine, Tensor) or mine != given:
+                yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
+        elif mine.shape != given.shape or mine.dtype != given.dtype:
+            yield f"output {i} is {_short(given)}, the graph's {_short(mine)}"
+        elif given.is_floating_point() and (error := _distance(mine, given)) > CLOSE:
+            yield f"output {i} differs by {error:.0%} of its norm"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return f"{value!r:.40}"
+
+
+def _distance(mine: Tensor, given: Tensor) -> float:
+    """Norm of the difference relative to ``given``'s, of what is finite in both; 0 where it is small anyway."""
+    finite = torch.isfinite(mine) & torch.isfinite(given)
+    a, b = mine[finite].double(), given[finite].double()
+    if not len(b) or float((a - b).abs().max()) < SMALL:
+        return 0.0
+    return float((a - b).norm() / b.norm().clamp(min=1e-30))
+
+
+__all__: Sequence[str] = ["require_agreement"]

@@ -1,0 +1,478 @@
+"""From the exported ATen graph to canonical nodes: an interpreter that runs constants and records the rest.
+
+Every fx value is one of three: an activation (:class:`Value`, a node of the graph being built), a real tensor
+(parameter, buffer or constant: operations on those alone are computed at once), or a plain Python value (sizes are
+read from the metadata of the export, so symbolic arithmetic needs no code here).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.capture.aten_call import Call, Handler, Missing, Shape, Value
+from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
+from intact8.capture.execute import Derived, Made, derive, leaves
+from intact8.capture.graph import Graph, Node
+from intact8.capture.names import module_of
+from intact8.capture.symbolic_constant_nodes import materialize
+from intact8.capture.symbolic_constants import Prefix, at_largest
+from intact8.errors import IntactError, InternalError
+
+READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"})
+"""Operators whose handlers look into constants that are as long as a dimension."""
+
+FORMS = ("_", "_copy")
+"""What the names of operators end in that write into their first argument, or return a copy in place of a view."""
+
+
+@dataclass
+class Builder:
+    """State of one capture."""
+
+    root: nn.Module
+    named: dict[int, str]
+    protected: dict[int, str]
+    handlers: dict[str, Handler]
+    symbols: dict[Any, str | None] = field(default_factory=dict)
+    bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    derived: dict[str, Derived] = field(default_factory=dict)
+    batch_input: Value | None = None
+    notes: list[str] = field(default_factory=list)
+    comparable: bool = True
+    env: dict[torch.fx.Node, Any] = field(default_factory=dict)
+    prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
+    _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
+    _made: dict[int, Made] = field(default_factory=dict)
+    _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
+    _storages: int = 0
+
+    def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:
+        """Nodes for a constant as long as a dimension that changes."""
+        return materialize(self, prefix, fx)
+
+    # --- nodes -----------------------------------------------------------------------------------------------
+    def new_storage(self) -> int:
+        """A number for memory nothing else shares."""
+        self._storages += 1
+        return self._storages
+
+    def add_node(
+        self,
+        op: str,
+        inputs: list[str],
+        attrs: dict[str, Any],
+        params: dict[str, str],
+        shape: Shape,
+        dtype: str,
+        fx: torch.fx.Node,
+        label: str | None = None,
+    ) -> Value:
+        """Append a node under a provisional name."""
+        path, kind, key = module_of(fx)
+        name = f"%{len(self.nodes)}"
+        self.nodes[name] = Node(name, op, inputs, attrs, params, path, kind, shape, dtype)
+        self.labels[name] = label or attrs.get("fn") or op
+        self.calls[name] = key
+        return Value(name, self.new_storage())
+
+    def constant(self, tensor: Tensor, fx: torch.fx.Node) -> Value:
+        """The constant node for ``tensor``, one per tensor."""
+        if id(tensor) in self._nodes_of:
+            return self._nodes_of[id(tensor)][1]
+        name = self.tensor_name(tensor, fx, "constant")
+        path = module_of(fx)[0]
+        label = ".".join(filter(None, (path, "constant"))) if name in self.constants else name
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        value = self.add_node("constant", [], {}, {"value": name}, tuple(tensor.shape), dtype, fx, label)
+        self._nodes_of[id(tensor)] = (tensor, value)
+        return value
+
+    def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
+        """Name of a parameter, buffer or constant; a computed tensor is stored under a new constant's name."""
+        if id(tensor) in self.named:
+            return self.named[id(tensor)]
+        path = module_of(fx)[0]
+        # One component after the prefix, so that a module can hold it as a buffer of that name.
+        base = "constants." + "_".join(filter(None, (*path.split("."), role)))
+        name, count = base, 0
+        while name in self.constants:
+            count += 1
+            name = f"{base}_{count}"
+        # A clone, because a later in-place operation may still write into the original.
+        stored = tensor.detach().clone()
+        self.constants[name] = stored
+        self.named[id(tensor)] = name
+        made = self._made.setdefault(id(tensor), Made(tensor, frozenset()))
+        derived = self.derivation(tensor, fx) if role == "constant" else None
+        if derived is not None:
+            self.derived[name] = derived
+            stored.requires_grad_()  # so that fusion takes it for the parameter it is
+        elif made.parameters:
+            origin = ", ".join(sorted(made.parameters))
+            self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
+        return name
+
+    def derivation(self, tensor: Tensor, fx: torch.fx.Node) -> Derived | None:
+        """``tensor`` as a function of parameters; None where it is none, or its memory was written to."""
+        made = self._made.get(id(tensor))
+        if made is None or not made.parameters or not tensor.is_floating_point():
+            return None
+        derived = derive(tensor, self._made, lambda t: self.tensor_name(t, fx, "source"))
+        if derived is None:
+            return None
+        with torch.no_grad():
+            return derived if torch.equal(derived.compute(self.tensors()), tensor) else None
+
+    def pattern(self, tensor: Tensor, fx: torch.fx.Node) -> Tensor:
+        """A constant for telling what is equal in it: as it would be for random parameters, if it is made of some."""
+        derived = self.derivation(tensor, fx)
+        if derived is None:
+            return tensor
+        random, found = torch.Generator().manual_seed(0), self.tensors()
+        for name in derived.sources:
+            if isinstance(found[name], nn.Parameter):
+                found[name] = torch.rand(found[name].shape, generator=random).to(found[name])
+        with torch.no_grad():
+            return derived.compute(found)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, buffers and constants by name."""
+        buffers = self.root.named_buffers(remove_duplicate=False)
+        return {**dict(buffers), **dict(self.root.named_parameters(remove_duplicate=False)), **self.constants}
+
+    # --- metadata --------------------------------------------------------------------------------------------
+    @property
+    def batch_symbols(self) -> set[Any]:
+        """Symbols of the export that stand for the batch."""
+        return {symbol for symbol, name in self.symbols.items() if name is None}
+
+    def dim(self, size: Any, fx: torch.fx.Node) -> Dim:
+        """An int, the name of a dimension, or None for the batch and its products with anything."""
+        if isinstance(size, int):
+            return size
+        expr = size.node.expr
+        if expr.is_Integer:
+            return int(expr)
+        if expr in self.symbols:
+            return self.symbols[expr]
+        call = Call(self, fx, operator_name(fx), {})
+        if not expr.free_symbols or not expr.free_symbols <= set(self.symbols):
+            raise call.error(
+                f"a shape depends on the data ({expr})",
+                why="its size is only known when the model runs",
+                remedy="return tensors of one shape, and leave out later what is not wanted",
+            )
+        if expr.free_symbols & self.batch_symbols:
+            return None
+        names = ", ".join(sorted(str(self.symbols[s]) for s in expr.free_symbols))
+        readable = str(expr)
+        for symbol in expr.free_symbols:
+            readable = re.sub(rf"\b{symbol}\b", str(self.symbols[symbol]), readable)
+        raise call.error(
+            f"a dimension of size {readable}",
+            why="sizes are numbers, or names of dimensions as they are",
+            remedy=f"leave {names} out of dynamic_shapes",
+        )
+
+    def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
+        """Shape from the export's metadata."""
+        if isinstance(val, (list, tuple)):
+            val = val[0]
+        return tuple(self.dim(d, fx) for d in val.shape)
+
+    def dtype_of_meta(self, fx: torch.fx.Node) -> str:
+        """dtype name from the export's metadata; an error for floats other than float32."""
+        val = fx.meta.get("val")
+        if isinstance(val, (list, tuple)):
+            val = val[0]
+        name = str(getattr(val, "dtype", "torch.float32")).removeprefix("torch.")
+        if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
+            raise Call(self, fx, operator_name(fx), {}).error(
+                f"a tensor of dtype {name}",
+                why="quantization starts from a float32 model",
+                remedy="call model.float() first, give float32 inputs, and remove casts and autocast",
+            )
+        return name
+
+    # --- interpretation --------------------------------------------------------------------------------------
+    def resolve(self, arg: Any, *, used: bool = True) -> Any:
+        """fx argument → value. An output without a canonical form is an error where it is ``used``."""
+
+        def load(node: torch.fx.Node) -> Any:
+            if node in self._stale:
+                raise Call(self, node, self._stale[node], {}).error(
+                    "an in-place operation writes into a view of a tensor that is used again afterwards",
+                    why="the graph has no shared memory",
+                    remedy="build the changed tensor with torch.cat, torch.where or arithmetic instead",
+                )
+            value = self.env[node]
+            if used and isinstance(value, Missing):
+                raise value.error
+            return value
+
+        return torch.fx.map_arg(arg, load) if not isinstance(arg, torch.fx.Node) else load(arg)
+
+    def run(self, gm: torch.fx.GraphModule, args: Sequence[Any]) -> Any:
+        """Interpret a graph; returns what its output node returns."""
+        env = self.env
+        feed = iter(args)
+        for node in gm.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = next(feed)
+            elif node.op == "get_attr":
+                env[node] = operator.attrgetter(str(node.target))(gm)
+            elif node.op == "call_function":
+                env[node] = self.call(node)
+            elif node.op == "output":
+                return self.resolve(node.args[0], used=False)
+        raise AssertionError("a graph without output")
+
+    def item(self, parts: Any, index: Any, node: torch.fx.Node) -> Any:
+        """One of several outputs of an operation; Missing where the model has a tensor there and the graph has none."""
+        known = isinstance(parts, (list, tuple)) and isinstance(index, int) and index < len(parts)
+        found = parts[index] if known else None
+        if found is not None or not isinstance(node.meta.get("val"), Tensor):
+            return found
+        source = node.args[0]
+        assert isinstance(source, torch.fx.Node)
+        call = Call(self, source, operator_name(source), {})
+        return Missing(
+            call.error(
+                f"output {index} of this operator is used",
+                why="intact8 has a canonical form for its other outputs only",
+                remedy="do not use or return it, or compute it outside the quantized model",
+            )
+        )
+
+    def call(self, node: torch.fx.Node) -> Any:
+        """Evaluate one call. An error that is not ours names the operator and the module."""
+        try:
+            return self._call(node)
+        except (IntactError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            where = Call(self, node, "", {}).where()
+            raise InternalError(f"capturing operator aten.{operator_name(node)} failed", where, error) from error
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        target = node.target
+        args = [self.resolve(a) for a in node.args]
+        kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self.higher_order(target, args, node)
+        flat = leaves([*args, *kwargs.values()])
+        if target is operator.getitem:
+            return self.item(args[0], args[1], node)
+        meta = node.meta.get("val")
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self.symbol(meta, node)
+        if isinstance(meta, (int, float, bool)) and not any(isinstance(a, Tensor) for a in flat):
+            return meta
+        if not isinstance(target, torch._ops.OpOverload):
+            return target(*args, **kwargs) if callable(target) else None
+        name = target._schema.name.split("::")[-1]
+        call = Call(self, node, name, _bind(target, args, kwargs))
+        if meta is None and not target._schema.returns:
+            return None  # assertions about metadata and ranges: they hold for the shapes captured
+        if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
+            return self.fold(call, target, args, kwargs)
+        if not any(isinstance(a, Value) for a in flat) and not _writes(target):
+            known = at_largest(call, target, args, kwargs)
+            if known is not None:
+                return known
+        if name not in READ_PREFIXES:
+            call.args = {k: self.made(v, node) for k, v in call.args.items()}
+        return self.activation(call, target)
+
+    def made(self, arg: Any, fx: torch.fx.Node) -> Any:
+        """An argument with nodes in place of the beginnings of constants."""
+        if isinstance(arg, Prefix):
+            return self.materialize(arg, fx)
+        if isinstance(arg, (list, tuple)) and not isinstance(arg, torch.Size):
+            return [self.made(a, fx) for a in arg]
+        return arg
+
+    def symbol(self, meta: Any, node: torch.fx.Node) -> Any:
+        """A size: an int, or the symbolic expression of dimensions that change."""
+        expr = meta.node.expr
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_number:
+            return float(expr)
+        if not expr.free_symbols <= set(self.symbols):
+            raise Call(self, node, operator_name(node), {}).error(
+                "a number is read from a tensor", why="its value is only known when the model runs"
+            )
+        return meta
+
+    def fold(self, call: Call, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Compute an operation on constants, guarding the model's own tensors against in-place writes."""
+        if call.op not in self.handlers:
+            _refuse_random(call, target)
+        flat = [a for a in leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
+        if flat and _writes(target):
+            owner = self.protected.get(flat[0].untyped_storage().data_ptr())
+            if owner is not None:
+                raise call.error(
+                    f"the forward pass changes {owner}",
+                    why="a quantized program keeps no state between calls",
+                    remedy="do not write into parameters and buffers in eval mode",
+                )
+            # What was stored before the write keeps its value; later uses are stored anew.
+            kept = {k for k, n in self.named.items() if n not in self.constants}
+            self._nodes_of = {k: v for k, v in self._nodes_of.items() if k in kept}
+            self.named = {k: n for k, n in self.named.items() if k in kept}
+        with torch.no_grad():
+            result = target(*args, **kwargs)
+        self.record(flat, target, args, kwargs, leaves([result]))
+        return result
+
+    def record(
+        self, flat: list[Tensor], target: Any, args: list[Any], kwargs: dict[str, Any], found: list[Any]
+    ) -> None:
+        """Remember how constants came about, of ``flat`` among the arguments."""
+        parameters = frozenset[str]()
+        for tensor in flat:
+            owner = self.named.get(id(tensor))
+            if owner is not None and owner not in self.constants and isinstance(tensor, nn.Parameter):
+                parameters |= {owner}
+            parameters |= self._made[id(tensor)].parameters if id(tensor) in self._made else frozenset()
+        writes = bool(flat) and _writes(target)
+        if writes:  # how anything in this memory was computed is not what it is any more
+            memory = flat[0].untyped_storage().data_ptr()
+            here = [key for key, made in self._made.items() if made.tensor.untyped_storage().data_ptr() == memory]
+            self._made |= {key: Made(self._made[key].tensor, self._made[key].parameters) for key in here}
+        for leaf, tensor in enumerate(found):
+            if not isinstance(tensor, Tensor):
+                continue
+            if writes:
+                self._made[id(tensor)] = Made(tensor, parameters)
+            elif id(tensor) not in self.named and not any(tensor is a for a in flat):
+                self._made[id(tensor)] = Made(tensor, parameters, target, args, kwargs, leaf)
+
+    def activation(self, call: Call, target: Any) -> Any:
+        """Record an operation on activations, and follow what in-place operations and views do to memory."""
+        handler = next(filter(None, map(self.handlers.get, (call.op, *(call.op.removesuffix(s) for s in FORMS)))), None)
+        if handler is None:
+            return self.decomposed(call, target)
+        writes = _writes(target)
+        result = handler(call)
+        if writes:
+            return self.write(call, result)
+        views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or _views(target)
+        source = next((a for a in leaves(list(call.args.values())) if isinstance(a, Value)), None)
+        parts = isinstance(result, list)
+        split = self.new_storage()
+        out = []
+        for index, item in enumerate(result if parts else [result]):
+            if isinstance(item, Value) and views and source is not None:
+                region = (*source.region, (split, index)) if parts else source.region
+                item = Value(item.name, source.storage, region)
+            elif isinstance(item, Value):
+                item = Value(item.name, self.new_storage())
+            out.append(item)
+        return out if parts else out[0]
+
+    def write(self, call: Call, result: Value) -> Value:
+        """An in-place operation: every name of the same memory now means the result."""
+        old = next(iter(call.args.values()))
+        if not isinstance(old, Value):
+            raise call.error(
+                "an activation is written in place into a constant tensor",
+                why="the graph has no shared memory",
+                remedy="build the tensor with torch.cat or F.pad instead of writing into torch.zeros",
+            )
+        new = Value(result.name, old.storage, old.region)
+        for node, value in list(self.env.items()):
+            if not isinstance(value, Value) or value.storage != old.storage:
+                continue
+            if value.name == old.name:
+                self.env[node] = new
+            elif not value.disjoint(old):
+                self._stale[node] = call.op
+        if self.batch_input is not None and self.batch_input.name == old.name:
+            self.notes.append(f"the model changes its input in place (aten.{call.op}); the program does not")
+        return new
+
+    def higher_order(self, target: Any, args: list[Any], node: torch.fx.Node) -> Any:
+        """Regions such as ``with torch.no_grad()`` are opened; control flow is refused."""
+        name = target.name() if callable(getattr(target, "name", None)) else str(target)
+        if "wrap_with_set_grad_enabled" in name or "wrap_with_autocast" in name:
+            at = next(i for i, a in enumerate(args) if isinstance(a, torch.fx.GraphModule))
+            result = self.run(args[at], args[at + 1 :])
+            return list(result) if isinstance(result, (list, tuple)) else result
+        raise Call(self, node, name, {}).error("control flow that depends on data")
+
+    def decomposed(self, call: Call, target: Any) -> Any:
+        """Operators without a table entry: taken apart with torch's own decompositions, where there are any."""
+        _refuse_random(call, target)
+        pure = out_of_place(target) if _writes(target) else target
+        inner = None if pure is None else decompose(call, pure)
+        if inner is None:
+            raise call.error(f"the operator {target} is not supported", why="intact8 has no canonical form for it")
+        result = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+        if pure is not target:
+            value, dtype = call.value(result), self.dtype_of_meta(call.fx)
+            same = self.nodes[value.name].dtype == dtype
+            return self.write(call, value if same else call.emit("cast", value, dtype=dtype))
+        return list(result) if isinstance(result, (list, tuple)) else result
+
+
+def _refuse_random(call: Call, target: Any) -> None:
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise call.error(
+            "random numbers",
+            why="a program gives the same result whenever it is given the same input",
+            remedy="draw them outside the model and pass them as an input",
+        )
+
+
+def operator_name(fx: torch.fx.Node) -> str:
+    """The ATen name of what a node calls, without namespace and overload."""
+    schema = getattr(fx.target, "_schema", None)
+    return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
+
+
+def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names of the schema, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for i, arg in enumerate(target._schema.arguments):
+        if i < len(args) and not arg.kwarg_only:
+            bound[arg.name] = args[i]
+        elif arg.name in kwargs:
+            bound[arg.name] = kwargs[arg.name]
+        else:
+            bound[arg.name] = arg.default_value
+    return bound
+
+
+def _writes(target: Any) -> bool:
+    first = target._schema.arguments[0] if target._schema.arguments else None
+    return bool(first is not None and first.alias_info is not None and first.alias_info.is_write)
+
+
+def _views(target: Any) -> bool:
+    return any(a.alias_info is not None and not a.alias_info.is_write for a in target._schema.arguments)
+
+
+def live(graph: Graph) -> Graph:
+    """``graph`` without nodes that no output needs; inputs stay."""
+    needed = set(graph.outputs) | set(graph.inputs)
+    for node in reversed(list(graph)):
+        if node.name in needed:
+            needed.update(node.inputs)
+    nodes = {name: node for name, node in graph.nodes.items() if name in needed}
+    return replace(graph, nodes=nodes)

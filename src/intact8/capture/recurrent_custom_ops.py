@@ -1,0 +1,204 @@
+"""LSTM, GRU and RNN while a model is exported: one operator that any number of steps fits, and packed sequences.
+
+torch.export takes its own operators apart along time, which fixes the number of steps. And ``pack_padded_sequence``
+gives tensors whose sizes depend on the lengths' values, which it cannot follow at all. In :func:`traceable` it gives
+:class:`Padded` instead, LSTM, GRU and RNN become an operator of their own, which takes lengths, and
+``pad_packed_sequence`` gives all time steps back, with zeros behind the end of each sequence.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.utils.rnn as rnn_utils
+from torch import Tensor, nn
+
+from intact8.arithmetic.recurrent import state_count
+from intact8.errors import CaptureError
+
+UNPACK = "unpack it with pad_packed_sequence, and work on the padded tensor"
+_LOCK = threading.RLock()
+_EXPORTING = threading.local()
+"""``on`` in the thread that exports: what other threads run meanwhile is theirs."""
+
+
+@dataclass(frozen=True)
+class Padded:
+    """What stands for a PackedSequence.
+
+    Attributes:
+        x: (T, B, …), or (B, T, …) where ``batch_first``.
+        lengths: int64 (B,).
+        batch_first: the order of dimensions.
+        zeros: whether values behind the lengths are zero.
+    """
+
+    x: Tensor
+    lengths: Tensor
+    batch_first: bool
+    zeros: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("data", "batch_sizes", "sorted_indices", "unsorted_indices"):
+            raise CaptureError(
+                f"the forward pass reads {name} of a packed sequence",
+                why="its size depends on the lengths' values",
+                remedy=UNPACK,
+            )
+        raise AttributeError(name)
+
+
+@torch.library.custom_op("intact8::sequences", mutates_args=())
+def sequences(
+    input: Tensor,
+    lengths: Tensor | None,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
+    batch_first: bool,
+    mode: str,
+) -> list[Tensor]:
+    """LSTM, GRU or RNN on padded sequences: the output, the last hidden state, the last cell state (LSTM)."""
+    raise NotImplementedError("only exported, never run")
+
+
+@sequences.register_fake
+def _(
+    input: Tensor,
+    lengths: Tensor | None,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    bidirectional: bool,
+    batch_first: bool,
+    mode: str,
+) -> list[Tensor]:
+    directions, hidden, batch = 1 + bidirectional, params[1].shape[1], input.shape[0 if batch_first else 1]
+    y = input.new_empty(*input.shape[:2], directions * hidden)
+    return [y, *(input.new_empty(num_layers * directions, batch, hidden) for _ in range(state_count(mode)))]
+
+
+def _copy(function: Any) -> Callable[..., Any]:
+    """The function with the code it has now."""
+    return FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+
+
+_ORIGINAL_PACK, _ORIGINAL_UNPACK = _copy(rnn_utils.pack_padded_sequence), _copy(rnn_utils.pad_packed_sequence)
+
+
+def _exporting() -> bool:
+    return getattr(_EXPORTING, "on", False)
+
+
+def _pack(
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
+) -> Any:
+    """In place of pack_padded_sequence; nothing needs sorting."""
+    if not _exporting():
+        return _ORIGINAL_PACK(input, lengths, batch_first, enforce_sorted)
+    return Padded(input, torch.as_tensor(lengths, dtype=torch.int64), batch_first)
+
+
+def _unpack(
+    sequence: Any, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> Any:
+    """In place of pad_packed_sequence."""
+    if not isinstance(sequence, Padded):
+        return _ORIGINAL_UNPACK(sequence, batch_first, padding_value, total_length)
+    if padding_value != 0.0 or not sequence.zeros:
+        raise CaptureError(
+            "pad_packed_sequence with a padding value, or of what no LSTM, GRU or RNN gave",
+            why="steps behind the lengths are zeros in the output of recurrent layers, and nowhere else",
+            remedy="leave padding_value out, and fill with masked_fill afterwards",
+        )
+    y = sequence.x if batch_first == sequence.batch_first else sequence.x.transpose(0, 1)
+    axis = 1 if batch_first else 0
+    if total_length is not None and total_length < y.shape[axis]:
+        y = y.narrow(axis, 0, total_length)
+    elif total_length is not None and total_length > y.shape[axis]:
+        rest = total_length - y.shape[axis]
+        y = nn.functional.pad(y, [0, 0] * (y.dim() - 1 - axis) + [0, rest])
+    return y, sequence.lengths
+
+
+def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of LSTM, GRU or RNN that takes :class:`Padded`, too."""
+
+    def forward(self: nn.RNNBase, input: Any, hx: Any = None) -> Any:
+        if not _exporting():
+            return original(self, input, hx)
+        padded = input if isinstance(input, Padded) else None
+        x, lengths = (input, None) if padded is None else (padded.x, padded.lengths)
+        if not isinstance(x, Tensor) or x.dim() != 3 or self.proj_size:
+            return original(self, x, hx)
+        states = () if hx is None else tuple(hx) if isinstance(hx, (tuple, list)) else (hx,)
+        first = self.batch_first if padded is None else padded.batch_first
+        # Not self._flat_weights: torch.export knows parameters by their names only.
+        weights = [getattr(self, name) for name in self._flat_weights_names]
+        y, *last = sequences(
+            x, lengths, states, weights, self.bias, self.num_layers, float(self.dropout),
+            self.bidirectional, first, self.mode.lower(),
+        )  # fmt: skip
+        end = tuple(last) if len(last) == 2 else last[0]
+        return (y if padded is None else Padded(y, padded.lengths, first, zeros=True)), end
+
+    return forward
+
+
+def _pack_padded_sequence(input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> Any:
+    from intact8.capture.recurrent_custom_ops import _pack
+
+    return _pack(input, lengths, batch_first, enforce_sorted)
+
+
+def _pad_packed_sequence(
+    sequence: Any, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
+) -> Any:
+    from intact8.capture.recurrent_custom_ops import _unpack
+
+    return _unpack(sequence, batch_first, padding_value, total_length)
+
+
+@contextmanager
+def _exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def traceable() -> Iterator[None]:
+    """Packed sequences can be exported in this block.
+
+    People import the two functions by name, so that exchanging the names in torch would miss most of them: their code
+    is exchanged.
+    """
+    pairs: list[tuple[Any, Any]] = [
+        (rnn_utils.pack_padded_sequence, _pack_padded_sequence),
+        (rnn_utils.pad_packed_sequence, _pad_packed_sequence),
+    ]
+    with _LOCK, ExitStack() as stack:
+        for kind in (nn.LSTM, nn.GRU, nn.RNN):
+            stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
+        for function, replacement in pairs:
+            stack.enter_context(_exchanged(function, "__code__", replacement.__code__))
+        before = _exporting()
+        _EXPORTING.on = True
+        try:
+            yield
+        finally:
+            _EXPORTING.on = before

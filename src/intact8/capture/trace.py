@@ -1,0 +1,396 @@
+"""Capture: from an unmodified model to a graph and the tensors it names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from intact8.arithmetic.dimensions import show
+from intact8.capture import ops_layers, ops_pointwise, ops_recurrent, ops_reduce, ops_shape
+from intact8.capture.aten_call import REPORT, BatchError, Missing, Value
+from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
+from intact8.capture.equivalence import require_agreement
+from intact8.capture.execute import Derived
+from intact8.capture.graph import Graph
+from intact8.capture.interpreter import Builder, live
+from intact8.capture.names import rename
+from intact8.capture.pytree import InputLayout, Slot, call_of, describe
+from intact8.capture.symbolic_constants import Prefix
+from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export
+from intact8.errors import CaptureError, InputError, InternalError
+
+HANDLERS = {
+    **ops_layers.HANDLERS,
+    **ops_pointwise.HANDLERS,
+    **ops_shape.HANDLERS,
+    **ops_reduce.HANDLERS,
+    **ops_recurrent.HANDLERS,
+}
+"""ATen operator name (without overload and trailing underscore) → what makes canonical nodes of it."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured model.
+
+    Attributes:
+        graph: canonical nodes.
+        parameters: the model's own parameters (not copies) by state-dict name; tied ones under their first name.
+        buffers: the model's own persistent buffers by state-dict name.
+        constants: everything else the graph names, prefixed ``constants.``.
+        derived: constants that follow parameters → how they are computed from them.
+        aliases: further state-dict name of a tied tensor → first name.
+        layout: how calls flatten into the graph's inputs.
+        out_spec: torch pytree spec of the outputs.
+        out_leaves: per leaf of ``out_spec``: a Slot (position in ``graph.outputs``) or a plain value.
+        notes: what capture decided and the user may want to know.
+        derived: constants that are computed from parameters.
+        comparable: whether the model's outputs are expected to have the graph's shapes and values.
+    """
+
+    graph: Graph
+    parameters: dict[str, nn.Parameter | Tensor]
+    buffers: dict[str, Tensor]
+    constants: dict[str, Tensor]
+    aliases: dict[str, str]
+    layout: InputLayout
+    out_spec: pytree.TreeSpec
+    out_leaves: tuple[Any, ...]
+    notes: tuple[str, ...] = ()
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    comparable: bool = True
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors that nodes may name."""
+        return {**self.parameters, **self.buffers, **self.constants}
+
+    def without_tensors(self) -> Captured:
+        """The same without parameters, buffers and constants: for holders that keep their own copies."""
+        return replace(self, parameters={}, buffers={}, constants={})
+
+    @property
+    def input_keys(self) -> tuple[str, ...]:
+        """Names of the tensor inputs, in the order of ``graph.inputs``."""
+        return self.layout.tensor_keys()
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Tensor]:
+        """Tensors of a call of the model, in the order of ``graph.inputs``. Raises InputError on a mismatch."""
+        return self.layout.flatten(args, kwargs or {})
+
+    def rebuild(self, outputs: Sequence[Any]) -> Any:
+        """The model's own output structure around ``outputs`` (one per ``graph.outputs``)."""
+        leaves = [outputs[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
+        return pytree.tree_unflatten(leaves, self.out_spec)
+
+
+def capture(
+    model: nn.Module,
+    example_inputs: Any,
+    *,
+    dynamic_batch: bool = True,
+    dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
+) -> Captured:
+    """Capture ``model`` as a graph of canonical operations.
+
+    The model is exported in eval mode; it is not changed, and its training flags are as before.
+
+    Args:
+        model: any module torch.export can follow, float32, on one device.
+        example_inputs: a tensor, a tuple or list of positional arguments, or a dict of keyword arguments.
+        dynamic_batch: let dimension 0 of the inputs change from call to call. Where the model does not allow it,
+            ``graph.dynamic_batch`` is False and ``notes`` has the reason.
+        dynamic_shapes: other dimensions that may change, by input and dimension: ``{"input_ids": {1: "sequence"}}``, or
+            a ``torch.export.Dim`` with limits in place of the name. Dimensions of one name have one size.
+
+    Raises:
+        InputError: ``model`` is no module, the example inputs hold no tensor, or ``dynamic_shapes`` do not fit them.
+        CaptureError: torch.export or intact8 cannot follow the model, or a dimension of ``dynamic_shapes`` cannot
+            change; names the module.
+
+    Example:
+        >>> captured = capture(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), torch.zeros(1, 4))
+        >>> [(n.name, n.op, n.shape) for n in captured.graph]
+        [('input', 'input', (None, 4)), ('0', 'linear', (None, 2)), ('1', 'relu', (None, 2))]
+        >>> longer = capture(nn.Linear(4, 2), torch.zeros(1, 9, 4), dynamic_shapes={"input": {1: "sequence"}})
+        >>> longer.graph.nodes["input"].shape
+        (None, 'sequence', 4)
+    """
+    args, kwargs = call_of(example_inputs)
+    check_model(model, args, kwargs)
+    layout, wanted = InputLayout.of(model, args, kwargs), Dynamic.of(dynamic_shapes)
+    named = _leaves(layout, wanted, args, kwargs)
+    example = Example(model, args, kwargs, layout)
+    with evaluating(model):
+        if not named:
+            return _any_batch(example, dynamic_batch, {}, wanted)
+        places = ", ".join(
+            f"{name} (dimension {axis} of {key})" for key, dims in wanted.names.items() for axis, name in dims.items()
+        )
+        try:
+            captured = _any_batch(example, dynamic_batch, named, wanted)
+            note = f"may change from call to call: {places}"
+            return replace(captured, notes=(*captured.notes, note))
+        except CaptureError as error:
+            if not wanted.found:
+                raise
+            note = f"fixed to the example's size: {places}: {error}"
+        captured = _any_batch(example, dynamic_batch, {}, Dynamic({}, {}))
+    return replace(captured, notes=(*captured.notes, note))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model in evaluation mode and a call of it."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    layout: InputLayout
+
+    def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
+        """The model's graph, which computes what the model does."""
+        exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
+        captured = _build(self.model, exported, self.layout, wanted)
+        if captured.comparable:
+            require_agreement(self.model, captured, self.args, self.kwargs)
+        return captured
+
+
+def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
+    """The graph for any batch size, or for the example's where samples have to do with one another."""
+    if dynamic_batch:
+        try:
+            return example.captured(True, named, wanted)
+        except (BatchError, InternalError) as error:
+            fixed = f"{FIXED_BATCH}: {error}"
+        captured = example.captured(False, named, wanted)
+        return replace(captured, notes=(*captured.notes, fixed))
+    return example.captured(False, named, wanted)
+
+
+def _leaves(
+    layout: InputLayout, wanted: Dynamic, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[int, dict[int, str]]:
+    """Named dimensions by position of the leaf of (args, kwargs)."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    named: dict[int, dict[int, str]] = {}
+    for key, dims in wanted.names.items():
+        at = layout.keys.index(key) if key in layout.keys else -1
+        if at < 0 or at in layout.fixed:
+            raise InputError(
+                f"no input is called {key!r}", where="dynamic_shapes",
+                remedy=f"the inputs are {', '.join(layout.tensor_keys())}",
+            )  # fmt: skip
+        shape = tuple(leaves[at].shape)
+        if max(dims) >= len(shape):
+            raise InputError(
+                f"{key} has no dimension {max(dims)}", where="dynamic_shapes", why=f"the example's shape is {shape}",
+                remedy="count dimensions from 0, the batch",
+            )  # fmt: skip
+        named[at] = dict(dims)
+    return named
+
+
+def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dynamic) -> Captured:
+    program = exported.program
+    parameters, buffers, constants, aliases = _state(model)
+    named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
+    protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
+    builder = Builder(model, named, protected, HANDLERS, constants=constants)
+    builder.notes += exported.notes
+    feed, inputs = _placeholders(model, builder, program, layout, wanted)
+    result = builder.run(program.graph_module, feed)
+    node = next(n for n in program.graph.nodes if n.op == "output")
+    outputs: list[str] = []
+    leaves: list[Any] = []
+    for position, (item, given) in enumerate(zip(result, node.args[0], strict=True)):
+        if isinstance(item, (Tensor, Prefix)):
+            item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
+        if isinstance(item, Value):
+            leaves.append(Slot(len(outputs)))
+            outputs.append(item.name)
+        else:
+            leaves.append(_plain(item, given, position))
+    out_spec = program.call_spec.out_spec
+    assert out_spec is not None  # an exported program always has one
+    structure = describe(pytree.tree_unflatten(leaves, out_spec))
+    dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
+    graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
+    # Parametrized layers have a child that computes their weight, and are leaves all the same.
+    leaves_of_tree = frozenset(
+        name
+        for name, m in model.named_modules()
+        if name and all(n == "parametrizations" for n, _ in m.named_children())
+    )
+    graph = rename(graph, builder.labels, builder.calls, leaves_of_tree)
+    for n in graph:
+        if 0 in n.shape:
+            raise CaptureError(
+                f"a tensor of shape {show(n.shape)}, which holds nothing",
+                where=n.module or n.name,
+                why="programs have no empty tensors",
+                remedy="leave out what is computed from it",
+            )
+    used = {name for n in graph for name in n.params.values()}
+    derived = {name: how for name, how in builder.derived.items() if name in used}
+    used |= {name for how in derived.values() for name in how.sources}
+    constants = {name: t for name, t in builder.constants.items() if name in used}
+    return Captured(
+        graph,
+        parameters,
+        buffers,
+        constants,
+        aliases,
+        layout,
+        out_spec,
+        tuple(leaves),
+        tuple(builder.notes),
+        derived,
+        builder.comparable,
+    )
+
+
+def _plain(item: Any, given: Any, position: int) -> Any:
+    """An output that is no tensor: None, a number, a truth value or text, as the model itself returns it.
+
+    Raises:
+        CaptureError: the model returns something else there.
+    """
+    if isinstance(item, Missing):
+        raise item.error
+    if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise CaptureError(
+            "a number that changes with the size of the input is returned",
+            where=f"output {position} of the model",
+            why="a program returns tensors, and numbers that are always the same",
+            remedy="leave it out, and read it from the shape of an input or output",
+        )
+    if isinstance(item, float) and not math.isfinite(item):
+        raise CaptureError(
+            f"the number {item} is returned",
+            where=f"output {position} of the model",
+            why="a program file holds finite numbers",
+            remedy="leave it out",
+        )
+    tensor = isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), Tensor)
+    if tensor or not isinstance(item, (int, float, bool, str, type(None))):
+        raise CaptureError(
+            f"a {type(item).__name__} was captured where the model returns "
+            + ("a tensor" if tensor else "something else"),
+            where=f"output {position} of the model",
+            remedy=REPORT,
+        )
+    return item
+
+
+def _state(
+    model: nn.Module,
+) -> tuple[dict[str, nn.Parameter | Tensor], dict[str, Tensor], dict[str, Tensor], dict[str, str]]:
+    """Parameters, persistent buffers, other buffers, and aliases of tied tensors."""
+    parameters: dict[str, nn.Parameter | Tensor] = {}
+    buffers: dict[str, Tensor] = {}
+    constants: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[int, str] = {}
+    persistent = set(model.state_dict(keep_vars=True))
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(parameter), name) == name:
+            parameters[name] = parameter
+        else:
+            aliases[name] = first[id(parameter)]
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        if name not in persistent:
+            constants["constants." + name.replace(".", "_")] = buffer
+        elif first.setdefault(id(buffer), name) == name:
+            buffers[name] = buffer
+        else:
+            aliases[name] = first[id(buffer)]
+    return parameters, buffers, constants, aliases
+
+
+def _placeholders(
+    model: nn.Module, builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic
+) -> tuple[list[Any], list[str]]:
+    """Values for the exported graph's placeholders, and the names of the input nodes."""
+    tensors: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    tensors.update(model.named_buffers(remove_duplicate=False))
+    specs = {getattr(s.arg, "name", ""): s for s in program.graph_signature.input_specs}
+    feed: list[Any] = []
+    inputs: list[str] = []
+    leaf = 0
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        spec = specs[node.name]
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            feed.append(tensors[str(spec.target)])
+        elif spec.kind is InputKind.CONSTANT_TENSOR:
+            value: Any = program.constants[str(spec.target)]
+            if isinstance(value, FakeTensor):
+                raise CaptureError(
+                    "an activation is taken out of the graph (as x.data does)",
+                    where="the model itself",
+                    why="torch.export does not see what is computed from it",
+                    remedy="use x.detach() in its place",
+                )
+            feed.append(value.clone())
+        elif spec.kind is InputKind.USER_INPUT:
+            key, at, leaf = layout.keys[leaf], leaf, leaf + 1
+            val = node.meta.get("val")
+            if not isinstance(val, Tensor):
+                feed.append(layout.fixed.get(at))
+                continue
+            symbolic = bool(val.ndim) and isinstance(val.shape[0], torch.SymInt)
+            if symbolic:
+                builder.symbols |= dict.fromkeys(val.shape[0].node.expr.free_symbols)  # type: ignore[attr-defined]
+            _name_dimensions(builder, program, val, wanted, key)
+            shape = builder.shape_of_meta(val, node)
+            dtype = builder.dtype_of_meta(node)
+            made = builder.add_node("input", [], {"index": len(inputs), "key": key}, {}, shape, dtype, node, key)
+            if builder.batch_input is None and symbolic:
+                builder.batch_input = made
+            inputs.append(made.name)
+            feed.append(made)
+        else:
+            feed.append(None)  # tokens and custom objects: an operation that needs one is refused where it is used
+    return feed, inputs
+
+
+def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wanted: Dynamic, key: str) -> None:
+    """Give the export's symbols for dimensions of input ``key`` the names they shall have, with their limits.
+
+    Raises:
+        CaptureError: the model fixes one of them.
+    """
+    for axis, name in wanted.names.get(key, {}).items():
+        size: Any = val.shape[axis]
+        expr = size.node.expr if isinstance(size, torch.SymInt) else size
+        symbol = expr if isinstance(size, torch.SymInt) and expr.is_Symbol else None
+        if symbol is None:
+            raise CaptureError(
+                f"dimension {axis} of {key} ({name}) cannot change", why=f"the model needs it to be {expr}",
+                remedy="leave it out of dynamic_shapes, or rewrite what depends on its size",
+            )  # fmt: skip
+        if builder.symbols.setdefault(symbol, name) != name:
+            other = builder.symbols[symbol] or "the batch"
+            raise CaptureError(
+                f"{name} (dimension {axis} of {key}) must have the size of {other}", why="the model makes them equal",
+                remedy="give both one name",
+            )  # fmt: skip
+        least, most = builder.bounds.get(name, wanted.bounds.get(name, (1, None)))
+        limits = program.range_constraints.get(symbol)
+        if limits is not None:
+            # torch.export knows no size below 2: whatever it says about 0 and 1 is an assumption.
+            low = int(limits.lower) if limits.lower > 2 else 1
+            high = int(limits.upper) if limits.upper < UNLIMITED else None
+            least, most = max(least, low), high if most is None else most if high is None else min(most, high)
+        builder.bounds[name] = (least, most)

@@ -1,0 +1,1 @@
+"""Graph to graph: operations that share one rounding become one node."""

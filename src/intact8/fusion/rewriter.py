@@ -1,0 +1,122 @@
+"""Editing a graph: merging nodes while names, uses and execution order stay right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from intact8.capture.graph import Graph, Node
+
+
+class Note(NamedTuple):
+    """What fusion did with a node.
+
+    Attributes:
+        node: name of the node in the captured graph.
+        decision: "fused into X", "table", "scale_shift: …" or "float: …".
+    """
+
+    node: str
+    decision: str
+
+
+class Rewriter:
+    """A graph under work.
+
+    A merged node keeps the name of its first part and takes the place of its last one in execution order: all it
+    reads is computed by then, and nothing reads it earlier.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph.copy()
+        self._notes: dict[str, str] = {}
+        self._place: dict[str, float] = {name: i for i, name in enumerate(graph.nodes)}
+        self._users: dict[str, list[str]] | None = None
+
+    def users(self, name: str) -> list[str]:
+        """Consumers of ``name``, one entry per use."""
+        if self._users is None:
+            self._users = self.graph.users()
+        return self._users[name]
+
+    def only_user(self, name: str) -> bool:
+        """Whether ``name`` is read exactly once, and not by the caller of the network."""
+        return len(self.users(name)) == 1 and name not in self.graph.outputs
+
+    def position(self, name: str) -> float:
+        """Place in execution order."""
+        return self._place[name]
+
+    def producer(self, node: Node, index: int = 0) -> Node:
+        """The node that makes input ``index`` of ``node``."""
+        return self.graph.nodes[node.inputs[index]]
+
+    def put(self, node: Node) -> None:
+        """Exchange the node of the same name."""
+        self.graph.nodes[node.name] = node
+        self._users = None
+
+    def merge(self, head: Node, tail: Node, **changes: Any) -> Node:
+        """Make one node of ``head`` and its consumer ``tail``, named like ``head``, with the given fields changed."""
+        merged = replace(head, source=parts(head) + parts(tail), **changes)
+        self.put(merged)
+        self.drop(tail, head.name)
+        self._place[head.name] = max(self._place[head.name], self._place[tail.name])
+        return merged
+
+    def drop(self, node: Node, instead: str) -> None:
+        """Remove ``node``; whoever read it reads ``instead``."""
+        del self.graph.nodes[node.name]
+        for other in self.graph.nodes.values():
+            if node.name in other.inputs:
+                other.inputs = [instead if i == node.name else i for i in other.inputs]
+        self.graph.outputs = [instead if o == node.name else o for o in self.graph.outputs]
+        self._users = None
+
+    def insert(self, node: Node, before: Node) -> str:
+        """Add a new node in front of another, under a name that is free; an equal one that is there serves again."""
+        name, count = node.name, 0
+        while node.name in self.graph.nodes:
+            there = self.graph.nodes[node.name]
+            if replace(there, name=name) == replace(node, name=name):
+                return node.name
+            count += 1
+            node = replace(node, name=f"{name}_{count}")
+        self.put(node)
+        self._place[node.name] = self._place[before.name] - 0.5
+        return node.name
+
+    def remove(self, node: Node) -> None:
+        """Remove a node nobody reads."""
+        del self.graph.nodes[node.name]
+        self._users = None
+
+    def prune(self, name: str) -> None:
+        """Remove ``name``, if nobody reads it, and whatever only led to it."""
+        node = self.graph.nodes[name]
+        if self.users(name) or name in self.graph.outputs or node.op in ("input", "constant"):
+            return
+        self.remove(node)
+        for maker in dict.fromkeys(node.inputs):
+            if maker in self.graph.nodes:
+                self.prune(maker)
+
+    def note(self, node: str, decision: str) -> None:
+        """Log what became of ``node``; a later decision replaces an earlier one."""
+        self._notes[node] = decision
+
+    def log(self) -> tuple[Note, ...]:
+        """All decisions."""
+        return tuple(Note(node, decision) for node, decision in self._notes.items())
+
+    def finish(self) -> Graph:
+        """The graph in execution order, without constants nobody reads."""
+        users = self.graph.users()
+        kept = (n for n in self.graph if n.op != "constant" or users[n.name] or n.name in self.graph.outputs)
+        self.graph.nodes = {n.name: n for n in sorted(kept, key=lambda n: self._place[n.name])}
+        return self.graph
+
+
+def parts(node: Node) -> list[str]:
+    """Names of the captured nodes inside ``node``."""
+    return list(node.source) or [node.name]

@@ -1,0 +1,40 @@
+"""Layers of the modes dynamic and weight_only: their float form, with integers for the weight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from intact8.arithmetic.bit_packing import pack
+from intact8.capture.graph import Node
+from intact8.lower.float_islands import float_ops
+from intact8.opset.op import Op
+from intact8.simulation.coded import DynamicLinear
+from intact8.simulation.module import Simulation
+
+
+def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:
+    """The ops of one layer: the first is the layer itself, then what was fused into it."""
+    layer = sim.coded[node.name]
+    first, *rest = float_ops(node, inputs, sim.tensors, sim.graph.nodes, **common)
+    q, scale = layer.codes(sim.tensors)
+    arrays = {role: a for role, a in first.arrays.items() if role == "bias"} | {"scale": _numpy(scale, np.float32)}
+    if isinstance(layer, DynamicLinear):
+        arrays["weight"] = _numpy(q, np.int8)
+        attrs: dict[str, Any] = {"granularity": layer.rows}
+        return [replace(first, kind="dynamic_linear", attrs=attrs, arrays=arrays), *rest]
+    columns = q.shape[1]
+    bits = 4 if layer.weight_point.lo >= -8 and layer.weight_point.hi <= 7 else 8  # type: ignore[union-attr]
+    # A group of all columns is a whole row.
+    group = layer.group if layer.group < columns else 0
+    arrays["weight"] = pack(_numpy(q, np.int16), bits)
+    attrs = {"bits": bits, "columns": columns, "group": group}
+    kind = "decoded_embedding" if node.op == "embedding" else "float.decoded_linear"
+    return [replace(first, kind=kind, attrs=attrs, arrays=arrays), *rest]
+
+
+def _numpy(t: torch.Tensor, dtype: type[np.generic]) -> Any:
+    return t.detach().cpu().numpy().astype(dtype)

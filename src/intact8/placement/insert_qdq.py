@@ -1,0 +1,69 @@
+"""Putting quantize and dequantize nodes where integers and floats meet: one per tensor, shared by all its readers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from intact8.capture.graph import Graph, Node
+from intact8.placement.partition import Domains
+
+
+def insert_transitions(graph: Graph, integer: Domains) -> tuple[Graph, set[str]]:
+    """The graph with transitions, and the names of all nodes whose output is integers.
+
+    New nodes are called ``<tensor>.quantize`` and ``<tensor>.dequantize``; ``dtype`` keeps naming the real numbers
+    a tensor stands for.
+    """
+    builder = _Builder(graph, set(integer.integer))
+    for node in graph:
+        wanted = node.name in integer.integer
+        # Indices and masks are no real numbers: they go into integer operations as they are.
+        numbers = [wanted and graph.nodes[i].dtype == "float32" for i in node.inputs]
+        inputs = [builder.quantized(i) if q else builder.real(i) for i, q in zip(node.inputs, numbers, strict=True)]
+        builder.add(
+            replace(node, inputs=inputs, attrs=dict(node.attrs), params=dict(node.params), source=list(node.source))
+        )
+    outputs = [builder.real(name) for name in graph.outputs]
+    return replace(graph, nodes=builder.nodes, inputs=list(graph.inputs), outputs=outputs), builder.integer
+
+
+class _Builder:
+    def __init__(self, graph: Graph, integer: set[str]) -> None:
+        self.taken, self.integer = set(graph.nodes), integer
+        self.nodes: dict[str, Node] = {}
+        self._quantized: dict[str, str] = {}
+        self._real: dict[str, str] = {}
+
+    def add(self, node: Node) -> str:
+        self.nodes[node.name] = node
+        return node.name
+
+    def quantized(self, name: str) -> str:
+        """The tensor ``name`` as integers."""
+        if name in self.integer:
+            return name
+        if name not in self._quantized:
+            origin = self.nodes[name]
+            made = self._node(f"{name}.quantize", "quantize", origin)
+            if origin.op == "constant":
+                # Read as float elsewhere; its integers are a second constant rather than work for every run.
+                made = replace(made, op="constant", inputs=[], params=dict(origin.params), source=[origin.name])
+            self.integer.add(self.add(made))
+            self._quantized[name] = made.name
+        return self._quantized[name]
+
+    def real(self, name: str) -> str:
+        """The tensor ``name`` as real numbers."""
+        if name not in self.integer:
+            return name
+        if name not in self._real:
+            self._real[name] = self.add(self._node(f"{name}.dequantize", "dequantize", self.nodes[name]))
+        return self._real[name]
+
+    def _node(self, name: str, op: str, origin: Node) -> Node:
+        unique, count = name, 0
+        while unique in self.taken:
+            count += 1
+            unique = f"{name}_{count}"
+        self.taken.add(unique)
+        return Node(unique, op, [origin.name], {}, {}, origin.module, origin.module_type, origin.shape, origin.dtype)

@@ -1,0 +1,238 @@
+"""Which nodes compute on integers and which in float, with the fewest transitions between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from intact8.capture.graph import MOVES, Graph, Node
+from intact8.opset import KINDS
+from intact8.placement.error_amplification import amplified
+
+HEAVY = frozenset({"conv", "linear"})
+"""Operations worth a transition: they run as integers wherever their inputs come from."""
+
+LIGHT = frozenset({"scale_shift", "add", "sub", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool", "table"})
+"""Operations that run as integers where an input is on a grid already."""
+
+NONLINEAR = frozenset(name for name, kind in KINDS.items() if kind.nonlinear)
+"""Operations that run as integers where the recipe says ``nonlinear = "integer"`` and an input is on a grid."""
+
+_NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
+
+
+def is_move(node: Node) -> bool:
+    """Whether the output of ``node`` shares scale and zero point with its inputs."""
+    return node.op in MOVES or node.op == "cat" or (node.op == "upsample" and node.attrs["mode"] == "nearest")
+
+
+@dataclass(frozen=True)
+class Domains:
+    """What :func:`decide` returns.
+
+    Attributes:
+        integer: names of the nodes that compute on integers; constants read as integers only are among them.
+        reasons: why each other operation stays float. Moves between float operations are no entry: they convert
+            nothing and compute nothing.
+    """
+
+    integer: frozenset[str]
+    reasons: dict[str, str]
+
+
+def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) -> Domains:
+    """Divide a fused graph.
+
+    A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
+    with operands of both kinds it does unless everything after it is float, directly or behind moves and arithmetic
+    with constants, or light arithmetic that ends in the network's results: those are float anyway, and every rounding
+    on the way is for nothing. A sum with a constant (a mask, a position) before float operations alone is one of them,
+    and so is a sum that float norms and further sums read: the residual stream of a transformer, rounded once per
+    block, would lose its small values. What a division would amplify the rounding of stays float as well (see
+    ``intact8.placement.error_amplification``). A network input is on a grid where what follows leads to a convolution,
+    or to an output without a float operation between. Constants follow their users.
+
+    Args:
+        graph: from ``intact8.fusion.fuse``.
+        forced: name → reason for nodes that have to stay float.
+        nonlinear: whether softmax, layer norm, RMS norm and embeddings are light operations, too. An embedding reads no
+            grid, its rows are integers to begin with.
+    """
+    reasons: dict[str, str] = {}
+    steep = amplified(graph)
+    for node in graph:
+        reason = forced.get(node.name) or _incapable(node, graph, nonlinear) or steep.get(node.name)
+        if reason is not None and node.op not in ("input", "constant"):
+            reasons[node.name] = reason
+    flexible = _flexible(graph, reasons)
+    users = graph.users()
+    while True:
+        known = len(reasons)
+        grids = _on_grid_inputs(graph, users, reasons)
+        for node in graph:
+            if node.op in HEAVY or node.op in ("input", "constant") or node.name in reasons or node.name in flexible:
+                continue
+            operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
+            floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
+            after = users[node.name]
+            # The network's results are float: an operand that is float already would be rounded for nothing.
+            all_float_after = bool(after or node.name in graph.outputs) and all(
+                _leads_to_floats(u, graph, users, reasons) for u in after
+            )
+            rows = node.op == "embedding"
+            if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
+                reasons[node.name] = "between float operations, where integers would add transitions"
+            elif (
+                node.op in ("add", "sub")
+                and len(operands) < len(node.inputs)
+                and _floats_after(node.name, graph, users, reasons)
+            ):
+                reasons[node.name] = "adds a constant before float operations, where integers would only cost accuracy"
+            elif node.op in ("add", "cat") and _is_stream(node.name, graph, users, reasons):
+                reasons[node.name] = "the residual stream between float norms, where integers would only cost accuracy"
+        if len(reasons) == known:
+            break
+    unplaced = {*reasons, *flexible, *(n.name for n in graph if n.op in ("input", "constant"))}
+    integer = set(graph.nodes) - unplaced
+    for node in reversed(list(graph)):
+        if node.name in flexible:
+            after = users[node.name]
+            if after and node.name not in graph.outputs and all(u in integer for u in after):
+                integer.add(node.name)
+    listed = {
+        name: reason
+        for name, reason in reasons.items()
+        if name in forced or not (is_move(graph.nodes[name]) or _is_index(graph.nodes[name], graph))
+    }
+    return Domains(frozenset(integer), listed)
+
+
+def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+    """Whether nothing but float operations follow: ``name`` is one, or a move or arithmetic with constants before some,
+    or light arithmetic whose results are the network's."""
+    node = graph.nodes[name]
+    if name in reasons or _ends(name, graph, users):
+        return True
+    numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
+    passes = is_move(node) or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
+    if not passes or name in graph.outputs or not users[name]:
+        return False
+    return all(_leads_to_floats(user, graph, users, reasons) for user in users[name])
+
+
+def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
+    """Whether ``name`` and all that follows up to the results of the network are moves and light arithmetic."""
+    seen, todo = {name}, [name]
+    while todo:
+        node = graph.nodes[todo.pop()]
+        after = set(users[node.name])
+        if (node.op not in LIGHT and not is_move(node)) or not (after or node.name in graph.outputs):
+            return False
+        todo += after - seen
+        seen |= after
+    return True
+
+
+def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+    """Whether float operations alone read ``name``, directly or after moves: a mask or a bias before a softmax."""
+    if name in graph.outputs or not users[name]:
+        return False
+    return all(
+        user in reasons or (is_move(graph.nodes[user]) and _floats_after(user, graph, users, reasons))
+        for user in users[name]
+    )
+
+
+def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
+    """Whether a float norm reads the sum or concatenation ``name``, and the sums it goes on to.
+
+    A convolution or linear map may read the stream as well, from a grid of its own: positional convolutions do.
+    """
+    norms, sums = 0, 0
+    seen, todo = set[str](), list(users[name])
+    while todo:
+        node = graph.nodes[todo.pop()]
+        if node.name in seen:
+            continue
+        seen.add(node.name)
+        if node.op in ("layer_norm", "rms_norm") and node.name in reasons:
+            norms += 1
+        elif node.op in ("add", "cat"):
+            sums += 1
+            # A class token and what it is joined with are one stream.
+            todo += users[node.name] if node.op == "cat" else []
+        elif node.op in ("dropout", "reshape", "permute", "slice", "expand") and node.name not in graph.outputs:
+            todo += users[node.name]
+        elif node.op not in HEAVY:
+            return False
+    return norms > 0 and sums > 0
+
+
+def _no_number(node: Node, name: str, graph: Graph) -> bool:
+    """Whether ``name`` is the index or the mask of an operation, which no grid is for."""
+    return node.op in NONLINEAR and graph.nodes[name].dtype in ("int64", "bool")
+
+
+def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
+    """Why ``node`` cannot compute on integers, None where it can."""
+    dtypes = {node.dtype, *(graph.nodes[i].dtype for i in node.inputs if not _no_number(node, i, graph))}
+    if node.op in NONLINEAR and not nonlinear:
+        return f'{_describe(node)} is float in this recipe (nonlinear = "float")'
+    if node.op not in HEAVY | LIGHT | NONLINEAR and not is_move(node):
+        return f"no integer form yet: {_NAMES.get(node.op) or _describe(node)}"
+    if dtypes != {"float32"}:
+        return f"its numbers are {', '.join(sorted(dtypes - {'float32'}))}, not float32"
+    if node.op == "mean":
+        shape = graph.nodes[node.inputs[0]].shape
+        changing = [shape[d] or "the batch" for d in node.attrs["dims"] if not isinstance(shape[d], int)]
+        if changing:
+            return f"no integer form yet: a mean over {changing[0]}"
+    if node.op == "scale_shift" and (len(node.shape) < 2 or not isinstance(node.shape[1], int)):
+        return "no integer form yet: channels that change from call to call"
+    lacking = KINDS[node.op].lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape) if node.op in NONLINEAR else None
+    if lacking is not None:
+        return f"no integer form yet: {_describe(node)} with {lacking}"
+    if node.op == "roll" and not node.attrs["dims"]:
+        return "no integer form yet: rolling the flattened tensor"
+    return None
+
+
+def _describe(node: Node) -> str:
+    if node.op == "upsample":
+        return f"{node.attrs['mode']} upsampling"
+    if node.op in ("reduce", "compare", "unary"):
+        return str(node.attrs.get("fn", node.op))
+    return node.op.replace("_", " ")
+
+
+def _is_index(node: Node, graph: Graph) -> bool:
+    """Whether the values are no real numbers to begin with: indices and masks are not what quantization left out."""
+    if node.dtype.startswith("float"):
+        return False
+    real = any(graph.nodes[i].dtype.startswith("float") for i in node.inputs)
+    return node.op not in ("reduce", "compare", "cast") or not real
+
+
+def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
+    """float32 constants, and moves of nothing but those: known before the network runs, so a transition is free."""
+    out: set[str] = set()
+    for node in graph:
+        constant = node.op == "constant" and node.dtype == "float32"
+        moved = is_move(node) and bool(node.inputs) and all(i in out for i in node.inputs) and node.name not in reasons
+        if constant or moved:
+            out.add(node.name)
+    return out
+
+
+def _on_grid_inputs(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> set[str]:
+    """Network inputs that integer operations should read."""
+    leads: dict[str, bool] = {}
+    for node in reversed(list(graph)):
+        if node.op == "input":
+            leads[node.name] = node.dtype == "float32" and any(leads[u] for u in users[node.name])
+        elif node.name in reasons or node.op == "constant":
+            leads[node.name] = False
+        else:
+            ends = node.name in graph.outputs and not is_move(node)
+            leads[node.name] = node.op in HEAVY or ends or any(leads[u] for u in users[node.name])
+    return {name for name, yes in leads.items() if yes and graph.nodes[name].op == "input"}

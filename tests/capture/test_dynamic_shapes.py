@@ -1,0 +1,127 @@
+"""Dimensions beside the batch that change from call to call: found by name, computed at every length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from intact8.capture import capture
+from intact8.capture.dynamic_shapes import Dynamic
+from intact8.capture.execute import run_float
+from intact8.errors import CaptureError, InputError
+
+from .encoder import SEQUENCE, Encoder, call
+
+
+def outputs(captured: Any, given: dict[str, Tensor]) -> Tensor:
+    found = run_float(captured.graph, captured.tensors(), captured.flatten((), given))
+    return found[captured.graph.outputs[0]]
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "whole"])
+@pytest.mark.parametrize("form", ["sdpa", "eager", "causal"])
+def test_every_length_gives_what_the_model_gives(form: str, masked: bool) -> None:
+    torch.manual_seed(0)
+    model = Encoder(eager=form == "eager", causal=form == "causal").eval()
+    names = ["input_ids", "attention_mask"][: 2 if masked else 1]
+    example = {name: x for name, x in call(2, 7).items() if name in names}
+    captured = capture(model, example, dynamic_shapes={name: SEQUENCE[name] for name in names})
+    assert captured.graph.dimensions == {"sequence": (1, 24)}
+    assert captured.graph.nodes["input_ids"].shape == (None, "sequence")
+    for batch, length in ((1, 1), (3, 1), (1, 24), (2, 5)):
+        given = {name: x for name, x in call(batch, length).items() if name in names}
+        with torch.no_grad():
+            torch.testing.assert_close(outputs(captured, given), model(**given), rtol=1e-4, atol=1e-5)
+
+
+def test_an_example_of_one_token_leaves_the_length_free() -> None:
+    captured = capture(Encoder().eval(), call(1, 1), dynamic_shapes=SEQUENCE)
+    assert outputs(captured, call(2, 9)).shape == (2, 9, 16)
+
+
+def test_a_mask_that_is_all_ones_takes_no_operation() -> None:
+    captured = capture(Encoder().eval(), {"input_ids": call(2, 7)["input_ids"]}, dynamic_shapes={"input_ids": {1: "s"}})
+    assert not {"masked_fill", "compare"} & {node.op for node in captured.graph}
+
+
+def test_limits_are_the_models_and_the_callers() -> None:
+    asked = {name: {1: Dim("sequence", min=2, max=99)} for name in SEQUENCE}
+    assert capture(Encoder().eval(), call(2, 7), dynamic_shapes=asked).graph.dimensions == {"sequence": (2, 24)}
+
+
+@pytest.mark.parametrize("length", [0, 25])
+def test_a_length_outside_the_limits_is_refused_by_name(length: int) -> None:
+    captured = capture(Encoder().eval(), call(2, 7), dynamic_shapes=SEQUENCE)
+    given = {name: torch.zeros(2, length, dtype=torch.int64) for name in SEQUENCE}
+    with pytest.raises(InputError, match=rf"input_ids: sequence is {length}, outside 1 to 24"):
+        outputs(captured, given)
+
+
+def test_lengths_that_differ_are_refused_by_name() -> None:
+    captured = capture(Encoder().eval(), call(2, 7), dynamic_shapes=SEQUENCE)
+    given = {"input_ids": call(2, 7)["input_ids"], "attention_mask": call(2, 6)["attention_mask"]}
+    with pytest.raises(InputError, match="attention_mask: sequence is 6, but 7 in input_ids"):
+        outputs(captured, given)
+
+
+class Fixed(nn.Module):
+    """A linear map over the length: it is one of the weight's sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mix(x.transpose(1, 2))
+
+
+class Joined(nn.Module):
+    """One more position: a size computed from the length."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, x[:, :1]], 1).relu()
+
+
+@pytest.mark.parametrize(("model", "reason"), [(Fixed(), "needs it to be 6"), (Joined(), "a dimension of size")])
+def test_what_the_model_fixes_is_an_error_where_asked_for_and_a_note_where_found(model: nn.Module, reason: str) -> None:
+    asked = {"x": {1: "sequence"}}
+    with pytest.raises(CaptureError, match=reason):
+        capture(model, torch.zeros(2, 6, 4), dynamic_shapes=asked)
+    found = capture(model, torch.zeros(2, 6, 4), dynamic_shapes=Dynamic(asked, {}, found=True))
+    assert found.graph.dimensions == {} and found.graph.dynamic_batch
+    assert any(
+        "fixed to the example's size: sequence (dimension 1 of x)" in note and reason in note for note in found.notes
+    )
+
+
+class First(nn.Module):
+    """The first position only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0].relu()
+
+
+def test_the_first_token_can_be_taken() -> None:
+    captured = capture(First(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {1: "sequence"}})
+    assert outputs(captured, {"x": torch.ones(3, 2, 4)}).shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"y": {1: "s"}}, "no input is called 'y'"),
+        ({"x": {5: "s"}}, "x has no dimension 5"),
+        ({"x": {-1: "s"}}, "not a number from 0 on"),
+        ({"x": {1: 7}}, "7 is no name"),
+        ({"x": {1: "batch"}}, "is called batch"),
+        ({"x": "s"}, "not a dict"),
+        ([1], "expected a dict"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        capture(First(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes=asked)

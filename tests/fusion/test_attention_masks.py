@@ -1,0 +1,81 @@
+"""Masks of scores as boolean inputs of the softmax: which are recognized, and that none is that is no mask."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from intact8.capture import capture
+from intact8.capture.graph import Graph
+from intact8.fusion.fuse import fuse
+
+
+def fused(model: nn.Module, *inputs: Tensor) -> tuple[Graph, dict[str, Tensor]]:
+    captured = capture(model.eval(), inputs)
+    found = fuse(captured.graph, captured.tensors(), residual=False, leaky=True, masks=True)
+    return found.graph, {**captured.tensors(), **found.constants}
+
+
+class Masked(nn.Module):
+    """softmax of products under a mask."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.fc = way, nn.Linear(6, 6)
+        causal = torch.full((6, 6), -math.inf).triu(1)
+        self.register_buffer("causal", causal)
+        self.register_buffer("bias", torch.randn(6, 6))
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        s, hidden = self.fc(x), (ids == 0)[:, None, :]
+        if self.way == "filled":
+            s = s.masked_fill(hidden, -1e4)
+        elif self.way == "constant":
+            s = s + self.causal
+        elif self.way == "added":
+            s = s + torch.zeros_like(s).masked_fill(hidden.expand(-1, 6, -1), -math.inf)
+        elif self.way == "arithmetic":
+            s = s + (1.0 - (ids > 0).float()[:, None, :]) * -10000.0
+        elif self.way == "mild":
+            s = s.masked_fill(hidden, -5.0)
+        elif self.way == "bias":
+            s = s + self.bias
+        elif self.way == "any numbers":
+            s = s + ids.float()[:, None, :] * -10000.0
+        return torch.softmax(s, -1)
+
+
+X, IDS = torch.randn(2, 6, 6), torch.tensor([[1, 2, 0, 4, 0, 0], [1, 1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("way", ["filled", "constant", "added", "arithmetic"])
+def test_a_mask_becomes_a_boolean(way: str) -> None:
+    graph, tensors = fused(Masked(way), X, IDS)
+    softmax = next(n for n in graph if n.op == "softmax")
+    assert len(softmax.inputs) == 2
+    assert graph.nodes[softmax.inputs[1]].dtype == "bool"
+    assert not {n.op for n in graph} & {"masked_fill", "add", "scale_shift", "cast", "affine_scalar"}
+    if way == "constant":
+        value = tensors[graph.nodes[softmax.inputs[1]].params["value"]]
+        assert value.dtype == torch.bool and value.sum() == 15
+    for position, node in enumerate(graph):
+        assert all(list(graph.nodes).index(name) < position for name in node.inputs)
+
+
+@pytest.mark.parametrize("way", ["mild", "bias", "any numbers", "none"])
+def test_what_is_no_mask_stays(way: str) -> None:
+    graph, _ = fused(Masked(way), X, IDS)
+    assert all(len(n.inputs) == 1 for n in graph if n.op == "softmax")
+
+
+def test_a_masked_sum_somebody_else_reads_stays() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+            s = x.masked_fill((ids == 0)[:, None, :], -1e4)
+            return torch.softmax(s, -1) + s
+
+    graph, _ = fused(Twice(), X, IDS)
+    assert all(len(n.inputs) == 1 for n in graph if n.op == "softmax")

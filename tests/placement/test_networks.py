@@ -1,0 +1,64 @@
+"""Fusion and placement of real networks, straight from capture."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+import torch
+from tests.placement.test_place import check
+from torch import Tensor
+
+from intact8.capture.trace import Captured, capture
+from intact8.fusion.fuse import fuse
+from intact8.placement.place import place
+from intact8.recipe.recipe import Recipe
+
+INTEGER_THROUGHOUT = [
+    "resnet18",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "densenet121",
+    "shufflenet_v2_x1_0",
+    "squeezenet1_1",
+]
+
+
+def tensors_of(captured: Captured) -> dict[str, Tensor]:
+    return {**captured.parameters, **captured.buffers, **captured.constants}
+
+
+@pytest.mark.parametrize("name", INTEGER_THROUGHOUT)
+def test_one_transition_at_each_end(torchvision: ModuleType, name: str) -> None:
+    captured = capture(getattr(torchvision.models, name)(weights=None), torch.randn(2, 3, 64, 64))
+    tensors = tensors_of(captured)
+    for residual in (False, True):
+        fused = fuse(captured.graph, tensors, residual=residual, leaky=True)
+        placed = check(fused.graph, Recipe())
+        assert placed.transitions == 2 and not placed.float_nodes
+        assert not {"batch_norm", "relu", "clamp", "unary", "requantize"} & {n.op for n in placed.graph}
+        parts = [p for n in fused.graph for p in (n.source or [n.name])]
+        assert sorted(parts) == sorted(n.name for n in captured.graph if n.op != "constant")
+        if name == "resnet18":
+            assert len(placed.points) == (23 if residual else 31)
+            assert sum(n.op == "add" or len(n.inputs) == 2 for n in fused.graph) == 8
+        if name == "densenet121":
+            # Batch norm before the second convolution of a layer fuses into the first, that on a concatenation cannot.
+            assert sum(n.op == "scale_shift" for n in fused.graph) == 62
+
+
+def test_islands_of_convnext_are_its_layer_norms(torchvision: ModuleType) -> None:
+    captured = capture(torchvision.models.convnext_tiny(weights=None), torch.randn(2, 3, 64, 64))
+    fused = fuse(captured.graph, tensors_of(captured), residual=False, leaky=True)
+    placed = check(fused.graph, Recipe())
+    assert set(placed.float_nodes.values()) == {'layer norm is float in this recipe (nonlinear = "float")'}
+    assert placed.transitions == 2 + 2 * len(placed.float_nodes)
+    assert sum("layer_scale" in p for n in fused.graph for p in n.params.values()) == 18
+
+
+def test_a_float_classifier_costs_one_transition_less_at_the_end(torchvision: ModuleType) -> None:
+    captured = capture(torchvision.models.squeezenet1_1(weights=None), torch.randn(2, 3, 64, 64))
+    graph = fuse(captured.graph, tensors_of(captured), residual=False, leaky=True).graph
+    placed = place(graph, Recipe(overrides={"classifier": None}))
+    assert placed.transitions == 2
+    assert set(placed.float_nodes) == {"classifier.0", "classifier.1", "classifier.3"}, placed.float_nodes
