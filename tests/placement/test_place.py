@@ -120,7 +120,7 @@ def test_a_pad_with_a_value_is_observed() -> None:
 
 
 def test_upsampling_shares_when_nearest_and_floats_when_bilinear() -> None:
-    for mode, integer in (("nearest", True), ("bilinear", False)):
+    for mode, integer in (("nearest", True), ("nearest-exact", True), ("bilinear", False)):
         b = Build()
         attrs = {"size": [8, 8], "mode": mode, "align_corners": False}
         placed = put(b, b.conv("c2", b.node("up", "upsample", b.conv("c", b.input()), attrs=attrs)))

@@ -35,7 +35,8 @@ slice               x              axis, start, end, step (non-negative, end cli
 pad                 x              pads: [[before, after], …] for every dimension, value (float). Constant mode only
 expand              x, like?       shape. A constant has no batch: its -1 is the length of dimension 0 of ``like``
 roll                x              shifts: list[int], dims: list[int]
-upsample            x              size: list[int] (output spatial size), mode: nearest | bilinear | bicubic …,
+upsample            x              size: list[int] (output spatial size), mode: nearest | nearest-exact |
+                                   linear | bilinear | trilinear | bicubic,
                                    align_corners: bool
 softmax log_softmax x, masked?     axis; softmax with a bool ``masked``: positions that count nothing (after fusion)
 layer_norm          x              shape: list[int], eps; weight?, bias?
@@ -89,7 +90,7 @@ FUNCTIONS = (
 
 MOVES = frozenset({"reshape", "permute", "slice", "expand", "roll", "pad", "max_pool", "dropout"})
 """Operations that move values without changing them: output and input share scale and zero point
-(with ``cat``, and ``upsample`` in mode nearest)."""
+(with ``cat``, and ``upsample`` in the nearest modes)."""
 
 
 @dataclass

@@ -23,7 +23,7 @@ _NAMES = {"batch_norm": "batch norm without running statistics", "div": "divisio
 
 def is_move(node: Node) -> bool:
     """Whether the output of ``node`` shares scale and zero point with its inputs."""
-    return node.op in MOVES or node.op == "cat" or (node.op == "upsample" and node.attrs["mode"] == "nearest")
+    return node.op in MOVES or node.op == "cat" or (node.op == "upsample" and node.attrs["mode"].startswith("nearest"))
 
 
 @dataclass(frozen=True)
