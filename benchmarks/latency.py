@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from intact8.engines.peak import int8_peak
+from intact8.engines.peak_throughput import int8_peak
 from intact8.timing import Timing, interleaved
 
 Call = Callable[[], object]

@@ -25,8 +25,8 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 from tests.runtime.large import NAMES, alone, drawn, inputs  # noqa: E402
 
 from intact8.engines import available_engines, get_engine  # noqa: E402
-from intact8.engines.kept import give_back  # noqa: E402
 from intact8.engines.memory import predicted  # noqa: E402
+from intact8.engines.prepared_cache import release_memory  # noqa: E402
 from intact8.errors import EngineError  # noqa: E402
 from intact8.program.program import Program  # noqa: E402
 
@@ -42,7 +42,7 @@ def resident(key: str) -> int:
 def peak(call: Callable[[], object]) -> int:
     """Bytes that ``call`` needs beyond those there are."""
     gc.collect()
-    give_back()
+    release_memory()
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the highest resident set is the present one
     before = resident("VmRSS")
     call()

@@ -11,7 +11,7 @@ import torch
 import intact8
 from intact8.arithmetic.affine import quantize
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import borders
+from intact8.engines.onednn import quantize_passes
 from intact8.errors import InputError
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
@@ -91,10 +91,12 @@ def test_a_file_says_what_nan_becomes() -> None:
 @pytest.mark.parametrize("divisor", [1.0, 0.5])
 def test_several_torch_operations_do_as_the_compiled_pass(divisor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     v = torch.tensor([float("nan"), 1.0, float("inf"), -float("inf")])
-    one = borders.finisher(100, 7, 200, divisor, nan=True)(v)
-    monkeypatch.setattr(borders.native, "load", lambda: None)
+    one = quantize_passes.make_quantize(100, 7, 200, divisor, nan=True)(v)
+    monkeypatch.setattr(quantize_passes.torch_native, "load", lambda: None)
     assert (
-        one.tolist() == borders.finisher(100, 7, 200, divisor, nan=True)(v).tolist() == [7, 100 + 1 / divisor, 200, 7]
+        one.tolist()
+        == quantize_passes.make_quantize(100, 7, 200, divisor, nan=True)(v).tolist()
+        == [7, 100 + 1 / divisor, 200, 7]
     )
 
 

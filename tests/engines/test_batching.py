@@ -18,9 +18,9 @@ import intact8
 import intact8.runtime
 from intact8.engines import available_engines, get_engine, get_runner
 from intact8.engines.base import Runner
+from intact8.engines.batch_split import is_sample_wise
 from intact8.engines.binding import bind
-from intact8.engines.kept import Kept
-from intact8.engines.samples import by_sample
+from intact8.engines.prepared_cache import PreparedCache
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
@@ -286,7 +286,7 @@ CASES: dict[str, tuple[Program, bool]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_which_programs_run_in_parts(case: str) -> None:
     program, wanted = CASES[case]
-    assert by_sample(program) is wanted
+    assert is_sample_wise(program) is wanted
     if wanted:
         x = np.random.default_rng(0).standard_normal((6, *program.tensors["x"].shape[1:])).astype(np.float32)  # type: ignore[arg-type]
         whole, parts = (
@@ -304,7 +304,7 @@ def test_samples_that_depend_on_each_other_run_together() -> None:
 
 
 def test_a_value_is_made_once_and_others_do_not_wait() -> None:
-    kept: Kept[int] = Kept(3)
+    kept: PreparedCache[int] = PreparedCache(3)
     kept.get("ready", lambda: 1)
     begun, go, count = threading.Event(), threading.Event(), []
 
@@ -324,7 +324,7 @@ def test_a_value_is_made_once_and_others_do_not_wait() -> None:
 
 
 def test_what_cannot_be_made_is_not_kept() -> None:
-    kept: Kept[int] = Kept(1)
+    kept: PreparedCache[int] = PreparedCache(1)
     with pytest.raises(ZeroDivisionError):
         kept.get("x", lambda: 1 // 0)
     assert kept.get("x", lambda: 5) == 5

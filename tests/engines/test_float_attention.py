@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import native
+from intact8.engines.onednn import torch_native
 from intact8.engines.onednn.attention import lower_attention
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
@@ -47,12 +47,12 @@ def avx2(tmp_path_factory):
 @pytest.fixture(params=["native", "avx2"])
 def compiled(request, monkeypatch):
     """Attention in one pass, on the widest vectors and on narrower ones."""
-    library = native.load()
+    library = torch_native.load()
     if library is None or not library.can_attend():
         pytest.skip("the compiled passes were not built, or this CPU has no vectors for them")
     if request.param == "avx2":
         library = request.getfixturevalue("avx2")
-        monkeypatch.setattr(native, "load", lambda: library)
+        monkeypatch.setattr(torch_native, "load", lambda: library)
         assert library.can_attend()
 
 
@@ -83,7 +83,7 @@ def how(request, monkeypatch):
     if engine_status()["onednn"] is not None:
         pytest.skip(engine_status()["onednn"])
     if request.param == "torch":
-        monkeypatch.setattr(native, "load", lambda: None)
+        monkeypatch.setattr(torch_native, "load", lambda: None)
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
@@ -100,7 +100,7 @@ def test_one_call_or_several_give_the_same_but_for_the_last_bits(batch, masked, 
     for y in (runner(x)[0], runner(x)[0], every["y"]):
         np.testing.assert_allclose(y, want, atol=1e-5)
     assert set(every) == set(program.tensors)
-    times, library = runner.times(x), native.load()
+    times, library = runner.times(x), torch_native.load()
     assert set(times) == {op.name for op in program.ops}
     assert (times["s"] == times["p"] == 0) == (library is not None and library.can_attend())
     assert all((x[n] == a).all() for n, a in before.items())

@@ -8,7 +8,7 @@ from types import FrameType
 
 import numpy as np
 import pytest
-from tests.engines.test_fork import gives, network
+from tests.engines.test_fork_safety import gives, network
 
 from intact8.engines import available_engines, get_engine
 

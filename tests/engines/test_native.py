@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.recurrent import draw_inputs, layer
-from tests.engines.test_borders import finished as finished_as_written
 from tests.engines.test_dynamic import bits
+from tests.engines.test_quantize_passes import finished as finished_as_written
 
 from intact8.arithmetic import dynamic as definition
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import attention, borders, dynamic, native
+from intact8.engines.onednn import attention, quantize_passes, torch_native
+from intact8.engines.onednn import dynamic_linear as dynamic
 from intact8.engines.onednn.threads import thread_count
 from intact8.errors import EngineError
 
@@ -31,7 +32,7 @@ EXAMPLES = settings(max_examples=150, deadline=None, database=None)
 
 @pytest.fixture
 def library():
-    found = native.load()
+    found = torch_native.load()
     if found is None:
         pytest.skip("the compiled passes were not built")
     return found
@@ -41,15 +42,15 @@ def library():
 def how(request, monkeypatch):
     """The compiled passes, then what stands in for them."""
     if request.param == "torch":
-        monkeypatch.setattr(native, "load", lambda: None)
-    elif native.load() is None:
+        monkeypatch.setattr(torch_native, "load", lambda: None)
+    elif torch_native.load() is None:
         pytest.skip("the compiled passes were not built")
     return request.param
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) here")
 def test_they_are_built_where_there_is_a_compiler():
-    assert native.load() is not None, "pip install -v -e . says why the extension was not built"
+    assert torch_native.load() is not None, "pip install -v -e . says why the extension was not built"
 
 
 def ordinary(rng, width):
@@ -156,7 +157,7 @@ def test_scales_and_bias_are_two_roundings(biased, how):
 @given(st.integers(0, 2**63), st.integers(1, 4), st.one_of(st.integers(1, 140), st.just(500)), st.integers(1, 300))
 def test_gates(seed, groups, width, repeat):
     """Rows of images times one row for each: an exact product, and one rounding of it times the ratio."""
-    library, rng = native.load(), np.random.default_rng(seed)
+    library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
         pytest.skip("the compiled passes were not built")
     x, w = (rng.integers(0, 256, (groups, n, width), np.uint8) for n in (repeat, 1))
@@ -167,7 +168,7 @@ def test_gates(seed, groups, width, repeat):
     product = (x.astype(np.int32) - zero_x) * (w.astype(np.int32) - zero_w)
     for _ in with_and_without_vectors(library):
         y.fill(99)
-        numbers = (count, width, repeat, zero_x, zero_w, zero, borders.float_bits(ratio), *ends)
+        numbers = (count, width, repeat, zero_x, zero_w, zero, quantize_passes.float_bits(ratio), *ends)
         library.multiply(*addresses, *numbers, x.nbytes, w.nbytes, y.nbytes)
         np.testing.assert_array_equal(y, finished_as_written(product.astype(np.float32) * ratio, zero, lo, hi))
 
@@ -185,7 +186,7 @@ def with_and_without_vectors(library):
 @EXAMPLES
 @given(st.integers(0, 2**63), st.integers(0, 400))
 def test_tables(seed, size):
-    library, rng = native.load(), np.random.default_rng(seed)
+    library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
         pytest.skip("the compiled passes were not built")
     x, table, y = rng.integers(0, 256, size, np.uint8), rng.permutation(256).astype(np.uint8), np.empty(size, np.uint8)
@@ -199,7 +200,7 @@ def test_tables(seed, size):
 @given(st.integers(0, 2**63), st.integers(1, 3), st.integers(1, 300), st.one_of(st.integers(1, 140), st.just(500)))
 def test_means(seed, samples, pixels, channels):
     """Exact sums, one rounding of a/b and one of its product in float64."""
-    library, rng = native.load(), np.random.default_rng(seed)
+    library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
         pytest.skip("the compiled passes were not built")
     x, y = rng.integers(0, 256, (samples, pixels, channels), np.uint8), np.empty((samples, channels), np.uint8)
@@ -216,7 +217,7 @@ def test_means(seed, samples, pixels, channels):
 @given(st.integers(0, 2**63), st.integers(1, 5), WIDTHS)
 def test_layer_norms(seed, rows, width):
     """Errors are those of float32, and NaN and infinity spoil their row only."""
-    library, rng = native.load(), np.random.default_rng(seed)
+    library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
         pytest.skip("the compiled passes were not built")
     x = (rng.standard_normal((rows, width)) * 10.0 ** rng.uniform(-3, 3) + rng.uniform(-9, 9)).astype(np.float32)
@@ -225,7 +226,7 @@ def test_layer_norms(seed, rows, width):
     weight, bias = rng.standard_normal((2, width), np.float32)
     y, eps = np.empty_like(x), np.float32(1e-5)
     memories = (x, weight, bias, y)
-    numbers = (*(a.ctypes.data for a in memories), rows, width, borders.float_bits(eps))
+    numbers = (*(a.ctypes.data for a in memories), rows, width, quantize_passes.float_bits(eps))
     library.layer_norm(*numbers, *(a.nbytes for a in memories))
     assert (np.isnan(y).all(1) == spoil).all() and (np.isnan(y).any(1) == spoil).all()
     whole = x[~spoil].astype(np.float64)
@@ -250,23 +251,24 @@ def scaled(rng):
 
 
 def finished(rng):
-    run, x = borders.finisher(7, 3, 250, 0.3), torch.from_numpy(rng.standard_normal(70001, np.float32) * 40)
+    run = quantize_passes.make_quantize(7, 3, 250, 0.3)
+    x = torch.from_numpy(rng.standard_normal(70001, np.float32) * 40)
     return lambda: (run(x.clone()),)
 
 
 def turned(rng):
     x = torch.from_numpy(rng.standard_normal((3, 5, 67, 41), np.float32))
-    run = borders.turner(x, 7, 3, 250, 0.01)
+    run = quantize_passes.make_quantize_nhwc(x, 7, 3, 250, 0.01)
     return lambda: (run(x),)
 
 
 def gated(rng):
     x, w = (torch.from_numpy(rng.integers(0, 256, size, np.uint8)) for size in ((5 * 301, 33), (5, 33)))
-    last = (1505, 33, 301, 100, 20, 7, borders.float_bits(0.01), -7, 200)
+    last = (1505, 33, 301, 100, 20, 7, quantize_passes.float_bits(0.01), -7, 200)
 
     def run():
         y = torch.empty_like(x)
-        native.load().multiply(x.data_ptr(), w.data_ptr(), y.data_ptr(), *last, x.nbytes, w.nbytes, y.nbytes)
+        torch_native.load().multiply(x.data_ptr(), w.data_ptr(), y.data_ptr(), *last, x.nbytes, w.nbytes, y.nbytes)
         return (y,)
 
     return run
@@ -278,7 +280,7 @@ def averaged(rng):
     def run():
         y = torch.empty(3, 300, dtype=torch.uint8)
         numbers = (3, 49, 300, 4900, 3, 51, -7, 200, 7)
-        native.load().mean(x.data_ptr(), y.data_ptr(), *numbers, x.nbytes, y.nbytes)
+        torch_native.load().mean(x.data_ptr(), y.data_ptr(), *numbers, x.nbytes, y.nbytes)
         return (y,)
 
     return run
@@ -291,7 +293,7 @@ def normed(rng):
         y = torch.empty(301, 257, dtype=torch.float32)
         memories = (x, weight, bias, y.numpy())
         addresses, sizes = [a.ctypes.data for a in memories], [a.nbytes for a in memories]
-        native.load().layer_norm(*addresses, 301, 257, borders.float_bits(1e-5), *sizes)
+        torch_native.load().layer_norm(*addresses, 301, 257, quantize_passes.float_bits(1e-5), *sizes)
         return (y,)
 
     return run
@@ -299,13 +301,13 @@ def normed(rng):
 
 def dequantized(rng):
     x = torch.from_numpy(rng.integers(0, 256, (301, 300), np.uint8))[:, 10:267]
-    run = borders.dequantizer(x, 7, 0.3)
+    run = quantize_passes.make_dequantize(x, 7, 0.3)
     return lambda: (run(x),)
 
 
 def looked_up(rng):
     x = torch.from_numpy(rng.integers(0, 256, 70001, np.uint8))
-    run = borders.reader(torch.from_numpy(rng.permutation(256).astype(np.uint8)))
+    run = quantize_passes.make_lookup(torch.from_numpy(rng.permutation(256).astype(np.uint8)))
     return lambda: (run(x),)
 
 
@@ -376,7 +378,7 @@ def asked(library):
     """The number of threads of every request to torch's OpenMP."""
     openmp = ctypes.CDLL(torch._C.__file__)
     try:
-        addresses = [ctypes.cast(getattr(openmp, name), ctypes.c_void_p).value for name in native.THREADS]
+        addresses = [ctypes.cast(getattr(openmp, name), ctypes.c_void_p).value for name in torch_native.THREADS]
     except AttributeError:
         pytest.skip("torch has other threads")
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -417,7 +419,7 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
     x, codes = rng.standard_normal((rows, width), np.float32), rng.integers(0, 256, (rows, width), np.uint8)
     table, bias = rng.permutation(256).astype(np.uint8), np.zeros(width, np.float32)
     scales = np.ones((rows, 1), np.float32)
-    size, one = rows * width, borders.float_bits(1.0)
+    size, one = rows * width, quantize_passes.float_bits(1.0)
 
     def guarded(count, dtype):
         whole = np.full(count * np.dtype(dtype).itemsize + 128, 0xA5, np.uint8)
@@ -471,7 +473,7 @@ def test_wrong_arguments_are_refused(library):
 
 def buffers(library, rows=3, width=20):
     """Pass → its integers, the bytes at each address, all of which are needed."""
-    n, one = rows * width, borders.float_bits(1.0)
+    n, one = rows * width, quantize_passes.float_bits(1.0)
     room = np.zeros(4096, np.uint8)
     at = room.ctypes.data
     passes = {

@@ -14,9 +14,10 @@ from tests.conformance.networks import Network
 
 from intact8.arithmetic import integer
 from intact8.engines import cpu, native
-from intact8.engines.convolutions import Convolution
-from intact8.engines.onednn import OnednnEngine, merge
+from intact8.engines.onednn import OnednnEngine
+from intact8.engines.onednn import merge_linear as merge
 from intact8.engines.onednn.plan import read_as_images
+from intact8.engines.packed_conv import Convolution
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor

@@ -20,11 +20,11 @@ from tests.test_import import run_python
 import intact8
 from intact8.arithmetic import integer
 from intact8.engines import get_engine
-from intact8.engines.kept import Kept
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.openvino.requests import Compiled
 from intact8.engines.openvino.tables import fit
 from intact8.engines.openvino.units import choose, rounded
+from intact8.engines.prepared_cache import PreparedCache
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
@@ -51,7 +51,7 @@ def test_a_rounding_the_compiler_drops_is_noticed() -> None:
     runner = ENGINE.prepare(program)
     assert (runner({"x": net.exact["x"]})[0] == net.exact[last]).all()
     runner._plan = replace(runner._plan, rounded=frozenset())
-    runner._models, runner._last = Kept(1), None
+    runner._models, runner._last = PreparedCache(1), None
     assert (runner({"x": net.exact["x"]})[0] != net.exact[last]).any()
 
 

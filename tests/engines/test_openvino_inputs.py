@@ -17,7 +17,7 @@ from tests.conformance.networks import Network, of_floats
 
 from intact8.arithmetic.affine import quantize
 from intact8.engines import native
-from intact8.engines.inputs import FEW
+from intact8.engines.input_quantizer import FEW
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.openvino.build import Plan
 from intact8.engines.openvino.division import Grid, boundaries
@@ -39,7 +39,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "compiled" and native.load() is None:
         pytest.skip("the compiled passes were not built")
     if request.param == "numpy":
-        monkeypatch.setattr("intact8.engines.inputs.load", lambda: None)
+        monkeypatch.setattr("intact8.engines.input_quantizer.load", lambda: None)
         monkeypatch.setattr("intact8.engines.openvino.engine.pays", lambda threads: True)
     return MANY if request.param == "inside" else 1
 

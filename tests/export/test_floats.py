@@ -14,7 +14,7 @@ from intact8.arithmetic.unary_functions import UNARY
 from intact8.engines.reference import ReferenceEngine
 from intact8.export.onnx import export_onnx
 from intact8.export.onnx_floats import FLOATS
-from intact8.export.onnx_functions import FUNCTIONS
+from intact8.export.onnx_unary import FUNCTIONS
 from intact8.opset.op import Op
 
 pytest.importorskip("onnxruntime")

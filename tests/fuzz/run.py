@@ -23,7 +23,8 @@ from tests.fuzz.calls import otherwise
 from tests.fuzz.programs import NAMES, inputs_of, make
 from tests.runtime.mutate import mutations
 
-from intact8.engines import get_engine, kept
+from intact8.engines import get_engine
+from intact8.engines import prepared_cache as kept
 from intact8.engines.binding import bind
 from intact8.errors import IntactError
 from intact8.program.certify import certify
@@ -206,7 +207,7 @@ def fuzz(
     start: int = 0,
 ) -> Found:
     """``count`` cases from ``start`` on, forked by CHUNK; where a child dies, the next one goes on behind that case."""
-    kept.give_back = lambda: None  # memory is not what is looked at, and trimming takes longer than most cases
+    kept.release_memory = lambda: None  # memory is not what is looked at, and trimming takes longer than most cases
     total, at, index, began = Found(), mmap.mmap(-1, 8), start, time.monotonic()
     while index < start + count and time.monotonic() - began < seconds:
         stop = min(start + count, index + CHUNK)

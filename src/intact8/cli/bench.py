@@ -54,7 +54,7 @@ def bench(
       intact8 bench resnet.safetensors --engines openvino,onnxruntime --json
     """
     with friendly(debug):
-        from intact8.engines.peak import int8_peak
+        from intact8.engines.peak_throughput import int8_peak
         from intact8.program.golden import products
         from intact8.program.program import Program
         from intact8.program.samples import random_samples

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from intact8.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact8.errors import EngineError
 from intact8.opset.op import Array
 from intact8.program.certify import in_order, register
 from intact8.program.program import Program
 
 from .base import Engine, Runner
-from .forked import follow
+from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from .fallback import no_engine_error, startable
+from .fork_safety import follow
 from .memory import Admission
 from .spec import SPECS
-from .trying import able, none_of
 
 ENGINES = tuple(SPECS)
 """Names of all engines; ``auto`` takes the last one that can run here; ``intact8.runtime.load`` measures."""
@@ -122,10 +122,10 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
             return _prepared(program, runners.auto, threads)
         refused: dict[str, EngineError] = {}
         start = partial(_prepared, program, threads=threads)
-        for name, found in able(in_order(program, available_engines()[::-1]), start, refused):
+        for name, found in startable(in_order(program, available_engines()[::-1]), start, refused):
             runners.auto = name
             return found
-        raise none_of(refused)
+        raise no_engine_error(refused)
     chosen = get_engine(engine)
     with runners.lock:
         key = (chosen.name, threads)

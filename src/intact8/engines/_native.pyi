@@ -52,7 +52,7 @@ def convolve(
     /,
     *numbers_and_sizes: int,
 ) -> None:
-    """``intact8.engines.convolutions.Convolution`` of images (samples, height, width, C), ``alone`` in this thread."""
+    """``intact8.engines.packed_conv.Convolution`` of images (samples, height, width, C), ``alone`` in this thread."""
 
 def cascade(
     x: int,
@@ -73,7 +73,7 @@ def cascade(
 ) -> bool:
     """Images, each as :func:`interleave` leaves it in ``image``, through convolutions one behind the other.
 
-    ``band`` rows of the last one at a time; without x what is in ``image``. See ``intact8.engines.ahead``.
+    ``band`` rows of the last one at a time; without x what is in ``image``. See ``intact8.engines.fused_stem``.
     """
 
 def multiply(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.integer import CHUNK
 from intact8.arithmetic.recurrent import GATES
-from intact8.engines.binding import batch_size
 from intact8.errors import InputError
 from intact8.machine import available_memory
 from intact8.opset import KINDS
@@ -23,6 +22,7 @@ from intact8.program.dimensions import fixed, sized_near, sizes_of
 from intact8.program.golden import products
 from intact8.program.program import Program
 
+from .binding import batch_size
 from .shapes import sized
 
 LENGTH = 32

@@ -22,7 +22,7 @@ def load() -> ModuleType | None:
 
 
 def operators() -> frozenset[str]:
-    """Operators that the compiled passes bring to ONNX Runtime here (``engines/onnxruntime/operators.py``)."""
+    """Operators that the compiled passes bring to ONNX Runtime here (``engines/onnxruntime/custom_ops.py``)."""
     library = load()
     if library is None:
         return frozenset()

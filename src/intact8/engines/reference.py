@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from intact8.engines.binding import batch_size
 from intact8.errors import EngineError
 from intact8.opset import KINDS, Array, Call, Op, Tensor
 from intact8.program.dimensions import fixed, sizes_of
 from intact8.program.inputs import outside
 from intact8.program.program import Program
+
+from .binding import batch_size
 
 
 class ReferenceEngine:

@@ -23,7 +23,7 @@ from intact8.program.program import Program
 from intact8.program.special import special
 
 if TYPE_CHECKING:
-    from .onnx_build import Choice, OwnRule, Rule
+    from .onnx_builder import Choice, OwnRule, Rule
 
 OPSET, IR_VERSION = 17, 8
 """Read by every release of ONNX Runtime since 1.13 (2022) and by the other tools of that age."""
@@ -115,7 +115,7 @@ def build(
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact8[onnx]'")
     from onnx import helper
 
-    from .onnx_build import Builder
+    from .onnx_builder import Builder
 
     rules = _rules()
     for op in program.ops:
@@ -163,41 +163,43 @@ def build(
 
 
 def _rules() -> dict[str, Rule]:
-    from . import onnx_dynamic as dynamic
-    from . import onnx_moves as moves
-    from . import onnx_nonlinear as nonlinear
-    from . import onnx_products as products
-    from . import onnx_recurrent as recurrent
-    from . import onnx_sums as sums
+    from . import (
+        onnx_conv_linear,
+        onnx_dynamic_linear,
+        onnx_elementwise,
+        onnx_moves,
+        onnx_recurrent,
+        onnx_softmax_norms,
+    )
     from .onnx_floats import FLOATS
 
     return {
-        "quantize": sums.quantize,
-        "dequantize": sums.dequantize,
-        "conv": products.conv,
-        "linear": products.linear,
-        "add": sums.add,
-        "mul": sums.mul,
-        "matmul": products.matmul,
-        "mean": sums.mean,
-        "avg_pool": sums.avg_pool,
-        "adaptive_avg_pool": sums.adaptive_avg_pool,
-        "table": sums.table,
-        **nonlinear.RULES,
-        "dynamic_linear": dynamic.dynamic_linear,
-        **dict.fromkeys(("lstm", "gru", "rnn"), recurrent.recurrent),
-        "decoded_embedding": dynamic.decoded_embedding,
-        "float.decoded_linear": dynamic.decoded_linear,
-        "max_pool": moves.max_pool,
-        "cat": moves.cat,
-        "reshape": moves.reshape,
-        "permute": moves.permute,
-        "slice": moves.cut,
-        "pad": moves.pad,
-        "expand": moves.expand,
-        "roll": moves.roll,
-        "upsample": moves.upsample,
-        "constant": moves.constant,
+        "quantize": onnx_elementwise.quantize,
+        "dequantize": onnx_elementwise.dequantize,
+        "conv": onnx_conv_linear.conv,
+        "linear": onnx_conv_linear.linear,
+        "add": onnx_elementwise.add,
+        "mul": onnx_elementwise.mul,
+        "matmul": onnx_conv_linear.matmul,
+        "mean": onnx_elementwise.mean,
+        "avg_pool": onnx_elementwise.avg_pool,
+        "adaptive_avg_pool": onnx_elementwise.adaptive_avg_pool,
+        "table": onnx_elementwise.table,
+        **onnx_softmax_norms.RULES,
+        "dynamic_linear": onnx_dynamic_linear.dynamic_linear,
+        **dict.fromkeys(("lstm", "gru", "rnn"), onnx_recurrent.recurrent),
+        "decoded_embedding": onnx_dynamic_linear.decoded_embedding,
+        "float.decoded_linear": onnx_dynamic_linear.decoded_linear,
+        "max_pool": onnx_moves.max_pool,
+        "cat": onnx_moves.cat,
+        "reshape": onnx_moves.reshape,
+        "permute": onnx_moves.permute,
+        "slice": onnx_moves.cut,
+        "pad": onnx_moves.pad,
+        "expand": onnx_moves.expand,
+        "roll": onnx_moves.roll,
+        "upsample": onnx_moves.upsample,
+        "constant": onnx_moves.constant,
         **{f"float.{name}": rule for name, rule in FLOATS.items()},
     }
 
@@ -236,7 +238,7 @@ class _Dims:
         """Of a tensor, or of one whose batch is that of another."""
         from onnx import helper
 
-        from .onnx_build import ONNX_TYPES
+        from .onnx_builder import ONNX_TYPES
 
         factor = self._factor[of or t.name]
         symbol = self._symbol(factor)

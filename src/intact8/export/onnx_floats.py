@@ -9,10 +9,10 @@ import numpy as np
 from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows
 from intact8.opset.op import Array, Op, Tensor
 
-from .onnx_build import Builder, Rule
-from .onnx_functions import FUNCTIONS
+from .onnx_builder import Builder, Rule
+from .onnx_elementwise import along_axes, window_matrix
 from .onnx_recurrent import float_layer
-from .onnx_sums import along_axes, window_matrix
+from .onnx_unary import FUNCTIONS
 
 UP: dict[str, Any] = {"detect_negative": 0}
 DOWN: dict[str, Any] = {"detect_positive": 0}

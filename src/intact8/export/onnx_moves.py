@@ -11,8 +11,8 @@ from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps
 from intact8.errors import EngineError
 from intact8.opset.op import Op, Tensor
 
-from .onnx_build import Builder
-from .onnx_sums import along_axes, hang
+from .onnx_builder import Builder
+from .onnx_elementwise import along_axes, hang
 
 
 def max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

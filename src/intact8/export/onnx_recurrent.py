@@ -17,8 +17,8 @@ from intact8.arithmetic.recurrent import GATES, HIDDEN, STEPS, state_count
 from intact8.arithmetic.recurrent import REACH as TABLE_REACH
 from intact8.opset.op import Array, Op, Tensor
 
-from .onnx_build import ONNX_TYPES, Builder
-from .onnx_dynamic import dynamic_linear
+from .onnx_builder import ONNX_TYPES, Builder
+from .onnx_dynamic_linear import dynamic_linear
 
 END = STEPS * TABLE_REACH
 

@@ -18,8 +18,8 @@ from intact8.arithmetic.dimensions import Dim
 from intact8.engines import admission, get_engine
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
-from intact8.engines.kept import give_back
-from intact8.engines.trying import able, none_of
+from intact8.engines.fallback import no_engine_error, startable
+from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
@@ -114,7 +114,7 @@ def load(
     check_layout(opened.program, layout)
     attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes, integers)
     loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
-    give_back()
+    release_memory()
     return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout, loaded._probed)
 
 
@@ -138,7 +138,7 @@ class Attempt:
         """
         for _, loaded in self._able(names, names):
             return loaded
-        raise none_of(self._refused, str(self.opened.path))
+        raise no_engine_error(self._refused, str(self.opened.path))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -147,7 +147,9 @@ class Attempt:
 
     def _able(self, names: Sequence[str], every: Sequence[str]) -> Iterator[tuple[str, LoadedProgram]]:
         """Those of ``names`` that start. A message names what of ``every`` could be used instead."""
-        return able(names, lambda name: self._start(name, [n for n in every if n not in self._refused]), self._refused)
+        return startable(
+            names, lambda name: self._start(name, [n for n in every if n not in self._refused]), self._refused
+        )
 
     def _start(self, name: str, others: Sequence[str]) -> LoadedProgram:
         return start(
@@ -184,7 +186,7 @@ class Attempt:
             if started:
                 break
         else:
-            raise none_of(self._refused, str(self.opened.path))
+            raise no_engine_error(self._refused, str(self.opened.path))
         measured: dict[str, float] = {}
         with self.opened.timed("measure"), contextlib.suppress(InputError):  # made-up samples may be none it can run
             if len(started) > 1:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from intact8.engines.binding import batch_size
-from intact8.engines.forked import follow
+from intact8.engines.fork_safety import follow
 from intact8.engines.memory import LENGTH, predicted
 from intact8.errors import EngineError, InputError
 from intact8.machine import available_memory

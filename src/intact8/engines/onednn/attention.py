@@ -16,8 +16,8 @@ from torch import Tensor
 from intact8.opset.op import Op
 from intact8.program.program import Program
 
-from . import native
-from .site import Site, Step
+from . import torch_native
+from .lowering import OpContext, Step
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ def chains(program: Program) -> dict[str, Chain]:
 
 
 def _compiled() -> ModuleType | None:
-    library = native.load()
+    library = torch_native.load()
     return library if library is not None and library.can_attend() else None
 
 
-def lower_attention(site: Site) -> Step:
+def lower_attention(ctx: OpContext) -> Step:
     """softmax(q·kᵀ + mask)·v of (N, heads, rows, width) tensors."""
     library = _compiled()
     assert library is not None  # or there were no chains
@@ -97,12 +97,12 @@ def lower_attention(site: Site) -> Step:
         added, room, strides = 0, 0, tuple[int, ...]((0, 0, 0))
         if mask is not None:
             mask = _rows(mask.expand(samples, heads, queries, keys))
-            added, room, strides = mask.data_ptr(), native.reach(mask, torch.float32), mask.stride()[:3]
+            added, room, strides = mask.data_ptr(), torch_native.reach(mask, torch.float32), mask.stride()[:3]
         one_pass(
             *(q.data_ptr(), k.data_ptr(), v.data_ptr(), added, y.data_ptr()),
             *(samples, heads, queries, keys, width),
             *(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *strides, *y.stride()[:3]),
-            *(native.reach(x, torch.float32) for x in (q, k, v)),
+            *(torch_native.reach(x, torch.float32) for x in (q, k, v)),
             *(room, y.nbytes),
         )
         return y

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from intact8.arithmetic.dimensions import fits, show
-from intact8.engines.binding import batch_size, empty_outputs
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.program.dimensions import fixed, sized_near, sizes_of
@@ -20,15 +19,16 @@ from intact8.program.indices import unproved
 from intact8.program.program import Program
 
 from .. import cpu
-from ..forked import in_whole_thread
-from ..kept import Kept
+from ..binding import batch_size, empty_outputs
+from ..fork_safety import in_unforked_thread
+from ..prepared_cache import PreparedCache
 from ..spec import require
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .lowering import Packed
     from .plan import Plan
-    from .site import Packed
 
 PLANS = 16
 """Plans a runner keeps; a plan is a list of calls, and the prepacked weights are shared between batch sizes."""
@@ -86,7 +86,7 @@ class OnednnRunner:
     def __init__(self, program: Program, threads: int | None, isa: str) -> None:
         self.program = program
         self._threads, self._isa = threads, isa
-        self._plans: Kept[Plan] = Kept(MORE_PLANS if program.dimensions else PLANS)
+        self._plans: PreparedCache[Plan] = PreparedCache(MORE_PLANS if program.dimensions else PLANS)
         self._packs: WeakValueDictionary[tuple[Any, ...], Packed] = WeakValueDictionary()
         users = [n for op in program.ops for n in op.inputs]
         quantized = [op.inputs[0] for op in program.ops if op.kind == "quantize"]
@@ -109,7 +109,7 @@ class OnednnRunner:
                 plan, first = self._plan(inputs)
                 return plan.run(inputs) if first is None else first
 
-        return in_whole_thread(call)
+        return in_unforked_thread(call)
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor by name, as the deployed calls compute it. See ``intact8.engines.base.Runner``."""
@@ -126,7 +126,7 @@ class OnednnRunner:
                 plan, _ = self._plan(given, every=True)
                 plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
 
-        in_whole_thread(call)
+        in_unforked_thread(call)
         return found
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
@@ -151,7 +151,7 @@ class OnednnRunner:
 
                 plan.watch(given, {}, clock)
 
-        in_whole_thread(call)
+        in_unforked_thread(call)
         return {op.name: found.get(op.name, 0.0) for op in self.program.ops}
 
     def _plan(self, inputs: Sequence[Tensor], *, every: bool = False) -> tuple[Plan, list[Tensor] | None]:

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from intact8.opset.proof import FLOAT32
 
-from .borders import finisher
-from .site import Site, Step, zero_point
+from .lowering import OpContext, Step, zero_point
+from .quantize_passes import make_quantize
 
 
-def lower_matmul(site: Site) -> Step:
+def lower_matmul(ctx: OpContext) -> Step:
     """Σ (x − z_x)·(w − z_w)·a/b. Roundings: a/b stored, the product; one more where sums pass 2²⁴."""
-    (z_x, z_w), ratio = (zero_point(m) for m in site.metas), int(site.op.attrs["a"]) / int(site.op.attrs["b"])
-    end = finisher(site.z, site.lo, site.hi)
-    terms, longest = site.inputs[0].shape[-1], (FLOAT32 - 1) // (max(z_x, 255 - z_x) * max(z_w, 255 - z_w))
+    (z_x, z_w), ratio = (zero_point(m) for m in ctx.metas), int(ctx.op.attrs["a"]) / int(ctx.op.attrs["b"])
+    end = make_quantize(ctx.z, ctx.lo, ctx.hi)
+    terms, longest = ctx.inputs[0].shape[-1], (FLOAT32 - 1) // (max(z_x, 255 - z_x) * max(z_w, 255 - z_w))
     if terms <= longest:
         return lambda x, w: end(torch.matmul(_steps(x, z_x), _steps(w, z_w)).mul_(ratio))
     starts = range(0, terms, longest)

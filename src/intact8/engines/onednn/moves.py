@@ -8,18 +8,18 @@ from torch import Tensor
 
 from intact8.arithmetic.moves import expanded_shape, nearest_index
 
-from .site import Site, Step
+from .lowering import OpContext, Step
 
 
-def lower_cat(site: Site) -> Step:
+def lower_cat(ctx: OpContext) -> Step:
     """Joins along ``axis``."""
-    axis = int(site.op.attrs["axis"])
+    axis = int(ctx.op.attrs["axis"])
     return lambda *tensors: torch.cat(tensors, axis)
 
 
-def lower_reshape(site: Site) -> Step:
+def lower_reshape(ctx: OpContext) -> Step:
     """A view where memory allows. Regrouping only the channels of images keeps channels last (channel shuffle)."""
-    x, shape = site.inputs[0], [int(v) for v in site.op.attrs["shape"]]
+    x, shape = ctx.inputs[0], [int(v) for v in ctx.op.attrs["shape"]]
     target = x.reshape(shape).shape
     spatial = next((k for k in (3, 2, 1) if _keeps_images(x.shape, target, k)), 0)
     if not spatial or x.is_contiguous():
@@ -35,42 +35,42 @@ def _keeps_images(a: tuple[int, ...], b: tuple[int, ...], spatial: int) -> bool:
     return min(len(a), len(b)) >= 2 + spatial and a[0] == b[0] and a[-spatial:] == b[-spatial:]
 
 
-def lower_permute(site: Site) -> Step:
+def lower_permute(ctx: OpContext) -> Step:
     """A view."""
-    dims = [int(d) for d in site.op.attrs["dims"]]
+    dims = [int(d) for d in ctx.op.attrs["dims"]]
     return lambda x: x.permute(dims)
 
 
-def lower_slice(site: Site) -> Step:
+def lower_slice(ctx: OpContext) -> Step:
     """A view."""
-    attrs = site.op.attrs
+    attrs = ctx.op.attrs
     axis, start, end, step = (int(attrs[k]) for k in ("axis", "start", "end", "step"))
     index = (slice(None),) * axis + (slice(start, end, step),)
     return lambda x: x[index]
 
 
-def lower_pad(site: Site) -> Step:
+def lower_pad(ctx: OpContext) -> Step:
     """Constant padding of every dimension."""
-    pads = [int(v) for pair in reversed(site.op.attrs["pads"]) for v in pair]
-    value = site.op.attrs["value"]
+    pads = [int(v) for pair in reversed(ctx.op.attrs["pads"]) for v in pair]
+    value = ctx.op.attrs["value"]
     return lambda x: F.pad(x, pads, value=value)
 
 
-def lower_expand(site: Site) -> Step:
+def lower_expand(ctx: OpContext) -> Step:
     """A view."""
-    shape = expanded_shape(site.op.attrs["shape"], site.inputs[0].shape, site.out.shape, site.batch)
+    shape = expanded_shape(ctx.op.attrs["shape"], ctx.inputs[0].shape, ctx.out.shape, ctx.batch)
     return lambda x: x.expand(shape)
 
 
-def lower_roll(site: Site) -> Step:
+def lower_roll(ctx: OpContext) -> Step:
     """Cyclic shift."""
-    shifts, dims = ([int(v) for v in site.op.attrs[k]] for k in ("shifts", "dims"))
+    shifts, dims = ([int(v) for v in ctx.op.attrs[k]] for k in ("shifts", "dims"))
     return lambda x: torch.roll(x, shifts, dims)
 
 
-def lower_upsample(site: Site) -> Step:
+def lower_upsample(ctx: OpContext) -> Step:
     """Nearest neighbours by index; torch computes the other modes, of float tensors only."""
-    x, attrs = site.inputs[0], site.op.attrs
+    x, attrs = ctx.inputs[0], ctx.op.attrs
     size, mode = [int(v) for v in attrs["size"]], str(attrs["mode"])
     if not mode.startswith("nearest"):
         align = bool(attrs["align_corners"])
@@ -86,7 +86,7 @@ def lower_upsample(site: Site) -> Step:
     return step
 
 
-def lower_constant(site: Site) -> Step:
+def lower_constant(ctx: OpContext) -> Step:
     """The stored value."""
-    value = site.array("value")
+    value = ctx.array("value")
     return lambda: value

@@ -14,25 +14,25 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import fits, show
-from intact8.engines.binding import batch_size
 from intact8.errors import EngineError, InputError, IntactError
 from intact8.opset.op import Op
 from intact8.program.indices import unproved
 from intact8.program.inputs import outside
 from intact8.program.program import Program
 
-from . import attention, dynamic, elementwise, moves, nonlinear, pools, products
+from ..binding import batch_size
+from . import attention, conv_linear, dynamic_linear, elementwise, moves, pools, softmax_norms
 from .floats import lower_float
+from .lowering import OpContext, Packed, Step
 from .matmul import lower_matmul
-from .merge import merged
+from .merge_linear import merged
 from .recurrent import lower_recurrent
-from .site import Packed, Site, Step
 
-LOWER: dict[str, Callable[[Site], Step]] = {
+LOWER: dict[str, Callable[[OpContext], Step]] = {
     "quantize": elementwise.lower_quantize,
     "dequantize": elementwise.lower_dequantize,
-    "conv": products.lower_conv,
-    "linear": products.lower_linear,
+    "conv": conv_linear.lower_conv,
+    "linear": conv_linear.lower_linear,
     "add": elementwise.lower_add,
     "mul": elementwise.lower_mul,
     "matmul": lower_matmul,
@@ -40,9 +40,9 @@ LOWER: dict[str, Callable[[Site], Step]] = {
     "avg_pool": pools.lower_avg_pool,
     "adaptive_avg_pool": pools.lower_adaptive_avg_pool,
     "table": elementwise.lower_table,
-    **nonlinear.LOWER,
-    "decoded_embedding": dynamic.lower_decoded_embedding,
-    "float.decoded_linear": dynamic.lower_decoded_linear,
+    **softmax_norms.LOWER,
+    "decoded_embedding": dynamic_linear.lower_decoded_embedding,
+    "float.decoded_linear": dynamic_linear.lower_decoded_linear,
     "float.attention": attention.lower_attention,
     "lstm": lower_recurrent,
     "gru": lower_recurrent,
@@ -109,7 +109,7 @@ class Plan:
         batch = batch_size(program, values)
         self._lines: list[_Line] = []
         self._held: list[Packed] = []
-        rows: dict[Any, tuple[int, dynamic.Rows]] = {}
+        rows: dict[Any, tuple[int, dynamic_linear.Rows]] = {}
         loose = unproved(program)
         last_rows = {_rows_key(op): i for i, op in enumerate(program.ops) if op.kind == "dynamic_linear"}
         whole_chains = {} if every else attention.chains(program)
@@ -125,7 +125,7 @@ class Plan:
                 op = chains[op.name].op
             tensors = [values[n] for n in op.inputs]
             mine = _last_readers(op, i, root, last, kept, borrowed)
-            site = Site(
+            ctx = OpContext(
                 op,
                 tensors,
                 [program.tensors[n] for n in op.inputs],
@@ -141,13 +141,13 @@ class Plan:
             if op.kind == "dynamic_linear":
                 key = _rows_key(op)
                 if key not in rows:
-                    quantize = dynamic.quantizer(op.attrs["granularity"])
+                    quantize = dynamic_linear.quantizer(op.attrs["granularity"])
                     rows[key] = len(self._names), quantize(tensors[0])
                     self._names.append("")
                     self._lines.append(_Line("", quantize, reads, rows[key][0], (), (), (), torch.uint8))
                 reads, given = (rows[key][0],), [rows[key][1]]
-            step, y = _build(site, given, loose.get(op.name))
-            _check_result(site, y)
+            step, y = _build(ctx, given, loose.get(op.name))
+            _check_result(ctx, y)
             root[op.name] = next((root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares(y, t)), op.name)
             if op.kind == "constant":
                 borrowed.add(op.name)
@@ -246,25 +246,25 @@ def _within(step: Step, rows: int, name: str) -> Step:
     return checked
 
 
-def _build(site: Site, given: Sequence[Any], rows: int | None = None) -> tuple[Callable[..., Any], Tensor]:
+def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tuple[Callable[..., Any], Tensor]:
     """The step and its first result, on what it is ``given``: its inputs, or their quantized rows.
 
     ``rows``: of a table whose indices have to be looked at.
     """
-    op = site.op
+    op = ctx.op
     try:
         step: Callable[..., Any]
         if op.kind == "dynamic_linear":
-            step = dynamic.lower_dynamic_linear(site)
+            step = dynamic_linear.lower_dynamic_linear(ctx)
         else:
-            step = LOWER[op.kind](site) if op.kind in LOWER else lower_float(site)
+            step = LOWER[op.kind](ctx) if op.kind in LOWER else lower_float(ctx)
             step = step if rows is None else _within(step, rows, op.name)
         # An op that may overwrite an input does so here, too: nobody reads that input later.
         return step, step(*given)
     except IndexError as error:
         raise _refusal(error, op.name) from error
     except (RuntimeError, ValueError) as error:
-        shapes = ", ".join(str(tuple(t.shape)) for t in site.inputs)
+        shapes = ", ".join(str(tuple(t.shape)) for t in ctx.inputs)
         raise EngineError(
             f"torch refused the {op.kind} on shapes {shapes}",
             where=op.name,
@@ -281,13 +281,13 @@ def _refusal(error: Exception, name: str) -> IntactError:
     return EngineError("torch cannot run this input", where=name, why=why, remedy="run with engine='reference'")
 
 
-def _check_result(site: Site, y: Tensor) -> None:
+def _check_result(ctx: OpContext, y: Tensor) -> None:
     """What follows relies on the dtype and shape that the program declares, down to addresses of memory."""
-    dtype, wanted = str(y.dtype).removeprefix("torch."), site.out
+    dtype, wanted = str(y.dtype).removeprefix("torch."), ctx.out
     if dtype != wanted.dtype or not fits(wanted.shape, y.shape):
         raise EngineError(
-            f"{site.op.kind} gave {dtype} of shape {tuple(y.shape)}, the program declares {wanted.dtype} of "
-            f"{show(wanted.shape)}", where=site.op.name, remedy="run with engine='reference', and report this",
+            f"{ctx.op.kind} gave {dtype} of shape {tuple(y.shape)}, the program declares {wanted.dtype} of "
+            f"{show(wanted.shape)}", where=ctx.op.name, remedy="run with engine='reference', and report this",
         )  # fmt: skip
 
 

@@ -13,89 +13,91 @@ from torch import Tensor
 from intact8.arithmetic.windows import Edges, adaptive_windows, pool_size, pool_windows
 from intact8.opset.op import Array
 
-from . import native
-from .borders import finisher
-from .depthwise import ones_conv
-from .products import Post
-from .site import Site, Step, is_nhwc, to_nhwc, zero_point
+from . import torch_native
+from .conv_linear import Post
+from .depthwise_ones import ones_conv
+from .lowering import OpContext, Step, is_nhwc, to_nhwc, zero_point
+from .quantize_passes import make_quantize
 
 LARGEST_IMAGE = 1 << 24
 """Pixels whose sum of bytes may pass 32 bits."""
 
 
-def lower_mean(site: Site) -> Step:
+def lower_mean(ctx: OpContext) -> Step:
     """Over an image with channels last: exact sums, one rounding of a/b and one of the product, in one pass or as a
     depthwise convolution of ones (+ z: three). Otherwise exact int32 sums times a/b in float64."""
-    x, dims = site.inputs[0], [int(d) for d in site.op.attrs["dims"]]
-    a, b = int(site.op.attrs["a"]), int(site.op.attrs["b"])
-    keep, z_x = bool(site.op.attrs["keepdim"]), zero_point(site.metas[0])
-    library = native.load()
+    x, dims = ctx.inputs[0], [int(d) for d in ctx.op.attrs["dims"]]
+    a, b = int(ctx.op.attrs["a"]), int(ctx.op.attrs["b"])
+    keep, z_x = bool(ctx.op.attrs["keepdim"]), zero_point(ctx.metas[0])
+    library = torch_native.load()
     if x.dim() == 4 and sorted(dims) == [2, 3]:
         if library is not None and x.shape[2] * x.shape[3] < LARGEST_IMAGE:
-            pool = _one_pass_mean(site, library.mean, x, a, b)
+            pool = _one_pass_mean(ctx, library.mean, x, a, b)
         else:
-            pool = _window_conv(site, x, a, b, list(x.shape[2:]), [1, 1], [0, 0])
+            pool = _window_conv(ctx, x, a, b, list(x.shape[2:]), [1, 1], [0, 0])
         return pool if keep else lambda x: pool(x).flatten(1)
     offset, ratio = z_x * prod(x.shape[d] for d in dims), a / b
-    end = finisher(site.z, site.lo, site.hi)
+    end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     return lambda x: end(x.sum(dims, keepdim=keep, dtype=torch.int32).sub_(offset).to(torch.float64).mul_(ratio))
 
 
-def _one_pass_mean(site: Site, one_pass: Callable[..., None], x: Tensor, a: int, b: int) -> Step:
+def _one_pass_mean(ctx: OpContext, one_pass: Callable[..., None], x: Tensor, a: int, b: int) -> Step:
     samples, channels, height, width = x.shape
-    offset = zero_point(site.metas[0]) * height * width
-    tail = (samples, height * width, channels, offset, a, b, site.lo - site.z, site.hi - site.z, site.z)
+    offset = zero_point(ctx.metas[0]) * height * width
+    tail = (samples, height * width, channels, offset, a, b, ctx.lo - ctx.z, ctx.hi - ctx.z, ctx.z)
 
     def step(x: Tensor) -> Tensor:
         x = to_nhwc(x)
         y = torch.empty(samples, 1, 1, channels, dtype=torch.uint8)
-        one_pass(x.data_ptr(), y.data_ptr(), *tail, *native.sizes(x, torch.uint8), y.nbytes)
+        one_pass(x.data_ptr(), y.data_ptr(), *tail, *torch_native.sizes(x, torch.uint8), y.nbytes)
         return y.movedim(-1, 1)
 
     return step
 
 
-def lower_avg_pool(site: Site) -> Step:
+def lower_avg_pool(ctx: OpContext) -> Step:
     """One divisor: a depthwise convolution of ones whose padding adds nothing. Several (borders): window sums in
     float64, times the multiplier of each place."""
-    x, attrs = site.inputs[0], site.op.attrs
+    x, attrs = ctx.inputs[0], ctx.op.attrs
     kernel, stride, padding = (list(map(int, attrs[k])) for k in ("kernel", "stride", "padding"))
     size = list(x.shape[2:])
     edges, divisors = pool_windows(
         size, kernel, stride, padding, bool(attrs["ceil_mode"]), bool(attrs["count_include_pad"])
     )
-    multipliers = _by_divisor(site)
+    multipliers = _by_divisor(ctx)
     floor = [pool_size(*v) for v in zip(size, kernel, stride, padding, strict=True)]
     used = {int(n) for n in np.unique(divisors)}
     if x.dim() == 4 and list(divisors.shape) == floor and len(used) == 1:
-        return _window_conv(site, x, *multipliers[used.pop()], kernel, stride, padding)
-    return _window_sums(site, x, edges, divisors, multipliers)
+        return _window_conv(ctx, x, *multipliers[used.pop()], kernel, stride, padding)
+    return _window_sums(ctx, x, edges, divisors, multipliers)
 
 
-def lower_adaptive_avg_pool(site: Site) -> Step:
+def lower_adaptive_avg_pool(ctx: OpContext) -> Step:
     """Equal windows: as ``avg_pool`` without padding. Others: window sums."""
-    x, out = site.inputs[0], [int(v) for v in site.op.attrs["output_size"]]
-    size, multipliers = list(x.shape[2:]), _by_divisor(site)
+    x, out = ctx.inputs[0], [int(v) for v in ctx.op.attrs["output_size"]]
+    size, multipliers = list(x.shape[2:]), _by_divisor(ctx)
     if x.dim() == 4 and all(n % o == 0 for n, o in zip(size, out, strict=True)):
         kernel = [n // o for n, o in zip(size, out, strict=True)]
-        return _window_conv(site, x, *multipliers[prod(kernel)], kernel, kernel, [0, 0])
-    return _window_sums(site, x, *adaptive_windows(size, out), multipliers)
+        return _window_conv(ctx, x, *multipliers[prod(kernel)], kernel, kernel, [0, 0])
+    return _window_sums(ctx, x, *adaptive_windows(size, out), multipliers)
 
 
-def _by_divisor(site: Site) -> dict[int, tuple[int, int]]:
-    return {int(n): (int(a), int(b)) for n, a, b in site.op.attrs["multipliers"]}
+def _by_divisor(ctx: OpContext) -> dict[int, tuple[int, int]]:
+    return {int(n): (int(a), int(b)) for n, a, b in ctx.op.attrs["multipliers"]}
 
 
 def _window_conv(
-    site: Site, x: Tensor, a: int, b: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+    ctx: OpContext, x: Tensor, a: int, b: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> Step:
-    post = Post.of(site.lo, site.hi, site.z)
-    z_x, unary = zero_point(site.metas[0]), (post.name, post.scalars)
-    call = ones_conv(site, x.shape, z_x, a / b, unary, site.z, kernel=kernel, stride=stride, padding=padding)
+    post = Post.of(ctx.lo, ctx.hi, ctx.z)
+    z_x, unary = zero_point(ctx.metas[0]), (post.name, post.scalars)
+    call = ones_conv(ctx, x.shape, z_x, a / b, unary, ctx.z, kernel=kernel, stride=stride, padding=padding)
     return call if is_nhwc(x) else lambda x: call(to_nhwc(x))
 
 
-def _window_sums(site: Site, x: Tensor, edges: Edges, divisors: Array, multipliers: dict[int, tuple[int, int]]) -> Step:
+def _window_sums(
+    ctx: OpContext, x: Tensor, edges: Edges, divisors: Array, multipliers: dict[int, tuple[int, int]]
+) -> Step:
     """Sums as products with 0/1 matrices, one per dimension, exact in float64."""
     matrices = []
     for length, (starts, ends) in zip(x.shape[2:], edges, strict=True):
@@ -105,8 +107,8 @@ def _window_sums(site: Site, x: Tensor, edges: Edges, divisors: Array, multiplie
         matrices.append(m)
     sizes, where = np.unique(divisors, return_inverse=True)
     ratios = np.array([multipliers[int(n)][0] / multipliers[int(n)][1] for n in sizes])[where.reshape(divisors.shape)]
-    scale, z = torch.from_numpy(ratios), zero_point(site.metas[0])
-    finish = finisher(site.z, site.lo, site.hi)
+    scale, z = torch.from_numpy(ratios), zero_point(ctx.metas[0])
+    finish = make_quantize(ctx.z, ctx.lo, ctx.hi)
 
     def step(x: Tensor) -> Tensor:
         v = x.to(torch.float64).sub_(z)
@@ -117,10 +119,10 @@ def _window_sums(site: Site, x: Tensor, edges: Edges, divisors: Array, multiplie
     return step
 
 
-def lower_max_pool(site: Site) -> Step:
+def lower_max_pool(ctx: OpContext) -> Step:
     """Float tensors by torch. uint8 as maxima of strided slices, one dimension after the other, because torch's kernel
     refuses many uint8 shapes."""
-    x, attrs = site.inputs[0], site.op.attrs
+    x, attrs = ctx.inputs[0], ctx.op.attrs
     kernel, stride, padding, dilation = (list(map(int, attrs[k])) for k in ("kernel", "stride", "padding", "dilation"))
     ceil_mode = bool(attrs["ceil_mode"])
     if x.is_floating_point():

@@ -1,6 +1,6 @@
 """lstm, gru and rnn: one product for the inputs of all time steps, then one product and one pass per step.
 
-The pass (``intact8.engines.onednn.cells``) turns products into new states and their integers for the next product.
+The pass (``intact8.engines.onednn.recurrent_cell``) turns products into new states and integers for the next one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from intact8.arithmetic.recurrent import GATES, HIDDEN, STEPS, part, state_count
 from intact8.errors import InputError
 from intact8.opset.op import Array
 
-from . import native
-from .cells import Call, CompiledCell, Tables, TorchCell
-from .dynamic import Product, quantizer, scaler
-from .site import Site, Step
+from . import torch_native
+from .dynamic_linear import Product, quantizer, scaler
+from .lowering import OpContext, Step
+from .recurrent_cell import Call, CompiledCell, Tables, TorchCell
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class _Direction:
     bias_hh: Tensor | None
 
 
-def lower_recurrent(site: Site) -> Step:
+def lower_recurrent(ctx: OpContext) -> Step:
     """A layer; inputs as in ``intact8.opset.recurrent``."""
-    op = site.op
+    op = ctx.op
     kind, t = op.kind, op.attrs
     states, size = state_count(kind), int(t["hidden"])
-    time_steps, rows = site.inputs[0].shape[:2]
-    compiled = native.load()
+    time_steps, rows = ctx.inputs[0].shape[:2]
+    compiled = torch_native.load()
     directions = [
         _Direction(
-            Product.of(site, ("ih", d), time_steps * rows, op.arrays["weight_ih"][d], op.arrays["scale_ih"][d]),
+            Product.of(ctx, ("ih", d), time_steps * rows, op.arrays["weight_ih"][d], op.arrays["scale_ih"][d]),
             torch.from_numpy(op.arrays["bias"][d].copy()),
-            _hidden(site, d, rows, compiled is not None),
+            _hidden(ctx, d, rows, compiled is not None),
             torch.from_numpy(op.arrays["bias_hh"][d].copy()) if kind == "gru" else None,
         )
         for d in range(1 + t["bidirectional"])
@@ -108,12 +108,12 @@ def _inside(lengths: Tensor, time: int) -> Tensor:
     return torch.arange(time).view(-1, 1) < lengths.view(1, -1)
 
 
-def _hidden(site: Site, d: int, rows: int, compiled: bool) -> _Hidden:
-    weight, scale = site.op.arrays["weight_hh"][d], site.op.arrays["scale_hh"][d]
+def _hidden(ctx: OpContext, d: int, rows: int, compiled: bool) -> _Hidden:
+    weight, scale = ctx.op.arrays["weight_hh"][d], ctx.op.arrays["scale_hh"][d]
     if rows == 1 and compiled and _exact_for_one(weight):
         columns = torch.from_numpy(weight.copy()).t()
         return _Hidden(lambda q: torch._int_mm(q, columns), torch.from_numpy(scale.copy()), 0)
-    return _Hidden(Product.of(site, ("hh", d), rows, weight, scale), None, ZERO)
+    return _Hidden(Product.of(ctx, ("hh", d), rows, weight, scale), None, ZERO)
 
 
 def _exact_for_one(weight: Array) -> bool:

@@ -16,13 +16,13 @@ from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu, native
-from ..forked import follow
-from ..inputs import channels_last
-from ..kept import Kept
+from ..fork_safety import follow
+from ..input_quantizer import channels_last
+from ..prepared_cache import PreparedCache
 from ..spec import require
 
 if TYPE_CHECKING:
-    from intact8.export.onnx_build import Choice
+    from intact8.export.onnx_builder import Choice
 
 NAN = "x holds NaN, for which no integer exists"
 """What the compiled passes say (``native/ort.c``)."""
@@ -76,14 +76,14 @@ class OnnxRuntimeRunner:
         self._threads = threads
         quantizers = sole_quantizers(program)
         self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
-        self._sessions: Kept[Any] = Kept(SESSIONS)
+        self._sessions: PreparedCache[Any] = PreparedCache(SESSIONS)
         self.forms = self._proved_forms()
         self._session(frozenset(), frozenset())  # what cannot run is said now and not at the first call
         follow(self)
 
     def after_fork(self) -> None:
         """Open sessions again when they are needed: the threads of those there are stayed with the parent."""
-        self._sessions.abandon()
+        self._sessions.leak()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
@@ -162,7 +162,7 @@ class OnnxRuntimeRunner:
     def _open(self, integers: frozenset[str], last: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact8.export.onnx import build
 
-        from .operators import rules
+        from .custom_ops import rules
 
         model = build(
             self.program, contrib=True, integers=integers, fed=fed,

@@ -11,6 +11,7 @@ import openvino
 from openvino import opset14 as ov
 
 from intact8.arithmetic.dimensions import known
+from intact8.engines.fused_stem import Stage, stages
 from intact8.errors import EngineError
 from intact8.opset.op import Op
 from intact8.program.dimensions import fixed
@@ -18,7 +19,6 @@ from intact8.program.indices import intervals, unproved
 from intact8.program.program import Program
 from intact8.program.special import special
 
-from ..ahead import Stage, stages
 from ..shapes import sized
 from . import division, elementwise, kernels, moves, nonfinite, pools, products, units
 from .core import GIVEN

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from intact8.engines.fork_safety import follow, leak
 from intact8.errors import EngineError
-
-from ..forked import abandon, follow
 
 FORKED = "OpenVINO was used before this process was forked, and its threads stayed with the parent"
 REMEDY = "load after the fork, start processes with spawn, or use another engine"
@@ -32,7 +31,7 @@ class _Core:
     def after_fork(self) -> None:
         """Never use nor destroy what the parent made."""
         if self.made is not None:
-            abandon(self.made)
+            leak(self.made)
             self.left = True
 
 

@@ -11,6 +11,11 @@ import numpy as np
 
 from intact8.arithmetic.affine import dequantize
 from intact8.arithmetic.dimensions import fits, show
+from intact8.engines.batch_split import is_sample_wise
+from intact8.engines.fork_safety import follow
+from intact8.engines.fused_stem import FusedStem
+from intact8.engines.input_quantizer import Quantizer, channels_last, pays
+from intact8.engines.prepared_cache import PreparedCache, release_memory
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
 from intact8.program.dimensions import sizes_near, sizes_of
@@ -18,11 +23,6 @@ from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..ahead import Ahead
-from ..forked import follow
-from ..inputs import Quantizer, channels_last, pays
-from ..kept import Kept, give_back
-from ..samples import by_sample
 from ..spec import require
 from .core import FORKED, GIVEN, REMEDY, core, left_behind
 
@@ -86,7 +86,7 @@ class OpenVinoRunner:
     """A program compiled by OpenVINO. Safe to call from several threads.
 
     Shapes are static, because models of dynamic ones are slower (by up to a third on MobileNetV2). Programs that treat
-    samples one by one (see ``samples.by_sample``) run in parts of ``SIZES``, each with a compiled model made when first
+    samples one by one (see ``batch_split``) run in parts of ``SIZES``, each with a compiled model made when first
     needed; for other programs every batch size gets its own, as does every size of a named dimension. The last ones
     used are kept.
     """
@@ -97,11 +97,11 @@ class OpenVinoRunner:
         self.program = program
         self._threads = threads
         plan = Plan.of(program, inside=not pays(threads), alone=threads == 1)
-        self._in_parts = by_sample(program)
+        self._in_parts = is_sample_wise(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
         self._plan: Plan = replace(plan, joined=self._large)
-        self._models: Kept[Compiled] = Kept(MORE_MODELS if program.dimensions else MODELS)
+        self._models: PreparedCache[Compiled] = PreparedCache(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
         self._joined: dict[Given, tuple[int, ...]] = {}
         self._ops = {op.name: op for op in program.ops}
@@ -123,7 +123,7 @@ class OpenVinoRunner:
 
     def after_fork(self) -> None:
         """Forget what was compiled: OpenVINO cannot run here, and says so where it is asked to compile."""
-        self._models.abandon()
+        self._models.leak()
         self._last = None
         self._joined.clear()
 
@@ -210,7 +210,7 @@ class OpenVinoRunner:
         """Everything that is computed before the model, by the name of its op."""
         op, x = source.quantize, found[source.quantize.inputs[0]]
         if source.stages:
-            return Ahead(self._plan.at(dict(form.sizes)).program, op, source.stages).tensors(x)
+            return FusedStem(self._plan.at(dict(form.sizes)).program, op, source.stages).tensors(x)
         return {op.name: Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))}
 
     def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Given:
@@ -247,7 +247,7 @@ class OpenVinoRunner:
             for key in self._models:
                 if key[0] != sizes and key[1:] == (form, self._wanted):
                     self._models.forget(key)
-            give_back()
+            release_memory()
         return made.at(batch)
 
     def _join(self, sizes: Sequence[int], form: Given) -> Compiled:

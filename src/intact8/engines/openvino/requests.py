@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import openvino
 
+from intact8.engines.fused_stem import FusedStem
+from intact8.engines.input_quantizer import Quantizer
+from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
-from ..ahead import Ahead
-from ..inputs import Quantizer
-from ..kept import give_back
 from ..reference import evaluate
 from .build import Built, Source, Tap, label
 from .compile import compile_model, refusals
@@ -93,7 +93,7 @@ class Compiled:
         finally:
             idle.append(request)
             if new:  # what the first inference allocates and frees
-                give_back()
+                release_memory()
 
     def kernels(self) -> dict[str, str]:
         """Name of an op that became part of a product's kernel → that kernel, precision included."""
@@ -234,7 +234,7 @@ class _Before:
         self._name, self._ops, self._program, self._own = op.inputs[0], ops, program, own
         self._fill: Callable[[Array, Array], object]
         if source.stages:
-            self._fill = Ahead(program, op, source.stages)
+            self._fill = FusedStem(program, op, source.stages)
         else:
             self._fill = Quantizer(op, program.tensors[op.name])
             self._own = np.moveaxis(own, -1, 1) if last else own

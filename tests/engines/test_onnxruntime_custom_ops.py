@@ -29,9 +29,9 @@ from tests.conformance.networks import Network, of_floats
 from intact8.arithmetic import integer
 from intact8.arithmetic.affine import quantize
 from intact8.engines import native
-from intact8.engines.convolutions import for_dense, for_depthwise
 from intact8.engines.onnxruntime import OnnxRuntimeEngine
-from intact8.engines.onnxruntime.operators import images, rules
+from intact8.engines.onnxruntime.custom_ops import images, rules
+from intact8.engines.packed_conv import for_dense, for_depthwise
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import InputError
 from intact8.export.onnx import build

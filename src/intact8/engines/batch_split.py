@@ -11,7 +11,7 @@ PROBES = (101, 103)
 """Sizes that named dimensions are taken to have."""
 
 
-def by_sample(program: Program) -> bool:
+def is_sample_wise(program: Program) -> bool:
     """Whether running parts of a batch and joining the results along dimension 0 gives what the whole gives.
 
     It is shown for programs in which every tensor has at most one dimension that goes with the batch, each sample has
@@ -19,13 +19,13 @@ def by_sample(program: Program) -> bool:
 
     Example:
         >>> x, y = (Tensor(n, "float32", (None, 4)) for n in "xy")
-        >>> by_sample(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 1}),), ("x",), ("y",)))
+        >>> is_sample_wise(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 1}),), ("x",), ("y",)))
         True
-        >>> by_sample(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 0}),), ("x",), ("y",)))
+        >>> is_sample_wise(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 0}),), ("x",), ("y",)))
         False
     """
     if program.dimensions:  # two primes: what goes for one size and not for the other is not shown
-        return all(by_sample(fixed(program, dict.fromkeys(program.dimensions, n))) for n in PROBES)
+        return all(is_sample_wise(fixed(program, dict.fromkeys(program.dimensions, n))) for n in PROBES)
     tensors = program.tensors
     if any(t.shape.count(None) > 1 for t in tensors.values()):
         return False

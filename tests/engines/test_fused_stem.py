@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.networks import Network, of_floats
 
-from intact8.engines import ahead, native
-from intact8.engines.ahead import Ahead, stages
+from intact8.engines import fused_stem, native
+from intact8.engines.fused_stem import FusedStem, stages
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif("Dense" not in native.operators(), reason="this 
 @pytest.fixture(autouse=True)
 def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of tests count as large ones, and any result as small."""
-    monkeypatch.setattr(ahead, "PIXELS", 1)
-    monkeypatch.setattr(ahead, "LARGEST", 1000.0)
+    monkeypatch.setattr(fused_stem, "PIXELS", 1)
+    monkeypatch.setattr(fused_stem, "LARGEST", 1000.0)
 
 
 def chain(seed: int) -> tuple[Program, Array]:
@@ -59,9 +59,9 @@ def test_chains_of_every_kind(seed: int, room: int) -> None:
     want = ReferenceEngine().prepare(program).tensors({"x": x})
     found = stages(program, program.ops[0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ahead, "ROOM", room)
+        patch.setattr(fused_stem, "ROOM", room)
         for count in range(1, len(found) + 1):
-            run, shape = Ahead(program, program.ops[0], found[:count]), want[found[count - 1].name].shape
+            run, shape = FusedStem(program, program.ops[0], found[:count]), want[found[count - 1].name].shape
             own = np.empty((len(x), *shape[2:], shape[1]), np.uint8)
             run(x, own)
             np.testing.assert_array_equal(np.moveaxis(own, -1, 1), want[found[count - 1].name])
@@ -98,16 +98,16 @@ def test_where_a_chain_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(("table.5",)) == [first, total]
     assert names(("max_pool.4", total)) == [first, total]
     assert names(("max_pool.4", first)) == [first]
-    monkeypatch.setattr(ahead, "LARGEST", 200 / 243)
+    monkeypatch.setattr(fused_stem, "LARGEST", 200 / 243)
     assert names(("max_pool.4",)) == [first, total, last]
-    monkeypatch.setattr(ahead, "LARGEST", 199 / 243)
+    monkeypatch.setattr(fused_stem, "LARGEST", 199 / 243)
     assert names(("max_pool.4",)) == []
-    monkeypatch.setattr(ahead, "LARGEST", 1000.0)
-    monkeypatch.setattr(ahead, "PIXELS", 82)
+    monkeypatch.setattr(fused_stem, "LARGEST", 1000.0)
+    monkeypatch.setattr(fused_stem, "PIXELS", 82)
     assert names(("max_pool.4",)) == []
     monkeypatch.undo()
     monkeypatch.setattr(native, "load", lambda: None)
-    monkeypatch.setattr(ahead, "load", lambda: None)
+    monkeypatch.setattr(fused_stem, "load", lambda: None)
     assert names(("max_pool.4",)) == []
 
 
@@ -145,7 +145,7 @@ def test_bands_of_any_height(band: int) -> None:
     """A band higher than the image is the image, and memory for its rows is checked."""
     program, x = chain(5)
     found = stages(program, program.ops[0])[:1]
-    run, want = Ahead(program, program.ops[0], found), ReferenceEngine().prepare(program).tensors({"x": x})
+    run, want = FusedStem(program, program.ops[0], found), ReferenceEngine().prepare(program).tensors({"x": x})
     numbers, _, rows = run._prepared
     run._prepared = numbers, band, rows
     shape = want[found[-1].name].shape
@@ -158,7 +158,7 @@ def test_bands_of_any_height(band: int) -> None:
 def test_stages_without_memory_are_refused(place: int) -> None:
     """Addresses of 0, and sizes of which one is missing."""
     program, x = chain(5)
-    run = Ahead(program, program.ops[0], stages(program, program.ops[0]))
+    run = FusedStem(program, program.ops[0], stages(program, program.ops[0]))
     numbers, band, rows = run._prepared
     broken = numbers.copy()
     broken[0, place] = 0 if place < 3 else broken[0, place] - 1

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import native
-from intact8.engines.onednn.borders import dequantizer, finisher, reader, turner
+from intact8.engines.onednn import torch_native
+from intact8.engines.onednn.quantize_passes import make_dequantize, make_lookup, make_quantize, make_quantize_nhwc
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
 from intact8.program.program import Program
@@ -23,8 +23,8 @@ DIVISORS = [1.0, 0.5, float(np.float32(0.1)), 3.0, float(np.float32(1e-18)), 2.0
 def how(request, monkeypatch):
     """The compiled passes, then what stands in for them."""
     if request.param == "torch":
-        monkeypatch.setattr(native, "load", lambda: None)
-    elif native.load() is None:
+        monkeypatch.setattr(torch_native, "load", lambda: None)
+    elif torch_native.load() is None:
         pytest.skip("the compiled passes were not built")
     return request.param
 
@@ -93,7 +93,7 @@ def hard_numbers(divisor):
 @pytest.mark.parametrize(("z", "lo", "hi"), CLAMPS)
 def test_floats_become_integers(z, lo, hi, divisor):
     x = hard_numbers(divisor)
-    y = finisher(z, lo, hi, divisor)(torch.from_numpy(x.copy()))
+    y = make_quantize(z, lo, hi, divisor)(torch.from_numpy(x.copy()))
     assert y.dtype == torch.uint8
     np.testing.assert_array_equal(y.numpy(), finished(x, z, lo, hi, divisor))
 
@@ -101,13 +101,13 @@ def test_floats_become_integers(z, lo, hi, divisor):
 @pytest.mark.parametrize("z", [4, 5])
 def test_ties_go_to_even_steps_whatever_the_zero_point(z):
     x = torch.tensor([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5])
-    assert (finisher(z, 0, 255)(x).int() - z).tolist() == [-2, -2, 0, 0, 2, 2, 4]
+    assert (make_quantize(z, 0, 255)(x).int() - z).tolist() == [-2, -2, 0, 0, 2, 2, 4]
 
 
 @pytest.mark.parametrize("divisor", [1.0, 3.0])
 def test_float64_keeps_its_precision(divisor):
     x = np.concatenate([hard_numbers(divisor).astype(np.float64), (0.5 + 2.0**-40 * np.arange(-9, 10)) * divisor])
-    y = finisher(77, 3, 250, divisor)(torch.from_numpy(x.copy()))
+    y = make_quantize(77, 3, 250, divisor)(torch.from_numpy(x.copy()))
     np.testing.assert_array_equal(y.numpy(), finished(x, 77, 3, 250, divisor))
 
 
@@ -117,7 +117,7 @@ def test_integers_of_any_layout(layout, divisor, dtype):
     if divisor == 1 and layout.startswith("expanded"):
         pytest.skip("the argument may be overwritten, which torch refuses here")
     x, divisor = LAYOUTS[layout](lambda *shape: floats(*shape).to(dtype)), float(np.float32(divisor))
-    y = finisher(77, 3, 250, divisor)(LAYOUTS[layout](lambda *shape: floats(*shape).to(dtype)))
+    y = make_quantize(77, 3, 250, divisor)(LAYOUTS[layout](lambda *shape: floats(*shape).to(dtype)))
     np.testing.assert_array_equal(y.numpy(), finished(x.numpy(), 77, 3, 250, divisor))
     assert layout not in DENSE or y.stride() == x.stride()
 
@@ -126,7 +126,7 @@ def test_integers_of_any_layout(layout, divisor, dtype):
 @pytest.mark.parametrize("channels", [1, 3, 16, 130])
 def test_images_become_integers_with_channels_last(channels, size):
     x, other = floats(2, channels, *size), floats(2, channels, *size).neg()
-    turn = turner(x, 77, 3, 250, 0.25)
+    turn = make_quantize_nhwc(x, 77, 3, 250, 0.25)
     for image in (x, other):
         before, y = image.clone(), turn(image)
         np.testing.assert_array_equal(y.numpy(), finished(image.numpy(), 77, 3, 250, 0.25))
@@ -135,7 +135,7 @@ def test_images_become_integers_with_channels_last(channels, size):
 
 def test_images_of_any_layout_become_integers_with_channels_last(layout):
     x = LAYOUTS[layout](floats)
-    y = turner(x, 77, 3, 250, 0.25)(x)
+    y = make_quantize_nhwc(x, 77, 3, 250, 0.25)(x)
     np.testing.assert_array_equal(y.numpy(), finished(LAYOUTS[layout](floats).numpy(), 77, 3, 250, 0.25))
     assert y.movedim(1, -1).is_contiguous()
 
@@ -161,7 +161,7 @@ def dequantized(x, z, s):
 def test_integers_become_floats(layout, z):
     """Steps are made of one tensor, and meet others of its strides."""
     x, s = LAYOUTS[layout](codes), float(np.float32(0.1))
-    step = dequantizer(x, z, s)
+    step = make_dequantize(x, z, s)
     other = LAYOUTS[layout](lambda *shape: 255 - codes(*shape))
     for given in (x, other):
         before, y = given.clone(), step(given)
@@ -174,13 +174,13 @@ def test_integers_become_floats(layout, z):
 @pytest.mark.parametrize("shape", [(1,), (63,), (256,), (2, 0), (1, 1, 1), (2, 3, 4, 5, 6)], ids=str)
 def test_every_integer_and_scale(shape, s):
     x = torch.arange(int(np.prod(shape))).to(torch.uint8).view(shape)
-    y = dequantizer(x, 7, s)(x)
+    y = make_dequantize(x, 7, s)(x)
     np.testing.assert_array_equal(y.numpy(), dequantized(x.numpy(), 7, s))
 
 
 def test_tables_of_any_layout(layout):
     x, table = LAYOUTS[layout](codes), np.random.default_rng(1).permutation(256).astype(np.uint8)
-    before, y = x.clone(), reader(torch.from_numpy(table))(x)
+    before, y = x.clone(), make_lookup(torch.from_numpy(table))(x)
     np.testing.assert_array_equal(y.numpy(), table[x.numpy()])
     assert torch.equal(x, before) and y.data_ptr() != x.data_ptr()
 
@@ -189,4 +189,4 @@ def test_tables_of_any_layout(layout):
 def test_tables_of_any_size(size):
     x, table = codes(size), torch.from_numpy(np.random.default_rng(2).integers(0, 256, 256, np.uint8))
     x[: min(256, size)] = torch.arange(min(256, size)).to(torch.uint8)
-    assert torch.equal(reader(table)(x), table[x.long()])
+    assert torch.equal(make_lookup(table)(x), table[x.long()])

@@ -5,7 +5,7 @@ Table        0.025 ns per element, where ONNX's own operators look up at 0.7 ns
 Multiply     a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
 Quantize,    floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
 Interleave   224 × 224 instead of 75
-Depthwise,   see ``intact8.engines.convolutions``
+Depthwise,   see ``intact8.engines.packed_conv``
 Dense
 ============ =====================================================================================================
 
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.export.onnx_build import Builder, OwnRule, zero
+from intact8.export.onnx_builder import Builder, OwnRule, zero
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
-from ..convolutions import Convolution
 from ..native import float_bits
+from ..packed_conv import Convolution
 
 DOMAIN = "intact8"
 """Domain of the operators, as ``native/ort.c`` registers it."""
@@ -103,7 +103,7 @@ class _Own:
         return self._node(b, op, "Multiply", [x[i] for i in order], numbers)
 
     def conv(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """A ``conv`` with its clamp; None for those the passes do not do, see ``intact8.engines.convolutions``."""
+        """A ``conv`` with its clamp; None for those the passes do not do, see ``intact8.engines.packed_conv``."""
         some = not self.operators.isdisjoint({"Depthwise", "Dense"})
         found = Convolution.of(op, zero(inputs[0]), zero(y)) if some else None
         if found is None or found.kind not in self.operators:

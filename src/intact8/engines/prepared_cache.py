@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from intact8.program.resting import drop
 
-from .forked import abandon, follow
+from .fork_safety import follow, leak
 
 V = TypeVar("V")
 
 
-class Kept(Generic[V]):
+class PreparedCache(Generic[V]):
     """The values last used, each made once however many threads ask for it. Safe to use from several threads.
 
     One value is made at a time; who asks for another that exists does not wait for it.
@@ -25,7 +25,7 @@ class Kept(Generic[V]):
         most: values kept; the one not used for longest goes first.
 
     Example:
-        >>> squares: Kept[int] = Kept(2)
+        >>> squares: PreparedCache[int] = PreparedCache(2)
         >>> [squares.get(n, lambda n=n: n * n) for n in (1, 2, 1, 3)]
         [1, 4, 1, 9]
         >>> list(squares)
@@ -42,9 +42,9 @@ class Kept(Generic[V]):
         """Free the locks, which nobody may be left to give back."""
         self._lock, self._making = threading.Lock(), threading.Lock()
 
-    def abandon(self) -> None:
-        """Keep nothing of what there is, and never destroy it: see :func:`intact8.engines.forked.abandon`."""
-        abandon(self._values)
+    def leak(self) -> None:
+        """Keep nothing of what there is, and never destroy it: see :func:`intact8.engines.fork_safety.leak`."""
+        leak(self._values)
         self._values = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
@@ -61,7 +61,7 @@ class Kept(Generic[V]):
                 self._values[key] = value
                 if len(self._values) > self._most:
                     self._values.popitem(last=False)
-        give_back()
+        release_memory()
         return value
 
     def forget(self, key: Hashable) -> None:
@@ -82,7 +82,7 @@ class Kept(Generic[V]):
             return (self._values[key],)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Give memory back to the system: of weights nobody reads now, and freed memory. Making a value leaves twice the
     program's size of that behind, and glibc would keep it for allocations that never come."""
     drop()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .site import Packed, Site
+from .lowering import OpContext, Packed
 
 CONV = torch.ops.onednn.qconv2d_pointwise.default
 CONV_SUM = torch.ops.onednn.qconv2d_pointwise.binary
@@ -21,7 +21,7 @@ PACK = torch.ops.onednn.qconv_prepack.default
 
 
 def ones_conv(
-    site: Site,
+    ctx: OpContext,
     shape: Sequence[int],
     z_x: int,
     scale: float,
@@ -34,19 +34,19 @@ def ones_conv(
 ) -> Callable[[Tensor], Tensor]:
     """y = R(post(Σ_window (x − z_x)·scale)) + z_y, saturated to uint8; x is channels last."""
     channels = int(shape[1])
-    pack, scales, zeros = _ones(site, shape, z_x, scale, kernel, stride, padding)
+    pack, scales, zeros = _ones(ctx, shape, z_x, scale, kernel, stride, padding)
     name, scalars = post
     where = (list(stride), list(padding), [1, 1], channels)
     fixed = (1.0, z_x, pack.weight, scales, zeros, None, *where, 1.0, z_y, torch.uint8, name, scalars, "")
     return lambda x: CONV(x, *fixed)
 
 
-def scaled_sum(
-    site: Site, shape: Sequence[int], z_x: int, r_x: float, z_a: int, r_a: float, relu: bool, z_y: int
+def scaled_add(
+    ctx: OpContext, shape: Sequence[int], z_x: int, r_x: float, z_a: int, r_a: float, relu: bool, z_y: int
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """y = R((x − z_x)·r_x + (a − z_a)·r_a) + z_y into the memory of ``a``; relu cuts below z_y."""
     channels = int(shape[1])
-    pack, scales, zeros = _ones(site, shape, z_x, r_x, (1, 1), (1, 1), (0, 0))
+    pack, scales, zeros = _ones(ctx, shape, z_x, r_x, (1, 1), (1, 1), (0, 0))
     unary = "relu" if relu else "none"
 
     head = (1.0, z_x, pack.weight, scales, zeros)
@@ -56,7 +56,7 @@ def scaled_sum(
 
 
 def _ones(
-    site: Site,
+    ctx: OpContext,
     shape: Sequence[int],
     z_x: int,
     scale: float,
@@ -67,7 +67,7 @@ def _ones(
     channels = int(shape[1])
     scales = torch.full((channels,), scale, dtype=torch.float32)
     weight = torch.ones((channels, 1, *kernel), dtype=torch.int8)
-    pack = site.pack(
+    pack = ctx.pack(
         ("ones", *shape[1:], z_x),
         lambda: PACK(weight, scales, 1.0, z_x, list(stride), list(padding), [1, 1], channels, [int(v) for v in shape]),
     )

@@ -1,6 +1,6 @@
 """Where float32 and uint8 meet, and tables of bytes: one pass each, in the layout of what is read.
 
-Without the compiled passes (``intact8.engines.onednn.native``) torch computes the same bits in several.
+Without the compiled passes (``intact8.engines.onednn.torch_native``) torch computes the same bits in several.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ..native import float_bits
-from . import native
+from . import torch_native
 
 Pass = Callable[[Tensor], Tensor]
 
 
-def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = False) -> Pass:
+def make_quantize(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = False) -> Pass:
     """Float multiples of the output step → uint8: R(v / divisor) + z within lo … hi, and NaN as lo if
     ``nan``.
 
@@ -25,7 +25,7 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = Fals
     everything after it none.
     """
     low, high, divides = lo - z, hi - z, divisor != 1.0
-    library, bits = native.load(), float_bits(divisor)
+    library, bits = torch_native.load(), float_bits(divisor)
 
     def several(v: Tensor) -> Tensor:
         v = (torch.div(v, divisor).clamp_(low, high) if divides else v.clamp(low, high)).round_()
@@ -51,9 +51,9 @@ def finisher(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = Fals
     return one
 
 
-def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
-    """:func:`finisher` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
-    library, end, bits = native.load(), finisher(z, lo, hi, divisor, nan=True), float_bits(divisor)
+def make_quantize_nhwc(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
+    """:func:`make_quantize` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
+    library, end, bits = torch_native.load(), make_quantize(z, lo, hi, divisor, nan=True), float_bits(divisor)
     if library is None or not x.is_contiguous():
         return lambda x: end(x.movedim(1, -1).contiguous()).movedim(-1, 1)
     one_pass, (samples, channels, *size) = library.interleave, x.shape
@@ -73,7 +73,7 @@ def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
             hi - z,
             z,
             0,
-            *native.sizes(x, torch.float32),
+            *torch_native.sizes(x, torch.float32),
             y.nbytes,
         )
         return y.movedim(-1, 1)
@@ -81,9 +81,9 @@ def turner(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
     return one
 
 
-def dequantizer(x: Tensor, z: int, s: float) -> Pass:
+def make_dequantize(x: Tensor, z: int, s: float) -> Pass:
     """(q − z)·s, one rounding, for tensors with the strides of ``x``: dense, in the order of its memory."""
-    library = native.load()
+    library = torch_native.load()
     order = sorted(range(x.dim()), key=x.stride, reverse=True)
     rows = _rows(x.permute(order))
     if library is None or rows is None:
@@ -96,17 +96,19 @@ def dequantizer(x: Tensor, z: int, s: float) -> Pass:
 
     def one(x: Tensor) -> Tensor:
         if x.stride() != strides:  # an expanded tensor that was replaced by one of full size
-            return dequantizer(x, z, s)(x)
+            return make_dequantize(x, z, s)(x)
         y = torch.empty(sizes, dtype=torch.float32)
-        one_pass(x.data_ptr(), y.data_ptr(), count, width, stride, bits, z, native.reach(x, torch.uint8), y.nbytes)
+        one_pass(
+            x.data_ptr(), y.data_ptr(), count, width, stride, bits, z, torch_native.reach(x, torch.uint8), y.nbytes
+        )
         return y if plain else y.permute(back)
 
     return one
 
 
-def reader(table: Tensor) -> Pass:
+def make_lookup(table: Tensor) -> Pass:
     """table[x], 256 bytes."""
-    library = native.load()
+    library = torch_native.load()
 
     def select(x: Tensor) -> Tensor:  # indexing by int64 takes two to three times as long
         return table.index_select(0, x.reshape(-1).to(torch.int32)).view(x.shape)
@@ -120,7 +122,9 @@ def reader(table: Tensor) -> Pass:
         if y.stride() != x.stride():
             x = x.contiguous()
             y = torch.empty_like(x)
-        one_pass(x.data_ptr(), y.data_ptr(), x.numel(), table.data_ptr(), *native.sizes(x, torch.uint8), y.nbytes, 256)
+        one_pass(
+            x.data_ptr(), y.data_ptr(), x.numel(), table.data_ptr(), *torch_native.sizes(x, torch.uint8), y.nbytes, 256
+        )
         return y
 
     return one

@@ -14,7 +14,7 @@ from intact8.opset.op import Op
 from intact8.opset.op import Tensor as Meta
 
 Step = Callable[..., Tensor]
-"""A prepared operation: tensors in, one tensor out. It never changes its inputs unless ``Site.donated`` said so."""
+"""A prepared operation: tensors in, one tensor out. It never changes its inputs unless ``may_overwrite`` said so."""
 
 
 class Packed:
@@ -25,7 +25,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Site:
+class OpContext:
     """One op, at the moment its step is built.
 
     Attributes:
@@ -33,11 +33,11 @@ class Site:
         inputs: its real input tensors; later runs have the same shapes, dtypes and strides.
         metas: the program's tensors behind them.
         out: the program's tensor of the result.
-        donated: per input, whether its memory may be overwritten (nothing reads it later).
+        may_overwrite: per input, whether its memory may be overwritten (nothing reads it later).
         packs: prepacked weights by op and input shape without batch: packing for one batch size serves all at full
             speed (measured), packing for no or a wrong image size does not.
         isa: see ``cpu.isa``.
-        held: filled with the packs used, for the plan to keep alive.
+        used_packs: filled with the packs used, for the plan to keep alive.
         spatial: whether an operation on images reads the result, directly or after others that keep its dimensions.
         batch: size of the dynamic dimension; None where the program has none.
     """
@@ -46,10 +46,10 @@ class Site:
     inputs: list[Tensor]
     metas: list[Meta]
     out: Meta
-    donated: tuple[bool, ...]
+    may_overwrite: tuple[bool, ...]
     packs: MutableMapping[tuple[Any, ...], Packed]
     isa: str
-    held: list[Packed]
+    used_packs: list[Packed]
     spatial: bool = True
     batch: int | None = None
 
@@ -78,7 +78,7 @@ class Site:
         found = self.packs.get(key)
         if found is None:
             found = self.packs[key] = Packed(make())
-        self.held.append(found)
+        self.used_packs.append(found)
         return found
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from intact8.arithmetic.windows import sees_padding_only
 
-from .borders import finisher
-from .convolutions import lower_compiled
-from .depthwise import CONV, CONV_SUM, PACK
-from .site import Site, Step, float32, is_nhwc, to_nhwc, zero_point
+from .depthwise_ones import CONV, CONV_SUM, PACK
+from .lowering import OpContext, Step, float32, is_nhwc, to_nhwc, zero_point
+from .native_conv import lower_native_conv
+from .quantize_passes import make_quantize
 
 CONV3D = torch.ops.onednn.qconv3d_pointwise.default
 LINEAR = torch.ops.onednn.qlinear_pointwise.default
@@ -62,9 +62,9 @@ class Numbers:
     residual: float
 
     @staticmethod
-    def of(site: Site) -> Numbers:
+    def of(ctx: OpContext) -> Numbers:
         """Every float here is an exact rational rounded once."""
-        op = site.op
+        op = ctx.op
         a, b = op.multipliers()
         m = a / b
         slopes = None
@@ -82,96 +82,110 @@ class Numbers:
         )
 
 
-def lower_linear(site: Site) -> Step:
+def lower_linear(ctx: OpContext) -> Step:
     """``linear`` on the last dimension of a tensor of any rank."""
-    x = site.inputs[0]
-    z_x, n = zero_point(site.metas[0]), Numbers.of(site)
+    x = ctx.inputs[0]
+    z_x, n = zero_point(ctx.metas[0]), Numbers.of(ctx)
     rows = x.numel() // x.shape[-1]
-    call = _linear_call(site, n, z_x, [rows, x.shape[-1]])
+    call = _linear_call(ctx, n, z_x, [rows, x.shape[-1]])
     if x.is_contiguous():
         return call
     return lambda x, *residual: call(x.contiguous(), *residual)
 
 
-def _linear_call(site: Site, n: Numbers, z_x: int, shape: list[int]) -> Step:
+def _linear_call(ctx: OpContext, n: Numbers, z_x: int, shape: list[int]) -> Step:
     """A call on (…, K) contiguous memory; a residual of the same layout as the result."""
-    z, out = site.z, torch.uint8
-    pack = site.pack(("linear", shape[-1]), lambda: LINEAR_PACK(n.weight.flatten(1).contiguous(), shape))
+    z, out = ctx.z, torch.uint8
+    pack = ctx.pack(("linear", shape[-1]), lambda: LINEAR_PACK(n.weight.flatten(1).contiguous(), shape))
     bias = n.bias
     head = (1.0, z_x, pack.weight, n.scales, n.zeros)
-    if len(site.op.inputs) == 2:
-        post = Post.of(site.lo, site.hi, z, relu_only=True)
-        own = _owned(site, lambda t: t.is_contiguous(), Tensor.contiguous)
-        z_r, r = zero_point(site.metas[1]), n.residual
+    if len(ctx.op.inputs) == 2:
+        post = Post.of(ctx.lo, ctx.hi, z, relu_only=True)
+        own = _owned(ctx, lambda t: t.is_contiguous(), Tensor.contiguous)
+        z_r, r = zero_point(ctx.metas[1]), n.residual
         tail: tuple[Any, ...] = (bias, 1.0, z, out, r, z_r, "sum", 1.0, post.name, [], "")
         return _clamped(lambda x, residual: LINEAR_SUM(x, *head, own(residual), *tail), post)
     if n.slopes is not None:
-        finish, channels = _leaky_finish(site, n.slopes), len(n.scales)
+        finish, channels = _leaky_finish(ctx, n.slopes), len(n.scales)
 
         def leaky(x: Tensor) -> Tensor:
             v = LINEAR(x, *head, bias, 1.0, 0, torch.float32, "none", [], "")
             return finish(v.view(-1, channels)).view(v.shape)
 
         return leaky
-    post = Post.of(site.lo, site.hi, z)
+    post = Post.of(ctx.lo, ctx.hi, z)
     fixed = (*head, bias, 1.0, z, out, post.name, post.scalars, "")
     return lambda x: LINEAR(x, *fixed)
 
 
-def lower_conv(site: Site) -> Step:
+def lower_conv(ctx: OpContext) -> Step:
     """``conv`` with one, two or three spatial dimensions, transposed or not."""
-    compiled = lower_compiled(site)
+    compiled = lower_native_conv(ctx)
     if compiled is not None:
         return compiled
-    attrs, x = site.op.attrs, site.inputs[0]
-    n, z_x, dims = Numbers.of(site), zero_point(site.metas[0]), x.dim() - 2
+    attrs, x = ctx.op.attrs, ctx.inputs[0]
+    n, z_x, dims = Numbers.of(ctx), zero_point(ctx.metas[0]), x.dim() - 2
     stride, padding, dilation = (list(map(int, attrs[k])) for k in ("stride", "padding", "dilation"))
     groups = int(attrs["groups"])
     if attrs.get("transposed", False):
         spread, n = _spread(attrs, n, z_x, x), _flipped(n, groups)
-        inner = _conv(site, n, z_x, spread(x), [1] * dims, [0] * dims, dilation, groups)
+        inner = _conv(ctx, n, z_x, spread(x), [1] * dims, [0] * dims, dilation, groups)
         return lambda x, *residual: inner(spread(x), *residual)
-    return _conv(site, n, z_x, x, stride, padding, dilation, groups)
+    return _conv(ctx, n, z_x, x, stride, padding, dilation, groups)
 
 
 def _conv(
-    site: Site, n: Numbers, z_x: int, x: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
+    ctx: OpContext,
+    n: Numbers,
+    z_x: int,
+    x: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
 ) -> Step:
     fix = None if is_nhwc(x) else to_nhwc
     kernel = n.weight.shape[2:]
     if groups == 1 and all(v == 1 for v in (*kernel, *stride)) and not any(padding):
-        step = _pointwise(site, n, z_x, x)
+        step = _pointwise(ctx, n, z_x, x)
     elif x.dim() == 3:
-        step = _conv1d(site, n, z_x, x, stride, padding, dilation, groups)
+        step = _conv1d(ctx, n, z_x, x, stride, padding, dilation, groups)
     else:
-        step = _conv_nd(site, n, z_x, list(x.shape), stride, padding, dilation, groups)
+        step = _conv_nd(ctx, n, z_x, list(x.shape), stride, padding, dilation, groups)
     if fix is None:
         return step
     return lambda x, *residual: step(to_nhwc(x), *residual)
 
 
-def _pointwise(site: Site, n: Numbers, z_x: int, x: Tensor) -> Step:
+def _pointwise(ctx: OpContext, n: Numbers, z_x: int, x: Tensor) -> Step:
     """A 1×1 convolution is ``linear`` on the same memory, whose operator costs 7 µs less per call."""
     rank = x.dim()
     last, first = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
-    call = _linear_call(site, n, z_x, [x.numel() // x.shape[1], x.shape[1]])
-    if len(site.op.inputs) == 2:
+    call = _linear_call(ctx, n, z_x, [x.numel() // x.shape[1], x.shape[1]])
+    if len(ctx.op.inputs) == 2:
         return lambda x, residual: call(x.permute(last), residual.permute(last)).permute(first)
     return lambda x: call(x.permute(last)).permute(first)
 
 
 def _conv1d(
-    site: Site, n: Numbers, z_x: int, x: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
+    ctx: OpContext,
+    n: Numbers,
+    z_x: int,
+    x: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
 ) -> Step:
     """As two-dimensional images of height 1."""
     flat = Numbers(n.weight.unsqueeze(2), n.scales, n.bias, n.zeros, n.slopes, n.residual)
     shape = [x.shape[0], x.shape[1], 1, x.shape[2]]
-    call = _conv_nd(site, flat, z_x, shape, [1, *stride], [0, *padding], [1, *dilation], groups)
+    call = _conv_nd(ctx, flat, z_x, shape, [1, *stride], [0, *padding], [1, *dilation], groups)
     return lambda *tensors: call(*(t.unsqueeze(2) for t in tensors)).squeeze(2)
 
 
 def _conv_nd(
-    site: Site,
+    ctx: OpContext,
     n: Numbers,
     z_x: int,
     shape: list[int],
@@ -191,21 +205,21 @@ def _conv_nd(
     if any(sees_padding_only(*size) for size in sizes):
         around = [v for p in reversed(padding) for v in (p, p)]
         full = [*shape[:2], *(length + 2 * p for length, p in zip(shape[2:], padding, strict=True))]
-        padded = _conv_nd(site, n, z_x, full, stride, [0] * len(padding), dilation, groups)
+        padded = _conv_nd(ctx, n, z_x, full, stride, [0] * len(padding), dilation, groups)
         return lambda x, *residual: padded(to_nhwc(F.pad(x, around, value=z_x)), *residual)
     lone = n.weight.shape[1] == 1 and (groups == 1 or n.weight.shape[0] > groups)
     span = dilation[-1] * (n.weight.shape[-1] - 1) + 1
     one_column = stride[-1] > 1 and shape[-1] + 2 * padding[-1] - span < stride[-1]
     if not lone or not (len(shape) == 5 or one_column):
-        return _conv_call(site, n, z_x, shape, stride, padding, dilation, groups)
+        return _conv_call(ctx, n, z_x, shape, stride, padding, dilation, groups)
     weight = torch.cat([n.weight, torch.zeros_like(n.weight)], 1)
     wide = Numbers(weight, n.scales, n.bias, n.zeros, n.slopes, n.residual)
-    call = _conv_call(site, wide, z_x, [shape[0], 2 * shape[1], *shape[2:]], stride, padding, dilation, groups)
+    call = _conv_call(ctx, wide, z_x, [shape[0], 2 * shape[1], *shape[2:]], stride, padding, dilation, groups)
     return lambda x, *residual: call(to_nhwc(x.repeat_interleave(2, 1)), *residual)
 
 
 def _conv_call(
-    site: Site,
+    ctx: OpContext,
     n: Numbers,
     z_x: int,
     shape: list[int],
@@ -215,10 +229,10 @@ def _conv_call(
     groups: int,
 ) -> Step:
     """One operator call on channels-last memory."""
-    z, out = site.z, torch.uint8
+    z, out = ctx.z, torch.uint8
     images = len(shape) == 4
     plain = CONV if images else CONV3D
-    pack = site.pack(
+    pack = ctx.pack(
         ("conv", *shape[1:]), lambda: PACK(n.weight, n.scales, 1.0, z_x, stride, padding, dilation, groups, shape)
     )
     head = (1.0, z_x, pack.weight, n.scales, n.zeros)
@@ -229,38 +243,38 @@ def _conv_call(
         return result
 
     if n.slopes is not None:
-        finish = _leaky_finish(site, n.slopes)
+        finish = _leaky_finish(ctx, n.slopes)
         return lambda x: finish(to_float(x))
-    if len(site.op.inputs) == 2:
-        z_r, r = zero_point(site.metas[1]), n.residual
+    if len(ctx.op.inputs) == 2:
+        z_r, r = zero_point(ctx.metas[1]), n.residual
         # Volumes have no fused sum. oneDNN 3.12 writes wrong columns for depthwise + dilation + sum on CPUs with
         # AVX-VNNI but not AVX512. Both add outside the call: the same sum of the same two roundings each.
-        if not images or (site.isa == "avx2_vnni" and groups > 1 and max(dilation) > 1):
-            end = finisher(z, site.lo, site.hi)
+        if not images or (ctx.isa == "avx2_vnni" and groups > 1 and max(dilation) > 1):
+            end = make_quantize(z, ctx.lo, ctx.hi)
             return lambda x, residual: end(to_float(x).add_(residual.float().sub_(z_r).mul_(r)))
-        post, own = Post.of(site.lo, site.hi, z, relu_only=True), _owned(site, is_nhwc, to_nhwc)
+        post, own = Post.of(ctx.lo, ctx.hi, z, relu_only=True), _owned(ctx, is_nhwc, to_nhwc)
         tail: tuple[Any, ...] = (*where, 1.0, z, out, r, z_r, "sum", 1.0, post.name, [], "")
         return _clamped(lambda x, residual: CONV_SUM(x, *head, own(residual), *tail), post)
-    post = Post.of(site.lo, site.hi, z) if images else Post("none", [], (site.lo, site.hi))  # volumes know no post-op
+    post = Post.of(ctx.lo, ctx.hi, z) if images else Post("none", [], (ctx.lo, ctx.hi))  # volumes know no post-op
     fixed = (*head, *where, 1.0, z, out, post.name, post.scalars, "")
     return _clamped(lambda x: plain(x, *fixed), post)
 
 
-def _leaky_finish(site: Site, slopes: Tensor) -> Callable[[Tensor], Tensor]:
+def _leaky_finish(ctx: OpContext, slopes: Tensor) -> Callable[[Tensor], Tensor]:
     """Negative values times the slope of their channel (dimension 1), then uint8.
 
     Roundings: five of the product above, the slope stored and its product: seven. The sign needs no care: acc + bias is
     an integer, and where its sign is in doubt, both results round to 0.
     """
-    end = finisher(site.z, site.lo, site.hi)
+    end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     return lambda v: end(torch.prelu(v, slopes))
 
 
 def _owned(
-    site: Site, fits: Callable[[Tensor], bool], convert: Callable[[Tensor], Tensor]
+    ctx: OpContext, fits: Callable[[Tensor], bool], convert: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
     """The residual in memory the call may overwrite: its own when nobody reads it later, a copy otherwise."""
-    donated = site.donated[1]
+    donated = ctx.may_overwrite[1]
 
     def own(residual: Tensor) -> Tensor:
         if not fits(residual):

@@ -12,7 +12,7 @@ from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows
 from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.proof import FLOAT32
 
-from .onnx_build import CONTRIB, Builder, reach, zero
+from .onnx_builder import CONTRIB, Builder, reach, zero
 from .onnx_tables import build_form
 
 LARGEST_RATIO = 255

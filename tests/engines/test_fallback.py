@@ -7,8 +7,8 @@ from tests.program.build import network
 
 from intact8 import engines
 from intact8.engines import get_runner
+from intact8.engines.fallback import no_engine_error, startable
 from intact8.engines.onednn import OnednnEngine
-from intact8.engines.trying import able, none_of
 from intact8.errors import EngineError
 
 
@@ -22,10 +22,10 @@ def test_what_does_not_start_is_told() -> None:
     def start(name: str) -> int:
         return len(name) if name != "bad" else int(bool(refuse()))
 
-    assert list(able(["bad", "good", "better"], start, refused)) == [("good", 4), ("better", 6)]
-    assert list(refused) == ["bad"] and none_of(refused) is refused["bad"]
+    assert list(startable(["bad", "good", "better"], start, refused)) == [("good", 4), ("better", 6)]
+    assert list(refused) == ["bad"] and no_engine_error(refused) is refused["bad"]
     refused["worse"] = EngineError("never")
-    told = none_of(refused, "a place")
+    told = no_engine_error(refused, "a place")
     assert told.where == "a place" and "bad, worse" in str(told) and "not today" in str(told) and "never" in str(told)
     assert told.__cause__ is refused["worse"]
 

@@ -15,9 +15,9 @@ from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
-from .convolutions import Convolution
-from .inputs import Quantizer
+from .input_quantizer import Quantizer
 from .native import address, float_bits, load
+from .packed_conv import Convolution
 
 ROOM = 384 << 10
 """Bytes between the stages, to stay in a core's own cache."""
@@ -127,7 +127,7 @@ def _whole(program: Program, quantize: Op, found: list[Stage], uses: Counter[str
     return 0
 
 
-class Ahead:
+class FusedStem:
     """Images to the integers behind the last stage.
 
     Args:

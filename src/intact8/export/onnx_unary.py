@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .onnx_build import Builder
+from .onnx_builder import Builder
 
 Attrs = Mapping[str, Any]
 Function = Callable[[Builder, Attrs, str], str]

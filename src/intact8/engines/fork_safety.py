@@ -56,19 +56,19 @@ def follow(follower: Follower) -> None:
     _forks.followers.add(follower)
 
 
-def abandon(value: object) -> None:
+def leak(value: object) -> None:
     """Never destroy ``value``: in a forked child its destructor would wait for threads that are not there."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
-def in_whole_thread(call: Callable[[], T]) -> T:
+def in_unforked_thread(call: Callable[[], T]) -> T:
     """What ``call`` returns or raises, called in a thread that knows nothing of threads the parent had.
 
     OpenMP keeps its threads per thread that calls it. The one that forked would wait for those of its parent; every
     other one, and all threads of a process that was not forked, make the call themselves.
 
     Example:
-        >>> in_whole_thread(lambda: 1 + 1)
+        >>> in_unforked_thread(lambda: 1 + 1)
         2
     """
     if _forks.parent != threading.get_ident():

@@ -94,7 +94,7 @@ def try_all(counts: tuple[int | None, ...]) -> None:
     "counts", [pytest.param((2,), id="2"), pytest.param((None, 1), id="others", marks=pytest.mark.long)]
 )
 def test_runners_in_forked_processes(counts: tuple[int | None, ...]) -> None:
-    code = f"from tests.engines.test_fork import try_all; try_all({counts})"
+    code = f"from tests.engines.test_fork_safety import try_all; try_all({counts})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run(

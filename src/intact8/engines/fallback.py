@@ -10,12 +10,14 @@ from intact8.errors import EngineError
 T = TypeVar("T")
 
 
-def able(names: Sequence[str], start: Callable[[str], T], refused: dict[str, EngineError]) -> Iterator[tuple[str, T]]:
+def startable(
+    names: Sequence[str], start: Callable[[str], T], refused: dict[str, EngineError]
+) -> Iterator[tuple[str, T]]:
     """Every engine that starts, with what ``start`` gives for it; the errors of the others are added to ``refused``.
 
     Example:
         >>> refused = {}
-        >>> next(able(["onednn", "reference"], lambda name: name.upper(), refused))
+        >>> next(startable(["onednn", "reference"], lambda name: name.upper(), refused))
         ('onednn', 'ONEDNN')
     """
     for name in names:
@@ -27,7 +29,7 @@ def able(names: Sequence[str], start: Callable[[str], T], refused: dict[str, Eng
             yield name, started
 
 
-def none_of(refused: Mapping[str, EngineError], where: str = "") -> EngineError:
+def no_engine_error(refused: Mapping[str, EngineError], where: str = "") -> EngineError:
     """The error that tells why no engine starts: its own one, where a single engine was tried."""
     errors = list(refused.values())
     if len(errors) == 1:

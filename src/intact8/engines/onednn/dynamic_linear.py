@@ -1,6 +1,6 @@
 """dynamic_linear: rows quantized in one pass, one oneDNN product, one pass for scales and bias.
 
-Without the compiled passes (``intact8.engines.onednn.native``), torch takes six and two for the same bits.
+Without the compiled passes (``intact8.engines.onednn.torch_native``), torch takes six and two for the same bits.
 
 Operations that read the same tensor share its quantized rows (``intact8.engines.onednn.plan``).
 """
@@ -20,9 +20,9 @@ from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.dynamic_torch import scales_of
 from intact8.opset.op import Array
 
-from . import native
-from .products import LINEAR, LINEAR_PACK
-from .site import Packed, Site, Step
+from . import torch_native
+from .conv_linear import LINEAR, LINEAR_PACK
+from .lowering import OpContext, Packed, Step
 
 Rows = tuple[Tensor, Tensor]
 """uint8 (…, K), contiguous, and float32 scales (…, 1)."""
@@ -39,7 +39,7 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
 
     Where the scale is NaN, integers are of no consequence.
     """
-    compiled = native.load()
+    compiled = torch_native.load()
     if compiled is not None and granularity == "per_row":
         one_pass = compiled.quantize_rows
 
@@ -52,7 +52,7 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
                 s.data_ptr(),
                 s.numel(),
                 x.shape[-1],
-                *native.sizes(x, torch.float32),
+                *torch_native.sizes(x, torch.float32),
                 q.nbytes,
                 s.nbytes,
             )
@@ -73,13 +73,13 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
 
 def scaler(granularity: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """(y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or None."""
-    compiled = native.load()
+    compiled = torch_native.load()
     if compiled is not None and granularity == "per_row":
         one_pass = compiled.scale_rows
 
         def by_row(y: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
             added, size = (0, 0) if bias is None else (bias.data_ptr(), bias.nbytes)
-            sizes = *native.sizes(y, torch.float32), *native.sizes(s, torch.float32), size
+            sizes = *torch_native.sizes(y, torch.float32), *torch_native.sizes(s, torch.float32), size
             one_pass(y.data_ptr(), s.data_ptr(), added, s.numel(), y.shape[-1], *sizes)
             return y
 
@@ -96,10 +96,10 @@ class Product:
     zeros: Tensor
 
     @staticmethod
-    def of(site: Site, key: tuple[Any, ...], rows: int, weight: Array, scale: Array) -> Product:
+    def of(ctx: OpContext, key: tuple[Any, ...], rows: int, weight: Array, scale: Array) -> Product:
         """``weight`` int8 (O, K), ``scale`` float32 (O,), made for so many ``rows``."""
         shape = [max(1, rows), weight.shape[1]]
-        pack = site.pack((*key, shape[1]), lambda: LINEAR_PACK(torch.from_numpy(np.array(weight)), shape))
+        pack = ctx.pack((*key, shape[1]), lambda: LINEAR_PACK(torch.from_numpy(np.array(weight)), shape))
         return Product(pack, torch.from_numpy(np.array(scale)), torch.zeros(len(scale), dtype=torch.int32))
 
     def __call__(self, u: Tensor) -> Tensor:
@@ -108,28 +108,28 @@ class Product:
         return y
 
 
-def lower_dynamic_linear(site: Site) -> Callable[[Rows], Tensor]:
+def lower_dynamic_linear(ctx: OpContext) -> Callable[[Rows], Tensor]:
     """The product of quantized rows with the weight."""
-    p, width = site.op.arrays, site.inputs[0].shape[-1]
-    multiply = Product.of(site, ("dynamic",), site.inputs[0].numel() // width, p["weight"], p["scale"])
+    p, width = ctx.op.arrays, ctx.inputs[0].shape[-1]
+    multiply = Product.of(ctx, ("dynamic",), ctx.inputs[0].numel() // width, p["weight"], p["scale"])
     bias = torch.from_numpy(np.array(p["bias"])) if "bias" in p else None
-    finish = scaler(site.op.attrs["granularity"])
+    finish = scaler(ctx.op.attrs["granularity"])
     return lambda rows: finish(multiply(rows[0]), rows[1], bias)
 
 
-def lower_decoded_embedding(site: Site) -> Step:
+def lower_decoded_embedding(ctx: OpContext) -> Step:
     """Rows of the decoded table, decoded once."""
-    table = _decoded(site)
+    table = _decoded(ctx)
     return lambda index: torch.embedding(table, index)
 
 
-def lower_decoded_linear(site: Site) -> Step:
+def lower_decoded_linear(ctx: OpContext) -> Step:
     """A float product with a weight that is decoded once."""
-    weight, bias = _decoded(site), site.op.arrays.get("bias")
+    weight, bias = _decoded(ctx), ctx.op.arrays.get("bias")
     offset = None if bias is None else torch.from_numpy(np.array(bias))
     return lambda x: torch.nn.functional.linear(x, weight, offset)
 
 
-def _decoded(site: Site) -> Tensor:
-    p = site.op.arrays
-    return site.pack(("decoded",), lambda: torch.from_numpy(decode(p["weight"], p["scale"], **site.op.attrs))).weight
+def _decoded(ctx: OpContext) -> Tensor:
+    p = ctx.op.arrays
+    return ctx.pack(("decoded",), lambda: torch.from_numpy(decode(p["weight"], p["scale"], **ctx.op.attrs))).weight

@@ -17,7 +17,7 @@ from tests.engines.test_float_attention import attention
 
 import intact8
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import native
+from intact8.engines.onednn import torch_native
 from intact8.engines.reference import ReferenceEngine
 from intact8.opset.op import Op, Tensor
 from intact8.program.certify import certify
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def how(request, monkeypatch):
     """The compiled passes, then what stands in for them."""
     if request.param == "torch":
-        monkeypatch.setattr(native, "load", lambda: None)
-    elif native.load() is None:
+        monkeypatch.setattr(torch_native, "load", lambda: None)
+    elif torch_native.load() is None:
         pytest.skip("the compiled passes were not built")
     return request.param
 

@@ -16,7 +16,7 @@ from intact8.arithmetic.dynamic_torch import row_scales
 from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS
 from intact8.opset.op import Array
 
-from . import native
+from . import torch_native
 
 END = STEPS * REACH
 """Tables have entries for −END … END."""
@@ -106,7 +106,7 @@ class CompiledCell:
             call.zero,
             call.own_scales,
             len(call.input),
-            *(0 if x is None else native.reach(x, x.dtype) for x in memories),
+            *(0 if x is None else torch_native.reach(x, x.dtype) for x in memories),
         )
 
     def advance(self, step: int, product: Tensor | None) -> None:
