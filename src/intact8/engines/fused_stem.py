@@ -11,13 +11,12 @@ from math import prod
 
 import numpy as np
 
+from intact8.engines.input_quantizer import Quantizer
+from intact8.engines.native import address, float_bits, load
+from intact8.engines.packed_conv import Convolution
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
-
-from .input_quantizer import Quantizer
-from .native import address, float_bits, load
-from .packed_conv import Convolution
 
 ROOM = 384 << 10
 """Bytes between the stages, to stay in a core's own cache."""

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from intact8.engines.native import address, float_bits, load
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op, Tensor
-
-from .native import address, float_bits, load
 
 FEW = 3
 """Threads of OpenVINO up to which its inputs are quantized here, by one thread: 28 µs per image of 224 × 224, against

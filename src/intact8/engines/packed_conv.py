@@ -19,9 +19,8 @@ from functools import cached_property
 import numpy as np
 
 from intact8.arithmetic.windows import pool_size
+from intact8.engines import cpu
 from intact8.opset.op import Array, Op
-
-from . import cpu
 
 BLOCK = 64
 """Results that are computed at a time."""

@@ -9,9 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
+from intact8.engines.fork_safety import follow, leak
 from intact8.program.resting import drop
-
-from .fork_safety import follow, leak
 
 V = TypeVar("V")
 

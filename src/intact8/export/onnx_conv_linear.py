@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.integer import flip_transposed
+from intact8.export.onnx_builder import CONTRIB, Builder, reach, zero
 from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.proof import FLOAT32
-
-from .onnx_builder import CONTRIB, Builder, reach, zero
 
 
 def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

@@ -13,9 +13,8 @@ import numpy as np
 
 from intact8.arithmetic.bit_packing import MIDDLE, group_count
 from intact8.arithmetic.dynamic import REACH, SMALLEST, ZERO
+from intact8.export.onnx_builder import Builder
 from intact8.opset.op import Op, Tensor
-
-from .onnx_builder import Builder
 
 
 def dynamic_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

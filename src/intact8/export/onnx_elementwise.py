@@ -9,11 +9,10 @@ import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows
+from intact8.export.onnx_builder import CONTRIB, Builder, reach, zero
+from intact8.export.onnx_tables import build_form
 from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.proof import FLOAT32
-
-from .onnx_builder import CONTRIB, Builder, reach, zero
-from .onnx_tables import build_form
 
 LARGEST_RATIO = 255
 """ONNX Runtime's quantized global average pool takes no ratio of scales from 256 on."""

@@ -12,10 +12,9 @@ import numpy as np
 
 from intact8.arithmetic.norms import MIDDLE
 from intact8.arithmetic.softmax import FLOAT32_TERMS
+from intact8.export.onnx_builder import Builder, Rule, zero
 from intact8.opset.op import Op, Tensor
 from intact8.opset.shapes import axis_of
-
-from .onnx_builder import Builder, Rule, zero
 
 EXACT = 1 << 24
 """float32 adds integers exactly below this."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .onnx_builder import Builder
+from intact8.export.onnx_builder import Builder
 
 Attrs = Mapping[str, Any]
 Function = Callable[[Builder, Attrs, str], str]

@@ -18,11 +18,10 @@ from torch import Tensor
 from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.dynamic_torch import scales_of
+from intact8.engines.onednn import torch_native
+from intact8.engines.onednn.conv_linear import LINEAR, LINEAR_PACK
+from intact8.engines.onednn.lowering import OpContext, Packed, Step
 from intact8.opset.op import Array
-
-from . import torch_native
-from .conv_linear import LINEAR, LINEAR_PACK
-from .lowering import OpContext, Packed, Step
 
 Rows = tuple[Tensor, Tensor]
 """uint8 (…, K), contiguous, and float32 scales (…, 1)."""

@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 
-from ..packed_conv import Convolution
-from . import torch_native
-from .lowering import OpContext, Step, is_nhwc, to_nhwc, zero_point
+from intact8.engines.onednn import torch_native
+from intact8.engines.onednn.lowering import OpContext, Step, is_nhwc, to_nhwc, zero_point
+from intact8.engines.packed_conv import Convolution
 
 
 def lower_native_conv(ctx: OpContext) -> Step | None:

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from intact8.arithmetic.dynamic_torch import row_scales
 from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS
+from intact8.engines.onednn import torch_native
 from intact8.opset.op import Array
-
-from . import torch_native
 
 END = STEPS * REACH
 """Tables have entries for −END … END."""

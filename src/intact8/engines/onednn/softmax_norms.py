@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic import torch_nonlinear
+from intact8.engines.onednn.lowering import OpContext, Step, zero_point
 from intact8.opset.shapes import axis_of
-
-from .lowering import OpContext, Step, zero_point
 
 
 def lower_softmax(ctx: OpContext) -> Step:

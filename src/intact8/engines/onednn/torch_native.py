@@ -8,9 +8,8 @@ from types import ModuleType
 
 import torch
 
+from intact8.engines import native
 from intact8.errors import EngineError
-
-from .. import native
 
 THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")
 

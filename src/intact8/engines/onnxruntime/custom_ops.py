@@ -21,12 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
+from intact8.engines.native import float_bits
+from intact8.engines.packed_conv import Convolution
 from intact8.export.onnx_builder import Builder, OwnRule, zero
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
-
-from ..native import float_bits
-from ..packed_conv import Convolution
 
 DOMAIN = "intact8"
 """Domain of the operators, as ``native/ort.c`` registers it."""
