@@ -2,8 +2,9 @@
 
     python benchmarks/kernels.py [--models resnet50 …] [--batches 1 8] [--rounds 60] [--output FILE]
 
-Each network is compiled twice for one thread, with OpenVINO's own choice and with ``intact8.engines.openvino.kernels``
-asking for the others everywhere; the two take turns, and OpenVINO says how long every node took. A line per kind of
+Each network is compiled twice for one thread, with OpenVINO's own choice and with
+``intact8.engines.openvino.kernel_selection`` asking for the others everywhere; the two take turns, and OpenVINO says
+how long every node took. A line per kind of
 convolution: median microseconds of both, their ratio, and whether the engine asks for the other kernel there.
 """
 
@@ -23,9 +24,9 @@ import torch
 
 import intact8
 from coverage import build as network
-from intact8.engines.openvino import kernels
+from intact8.engines.openvino import kernel_selection
 from intact8.engines.openvino.build import Given, Plan, build
-from intact8.engines.openvino.values import Site
+from intact8.engines.openvino.lowering import OpContext
 from intact8.opset.op import Op
 from intact8.program.program import Program
 
@@ -45,14 +46,14 @@ class Line:
 
 def compiled(plan: Plan, batch: int, wanted: str, everywhere: bool) -> Any:
     """The network for a batch size."""
-    bound = kernels.MANY
+    bound = kernel_selection.MANY
     if everywhere:
-        kernels.MANY = 0
+        kernel_selection.MANY = 0
     try:
         given = Given(last=frozenset(plan.program.inputs))
         model = build(replace(plan, kernels=everywhere), batch, [wanted], given).model
     finally:
-        kernels.MANY = bound
+        kernel_selection.MANY = bound
     return openvino.Core().compile_model(model, "CPU", CONFIG)
 
 
@@ -85,9 +86,11 @@ def lines(
     for op in program.ops:
         if op.kind == "conv" and op.attrs["groups"] == 1 and all(op.name in times for times in found):
             first, second = (median(times[op.name]) for times in found)
-            site = Site(op, (), program.tensors[op.name], kernels=batch)
+            context = OpContext(op, op.name, (), program.tensors[op.name], kernels=batch)
             what = describe(op, program)
-            yield Line(what, (names[0][op.name], names[1][op.name]), (first, second), bool(kernels.preferred(site)))
+            yield Line(
+                what, (names[0][op.name], names[1][op.name]), (first, second), bool(kernel_selection.preferred(context))
+            )
 
 
 def describe(op: Op, program: Program) -> str:

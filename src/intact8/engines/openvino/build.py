@@ -20,14 +20,14 @@ from intact8.program.program import Program
 from intact8.program.special import special
 
 from ..shapes import sized
-from . import division, elementwise, kernels, moves, nonfinite, pools, products, units
+from . import elementwise, input_quantize, kernel_selection, moves, nonfinite, pools, products, scale_assignment
 from .core import GIVEN
-from .executed import END
+from .execution_graph import END
 from .floats import FLOATS, island
+from .lowering import OpContext, Value, apart, dequantized, port
 from .tables import Function, fits, table
-from .values import Site, Value, apart, dequantized, port
 
-INTEGERS: dict[str, Callable[[Site], Value]] = {
+INTEGERS: dict[str, Callable[[OpContext], Value]] = {
     "conv": products.conv,
     "linear": products.linear,
     "add": elementwise.add,
@@ -101,14 +101,14 @@ class Plan:
     """What does not depend on the batch size.
 
     Attributes:
-        units: see ``units.choose``.
+        units: see ``scale_assignment.choose``.
         functions: see ``tables.fits``.
-        rounded: see ``units.rounded``.
-        plain: names of products that int8 kernels refuse or misread (see ``Site.plain_integers``).
-        divides: names of ``quantize`` ops that the model evaluates exactly (see ``division``).
+        rounded: see ``scale_assignment.rounded``.
+        plain: names of products that int8 kernels refuse or misread (see ``OpContext.plain_integers``).
+        divides: names of ``quantize`` ops that the model evaluates exactly (see ``input_quantize``).
         inside: whether it does so for the program's inputs.
         indexed: names of tables that are not evaluated, though a function fits, since no product's kernel took them.
-        kernels: whether to choose kernels (see ``kernels.preferred``).
+        kernels: whether to choose kernels (see ``kernel_selection.preferred``).
         joined: models of several batch sizes share their weights, which different kernels pack differently.
         ahead: names of ``quantize`` ops with the convolutions behind them that the compiled passes do (see ``ahead``).
         special: names of the float tensors that may hold NaN or infinity.
@@ -138,7 +138,7 @@ class Plan:
         """
         for op in program.ops:
             island = op.is_float and op.kind.removeprefix("float.") in FLOATS
-            if not (island or op.kind in INTEGERS or op.kind in units.MOVES or op.kind == "table"):
+            if not (island or op.kind in INTEGERS or op.kind in scale_assignment.MOVES or op.kind == "table"):
                 raise EngineError(
                     f"no rule for kind {op.kind!r}",
                     where=op.name,
@@ -156,8 +156,9 @@ class Plan:
         t = program.tensors
         plain = (op.name for op in program.ops if op.kind == "conv" and products.misread(op, t[op.inputs[0]]))
         return Plan(
-            program, units.choose(program), units.rounded(program, functions), functions, frozenset(plain),
-            division.proved(program), inside, kernels=kernels.selectable(),
+            program, scale_assignment.choose(program), scale_assignment.rounded(program, functions), functions,
+            frozenset(plain),
+            input_quantize.proved(program), inside, kernels=kernel_selection.selectable(),
             ahead={op.name: stages(program, op) for op in program.ops if op.kind == "quantize"} if alone else {},
             special=special(program),
         )  # fmt: skip
@@ -224,7 +225,7 @@ def sources(plan: Plan, given: Given) -> list[Source]:
             divided = op.name in plan.divides and op.inputs[0] in program.inputs
             if not (plan.inside and divided and op.inputs[0] not in given.integers):
                 found.append(Source(op, plan.ahead.get(op.name, ()) if op.inputs[0] in given.last else ()))
-        if op.kind in units.MOVES and not op.is_float and known.issuperset(op.inputs):
+        if op.kind in scale_assignment.MOVES and not op.is_float and known.issuperset(op.inputs):
             known.add(op.name)
     return found
 
@@ -296,7 +297,7 @@ class _Builder:
         self._labels = {op.name: label(i) for i, op in enumerate(self._program.ops)}
         self._read = {op.name: op.inputs[0] for op in plan.program.ops if op.kind == "table"}
         self._casts = {op.name: op.inputs[0] for op in self._program.ops if _truncates(op, self._program)}
-        self._reduced = units.reduced(self._program)
+        self._reduced = scale_assignment.reduced(self._program)
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {source.ops[-1].name: source for source in sources(plan, given)}
@@ -348,24 +349,24 @@ class _Builder:
         program, plan = self._program, self._plan
         out = program.tensors[op.name]
         if op.name in plan.divides:
-            grid = division.Grid.of(op, program)
+            grid = input_quantize.Grid.of(op, program)
             x = self._values[op.inputs[0]].port
             if op.inputs[0] not in program.inputs:
                 x = nonfinite.replaced(x, -np.inf) if op.inputs[0] in plan.special else apart(x)
-            return dequantized(division.divided(x, grid), grid.zero, plan.units[op.name])
+            return dequantized(input_quantize.divided(x, grid), grid.zero, plan.units[op.name])
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
-        site = Site(
+        context = OpContext(
             op, self._labels[op.name], tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
             op.name in plan.rounded, op.name in self._inside, op.name in plan.plain,
             0 if not plan.kernels else 1 if plan.joined else self._batch, not plan.special.isdisjoint(op.inputs),
         )  # fmt: skip
         try:
             if op.kind == "table":
-                return table(site, plan.functions[op.name] if op.name in self._evaluated else None)
+                return table(context, plan.functions[op.name] if op.name in self._evaluated else None)
             if op.is_float:
-                return island(site)
-            value = INTEGERS.get(op.kind, moves.move)(site)
+                return island(context)
+            value = INTEGERS.get(op.kind, moves.move)(context)
             # What computes a mean also takes in constants behind it, and reads them wrongly.
             return replace(value, port=apart(value.port)) if op.name in self._reduced else value
         except RuntimeError as error:

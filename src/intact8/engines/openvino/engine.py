@@ -28,7 +28,7 @@ from .core import FORKED, GIVEN, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
     from .build import Given, Plan, Source
-    from .requests import Compiled
+    from .infer_requests import Compiled
 
 SIZES = (8, 4, 2, 1)
 """Batch sizes that models are compiled for. Other batches run in parts of these, largest first: a new batch size then
@@ -43,8 +43,8 @@ MORE_MODELS = 24
 """The same for programs whose sequences, say, may have any length: every length has models of its own."""
 
 LARGE = 1 << 23
-"""Bytes of a program from which the batch sizes share one compiled model (see ``joint``). Making it takes longer, and
-smaller ones feel its conditions."""
+"""Bytes of a program from which the batch sizes share one compiled model (see ``batch_switch``). Making it takes
+longer, and smaller ones feel its conditions."""
 
 LENGTH = 32
 """Size of named dimensions in the model that is compiled at once, to say then and not later what cannot run."""
@@ -252,7 +252,7 @@ class OpenVinoRunner:
 
     def _join(self, sizes: Sequence[int], form: Given) -> Compiled:
         from .build import build
-        from .requests import Compiled
+        from .infer_requests import Compiled
 
         plan = self._plan.at(dict(form.sizes))
         return Compiled(plan.program, {n: build(plan, n, self._wanted, form) for n in sizes}, self._threads)
@@ -261,8 +261,8 @@ class OpenVinoRunner:
         """Build and compile; products without an int8 kernel are built again from float32 integers, and tables that no
         product's kernel evaluates are indexed."""
         from .build import build
-        from .executed import trusted, unknown
-        from .requests import Compiled
+        from .execution_graph import trusted, unknown
+        from .infer_requests import Compiled
 
         while True:
             plan = self._plan.at(dict(form.sizes))

@@ -12,25 +12,25 @@ from intact8.arithmetic.resize import cubic_matrix, linear_matrix
 from intact8.arithmetic.windows import pool_size, pool_windows
 
 from . import moves, nonfinite
-from .division import quotient
+from .input_quantize import quotient
+from .lowering import OpContext, Port, Value, apart, constant, ints, port, scalar
 from .pools import average
 from .unary import unary
-from .values import Port, Site, Value, apart, constant, ints, port, scalar
 
 Attrs = Mapping[str, Any]
 
 
-def island(site: Site) -> Value:
+def island(context: OpContext) -> Value:
     """A float op, in the dtype its output declares."""
-    return Value(FLOATS[site.op.kind.removeprefix("float.")](site))
+    return Value(FLOATS[context.op.kind.removeprefix("float.")](context))
 
 
-def _arithmetic(make: Callable[..., Any]) -> Callable[[Site], Port]:
+def _arithmetic(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
     """Both operands in the dtype of the result, as numpy and torch promote them."""
 
-    def build(site: Site) -> Port:
-        dtype = np.dtype(site.out.dtype)
-        return port(make(*(cast(x.port, dtype) for x in site.inputs)))
+    def build(context: OpContext) -> Port:
+        dtype = np.dtype(context.out.dtype)
+        return port(make(*(cast(x.port, dtype) for x in context.inputs)))
 
     return build
 
@@ -41,70 +41,70 @@ def cast(x: Port, dtype: Any) -> Port:
     return x if x.get_element_type().to_dtype() == dtype else port(ov.convert(x, dtype.type))
 
 
-def _clamp(site: Site) -> Port:
-    x, low, high = site.inputs[0].port, site.op.attrs["min"], site.op.attrs["max"]
+def _clamp(context: OpContext) -> Port:
+    x, low, high = context.inputs[0].port, context.op.attrs["min"], context.op.attrs["max"]
     dtype, y = x.get_element_type().to_dtype(), x
     if low is not None:
         y = port(ov.maximum(y, ov.constant(np.asarray(low, dtype))))
     y = y if high is None else port(ov.minimum(y, ov.constant(np.asarray(high, dtype))))
-    return nonfinite.kept(x, y) if site.special else y
+    return nonfinite.kept(x, y) if context.special else y
 
 
-def _relu(site: Site) -> Port:
-    x = site.inputs[0].port
-    return nonfinite.kept(x, port(ov.relu(x))) if site.special else port(ov.relu(x))
+def _relu(context: OpContext) -> Port:
+    x = context.inputs[0].port
+    return nonfinite.kept(x, port(ov.relu(x))) if context.special else port(ov.relu(x))
 
 
-def _unary(site: Site) -> Port:
-    t, x = site.op.attrs, cast(site.inputs[0].port, np.float32)
-    return nonfinite.function(t, x, unary(t, x)) if site.special else unary(t, x)
+def _unary(context: OpContext) -> Port:
+    t, x = context.op.attrs, cast(context.inputs[0].port, np.float32)
+    return nonfinite.function(t, x, unary(t, x)) if context.special else unary(t, x)
 
 
-def _softmax(make: Callable[..., Any]) -> Callable[[Site], Port]:
-    def build(site: Site) -> Port:
-        x, axis = site.inputs[0].port, int(site.op.attrs["axis"])
-        return nonfinite.rows(lambda rows: port(make(rows, axis)), x, axis) if site.special else port(make(x, axis))
+def _softmax(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
+    def build(context: OpContext) -> Port:
+        x, axis = context.inputs[0].port, int(context.op.attrs["axis"])
+        return nonfinite.rows(lambda rows: port(make(rows, axis)), x, axis) if context.special else port(make(x, axis))
 
     return build
 
 
-def _apart(site: Site, y: Port) -> Port:
+def _apart(context: OpContext, y: Port) -> Port:
     """y where no kernel before takes in what follows, nor the one that computes it where y is a Reduce."""
-    return nonfinite.kept(y, apart(y)) if site.special else apart(y)
+    return nonfinite.kept(y, apart(y)) if context.special else apart(y)
 
 
-def _div(site: Site) -> Port:
-    x, y = (cast(v.port, site.out.dtype) for v in site.inputs)
-    return quotient(_apart(site, x), y)  # multiplied with reciprocals, small divisors would make infinity
+def _div(context: OpContext) -> Port:
+    x, y = (cast(v.port, context.out.dtype) for v in context.inputs)
+    return quotient(_apart(context, x), y)  # multiplied with reciprocals, small divisors would make infinity
 
 
-def _cast(site: Site) -> Port:
-    x = site.inputs[0].port
+def _cast(context: OpContext) -> Port:
+    x = context.inputs[0].port
     of_float = x.get_element_type().to_dtype() == np.float32
-    y = cast(nonfinite.whole(x) if of_float and site.out.dtype == "int64" else x, site.out.dtype)
-    return port(ov.logical_or(y, nonfinite.is_nan(x))) if site.special and site.out.dtype == "bool" else y
+    y = cast(nonfinite.whole(x) if of_float and context.out.dtype == "int64" else x, context.out.dtype)
+    return port(ov.logical_or(y, nonfinite.is_nan(x))) if context.special and context.out.dtype == "bool" else y
 
 
-def _affine_scalar(site: Site) -> Port:
-    t, x = site.op.attrs, cast(site.inputs[0].port, np.float32)
-    return cast(port(ov.add(port(ov.multiply(x, scalar(t["mul"]))), scalar(t["add"]))), site.out.dtype)
+def _affine_scalar(context: OpContext) -> Port:
+    t, x = context.op.attrs, cast(context.inputs[0].port, np.float32)
+    return cast(port(ov.add(port(ov.multiply(x, scalar(t["mul"]))), scalar(t["add"]))), context.out.dtype)
 
 
-def _channelwise(site: Site) -> Port:
+def _channelwise(context: OpContext) -> Port:
     """x·weight + bias along dimension 1."""
-    x = site.inputs[0]
-    return _scaled(x.port, site, [1, -1, *[1] * (len(x.shape) - 2)])
+    x = context.inputs[0]
+    return _scaled(x.port, context, [1, -1, *[1] * (len(x.shape) - 2)])
 
 
-def _scaled(x: Port, site: Site, shape: list[int]) -> Port:
-    arrays = site.op.arrays
+def _scaled(x: Port, context: OpContext, shape: list[int]) -> Port:
+    arrays = context.op.arrays
     if "weight" in arrays:
         x = port(ov.multiply(x, constant(arrays["weight"].reshape(shape))))
     return port(ov.add(x, constant(arrays["bias"].reshape(shape)))) if "bias" in arrays else x
 
 
-def _conv(site: Site) -> Port:
-    t, arrays, x = site.op.attrs, site.op.arrays, site.inputs[0].port
+def _conv(context: OpContext) -> Port:
+    t, arrays, x = context.op.attrs, context.op.arrays, context.inputs[0].port
     weight, groups = arrays["weight"], int(t["groups"])
     if groups > 1:
         weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
@@ -120,20 +120,20 @@ def _conv(site: Site) -> Port:
     return port(ov.add(y, constant(arrays["bias"].reshape(1, -1, *[1] * len(t["stride"])))))
 
 
-def _linear(site: Site) -> Port:
-    arrays = site.op.arrays
-    y = port(ov.matmul(site.inputs[0].port, constant(arrays["weight"]), False, True))
+def _linear(context: OpContext) -> Port:
+    arrays = context.op.arrays
+    y = port(ov.matmul(context.inputs[0].port, constant(arrays["weight"]), False, True))
     return port(ov.add(y, constant(arrays["bias"]))) if "bias" in arrays else y
 
 
-def _mean(site: Site) -> Port:
-    t = site.op.attrs
-    x = cast(site.inputs[0].port, np.float32)
-    return _apart(site, port(ov.reduce_mean(x, ints(t["dims"]), bool(t["keepdim"]))))
+def _mean(context: OpContext) -> Port:
+    t = context.op.attrs
+    x = cast(context.inputs[0].port, np.float32)
+    return _apart(context, port(ov.reduce_mean(x, ints(t["dims"]), bool(t["keepdim"]))))
 
 
-def _avg_pool(site: Site) -> Port:
-    t, x = site.op.attrs, site.inputs[0]
+def _avg_pool(context: OpContext) -> Port:
+    t, x = context.op.attrs, context.inputs[0]
     k, s, p = t["kernel"], t["stride"], t["padding"]
     size = x.shape[-len(k) :]
     out = [pool_size(*row, 1, t["ceil_mode"]) for row in zip(size, k, s, p, strict=True)]
@@ -147,56 +147,58 @@ def _avg_pool(site: Site) -> Port:
     return port(ov.multiply(y, constant((inside / divisors)[None, None])))
 
 
-def _adaptive(site: Site) -> Port:
-    x, out = site.inputs[0], list(site.op.attrs["output_size"])
+def _adaptive(context: OpContext) -> Port:
+    x, out = context.inputs[0], list(context.op.attrs["output_size"])
     return port(ov.adaptive_avg_pool(x.port, ints(out)))
 
 
-def _layer_norm(site: Site) -> Port:
-    t, x = site.op.attrs, site.inputs[0]
+def _layer_norm(context: OpContext) -> Port:
+    t, x = context.op.attrs, context.inputs[0]
     axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
-    return _scaled(port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), site, list(t["shape"]))
+    return _scaled(
+        port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), context, list(t["shape"])
+    )
 
 
-def _rms_norm(site: Site) -> Port:
-    t, x = site.op.attrs, site.inputs[0]
+def _rms_norm(context: OpContext) -> Port:
+    t, x = context.op.attrs, context.inputs[0]
     axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
     mean = port(ov.reduce_mean(port(ov.multiply(x.port, x.port)), axes, True))
     root = port(ov.sqrt(port(ov.add(mean, scalar(t["eps"])))))
-    return _scaled(port(ov.divide(x.port, root)), site, list(t["shape"]))
+    return _scaled(port(ov.divide(x.port, root)), context, list(t["shape"]))
 
 
-def _group_norm(site: Site) -> Port:
-    x, groups = site.inputs[0], int(site.op.attrs["groups"])
+def _group_norm(context: OpContext) -> Port:
+    x, groups = context.inputs[0], int(context.op.attrs["groups"])
     n, channels = x.shape[:2]
     grouped = port(ov.reshape(x.port, ints([n, groups, channels // groups, -1]), False))
-    y = port(ov.mvn(grouped.get_node(), ints([2, 3]), True, float(site.op.attrs["eps"]), "inside_sqrt"))
+    y = port(ov.mvn(grouped.get_node(), ints([2, 3]), True, float(context.op.attrs["eps"]), "inside_sqrt"))
     back = port(ov.reshape(y, ints(x.shape), False))
-    return _scaled(back, site, [1, -1, *[1] * (len(x.shape) - 2)])
+    return _scaled(back, context, [1, -1, *[1] * (len(x.shape) - 2)])
 
 
-def _reduce(site: Site) -> Port:
-    t, x = site.op.attrs, site.inputs[0]
+def _reduce(context: OpContext) -> Port:
+    t, x = context.op.attrs, context.inputs[0]
     dims, keep = list(t["dims"]) or list(range(len(x.shape))), bool(t["keepdim"])
     if t["fn"] != "argmax":
         make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
         if t["fn"] == "sum":
-            return _apart(site, port(make(cast(x.port, site.out.dtype), ints(dims), keep)))
+            return _apart(context, port(make(cast(x.port, context.out.dtype), ints(dims), keep)))
         y = port(make(x.port, ints(dims), keep))
         worst = -np.inf if t["fn"] == "amax" else np.inf
-        return nonfinite.extreme(x.port, y, ints(dims), keep, worst) if site.special else apart(y)
+        return nonfinite.extreme(x.port, y, ints(dims), keep, worst) if context.special else apart(y)
     y, axis = x.port, dims[0]
     if not t["dims"]:
         y, axis = port(ov.reshape(y, ints([-1]), False)), 0
-    index = nonfinite.first_largest(y, axis) if site.special else nonfinite.index_of_largest(y, axis)
+    index = nonfinite.first_largest(y, axis) if context.special else nonfinite.index_of_largest(y, axis)
     if not t["dims"]:
         return port(ov.reshape(index, ints([1] * len(x.shape) if keep else []), False))
     return index if keep else port(ov.squeeze(index, ints([axis])))
 
 
-def _masked_fill(site: Site) -> Port:
-    x, mask = site.inputs
-    return port(ov.select(cast(mask.port, np.bool_), scalar(site.op.attrs["value"]), x.port))
+def _masked_fill(context: OpContext) -> Port:
+    x, mask = context.inputs
+    return port(ov.select(cast(mask.port, np.bool_), scalar(context.op.attrs["value"]), x.port))
 
 
 COMPARE = {
@@ -209,18 +211,18 @@ COMPARE = {
 }
 
 
-def _compare(site: Site) -> Port:
-    fn, x = site.op.attrs["fn"], cast(site.inputs[0].port, np.float32)
-    y = port(COMPARE[fn](x, scalar(site.op.attrs["value"])))
-    return nonfinite.compared(x, y, fn == "ne") if site.special else y
+def _compare(context: OpContext) -> Port:
+    fn, x = context.op.attrs["fn"], cast(context.inputs[0].port, np.float32)
+    y = port(COMPARE[fn](x, scalar(context.op.attrs["value"])))
+    return nonfinite.compared(x, y, fn == "ne") if context.special else y
 
 
-def _upsample(site: Site) -> Port:
+def _upsample(context: OpContext) -> Port:
     """One product per dimension with the matrix of that dimension's weights, the reference's own."""
-    x, t = site.inputs[0], site.op.attrs
+    x, t = context.inputs[0], context.op.attrs
     if t["mode"].startswith("nearest"):
-        return moves.MOVES["upsample"](site)
-    if site.special:
+        return moves.MOVES["upsample"](context)
+    if context.special:
         return nonfinite.resized(x.port, t["size"], t["mode"] == "bicubic", bool(t["align_corners"]))
     make = cubic_matrix if t["mode"] == "bicubic" else linear_matrix
     y, rank = x.port, len(x.shape)
@@ -232,11 +234,11 @@ def _upsample(site: Site) -> Port:
     return y
 
 
-def _slope(site: Site) -> Port:
-    return port(ov.prelu(site.inputs[0].port, constant(site.op.arrays["weight"].reshape(-1))))
+def _slope(context: OpContext) -> Port:
+    return port(ov.prelu(context.inputs[0].port, constant(context.op.arrays["weight"].reshape(-1))))
 
 
-FLOATS: dict[str, Callable[[Site], Port]] = {
+FLOATS: dict[str, Callable[[OpContext], Port]] = {
     "relu": _relu,
     "clamp": _clamp,
     "leaky_relu": lambda s: port(ov.prelu(s.inputs[0].port, constant([s.op.attrs["slope"]]))),

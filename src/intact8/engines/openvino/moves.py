@@ -10,37 +10,37 @@ from openvino import opset14 as ov
 from intact8.arithmetic.moves import nearest_index
 
 from . import nonfinite
+from .lowering import OpContext, Port, Value, dequantized, ints, port, unsigned
 from .pools import max_pool
-from .values import Port, Site, Value, dequantized, ints, port, unsigned
 
 
-def move(site: Site) -> Value:
+def move(context: OpContext) -> Value:
     """Any kind of MOVES on any dtype."""
-    y = MOVES[site.op.kind](site)
-    first = site.inputs[0]
+    y = MOVES[context.op.kind](context)
+    first = context.inputs[0]
     return Value(y, first.unit, first.zero)
 
 
-def constant(site: Site) -> Value:
+def constant(context: OpContext) -> Value:
     """A stored tensor."""
-    value = site.op.arrays["value"]
+    value = context.op.arrays["value"]
     node = port(ov.constant(np.asarray(value, order="C")))
-    return dequantized(node, site.z, site.unit) if site.out.quantized else Value(node)
+    return dequantized(node, context.z, context.unit) if context.out.quantized else Value(node)
 
 
-def _max_pool(site: Site) -> Port:
-    t = site.op.attrs
+def _max_pool(context: OpContext) -> Port:
+    t = context.op.attrs
 
     def largest(x: Port) -> Port:
         return max_pool(x, t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
 
-    x = site.inputs[0].port
-    return nonfinite.largest(largest, x) if site.special else largest(x)
+    x = context.inputs[0].port
+    return nonfinite.largest(largest, x) if context.special else largest(x)
 
 
-def _slice(site: Site) -> Port:
-    t = site.op.attrs
-    return cut(site.inputs[0].port, t["axis"], t["start"], t["end"], t["step"])
+def _slice(context: OpContext) -> Port:
+    t = context.op.attrs
+    return cut(context.inputs[0].port, t["axis"], t["start"], t["end"], t["step"])
 
 
 def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
@@ -48,11 +48,11 @@ def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
     return port(ov.slice(x, ints([start]), ints([end]), ints([step]), ints([axis])))
 
 
-def _roll(site: Site) -> Port:
+def _roll(context: OpContext) -> Port:
     """Two slices change places: integers pass through slices and concatenations, which they do not through Roll."""
-    x = site.inputs[0]
+    x = context.inputs[0]
     y, shape = x.port, x.shape
-    for shift, axis in zip(site.op.attrs["shifts"], site.op.attrs["dims"], strict=True):
+    for shift, axis in zip(context.op.attrs["shifts"], context.op.attrs["dims"], strict=True):
         first = shape[axis] - shift % shape[axis]
         if first < shape[axis]:
             parts = [cut(y, axis, first, shape[axis]), cut(y, axis, 0, first)]
@@ -60,29 +60,29 @@ def _roll(site: Site) -> Port:
     return y
 
 
-def _pad(site: Site) -> Port:
-    x, t = site.inputs[0], site.op.attrs
+def _pad(context: OpContext) -> Port:
+    x, t = context.inputs[0], context.op.attrs
     if x.unit is None:
-        return _padded(site, x.port, t["value"])
+        return _padded(context, x.port, t["value"])
     if t["value"] == x.zero == 0:
-        return _padded(site, x.port, 0)
+        return _padded(context, x.port, 0)
     # OpenVINO (2026.4) would pad the uint8 integers with the value minus z.
-    return dequantized(_padded(site, unsigned(x), t["value"]), x.zero, x.steps).port
+    return dequantized(_padded(context, unsigned(x), t["value"]), x.zero, x.steps).port
 
 
-def _padded(site: Site, x: Port, value: float) -> Port:
-    before, after = zip(*site.op.attrs["pads"], strict=True)
+def _padded(context: OpContext, x: Port, value: float) -> Port:
+    before, after = zip(*context.op.attrs["pads"], strict=True)
     fill = ov.constant(np.asarray(value, x.get_element_type().to_dtype()))
     return port(ov.pad(x, ints(before), ints(after), "constant", fill))
 
 
-def _expand(site: Site) -> Port:
-    return port(ov.broadcast(site.inputs[0].port, ints(site.out.shape), broadcast_spec="BIDIRECTIONAL"))
+def _expand(context: OpContext) -> Port:
+    return port(ov.broadcast(context.inputs[0].port, ints(context.out.shape), broadcast_spec="BIDIRECTIONAL"))
 
 
-def _upsample(site: Site) -> Port:
+def _upsample(context: OpContext) -> Port:
     """Nearest: the source index of every position is computed here, by torch's rule, not by OpenVINO's."""
-    x, size, mode = site.inputs[0], site.op.attrs["size"], site.op.attrs["mode"]
+    x, size, mode = context.inputs[0], context.op.attrs["size"], context.op.attrs["mode"]
     y, first = x.port, len(x.shape) - len(size)
     for axis, out in enumerate(size, start=first):
         index = nearest_index(x.shape[axis], out, mode == "nearest-exact")
@@ -90,7 +90,7 @@ def _upsample(site: Site) -> Port:
     return y
 
 
-MOVES: dict[str, Callable[[Site], Port]] = {
+MOVES: dict[str, Callable[[OpContext], Port]] = {
     "max_pool": _max_pool,
     "cat": lambda s: port(ov.concat([x.port for x in s.inputs], int(s.op.attrs["axis"]))),
     "reshape": lambda s: port(ov.reshape(s.inputs[0].port, ints(s.op.attrs["shape"]), False)),

@@ -17,7 +17,7 @@ from openvino import opset14 as ov
 from intact8.arithmetic.resize import taps
 from intact8.arithmetic.unary_functions import unary64
 
-from .values import Port, constant, ints, port, scalar
+from .lowering import Port, constant, ints, port, scalar
 
 
 def is_nan(x: Port) -> Port:

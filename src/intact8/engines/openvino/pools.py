@@ -12,7 +12,7 @@ from intact8.arithmetic.windows import adaptive_windows, pool_size, pool_windows
 from intact8.opset.op import Array
 
 from .elementwise import scaled
-from .values import Port, Site, Value, constant, integers, named, port, requantized, scalar, times, unscaled
+from .lowering import OpContext, Port, Value, constant, integers, named, port, requantized, scalar, times, unscaled
 
 Ints = Sequence[int]
 
@@ -20,59 +20,59 @@ FLOAT32, CANCELLED = 1 << 24, 16
 """Integers float32 counts; and 8 roundings of what is subtracted, which together stay below half of 1/b."""
 
 
-def mean(site: Site) -> Value:
+def mean(context: OpContext) -> Value:
     """Over any dimensions; 1/n is part of a/b.
 
     OpenVINO takes the mean of q and subtracts z from it where it rounds. What that loses grows with n·z·a/b; where it
     might matter, x − z is rounded before, which nothing passes, and added.
     """
-    t, x = site.op.attrs, site.inputs[0]
+    t, x = context.op.attrs, context.inputs[0]
     axes, keep = ov.constant(np.array(t["dims"], np.int64)), bool(t["keepdim"])
     count, a = math.prod(x.shape[d] for d in t["dims"]), int(t["a"])
     if x.zero * count * a * CANCELLED < FLOAT32:
         return scaled(
-            site, named(port(ov.reduce_mean(x.port, axes, keep)), site.label), x.steps / count, a, int(t["b"])
+            context, named(port(ov.reduce_mean(x.port, axes, keep)), context.label), x.steps / count, a, int(t["b"])
         )
     centered = port(ov.subtract(integers(x), scalar(x.zero)))
-    return scaled(site, named(port(ov.reduce_sum(centered, axes, keep)), site.label), 1.0, a, int(t["b"]))
+    return scaled(context, named(port(ov.reduce_sum(centered, axes, keep)), context.label), 1.0, a, int(t["b"]))
 
 
-def avg_pool(site: Site) -> Value:
+def avg_pool(context: OpContext) -> Value:
     """Windows of an average pool. Padding adds nothing."""
-    t, x = site.op.attrs, site.inputs[0]
+    t, x = context.op.attrs, context.inputs[0]
     kernel, stride, padding = t["kernel"], t["stride"], t["padding"]
     size = x.shape[-len(kernel) :]
     edges, divisors = pool_windows(size, kernel, stride, padding, t["ceil_mode"], t["count_include_pad"])
-    return _window_sums(site, kernel, stride, padding, [len(start) for start, _ in edges], divisors)
+    return _window_sums(context, kernel, stride, padding, [len(start) for start, _ in edges], divisors)
 
 
-def adaptive_avg_pool(site: Site) -> Value:
+def adaptive_avg_pool(context: OpContext) -> Value:
     """Adaptive windows; where the output divides the input they are ordinary ones."""
-    x, out = site.inputs[0], list(site.op.attrs["output_size"])
+    x, out = context.inputs[0], list(context.op.attrs["output_size"])
     size = x.shape[-len(out) :]
     _, divisors = adaptive_windows(size, out)
     if all(s % o == 0 for s, o in zip(size, out, strict=True)):
         kernel = [s // o for s, o in zip(size, out, strict=True)]
-        return _window_sums(site, kernel, kernel, [0] * len(out), out, divisors)
+        return _window_sums(context, kernel, kernel, [0] * len(out), out, divisors)
     # Means of integers: their sums are exact.
     y = port(ov.adaptive_avg_pool(unscaled(x), ov.constant(np.array(out, np.int64))))
-    factors = _ratios(site, divisors) * divisors
-    return requantized(site, port(ov.multiply(y, constant(factors[None, None]))), 1.0)
+    factors = _ratios(context, divisors) * divisors
+    return requantized(context, port(ov.multiply(y, constant(factors[None, None]))), 1.0)
 
 
-def _window_sums(site: Site, kernel: Ints, stride: Ints, padding: Ints, out: Ints, divisors: Array) -> Value:
+def _window_sums(context: OpContext, kernel: Ints, stride: Ints, padding: Ints, out: Ints, divisors: Array) -> Value:
     """R(Σ·a_n/b_n) as a depthwise convolution with ones.
 
     OpenVINO's pooling of uint8 rounds to an integer before the FakeQuantize that follows. A convolution does not, and
     what it pads is z, which adds nothing.
     """
-    x = site.inputs[0]
+    x = context.inputs[0]
     channels = x.shape[1]
-    ratio = _ratios(site, divisors)
+    ratio = _ratios(context, divisors)
     uniform = bool((divisors == divisors.flat[0]).all()) and ratio.flat[0] > 0
-    m = float(ratio.flat[0]) if uniform and not site.plain_integers else 1.0
+    m = float(ratio.flat[0]) if uniform and not context.plain_integers else 1.0
     ones = np.ones((channels, 1, 1, *kernel), np.int8)
-    if site.plain_integers:
+    if context.plain_integers:
         weight, y = constant(ones), unscaled(x)
     else:
         integers = port(ov.convert(ov.constant(ones), np.float32))
@@ -81,18 +81,18 @@ def _window_sums(site: Site, kernel: Ints, stride: Ints, padding: Ints, out: Int
     size, single = x.shape[-len(kernel) :], [1] * len(kernel)
     after = hang(size, kernel, stride, padding, single, out)
     node = ov.group_convolution(y, weight, list(stride), list(padding), after, single)
-    node.set_friendly_name(site.label)
+    node.set_friendly_name(context.label)
     y = port(node)
-    if uniform and site.plain_integers:
+    if uniform and context.plain_integers:
         y = times(y, float(ratio.flat[0]))
     elif not uniform:
         y = port(ov.multiply(y, constant(ratio[None, None])))
-    return requantized(site, y, 1.0)
+    return requantized(context, y, 1.0)
 
 
-def _ratios(site: Site, divisors: Array) -> Array:
+def _ratios(context: OpContext, divisors: Array) -> Array:
     """a_n/b_n for every window, float64."""
-    by_n = {int(n): int(a) / int(b) for n, a, b in site.op.attrs["multipliers"]}
+    by_n = {int(n): int(a) / int(b) for n, a, b in context.op.attrs["multipliers"]}
     return np.asarray(np.vectorize(by_n.__getitem__, otypes=[np.float64])(divisors))
 
 

@@ -17,9 +17,9 @@ from intact8.opset.affine import by_output
 from intact8.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
-from .kernels import convolution
+from .kernel_selection import convolution
+from .lowering import OpContext, Port, Value, constant, ints, port, ratios, requantized, shaped, unscaled
 from .moves import cut
-from .values import Port, Site, Value, constant, ints, port, ratios, requantized, shaped, unscaled
 
 FLOAT32 = 1 << 24
 
@@ -30,40 +30,41 @@ Product = Callable[[Port, Array, Array | None], Port]
 """x, int8 weights, and one factor per output channel (None: 1, in float32) → Σ x·w·factor."""
 
 
-def conv(site: Site) -> Value:
+def conv(context: OpContext) -> Value:
     """A convolution, ordinary or transposed, in one to three dimensions."""
-    rank = site.op.arrays["weight"].ndim
-    return _affine(site, lambda x, w, scale: _convolution(site, x, w, scale), [1, -1, *[1] * (rank - 2)])
+    rank = context.op.arrays["weight"].ndim
+    return _affine(context, lambda x, w, scale: _convolution(context, x, w, scale), [1, -1, *[1] * (rank - 2)])
 
 
-def linear(site: Site) -> Value:
+def linear(context: OpContext) -> Value:
     """A product with the last dimension, in three dimensions or more.
 
     OpenVINO (2026.4) runs sequences of products with matrices in a kernel of its own, whose integers are wrong behind a
     softmax. It gives the result of a product with a vector a dimension too many, or cannot compile what reads it.
     """
-    rank = len(site.inputs[0].shape)
+    rank = len(context.inputs[0].shape)
     if rank < ROWS:
         wide = tuple(
-            replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False))) for v in site.inputs
+            replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False)))
+            for v in context.inputs
         )
-        y = linear(replace(site, inputs=wide))
-        return y if site.inside else replace(y, port=shaped(y.port, site.out.shape))
+        y = linear(replace(context, inputs=wide))
+        return y if context.inside else replace(y, port=shaped(y.port, context.out.shape))
 
     def product(x: Port, weight: Array, scale: Array | None) -> Port:
-        return _named(site, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))
+        return _named(context, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))
 
-    return _affine(site, product, [*[1] * (len(site.inputs[0].shape) - 1), -1])
+    return _affine(context, product, [*[1] * (len(context.inputs[0].shape) - 1), -1])
 
 
-def matmul(site: Site) -> Value:
+def matmul(context: OpContext) -> Value:
     """A product of two activations; of float32 integers in exact parts where int8 kernels do not take it."""
-    x, w = site.inputs
-    a, b, terms = int(site.op.attrs["a"]), int(site.op.attrs["b"]), x.shape[-1]
+    x, w = context.inputs
+    a, b, terms = int(context.op.attrs["a"]), int(context.op.attrs["b"]), x.shape[-1]
     reach = max(x.zero, 255 - x.zero) * max(w.zero, 255 - w.zero)
-    longest = (FLOAT32 - 1) // reach if site.plain_integers else terms
-    y = _named(site, ov.matmul(x.port, w.port, False, False)) if terms <= longest else _in_parts(x, w, longest)
-    return scaled(site, y, x.steps * w.steps, a, b)
+    longest = (FLOAT32 - 1) // reach if context.plain_integers else terms
+    y = _named(context, ov.matmul(x.port, w.port, False, False)) if terms <= longest else _in_parts(x, w, longest)
+    return scaled(context, y, x.steps * w.steps, a, b)
 
 
 def _in_parts(x: Value, w: Value, longest: int) -> Port:
@@ -102,13 +103,13 @@ def misread(op: Op, x: Tensor) -> bool:
     return False
 
 
-def _affine(site: Site, product: Product, along: list[int]) -> Value:
+def _affine(context: OpContext, product: Product, along: list[int]) -> Value:
     """R(M_c·(Σ (x − z_x)·w + bias) + r·(res − z_r)), in steps chosen so that the residual needs no factor."""
-    op, x = site.op, site.inputs[0]
+    op, x = context.op, context.inputs[0]
     a, b = op.multipliers()
     step = 1.0
-    if len(site.inputs) == 2:
-        step = site.inputs[1].steps * int(b[0]) / int(op.attrs["residual_a"])
+    if len(context.inputs) == 2:
+        step = context.inputs[1].steps * int(b[0]) / int(op.attrs["residual_a"])
     m = ratios(a, b) * step
     bias = op.arrays["bias"].astype(np.float64)
     below = None
@@ -117,28 +118,28 @@ def _affine(site: Site, product: Product, along: list[int]) -> Value:
         if (m > 0).all():
             below = m_neg / m
         else:
-            return _two_sided(site, product, along, m, m_neg, step)
-    if site.plain_integers:
-        y = times_channels(_exact_sums(site, product, along), m, along)
+            return _two_sided(context, product, along, m, m_neg, step)
+    if context.plain_integers:
+        y = times_channels(_exact_sums(context, product, along), m, along)
     else:
         y = product(x.port, op.arrays["weight"], m / x.steps)
         if bias.any():
             y = port(ov.add(y, constant((bias * m).reshape(along))))
-        elif len(site.inputs) == 1:
+        elif len(context.inputs) == 1:
             # Without an Add, OpenVINO puts M_c and, of a linear layer, z_x·Σw into the ends of the FakeQuantize, where
             # large numbers cancel: a Round between keeps them out.
-            site = replace(site, rounded=True)
+            context = replace(context, rounded=True)
     if below is not None:
         y = _leaky(y, below, along)
-    if len(site.inputs) == 2:
-        y = port(ov.add(y, site.inputs[1].port))
-    return requantized(site, y, step)
+    if len(context.inputs) == 2:
+        y = port(ov.add(y, context.inputs[1].port))
+    return requantized(context, y, step)
 
 
-def _exact_sums(site: Site, product: Product, along: list[int]) -> Port:
+def _exact_sums(context: OpContext, product: Product, along: list[int]) -> Port:
     """Σ (x − z_x)·w + bias, rounded to float32 once: as many products as make each of them exact, below 2²⁴, and their
     sum in int32."""
-    op, x = site.op, site.inputs[0]
+    op, x = context.op, context.inputs[0]
     weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
     reach = max(x.zero, 255 - x.zero)
     parts = 1 + int(np.abs(by_output(op)).sum(axis=1).max()) * reach // FLOAT32
@@ -163,13 +164,13 @@ def _with_weight(op: Op, weight: Array) -> Op:
     return replace(op, arrays={**op.arrays, "weight": weight})
 
 
-def _two_sided(site: Site, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
+def _two_sided(context: OpContext, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
     """Leaky where a positive multiplier is 0, so that no slope leads from it to the negative one."""
-    acc = _exact_sums(site, product, along)
+    acc = _exact_sums(context, product, along)
     zero = constant(0.0)
     above = times_channels(port(ov.maximum(acc, zero)), m, along)
     below = times_channels(port(ov.minimum(acc, zero)), m_neg, along)
-    return requantized(site, port(ov.add(above, below)), step)
+    return requantized(context, port(ov.add(above, below)), step)
 
 
 def _leaky(y: Port, slope: Array, along: list[int]) -> Port:
@@ -201,8 +202,8 @@ def _weights(weight: Array, scale: Array | None, along: tuple[int, ...]) -> Port
     return port(ov.multiply(integers, constant(scale.reshape(along))))
 
 
-def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Port:
-    t = site.op.attrs
+def _convolution(context: OpContext, x: Port, weight: Array, scale: Array | None) -> Port:
+    t = context.op.attrs
     groups, spatial = int(t["groups"]), weight.ndim - 2
     ones = [1] * spatial
     kernel = weight.shape[2:]
@@ -221,20 +222,20 @@ def _convolution(site: Site, x: Port, weight: Array, scale: Array | None) -> Por
         make = ov.convolution_backprop_data if groups == 1 else ov.group_convolution_backprop_data
         extra = list(t["output_padding"])
         node = make(x, w, strides, pads_begin=pads, pads_end=pads, dilations=dilations, output_padding=extra)
-        return _named(site, node)
+        return _named(context, node)
     sizes = zip(x.get_shape()[2:], kernel, strides, pads, dilations, strict=True)
     if any(sees_padding_only(int(n), k, s, p, d) for n, k, s, p, d in sizes):
         # OpenVINO (2026.4) loses the stride of such a pointwise convolution, and would fuse a Pad into it.
         x, pads = _surrounded(x, pads), [0] * spatial
     after = list(pads)
-    if site.out.shape[-1] == 1 and strides[-1] > 1:
+    if context.out.shape[-1] == 1 and strides[-1] > 1:
         # OpenVINO's kernels of one column (2026.4, AVX512) go wrong in rows after the first if they also stride along
         # it. The stride does not matter, once nothing lies behind the only window.
         x, after[-1] = _one_window(x, (kernel[-1] - 1) * dilations[-1] + 1 - pads[-1])
         strides[-1] = 1
     if groups > 1:
-        return _named(site, ov.group_convolution(x, w, strides, pads, after, dilations))
-    return _named(site, convolution(site, x, w, strides, pads, after, dilations))
+        return _named(context, ov.group_convolution(x, w, strides, pads, after, dilations))
+    return _named(context, convolution(context, x, w, strides, pads, after, dilations))
 
 
 def _surrounded(x: Port, pads: list[int]) -> Port:
@@ -256,7 +257,7 @@ def _one_window(x: Port, end: int) -> tuple[Port, int]:
     return cut(x, axis, 0, end), 0
 
 
-def _named(site: Site, node: object) -> Port:
+def _named(context: OpContext, node: object) -> Port:
     """The runtime graph tells by these names which kernels run."""
-    node.set_friendly_name(site.label)  # type: ignore[attr-defined]
+    node.set_friendly_name(context.label)  # type: ignore[attr-defined]
     return port(node)

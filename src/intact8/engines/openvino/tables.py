@@ -5,7 +5,7 @@ Anywhere else OpenVINO's low precision passes come first. Before a Clamp of uint
 multiplication behind it, and its ends, which then are no integers, are cut to integers.
 
 So a table is evaluated where it is the only reader of a product, where OpenVINO gives all its 256 entries behind a
-product, and where the compiled model shows that it became part of the product's kernel (see ``executed``).
+product, and where the compiled model shows that it became part of the product's kernel (see ``execution_graph``).
 
 A table whose entries are R(f(v)/s_y + δ) for one small δ keeps every entry away from its rounding boundaries by a
 margin; δ goes into the input range of the FakeQuantize. A margin of a thousandth of a step is usual, and what single
@@ -29,12 +29,11 @@ from intact8.program.program import Program
 
 from .compile import compile_model
 from .elementwise import gathered
-from .executed import executed
-from .unary import unary
-from .values import (
+from .execution_graph import executed
+from .lowering import (
     LEVELS,
+    OpContext,
     Port,
-    Site,
     Value,
     clamped,
     constant,
@@ -45,6 +44,7 @@ from .values import (
     shaped,
     times,
 )
+from .unary import unary
 
 PRODUCTS = ("conv", "linear")
 """Kinds whose kernels evaluate a table behind them."""
@@ -129,14 +129,14 @@ def fits(program: Program) -> dict[str, Function]:
     return {name: t.function for name, t in found.items() if t in right}
 
 
-def table(site: Site, function: Function | None) -> Value:
+def table(context: OpContext, function: Function | None) -> Value:
     """table[x]."""
     if function is None:
-        return gathered(site)
-    x = site.inputs[0]
-    y = evaluated(x.port, function.x_scale / x.steps, function, site.z, site.unit)
-    y.get_node().set_friendly_name(site.label)
-    return Value(shaped(y, site.out.shape), site.unit, site.z)
+        return gathered(context)
+    x = context.inputs[0]
+    y = evaluated(x.port, function.x_scale / x.steps, function, context.z, context.unit)
+    y.get_node().set_friendly_name(context.label)
+    return Value(shaped(y, context.out.shape), context.unit, context.z)
 
 
 def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:

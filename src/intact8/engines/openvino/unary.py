@@ -7,7 +7,7 @@ from typing import Any
 
 from openvino import opset14 as ov
 
-from .values import Port, port, scalar, times
+from .lowering import Port, port, scalar, times
 
 Attrs = Mapping[str, Any]
 

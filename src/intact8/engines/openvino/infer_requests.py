@@ -18,10 +18,10 @@ from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
 from ..reference import evaluate
+from .batch_switch import join
 from .build import Built, Source, Tap, label
 from .compile import compile_model, refusals
-from .executed import PRODUCTS, Node, executed
-from .joint import join
+from .execution_graph import PRODUCTS, Node, executed
 
 OFF_GRID = 1e-2
 """How far from an integer, in steps, a value may lie that OpenVINO should have rounded."""

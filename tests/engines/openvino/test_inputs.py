@@ -20,7 +20,7 @@ from intact8.engines import native
 from intact8.engines.input_quantizer import FEW
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.openvino.build import Plan
-from intact8.engines.openvino.division import Grid, boundaries
+from intact8.engines.openvino.input_quantize import Grid, boundaries
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import InputError
 from intact8.opset.op import Op, Tensor
@@ -61,10 +61,10 @@ def float_network() -> tuple[Program, Any]:
 CHECK = """
 import sys
 import numpy as np
-from tests.engines.test_openvino_inputs import ENGINE, MANY, quantizer
+from tests.engines.openvino.test_inputs import ENGINE, MANY, quantizer
 from intact8.arithmetic.affine import quantize
 from intact8.engines.openvino.build import Plan
-from intact8.engines.openvino.division import Grid, boundaries
+from intact8.engines.openvino.input_quantize import Grid, boundaries
 
 rng = np.random.default_rng(int(sys.argv[1]))
 count = elements = 0
@@ -100,15 +100,15 @@ def test_a_division_at_every_level_of_the_cpu(level: str) -> None:
 def test_a_quantization_that_is_not_proved_is_done_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """An OpenVINO that ignores the attribute multiplies with 1/s: it is noticed, and the integers stay right."""
     grid = Grid(float(np.float32(0.0113)), 140, 0, 255)
-    monkeypatch.setattr("intact8.engines.openvino.division.KEEP_DIVISION", "another_attribute")
-    from intact8.engines.openvino import division
+    monkeypatch.setattr("intact8.engines.openvino.input_quantize.KEEP_DIVISION", "another_attribute")
+    from intact8.engines.openvino import input_quantize
 
-    division._exact.cache_clear()
+    input_quantize._exact.cache_clear()
     program = quantizer(grid.scale, grid.zero, (None, 2319))
     assert Plan.of(program).divides == frozenset()
     x = boundaries(grid)[None]
     got = ENGINE.prepare(program, threads=MANY)({"x": x})[0]
-    division._exact.cache_clear()
+    input_quantize._exact.cache_clear()
     assert (got == quantize(x, np.float32(grid.scale), grid.zero, 0, 255)).all()
 
 

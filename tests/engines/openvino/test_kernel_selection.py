@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.conformance.networks import Network
 from tests.conformance.suite import check_network, check_ops
 
-from intact8.engines.openvino import OpenVinoEngine, kernels
+from intact8.engines.openvino import OpenVinoEngine, kernel_selection
 
 ENGINE = OpenVinoEngine()
 pytestmark = [
     pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available())),
-    pytest.mark.skipif(not kernels.selectable(), reason="for CPUs with AVX512 and VNNI, without AMX"),
+    pytest.mark.skipif(not kernel_selection.selectable(), reason="for CPUs with AVX512 and VNNI, without AMX"),
 ]
 
 
@@ -41,7 +41,7 @@ def test_the_kernels_asked_for_are_the_ones_that_run(size: int, expected: str) -
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The preferred kernels for convolutions of any size."""
-    monkeypatch.setattr(kernels, "MANY", 0)
+    monkeypatch.setattr(kernel_selection, "MANY", 0)
 
 
 def examples(count: int) -> settings:

@@ -21,7 +21,7 @@ from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
 from .compile import compile_model
-from .values import Port, port, scalar
+from .lowering import Port, port, scalar
 
 KEEP_DIVISION = "nonconvertable_divide_0"
 """OpenVINO's runtime attribute (its spelling) that keeps a Divide a division."""

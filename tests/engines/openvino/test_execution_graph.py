@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("openvino")
 
-from intact8.engines.openvino import OpenVinoEngine, executed, requests
-from intact8.engines.openvino.executed import Node, unknown
+from intact8.engines.openvino import OpenVinoEngine, execution_graph, infer_requests
+from intact8.engines.openvino.execution_graph import Node, unknown
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError
 from intact8.opset.op import Op, Tensor
@@ -63,7 +64,9 @@ def test_a_mean_behind_a_permutation_runs() -> None:
 
 
 def test_what_is_not_known_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    pooled = lambda model: [replace(n, kind="Pooling") if n.kind == "Reduce" else n for n in executed.executed(model)]  # noqa: E731
-    monkeypatch.setattr(requests, "executed", pooled)
+    def pooled(model: Any) -> list[Node]:
+        return [replace(n, kind="Pooling") if n.kind == "Reduce" else n for n in execution_graph.executed(model)]
+
+    monkeypatch.setattr(infer_requests, "executed", pooled)
     with pytest.raises(EngineError, match="y: OpenVINO executes this mean in a way that is not proved"):
         ENGINE.prepare(_mean())

@@ -3,8 +3,8 @@
 A quantized tensor is float32 there: real = (q − z)·unit. OpenVINO's low precision transformations find the FakeQuantize
 nodes and the dequantization patterns below and run the uint8 integers q instead. Units need not be the program's
 scales: one multiplier a/b of an op is all that matters, and it is put, whole, into the weights or into the input range
-of the FakeQuantize that follows. So most units are exactly 1, and where they are not (see ``units``) they save a
-multiplication.
+of the FakeQuantize that follows. So most units are exactly 1, and where they are not they save a multiplication (see
+``scale_assignment``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openvino import opset14 as ov
 
 from intact8.opset.op import Array, Op, Tensor
 
-from .executed import END
+from .execution_graph import END
 
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""
@@ -56,7 +56,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Site:
+class OpContext:
     """An op where it is built: its inputs' values and what its output must become.
 
     Attributes:
@@ -66,10 +66,10 @@ class Site:
         inputs: one value per input.
         out: the output tensor, its shape that of this batch.
         unit: the unit chosen for the output (1.0 where it is not quantized).
-        rounded: a Round of its own stands before the FakeQuantize (see ``units``).
+        rounded: a Round of its own stands before the FakeQuantize (see ``scale_assignment``).
         inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
-        kernels: the batch size that kernels are chosen for (see ``kernels.preferred``); 0 leaves it to OpenVINO.
+        kernels: the batch size that kernels are chosen for (see ``kernel_selection``); 0 leaves it to OpenVINO.
         special: an input may hold NaN or infinity (see ``intact8.program.special``).
     """
 
@@ -101,7 +101,7 @@ def port(node: Any) -> Port:
 
 
 def named(x: Port, name: str) -> Port:
-    """x, whose node is called so: what is executed is told by these names (see ``executed``)."""
+    """x, whose node is called so: what is executed is told by these names (see ``execution_graph``)."""
     x.get_node().set_friendly_name(name)
     return x
 
@@ -169,25 +169,25 @@ def dequantized(q: Port, zero: int, unit: float) -> Value:
     return Value(port(ov.multiply(x, scalar(unit))), unit, zero)
 
 
-def requantized(site: Site, x: Port, step: float) -> Value:
+def requantized(context: OpContext, x: Port, step: float) -> Value:
     """clamp(R(x / step) + z, lo, hi), as (q − z)·unit.
 
     Args:
-        site: of the op.
+        context: of the op.
         x: float32, the result before rounding, minus z.
         step: how much of ``x`` one output integer is.
     """
-    z, unit = site.z, site.unit
-    lo, hi = site.limits
-    if site.inside:
+    z, unit = context.z, context.unit
+    lo, hi = context.limits
+    if context.inside:
         return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), unit), unit, z)
-    if site.rounded:
-        x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), site.label + END), 1.0
+    if context.rounded:
+        x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), context.label + END), 1.0
     if lo > 0 or hi < LEVELS - 1:
         # The ends are integers, so clamping before rounding gives the same. Beyond them FakeQuantize clamps by itself.
-        x = clamped(x, z, lo, hi, step, relu=site.op.kind in RELU)
+        x = clamped(x, z, lo, hi, step, relu=context.op.kind in RELU)
     y = fake_quantize(x, z, step, unit)
-    return Value(y if site.rounded else named(y, site.label + END), unit, z)
+    return Value(y if context.rounded else named(y, context.label + END), unit, z)
 
 
 def rounded(x: Port, z: int, lo: int, hi: int) -> Port:

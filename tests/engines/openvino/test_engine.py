@@ -21,9 +21,9 @@ import intact8
 from intact8.arithmetic import integer
 from intact8.engines import get_engine
 from intact8.engines.openvino import OpenVinoEngine
-from intact8.engines.openvino.requests import Compiled
+from intact8.engines.openvino.infer_requests import Compiled
+from intact8.engines.openvino.scale_assignment import choose, rounded
 from intact8.engines.openvino.tables import fit
-from intact8.engines.openvino.units import choose, rounded
 from intact8.engines.prepared_cache import PreparedCache
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError

@@ -13,7 +13,7 @@ pytest.importorskip("openvino")
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance import networks
-from tests.engines.test_openvino import residual_network
+from tests.engines.openvino.test_engine import residual_network
 from tests.test_import import run_python
 
 from intact8.engines.openvino import OpenVinoEngine, engine

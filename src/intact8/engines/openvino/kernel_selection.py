@@ -18,7 +18,7 @@ from openvino import opset14 as ov
 
 from .. import cpu
 from .core import core
-from .values import Port, Site
+from .lowering import OpContext, Port
 
 PREFERRED = "cpu:jit_avx512_1x1,cpu:jit_avx512"
 MANY, SOME, SHORT = 28 * 28, 14 * 14, 128
@@ -45,27 +45,27 @@ def selectable() -> bool:
     return cpu.isa() == "avx512_core_vnni" and "amx_int8" not in cpu.flags()
 
 
-def preferred(site: Site) -> str:
+def preferred(context: OpContext) -> str:
     """OpenVINO's names of the kernels to try first for an ordinary convolution; "" leaves it the choice.
 
     See ``benchmarks/kernels.py``.
     """
-    if not site.kernels or site.plain_integers:
+    if not context.kernels or context.plain_integers:
         return ""
-    weight, pixels = site.op.arrays["weight"], prod(int(d) for d in site.out.shape[2:] if d is not None)
+    weight, pixels = context.op.arrays["weight"], prod(int(d) for d in context.out.shape[2:] if d is not None)
     if weight.ndim != 4:
         return ""
     if weight.shape[2:] != (1, 1):
         return PREFERRED if pixels >= MANY else ""
-    pixels *= site.kernels
+    pixels *= context.kernels
     return PREFERRED if pixels >= MANY or (pixels >= SOME and weight.shape[1] <= SHORT) else ""
 
 
 def convolution(
-    site: Site, x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int]
+    context: OpContext, x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int]
 ) -> Any:
     """``openvino.opset14.convolution`` that tries the preferred kernels first."""
-    kernels = preferred(site)
+    kernels = preferred(context)
     if not kernels:
         return ov.convolution(x, w, strides, before, after, dilations)
     texts = (",".join(map(str, v)) for v in (strides, before, after, dilations))
