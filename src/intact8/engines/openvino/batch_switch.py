@@ -14,7 +14,7 @@ import numpy as np
 import openvino
 from openvino import opset14 as ov
 
-from .lowering import port
+from intact8.engines.openvino.lowering import port
 
 
 def join(models: Mapping[int, Any]) -> Any:

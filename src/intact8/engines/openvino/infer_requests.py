@@ -12,16 +12,15 @@ import openvino
 
 from intact8.engines.fused_stem import FusedStem
 from intact8.engines.input_quantizer import Quantizer
+from intact8.engines.openvino.batch_switch import join
+from intact8.engines.openvino.build import Built, Source, Tap, label
+from intact8.engines.openvino.compile import compile_model, refusals
+from intact8.engines.openvino.execution_graph import PRODUCTS, Node, executed
 from intact8.engines.prepared_cache import release_memory
+from intact8.engines.reference import evaluate
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
-
-from ..reference import evaluate
-from .batch_switch import join
-from .build import Built, Source, Tap, label
-from .compile import compile_model, refusals
-from .execution_graph import PRODUCTS, Node, executed
 
 OFF_GRID = 1e-2
 """How far from an integer, in steps, a value may lie that OpenVINO should have rounded."""

@@ -17,11 +17,10 @@ import openvino
 from openvino import opset14 as ov
 
 from intact8.arithmetic.affine import quantize
+from intact8.engines.openvino.compile import compile_model
+from intact8.engines.openvino.lowering import Port, port, scalar
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
-
-from .compile import compile_model
-from .lowering import Port, port, scalar
 
 KEEP_DIVISION = "nonconvertable_divide_0"
 """OpenVINO's runtime attribute (its spelling) that keeps a Divide a division."""

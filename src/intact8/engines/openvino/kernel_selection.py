@@ -16,9 +16,9 @@ from typing import Any
 
 from openvino import opset14 as ov
 
-from .. import cpu
-from .core import core
-from .lowering import OpContext, Port
+from intact8.engines import cpu
+from intact8.engines.openvino.core import core
+from intact8.engines.openvino.lowering import OpContext, Port
 
 PREFERRED = "cpu:jit_avx512_1x1,cpu:jit_avx512"
 MANY, SOME, SHORT = 28 * 28, 14 * 14, 128

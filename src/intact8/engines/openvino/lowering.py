@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from openvino import opset14 as ov
 
+from intact8.engines.openvino.execution_graph import END
 from intact8.opset.op import Array, Op, Tensor
-
-from .execution_graph import END
 
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""
