@@ -19,8 +19,8 @@ import torch
 
 import intact8
 from coverage import build
-from intact8.diagnose.partial import PartialNetwork
-from intact8.diagnose.sensitivity_metrics import make_metric
+from intact8.diagnose.sensitivity.metrics import make_metric
+from intact8.diagnose.sensitivity.partial_network import PartialNetwork
 
 SHARE = 0.35
 

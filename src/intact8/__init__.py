@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from intact8 import recipes
     from intact8.api import calibrate, convert, prepare, quantize
     from intact8.diagnose.compare import compare
-    from intact8.diagnose.compare_report import CompareReport
+    from intact8.diagnose.compare.report import CompareReport
     from intact8.diagnose.doctor import DoctorReport, doctor
     from intact8.diagnose.lint import lint
     from intact8.diagnose.report import report
     from intact8.diagnose.sensitivity import sensitivity
-    from intact8.diagnose.sensitivity_report import SensitivityReport
+    from intact8.diagnose.sensitivity.report import SensitivityReport
     from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe, Scheme
     from intact8.verification import verify
@@ -84,8 +84,8 @@ _HOMES = {
     "Program": "intact8.program.program",
     "Recipe": "intact8.recipe.recipe",
     "Scheme": "intact8.recipe.recipe",
-    "CompareReport": "intact8.diagnose.compare_report",
-    "SensitivityReport": "intact8.diagnose.sensitivity_report",
+    "CompareReport": "intact8.diagnose.compare.report",
+    "SensitivityReport": "intact8.diagnose.sensitivity.report",
     "DoctorReport": "intact8.diagnose.doctor",
 }
 

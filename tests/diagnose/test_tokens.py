@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
-from intact8.diagnose.doctor.tensors import TensorStats
+from intact8.diagnose.doctor.tensor_statistics import TensorStats
 from intact8.errors import InputError
 
 

@@ -11,7 +11,7 @@ from tests.diagnose.networks import calibrated, data, net
 from tests.distributed.conftest import Run
 
 import intact8
-from intact8.diagnose.sensitivity_report import MODES, SensitivityReport
+from intact8.diagnose.sensitivity.report import MODES, SensitivityReport
 
 
 def measured(state: str | None) -> Any:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from intact8.runtime import cache, choose, load
-from intact8.runtime.isolate import Outcome
+from intact8.runtime import cache, fastest, load
+from intact8.runtime.probe_process import Outcome
 
 pytestmark = pytest.mark.usefixtures("engines")
 
@@ -100,12 +100,12 @@ def test_where_it_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 LOAD = """
 import os, sys, time
 import intact8.engines, intact8.runtime
-from intact8.runtime import isolate
-start = isolate._start
+from intact8.runtime import probe_process
+start = probe_process._start
 def counted():
     os.write(1, b"probe\\n")
     return start()
-isolate._start = counted
+probe_process._start = counted
 children = []
 for _ in range(32):
     child = os.fork()
@@ -237,10 +237,10 @@ def test_an_outcome_that_would_not_be_remembered_is_not_recalled(change: dict[st
 
 
 def test_a_measurement_of_what_is_no_engine_is_none(cache_dir: Path) -> None:
-    choose.remember("key", {"reference": 2.0})
-    assert choose.recall("key") == {"reference": 2.0}
-    choose.remember("key", {"auto": 1.0, "reference": 2.0})
-    assert choose.recall("key") is None
+    fastest.remember("key", {"reference": 2.0})
+    assert fastest.recall("key") == {"reference": 2.0}
+    fastest.remember("key", {"auto": 1.0, "reference": 2.0})
+    assert fastest.recall("key") is None
 
 
 @posix

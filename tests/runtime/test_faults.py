@@ -11,7 +11,7 @@ from tests.program.build import data
 
 from intact8.errors import EngineError
 from intact8.runtime import Facts, load
-from intact8.runtime.isolate import Outcome, _Tail
+from intact8.runtime.probe_process import Outcome, _Tail
 
 pytestmark = [
     pytest.mark.usefixtures("engines"),
@@ -81,10 +81,10 @@ def test_no_process_can_be_started(path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_interrupted_load_leaves_no_child(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 
-    from intact8.runtime import isolate
+    from intact8.runtime import probe_process
 
     children: list[subprocess.Popen[bytes]] = []
-    start = isolate._start
+    start = probe_process._start
 
     def watched() -> subprocess.Popen[bytes]:
         children.append(start())
@@ -93,8 +93,8 @@ def test_an_interrupted_load_leaves_no_child(path: Path, monkeypatch: pytest.Mon
     def interrupt(self: object, stdin: object = None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(isolate, "_start", watched)
-    monkeypatch.setattr(isolate, "_send", interrupt)
+    monkeypatch.setattr(probe_process, "_start", watched)
+    monkeypatch.setattr(probe_process, "_send", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load(path, engine="hang")
     assert children[0].poll() is not None

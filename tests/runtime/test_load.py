@@ -150,7 +150,7 @@ def test_arguments_are_checked(path: Path) -> None:
 
 
 def test_the_file_may_not_change_between_probe_and_load(path: Path, tmp_path: Path) -> None:
-    from intact8.runtime.isolate import run_probe
+    from intact8.runtime.probe_process import run_probe
 
     outcome = run_probe(path, "0" * 64, "reference", None, memory=4 << 30, seconds=LIMIT)
     assert outcome.verdict == "refused" and "changed while it was loaded" in outcome.detail

@@ -13,7 +13,7 @@ from tests.program.build import data
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
-from intact8.runtime import load, probing
+from intact8.runtime import load, probe_policy
 from intact8.runtime.sizes import Range, Size, range_of, span
 
 pytestmark = [
@@ -26,13 +26,13 @@ pytestmark = [
 def children(monkeypatch: pytest.MonkeyPatch) -> list[list[int | None]]:
     """The batches of every child that is started."""
     started: list[list[int | None]] = []
-    run = probing.run_probe
+    run = probe_policy.run_probe
 
     def counted(*args: object, **kwargs: object) -> object:
         started.append([size["batch"] for size in kwargs["sizes"]])  # type: ignore[attr-defined]
         return run(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(probing, "run_probe", counted)
+    monkeypatch.setattr(probe_policy, "run_probe", counted)
     return started
 
 

@@ -18,9 +18,8 @@ from intact8.engines.spec import MIB, SPECS
 from intact8.errors import EngineError
 from intact8.golden import with_golden
 from intact8.program.golden import Golden
-from intact8.runtime import cache, choose, isolate, probing
+from intact8.runtime import cache, fastest, probe_policy, probe_process
 from intact8.runtime.facts import Facts
-from intact8.runtime.isolate import Outcome, failure
 from intact8.runtime.preflight import (
     GLIBCXX,
     OK,
@@ -36,6 +35,7 @@ from intact8.runtime.preflight import (
     program_rows,
     refusal,
 )
+from intact8.runtime.probe_process import Outcome, failure
 
 PROGRAM = certified()
 
@@ -195,8 +195,8 @@ def test_everything_that_could_end_a_probe_differently_is_in_the_key(monkeypatch
     keys = [first, *(cache.key(program, "d", "onednn", 2, replace(GOOD, **c)) for c in CHANGES)]
     keys += [cache.key(program, "e", "onednn", 2, GOOD), cache.key(program, "d", "openvino", 2, GOOD)]
     keys += [cache.key(program, "d", "onednn", 3, GOOD), cache.key(program, "d", "onednn", None, GOOD)]
-    keys += [cache.key(PROGRAM, "d", "onednn", 2, GOOD), choose.key(program, "d", 2, 1, GOOD)]
-    keys += [choose.key(program, "d", 2, 8, GOOD), choose.key(program, "d", 3, 8, GOOD)]
+    keys += [cache.key(PROGRAM, "d", "onednn", 2, GOOD), fastest.key(program, "d", 2, 1, GOOD)]
+    keys += [fastest.key(program, "d", 2, 8, GOOD), fastest.key(program, "d", 3, 8, GOOD)]
     monkeypatch.setattr(cache, "_passes", lambda: [1, 2])
     keys.append(cache.key(program, "d", "onednn", 2, GOOD))
     monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
@@ -205,15 +205,15 @@ def test_everything_that_could_end_a_probe_differently_is_in_the_key(monkeypatch
 
 
 def test_measurements_are_recalled_fastest_first(cache_dir: Path) -> None:
-    assert choose.remember("k", {"slow": 3.0, "fast": 0.5, "middle": 1.0}) == ""
-    assert list((choose.recall("k") or {}).items()) == [("fast", 0.5), ("middle", 1.0), ("slow", 3.0)]
+    assert fastest.remember("k", {"slow": 3.0, "fast": 0.5, "middle": 1.0}) == ""
+    assert list((fastest.recall("k") or {}).items()) == [("fast", 0.5), ("middle", 1.0), ("slow", 3.0)]
     for bad in ({"a": 0.0}, {"a": -1.0}, {"a": 1}, {"a": True}, {"a": "1"}, {"auto": 1.0}, {}, {"a": 1.0, "b": 0.0}):
-        choose.remember("k", bad)
-        assert choose.recall("k") is None
+        fastest.remember("k", bad)
+        assert fastest.recall("k") is None
     for result in ({"milliseconds": [1.0]}, {"other": {"a": 1.0}}):
         cache.remember("k", result)
-        assert choose.recall("k") is None
-    assert choose.recall("nothing") is None
+        assert fastest.recall("k") is None
+    assert fastest.recall("nothing") is None
 
 
 @pytest.fixture
@@ -232,23 +232,23 @@ def test_measuring_times_every_engine() -> None:
 
         return run
 
-    found = choose.measure(program, {"a": runner("a"), "b": runner("b")}, 3)
+    found = fastest.measure(program, {"a": runner("a"), "b": runner("b")}, 3)
     assert set(found) == {"a", "b"} and all(0 < v < 1000 for v in found.values())
     assert list(found.values()) == sorted(found.values())
-    assert min(calls.values()) >= choose.LEAST
+    assert min(calls.values()) >= fastest.LEAST
 
 
 def test_memory_of_a_probe() -> None:
     need = predicted(PROGRAM, "onednn")
-    assert (probing.GIB, probing.SMALL, probing.SHARE) == (1 << 30, 1 << 28, 4)
+    assert (probe_policy.GIB, probe_policy.SMALL, probe_policy.SHARE) == (1 << 30, 1 << 28, 4)
     generous = max(4 * GIB, 4 * need + 2 * GIB)
     for memory, limit in ((None, generous), (64 * GIB, generous), (GIB, GIB), (1, GIB // 4), (GIB // 4, GIB // 4)):
-        assert probing.memory_limit(PROGRAM, replace(GOOD, memory=memory), "onednn") == limit
+        assert probe_policy.memory_limit(PROGRAM, replace(GOOD, memory=memory), "onednn") == limit
 
 
 def test_memory_of_a_probe_of_something_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "predicted", lambda program, engine: 3 * GIB)
-    assert probing.memory_limit(PROGRAM, replace(GOOD, memory=None), "onednn") == 14 * GIB
+    monkeypatch.setattr(probe_policy, "predicted", lambda program, engine: 3 * GIB)
+    assert probe_policy.memory_limit(PROGRAM, replace(GOOD, memory=None), "onednn") == 14 * GIB
 
 
 def test_what_needs_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,13 +259,13 @@ def test_what_needs_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count > 1 and each > 0
     for memory in (None, 8 * GIB):
         facts = replace(GOOD, memory=memory)
-        assert probing.is_small(program, limit, facts) and not probing.is_small(program, limit * 0.999, facts)
-        assert probing.is_small(replace(program, golden=None), each * 4, facts)
-        assert not probing.is_small(replace(program, golden=None), each * 3.99, facts)
+        assert probe_policy.is_small(program, limit, facts) and not probe_policy.is_small(program, limit * 0.999, facts)
+        assert probe_policy.is_small(replace(program, golden=None), each * 4, facts)
+        assert not probe_policy.is_small(replace(program, golden=None), each * 3.99, facts)
     for needed, memory, small in ((GIB // 4, None, True), (GIB // 4 + 1, None, False), (GIB // 4, GIB, True),
                                   (1000, 4000, True), (1001, 4000, False), (GIB, 9 * GIB, False)):  # fmt: skip
-        monkeypatch.setattr(probing, "predicted", lambda program, engine, n=needed: n)
-        assert probing.is_small(program, 1e9, replace(GOOD, memory=memory)) is small
+        monkeypatch.setattr(probe_policy, "predicted", lambda program, engine, n=needed: n)
+        assert probe_policy.is_small(program, 1e9, replace(GOOD, memory=memory)) is small
 
 
 STAGE = json.dumps({"stage": "preparing"})
@@ -301,10 +301,10 @@ SIGNALS = {-11: "SIGSEGV", -4: "SIGILL", -200: "signal 200", -6: "SIGABRT", 0xC0
 def test_what_became_of_a_child(
     code: int, told: list[str], said: list[str], late: bool, verdict: str, stage: str, detail: str
 ) -> None:
-    found = isolate._outcome(code, told, said, late, 7.4)
+    found = probe_process._outcome(code, told, said, late, 7.4)
     assert (found.verdict, found.stage, found.detail, found.seconds) == (verdict, stage, detail, 7.4)
     assert found.signal == (SIGNALS[code] if verdict == "died" else "")
-    assert found.lasting == (verdict == "passed" or found.signal in isolate.LASTING)
+    assert found.lasting == (verdict == "passed" or found.signal in probe_process.LASTING)
     again = Outcome.from_json(json.loads(json.dumps(found.to_json())))
     assert again == (found if found.lasting and not found.error else None)
 
@@ -317,7 +317,7 @@ def test_only_whole_outcomes_come_back() -> None:
                 {"stage": 1}, {"detail": None}, {"more": 1}, {"verdict": "died", "signal": "SIGKILL"}):  # fmt: skip
         assert Outcome.from_json({**good, **bad}) is None
     assert Outcome.from_json({k: v for k, v in good.items() if k != "stage"}) is None
-    assert {s for s in isolate.LASTING if s.startswith("SIG")} == {
+    assert {s for s in probe_process.LASTING if s.startswith("SIG")} == {
         signal.Signals(n).name for n in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)
     }
 
@@ -359,7 +359,7 @@ class Parts:
 def test_tails_keep_the_end() -> None:
     for size, step in ((10, 3), (1 << 18, 1 << 16), ((1 << 19) + 5, 1 << 16), ((1 << 20) + 77, 1000)):
         data = bytes(65 + i % 26 for i in range(size))
-        tail = isolate._Tail(Parts(data, step))  # type: ignore[arg-type]
+        tail = probe_process._Tail(Parts(data, step))  # type: ignore[arg-type]
         tail.join()
         kept = "".join(tail.lines()).encode()
         assert data.endswith(kept) and min(size, 1 << 18) <= len(kept) <= (1 << 18) + (1 << 16)

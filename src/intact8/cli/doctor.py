@@ -97,7 +97,7 @@ def doctor(
 
 
 def _environment(as_json: bool) -> None:
-    from intact8.diagnose.environment import environment as examine
+    from intact8.runtime.environment import environment as examine
 
     environment = examine()
     if as_json:

@@ -19,12 +19,11 @@ from torch import Tensor
 
 from intact8.calibration.data import device_of
 from intact8.capture.graph import Node
+from intact8.diagnose.executors import FloatStep
 from intact8.errors import AccuracyWarning
 from intact8.simulation.module import Simulation
 from intact8.simulation.values import real
 from intact8.simulation.weights import groups_of, output_first, per_output, transposed
-
-from .steps import FloatStep
 
 SUSPICIOUS = 20.0
 """Outputs of at least this signal-to-noise ratio (dB) are not looked at further."""

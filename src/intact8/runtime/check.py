@@ -12,14 +12,14 @@ from intact8.program.certify import by_claim
 from intact8.program.document import VERSION
 from intact8.program.golden import Golden
 from intact8.program.remarks import remarks
+from intact8.runtime.probe_policy import memory_limit
+from intact8.runtime.probe_process import PASSED, failure, run_probe
 from intact8.text import printable
 
 from . import cache
 from .facts import Facts
-from .isolate import PASSED, failure, run_probe
 from .load import Opened, open_program
 from .preflight import OK, REFUSED, UNKNOWN, Row, candidates, claim_row, origin_row, preflight, program_rows, refusal
-from .probing import memory_limit
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -30,14 +30,14 @@ from intact8.program.inputs import check_layout
 from intact8.program.program import Program
 from intact8.program.remarks import remarks as remarks_of
 from intact8.program.resting import rest
+from intact8.runtime import cache, fastest
+from intact8.runtime.probe_policy import Subject, probed, status, unchanged
+from intact8.runtime.probe_process import PASSED, failure
 from intact8.text import printable
 
-from . import cache, choose
 from .facts import Facts
 from .info import Info, Skipped
-from .isolate import PASSED, failure
 from .preflight import OK, REFUSED, Row, candidates, claim_row, preflight, refusal
-from .probing import Subject, probed, status, unchanged
 from .sizes import Probed, Range, shown, wanted
 
 MODES = ("always", "first", "never")
@@ -168,12 +168,12 @@ class Attempt:
             for _, loaded in self._able(claimed, names):
                 return loaded
             names = [n for n in names if n not in claimed]
-        name = choose.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
-        known = choose.recall(name)
+        name = fastest.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
+        known = fastest.recall(name)
         if known is None:
             # One process measures, the others wait for what it finds.
             with cache.lock(name, 2 * self.time_limit * len(names)):
-                known = choose.recall(name)
+                known = fastest.recall(name)
                 if known is None:
                     return self._measured(names, name)
         order = [*known, *(n for n in names if n not in known)]
@@ -190,9 +190,9 @@ class Attempt:
         measured: dict[str, float] = {}
         with self.opened.timed("measure"), contextlib.suppress(InputError):  # made-up samples may be none it can run
             if len(started) > 1:
-                measured = choose.measure(self.opened.program, started, self.batches[0])
+                measured = fastest.measure(self.opened.program, started, self.batches[0])
         if measured:
-            choose.remember(name, measured)
+            fastest.remember(name, measured)
         best = next(iter(measured or started))
         return started[best].with_info(measured=measured, skipped=self.skipped)
 

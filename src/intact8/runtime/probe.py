@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 
 def main() -> None:
-    """Do the job on stdin: the arguments of :func:`intact8.runtime.isolate.run_probe`, as JSON."""
+    """Do the job on stdin: the arguments of :func:`intact8.runtime.probe_process.run_probe`, as JSON."""
     # Libraries print on stdout as they please; what the parent reads is a descriptor of our own.
     with open(os.dup(1), "w", encoding="utf-8") as told:
         os.dup2(2, 1)
@@ -68,7 +68,7 @@ def _work(job: dict[str, Any], told: TextIO) -> dict[str, Any]:
     from intact8.errors import EngineError, ProgramError
     from intact8.golden import reproduce
     from intact8.program.file import digest, load
-    from intact8.runtime.isolate import AT_SIZE
+    from intact8.runtime.probe_process import AT_SIZE
 
     program = load(job["path"])
     if digest(program) != job["digest"]:

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import Recipe, Scheme
-from intact8.diagnose.doctor import grids
+from intact8.diagnose.doctor import quantization_error
 from intact8.diagnose.doctor.activations import examine_activation
-from intact8.diagnose.doctor.grids import Grid
-from intact8.diagnose.doctor.network import check_confidence, dead_channels, stale_batch_norm
-from intact8.diagnose.doctor.patient import Patient, Reference, unquantized
-from intact8.diagnose.doctor.quality import examine_calibration
-from intact8.diagnose.doctor.readers import importance
+from intact8.diagnose.doctor.calibration_quality import examine_calibration
+from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.float_network import Patient, Reference, unquantized
+from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
+from intact8.diagnose.doctor.quantization_error import Grid
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples, divide, gather
-from intact8.diagnose.doctor.tensors import TensorStats, observe
+from intact8.diagnose.doctor.tensor_statistics import TensorStats, observe
 from intact8.diagnose.doctor.weights import examine_weight
 
 CPU = torch.device("cpu")
@@ -66,22 +66,24 @@ def test_error_is_that_of_rounding() -> None:
     x = uniform(64, 32)
     grid = Grid(1 / 255, 0, 0, 255)
     direct = (x.double() - torch.clamp(torch.round(x.double() / grid.scale), 0, 255) * grid.scale).pow(2).sum()
-    assert grids.error([stats(x)], grid) == pytest.approx(float(direct), rel=0.05)
+    assert quantization_error.error([stats(x)], grid) == pytest.approx(float(direct), rel=0.05)
 
 
 def test_clip_error_is_what_sticks_out() -> None:
     x = uniform(64, 512)
     grid = Grid(0.5 / 255, 0, 0, 255)
     direct = (x.double() - 0.5).clamp(min=0).pow(2).sum()
-    assert grids.clip_error([stats(x)], grid) == pytest.approx(float(direct), rel=0.02)
-    assert grids.clipped_share([stats(x)], grid) == pytest.approx(0.5, abs=0.02)
+    assert quantization_error.clip_error([stats(x)], grid) == pytest.approx(float(direct), rel=0.02)
+    assert quantization_error.clipped_share([stats(x)], grid) == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("true", [0, 70, 255])
 def test_best_zero_point_is_found(true: int) -> None:
     grid = Grid(1 / 255, true, 0, 255)
     x = uniform(64, 256, low=grid.ends[0], high=grid.ends[1])
-    assert grids.best_zero_point([stats(x)], grid._replace(zero_point=128)).zero_point == pytest.approx(true, abs=2)
+    assert quantization_error.best_zero_point([stats(x)], grid._replace(zero_point=128)).zero_point == pytest.approx(
+        true, abs=2
+    )
 
 
 def test_channel_statistics_are_those_of_the_tensor() -> None:

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import intact8
-from intact8.diagnose.compare_report import CompareReport
+from intact8.diagnose.compare.report import CompareReport
 from intact8.diagnose.report import Report
-from intact8.diagnose.sensitivity_report import Score, SensitivityReport, SensitivityRow
+from intact8.diagnose.sensitivity.report import Score, SensitivityReport, SensitivityRow
 from intact8.program.program import Program
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import intact8
-from intact8.diagnose.environment import specimen
 from intact8.diagnose.report.contents import Report
 from intact8.errors import InputError
+from intact8.runtime.environment import specimen
 
 from .conftest import Case
 

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from intact8.diagnose.doctor import quantization_error
+from intact8.diagnose.doctor.consumers import cancels, importance
+from intact8.diagnose.doctor.quantization_error import Grid
+from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.simulation.module import Simulation
 from intact8.simulation.points import QuantPoint
-
-from . import grids
-from .grids import Grid
-from .readers import cancels, importance
-from .tensors import Statistics, TensorStats
 
 Array = npt.NDArray[Any]
 
@@ -72,19 +71,21 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
     grid = Grid(float(point.scale), int(point.zero_point), point.lo, point.hi)
     symmetric = point.scheme.symmetric
     found = Evidence(origin=_origin(point, shown))
-    actual = grids.error(seen, grid)
-    best = grids.best_grid(seen, grid.lo, grid.hi, symmetric)
-    known = best if found.origin not in ("observer",) else grids.best_grid(shown, grid.lo, grid.hi, symmetric)
+    actual = quantization_error.error(seen, grid)
+    best = quantization_error.best_grid(seen, grid.lo, grid.hi, symmetric)
+    known = (
+        best if found.origin not in ("observer",) else quantization_error.best_grid(shown, grid.lo, grid.hi, symmetric)
+    )
     lo, hi = (grid.lo, grid.hi) if grid.hi - grid.lo >= 254 else (0, 255)
     chain = [
         ("range", actual),
-        ("data", grids.error(seen, known)),
-        ("bits", grids.error(seen, best)),
-        ("symmetric", grids.error(seen, grids.best_grid(seen, lo, hi, symmetric))),
-        ("", grids.error(seen, grids.best_grid(seen, lo, hi, False))),
+        ("data", quantization_error.error(seen, known)),
+        ("bits", quantization_error.error(seen, best)),
+        ("symmetric", quantization_error.error(seen, quantization_error.best_grid(seen, lo, hi, symmetric))),
+        ("", quantization_error.error(seen, quantization_error.best_grid(seen, lo, hi, False))),
     ]
     for (reason, worse), (_, better) in pairwise(chain):
-        found.gains[reason] = grids.decibels(worse, better)
+        found.gains[reason] = quantization_error.decibels(worse, better)
     found.facts |= _facts(seen, shown, grid, best, point)
     _examine_channels(found, seen, np.concatenate([importance(sim, n, len(data.made[n].low)) for n in nodes]))
     _examine_sum(found, sim, nodes[0], data)
@@ -93,13 +94,13 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
 
 def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -> None:
     """What one grid for all tensors, and for all channels, costs."""
-    widths = grids.channel_widths(seen)
+    widths = quantization_error.channel_widths(seen)
     own = np.concatenate([np.full(len(t.low), t.width) for t in seen])
     few = max(1, len(widths) // 20)
     rest = np.sort(widths)[: len(widths) - few].max(initial=0.0)
-    common = np.full(len(widths), grids.best_grid(seen, 0, 255, False).width)
+    common = np.full(len(widths), quantization_error.best_grid(seen, 0, 255, False).width)
     noise = {
-        name: grids.rounding_noise(seen, np.minimum(common, w) / 255, weight)
+        name: quantization_error.rounding_noise(seen, np.minimum(common, w) / 255, weight)
         for name, w in (
             ("common", common),
             ("own", own),
@@ -107,13 +108,13 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
             ("alone", widths),
         )
     }
-    found.gains["shared"] = grids.decibels(noise["common"], noise["own"]) if len(seen) > 1 else 0.0
+    found.gains["shared"] = quantization_error.decibels(noise["common"], noise["own"]) if len(seen) > 1 else 0.0
     start = noise["own"] if len(seen) > 1 else noise["common"]
-    found.gains["channels"] = grids.decibels(start, noise["alone"])
+    found.gains["channels"] = quantization_error.decibels(start, noise["alone"])
     found.facts |= {
         "channels": len(widths),
         "outlier_channels": few,
-        "outlier_channel_gain_db": grids.decibels(start, noise["apart"]),
+        "outlier_channel_gain_db": quantization_error.decibels(start, noise["apart"]),
         "channel_gain_db": found.gains["channels"],
         "widest_channel_over_median": float(widths.max() / max(np.median(widths), 1e-30)),
         "widest_channel": int(np.argmax(widths)),
@@ -129,7 +130,7 @@ def _examine_sum(found: Evidence, sim: Simulation, node: str, data: Statistics) 
     terms, result = data.made[node], data.made[total]
     power = float(terms.square.sum()) / max(terms.count, 1) / max(len(terms.low), 1)
     left = float(result.square.sum()) / max(result.count, 1) / max(len(result.low), 1)
-    found.gains["cancellation"] = max(0.0, grids.decibels(power, left))
+    found.gains["cancellation"] = max(0.0, quantization_error.decibels(power, left))
     found.facts |= {"sum": total, "term_rms": math.sqrt(power), "sum_rms": math.sqrt(left)}
 
 
@@ -140,7 +141,7 @@ def _origin(point: QuantPoint, shown: list[TensorStats]) -> str:
         return "set"
     if not point.observer.count:
         return "foreign"
-    now = grids.merged(shown).extremes
+    now = quantization_error.merged(shown).extremes
     then = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
     width = max(now[1] - now[0], then[1] - then[0], 1e-30)
     if max(abs(now[0] - then[0]), abs(now[1] - then[1])) > MOVED * width:
@@ -153,13 +154,13 @@ def _origin(point: QuantPoint, shown: list[TensorStats]) -> str:
 def _facts(
     seen: list[TensorStats], shown: list[TensorStats], grid: Grid, best: Grid, point: QuantPoint
 ) -> dict[str, Any]:
-    low, high = grids.merged(seen).extremes
-    c_low, c_high = grids.merged(shown).extremes
+    low, high = quantization_error.merged(seen).extremes
+    c_low, c_high = quantization_error.merged(shown).extremes
     ratio = best.scale * (best.hi - best.lo) / grid.width
-    actual, least = grids.error(seen, grid), grids.error(seen, best)
+    actual, least = quantization_error.error(seen, grid), quantization_error.error(seen, best)
     # Only where there is something to explain: it takes some tens of evaluations.
-    shifted = grids.best_zero_point(seen, grid) if actual > 2 * least else grid
-    moved = grids.error(seen, shifted)
+    shifted = quantization_error.best_zero_point(seen, grid) if actual > 2 * least else grid
+    moved = quantization_error.error(seen, shifted)
     return {
         "scale": grid.scale,
         "zero_point": grid.zero_point,
@@ -168,11 +169,11 @@ def _facts(
         "calibration_range": [c_low, c_high],
         "best_represents": list(best.ends),
         "best_over_used_width": ratio,
-        "clipped": grids.clipped_share(seen, grid),
-        "clip_share_of_error": grids.clip_error(seen, grid) / max(actual, 1e-300),
+        "clipped": quantization_error.clipped_share(seen, grid),
+        "clip_share_of_error": quantization_error.clip_error(seen, grid) / max(actual, 1e-300),
         "better_zero_point": shifted.zero_point,
-        "zero_point_gain_db": grids.decibels(actual, moved),
-        "range_gain_db": grids.decibels(actual, least),
+        "zero_point_gain_db": quantization_error.decibels(actual, moved),
+        "range_gain_db": quantization_error.decibels(actual, least),
         "bits": math.log2(grid.hi - grid.lo + 1),
         "observer": point.scheme.observer,
     }

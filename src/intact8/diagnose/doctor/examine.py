@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from intact8.diagnose.doctor.calibration_quality import examine_calibration
+from intact8.diagnose.doctor.float_network import Patient, Reference
+from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, islands, mismatch, stale_batch_norm
+from intact8.diagnose.doctor.tensor_statistics import observe
 from intact8.simulation.module import Simulation
 
 from ..sensitivity import sensitivity
 from .activations import Evidence, examine_activation
 from .causes import kind_of_data
 from .findings import Measured, noise_findings, ordered
-from .network import check_confidence, dead_channels, islands, mismatch, stale_batch_norm
-from .patient import Patient, Reference
-from .quality import examine_calibration
 from .report import CALIBRATION, CalibrationQuality, Confidence, Finding, Site
 from .samples import Samples
-from .tensors import observe
 from .weights import examine_weight
 
 Step = Callable[[str], object]

@@ -255,11 +255,11 @@ class DoctorReport:
         return DoctorReport(**{**values, **made})
 
     def __rich__(self) -> Group:
-        from .show import as_rich
+        from intact8.diagnose.doctor.render import as_rich
 
         return as_rich(self)
 
     def _repr_html_(self) -> str:
-        from .show import as_html
+        from intact8.diagnose.doctor.render import as_html
 
         return as_html(self)

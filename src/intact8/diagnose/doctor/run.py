@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
+from intact8.diagnose.doctor.decision import judge
+from intact8.diagnose.doctor.float_network import Metric, Patient, Reference
+from intact8.diagnose.doctor.search import Course, treat
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.module import Simulation
 
 from .examine import examine
-from .patient import Metric, Patient, Reference
 from .remedies import Treatment
 from .report import DoctorReport, Outcome
 from .samples import Samples, divide, gather
-from .treat import Course, treat
-from .verdict import judge
 
 SHARES = (0.25, 0.25, 0.5)
 """Of the data: to calibrate on, to examine and choose remedies by, to hold out for the outcomes."""

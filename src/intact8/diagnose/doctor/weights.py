@@ -18,6 +18,8 @@ from torch import Tensor
 
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
+from intact8.diagnose.doctor.quantization_error import decibels
+from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.simulation.module import Simulation
 from intact8.simulation.weights import (
     folded,
@@ -30,8 +32,6 @@ from intact8.simulation.weights import (
 )
 
 from .activations import Evidence
-from .grids import decibels
-from .tensors import Statistics
 
 Array = npt.NDArray[Any]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intact8.diagnose.compare_report import CompareReport
+from intact8.diagnose.compare.report import CompareReport
 from intact8.diagnose.lint.finding import LintReport
 from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed
 from intact8.diagnose.report.integer_histograms import clamp, integers
 from intact8.diagnose.report.layer_times import time_layers
-from intact8.diagnose.sensitivity_report import SensitivityReport
+from intact8.diagnose.sensitivity.report import SensitivityReport
 from intact8.engines import available_engines
 from intact8.errors import InputError
 from intact8.opset.op import Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from intact8.diagnose.compare_report import Histogram
+from intact8.diagnose.compare.report import Histogram
 from intact8.diagnose.report import formatting
 from intact8.diagnose.report.module_tree import ancestors
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.diagnose.compare_report import LayerRow
+from intact8.diagnose.compare.report import LayerRow
 from intact8.diagnose.lint.finding import Finding
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.diagnose.networks import Net, calibrated, data, net
 from torch import Tensor, nn
 
 import intact8
-from intact8.diagnose.compare_report import CompareReport, LayerError, LayerRow
+from intact8.diagnose.compare.report import CompareReport, LayerError, LayerRow
 from intact8.engines import available_engines, get_runner
 from intact8.engines.reference import evaluate
 from intact8.program.program import Program
@@ -227,7 +227,7 @@ def test_memory_does_not_grow_with_the_number_of_batches(case: Case) -> None:
 
 
 def test_statistics_keep_nothing_of_the_data() -> None:
-    from intact8.diagnose.compare_statistics import Quantizer, TensorStatistics
+    from intact8.diagnose.compare.statistics import Quantizer, TensorStatistics
 
     def size(chunks: int) -> int:
         statistics = TensorStatistics(1, Quantizer(0.05, 128, 0, 255))

@@ -9,13 +9,12 @@ from collections import Counter
 import numpy as np
 import torch
 
+from intact8.diagnose.doctor.float_network import Patient, outputs_of, unquantized
+from intact8.diagnose.doctor.report import CalibrationQuality
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.module import Simulation
-
-from .patient import Patient, outputs_of, unquantized
-from .report import CalibrationQuality
-from .samples import Samples
-from .tensors import Statistics, TensorStats
 
 GREW = 0.05
 """A range that widens by more than this in the second half of the samples has not converged."""

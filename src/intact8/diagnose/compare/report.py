@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from intact8.arithmetic.dimensions import Dim
+from intact8.diagnose.layer_report import Rows
 from intact8.display import Column, Grid, number, percent
 from intact8.verification import Difference
-
-from .rows import Rows
 
 Against = Literal["own", "cascade"]
 

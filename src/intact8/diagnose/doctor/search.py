@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from intact8.diagnose.doctor.examine import Step
+from intact8.diagnose.doctor.float_network import Patient, Reference
+from intact8.diagnose.doctor.remedies import Remedy, Treatment, general, layers_of, leave_float, remedies_for
+from intact8.diagnose.doctor.report import Finding, Trial
+from intact8.diagnose.doctor.samples import Samples
 from intact8.errors import CalibrationError, RecipeError
 from intact8.simulation.module import Simulation
-
-from .examine import Step
-from .patient import Patient, Reference
-from .remedies import Remedy, Treatment, general, layers_of, leave_float, remedies_for
-from .report import Finding, Trial
-from .samples import Samples
 
 HELPS = 0.9
 """A remedy is kept if it leaves at most this share of the noise …"""

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
+from intact8.diagnose.compare.report import WeightError
 from intact8.opset.op import Op
 from intact8.program.program import Program
 from intact8.simulation.points import WeightPoint
 from intact8.simulation.weights import folded, groups_of, output_first, transposed
-
-from .compare_report import WeightError
 
 
 def weight_error(

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intact8.calibration.mse import grid_error
-
-from .tensors import TensorStats
+from intact8.diagnose.doctor.tensor_statistics import TensorStats
 
 Array = npt.NDArray[Any]
 

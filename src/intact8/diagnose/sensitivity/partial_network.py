@@ -11,13 +11,21 @@ from torch import Tensor
 
 from intact8.calibration.data import device_of
 from intact8.capture.graph import Node
+from intact8.diagnose.compare.statistics import Quantizer
+from intact8.diagnose.executors import (
+    AUTO,
+    SIMULATION,
+    EngineStep,
+    FloatStep,
+    SimulationStep,
+    Step,
+    choose_engine,
+    ops_of,
+)
 from intact8.lower import draft
 from intact8.placement.partition import is_move
 from intact8.simulation.module import Simulation
 from intact8.simulation.weights import groups_of, per_output, transposed
-
-from .compare_statistics import Quantizer
-from .steps import AUTO, SIMULATION, EngineStep, FloatStep, SimulationStep, Step, choose_engine, ops_of
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from torch import Tensor
 from intact8.calibration.observers import MSEObserver
 from intact8.calibration.sketch import Bins
 from intact8.capture.graph import Node
+from intact8.diagnose.doctor.float_network import unquantized
+from intact8.diagnose.doctor.samples import Samples
 from intact8.simulation.module import Simulation
 from intact8.simulation.statistics import channel_axis
 from intact8.simulation.values import Value, real
-
-from .patient import unquantized
-from .samples import Samples
 
 Array = npt.NDArray[Any]
 

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from tests.program.build import certified, data, network
 
-import intact8.runtime.choose as choose
 from intact8.engines import available_engines, get_runner
 from intact8.engines.binding import rebuild
 from intact8.errors import InputError
 from intact8.golden import with_golden
 from intact8.program.certify import certifiable, certify
 from intact8.program.file import digest, save
-from intact8.runtime import Facts, load
+from intact8.runtime import Facts, fastest, load
 from intact8.runtime.check import check_file
 
 several = pytest.mark.skipif(len(available_engines()) < 3, reason="needs two engines besides the reference")
@@ -39,7 +38,7 @@ def test_auto_takes_what_the_certificates_claim(tmp_path: Path, cache: Path, ope
     claimed = save(with_golden(certify(network(), claims)), tmp_path / "claimed.safetensors")
     info = load(claimed, probe="never").info
     assert list(info.measured or {info.engine: 0}) == ["onnxruntime"] and not any("proof" in r for r in info.remarks)
-    choose.remember(choose.key(load(claimed).program, info.digest, None, 1, Facts.here()), {"onednn": 1.0})
+    fastest.remember(fastest.key(load(claimed).program, info.digest, None, 1, Facts.here()), {"onednn": 1.0})
     assert load(claimed, probe="never").info.engine == "onnxruntime", "what was measured once does not outdo a proof"
     for engine in ("onednn", "auto"):
         first = next(op for op in network().ops if certifiable(op))
@@ -65,7 +64,7 @@ def test_what_was_measured_is_remembered_per_batch_and_threads(
     open_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = load(open_path, probe="never").info.measured
-    monkeypatch.setattr(choose, "measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(fastest, "measure", lambda *_: pytest.fail("measured again"))
     again = load(open_path, probe="never")
     assert again.info.measured == measured and again.info.engine == next(iter(measured))
     assert "measure" not in again.info.seconds
@@ -79,7 +78,7 @@ def test_the_remembered_order_is_obeyed_and_falls_through(open_path: Path) -> No
     program, facts = load(open_path, engine="reference").program, Facts.here()
     for slowest in ("onnxruntime", "openvino"):
         times = {name: 1.0 for name in available_engines() if name != "reference"} | {slowest: 2.0, "absent": 0.5}
-        choose.remember(choose.key(program, digest(program), None, 1, facts), times)
+        fastest.remember(fastest.key(program, digest(program), None, 1, facts), times)
         info = load(open_path, probe="never", facts=facts).info
         assert info.engine not in ("absent", slowest)
         assert [s.engine for s in info.skipped] == ["absent"]
@@ -90,7 +89,7 @@ def test_samples_that_cannot_be_run_leave_the_order_as_it_is(path: Path, monkeyp
     def refuse(*_: object) -> dict[str, float]:
         raise InputError("NaN reached a quantize")
 
-    monkeypatch.setattr(choose, "measure", refuse)
+    monkeypatch.setattr(fastest, "measure", refuse)
     info = load(path, probe="never").info
     assert info.measured == {} and info.engine == "onednn"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from intact8.diagnose import environment as environments
-from intact8.diagnose.environment import Environment, environment, specimen
 from intact8.engines import ENGINES, available_engines
 from intact8.machine import INT8_FEATURES
 from intact8.program.certify import uncertified
+from intact8.runtime import environment as environments
+from intact8.runtime.environment import Environment, environment, specimen
 from intact8.runtime.facts import Facts
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from intact8.program.program import Program
 from intact8.program.samples import random_samples
+from intact8.runtime import cache
+from intact8.runtime.facts import Facts
 from intact8.timing import interleaved
-
-from . import cache
-from .facts import Facts
 
 SECONDS, LEAST, SETTLE = 0.3, 7, 0.01
 """All engines together are timed this long, each this often at least, and each settles so long before a timed call."""

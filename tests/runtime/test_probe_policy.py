@@ -18,7 +18,7 @@ from intact8.golden import with_golden
 from intact8.opset.op import Op, Tensor
 from intact8.program.golden import Golden
 from intact8.program.program import Program
-from intact8.runtime import probing
+from intact8.runtime import probe_policy
 from intact8.runtime.facts import Facts
 from intact8.runtime.probe import _run_once
 
@@ -45,7 +45,7 @@ def test_a_small_program_needs_no_child(tmp_path: Path) -> None:
 
 def test_any_other_passes_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTACT8_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(probing, "SMALL", 0)
+    monkeypatch.setattr(probe_policy, "SMALL", 0)
     path = with_golden(certified()).save(tmp_path / "p.safetensors")
     first = intact8.runtime.load(path, engine="reference").info
     assert first.probe == "passed" and first.golden.endswith(", in a child process")
@@ -77,14 +77,14 @@ def test_time_limit_binds_the_reference(tmp_path: Path) -> None:
 )
 def test_what_is_small(program: Program, limit: float, memory: int | None, small: bool) -> None:
     facts = replace(Facts.here(), memory=memory)
-    assert probing.is_small(program, limit, facts) is small
+    assert probe_policy.is_small(program, limit, facts) is small
 
 
 def test_the_child_s_memory_is_limited(tmp_path: Path) -> None:
     program = alone("table", 1 << 20)
-    limit = probing.memory_limit(program, replace(Facts.here(), memory=300 * MIB), "reference")
+    limit = probe_policy.memory_limit(program, replace(Facts.here(), memory=300 * MIB), "reference")
     assert limit == 300 * MIB
-    assert probing.memory_limit(program, replace(Facts.here(), memory=None), "reference") >= 4 << 30
+    assert probe_policy.memory_limit(program, replace(Facts.here(), memory=None), "reference") >= 4 << 30
 
 
 def test_a_size_counts_as_run_because_it_is_run() -> None:

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from intact8.calibration.run import Switchable, calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
+from intact8.diagnose.doctor.samples import Batch, Samples
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.module import Simulation
 from intact8.simulation.values import real
-
-from .samples import Batch, Samples
 
 Metric = Callable[[Any, Any], Any]
 """Called with the network's outputs and the batch as the data gave it: a number that is a mean over the samples, or

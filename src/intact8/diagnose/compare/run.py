@@ -13,6 +13,20 @@ from intact8.arithmetic.dimensions import show
 from intact8.calibration.data import device_of, first_batch
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.graph import Graph, Node
+from intact8.diagnose.chunks import Chunk, chunks
+from intact8.diagnose.compare.report import CompareReport, LayerRow
+from intact8.diagnose.compare.statistics import Quantizer, TensorStatistics
+from intact8.diagnose.compare.weights import weight_error
+from intact8.diagnose.executors import (
+    SIMULATION,
+    EngineStep,
+    FloatStep,
+    SimulationStep,
+    Step,
+    choose_engine,
+    ops_of,
+    tensors_for,
+)
 from intact8.errors import InputError, StateError
 from intact8.lower import draft
 from intact8.placement.partition import is_move
@@ -20,12 +34,6 @@ from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.module import Simulation
 from intact8.verification import Difference
-
-from .chunks import Chunk, chunks
-from .compare_report import CompareReport, LayerRow
-from .compare_statistics import Quantizer, TensorStatistics
-from .compare_weights import weight_error
-from .steps import SIMULATION, EngineStep, FloatStep, SimulationStep, Step, choose_engine, ops_of, tensors_for
 
 
 def compare(

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from intact8.calibration.data import batches
+from intact8.diagnose.doctor.float_network import Patient, outputs_of, unquantized
+from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
+from intact8.diagnose.doctor.samples import Batch, Samples
+from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.simulation.module import Simulation
-
-from .patient import Patient, outputs_of, unquantized
-from .report import NETWORK, Confidence, Finding
-from .samples import Batch, Samples
-from .tensors import Statistics
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
 """How placement says that an operation has an integer form in other recipes."""

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from intact8.diagnose.doctor.float_network import Patient
+from intact8.diagnose.doctor.network_checks import call
+from intact8.diagnose.doctor.report import Outcome, Verdict
+from intact8.diagnose.doctor.samples import Batch, Samples
 from intact8.engines import available_engines
 from intact8.errors import EngineError
 from intact8.lower import lower
 from intact8.simulation.module import Simulation
 from intact8.timing import interleaved
-
-from .network import call
-from .patient import Patient
-from .report import Outcome, Verdict
-from .samples import Batch, Samples
 
 
 def judge(

@@ -12,7 +12,7 @@ from intact8.display import inert
 from intact8.machine import INT8_FEATURES
 
 if TYPE_CHECKING:
-    from .environment import Environment
+    from intact8.runtime.environment import Environment
 
 
 def show(environment: Environment) -> Group:

@@ -15,15 +15,12 @@ from torch import nn
 
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Node
-from intact8.errors import InputError, StateError
-from intact8.program.file import digest
-from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
-
-from .chunks import Chunk, chunks, samples_in
-from .partial import PartialNetwork, Selection
-from .sensitivity_metrics import Metric, UserMetric, make_metric
-from .sensitivity_report import (
+from intact8.diagnose.chunks import Chunk, chunks, samples_in
+from intact8.diagnose.distributed import gathered, rank_and_size
+from intact8.diagnose.sensitivity.checkpoint import Progress, Sums
+from intact8.diagnose.sensitivity.metrics import Metric, UserMetric, make_metric
+from intact8.diagnose.sensitivity.partial_network import PartialNetwork, Selection
+from intact8.diagnose.sensitivity.report import (
     MODES,
     PARTS,
     GreedyStep,
@@ -33,8 +30,10 @@ from .sensitivity_report import (
     SensitivityReport,
     SensitivityRow,
 )
-from .sensitivity_state import Progress, Sums
-from .shards import gathered, rank_and_size
+from intact8.errors import InputError, StateError
+from intact8.program.file import digest
+from intact8.recipe.recipe import Recipe
+from intact8.simulation.module import Simulation
 
 FLOAT, QUANTIZED = "float", "quantized"
 NOTHING = Selection()
@@ -68,7 +67,7 @@ def sensitivity(
             and calibrated on ``calibration`` (on ``data`` where that is None).
         data: as for :func:`intact8.calibrate`; a metric of your own gets each batch as it is here, labels included.
         metric: ``sqnr`` (dB, at most 150), ``kl`` (nats), ``cosine`` or ``top1`` (agreement with the float network), or
-            a callable: see :data:`intact8.diagnose.sensitivity_metrics.UserMetric`.
+            a callable: see :data:`intact8.diagnose.sensitivity.metrics.UserMetric`.
         higher_is_better: of a callable; built-in metrics know.
         modes: which layers are quantized: ``alone``, ``without`` (all but this one), ``cumulative`` (up to this one).
         parts: what of a layer: ``both``, its ``weight``, its ``activation`` (the output; with ``without``, what is left

@@ -15,7 +15,7 @@ from tests.diagnose.networks import calibrated, data, net
 from torch import Tensor
 
 import intact8
-from intact8.diagnose.sensitivity_report import MODES, PARTS, SensitivityReport
+from intact8.diagnose.sensitivity.report import MODES, PARTS, SensitivityReport
 from intact8.simulation.module import Simulation
 
 
@@ -172,7 +172,7 @@ def test_greedy_puts_back_what_gains_most(sim: Simulation) -> None:
 
 
 def test_only_what_comes_after_the_layer_is_computed_again(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    from intact8.diagnose.partial import PartialNetwork
+    from intact8.diagnose.sensitivity.partial_network import PartialNetwork
 
     computed: list[str] = []
     compute = PartialNetwork._compute
@@ -182,7 +182,7 @@ def test_only_what_comes_after_the_layer_is_computed_again(sim: Simulation, monk
         return compute(self, node, *rest)
 
     network = PartialNetwork(sim)
-    from intact8.diagnose.partial import Selection
+    from intact8.diagnose.sensitivity.partial_network import Selection
 
     base = network.run([data(4)], Selection())
     monkeypatch.setattr(PartialNetwork, "_compute", spy)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from intact8.calibration.sketch import Sketch
-
-from .compare_report import Histogram, LayerError
+from intact8.diagnose.compare.report import Histogram, LayerError
 
 Array = npt.NDArray[np.float64]
 

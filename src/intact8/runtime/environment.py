@@ -97,7 +97,7 @@ class Environment:
         }
 
     def __rich__(self) -> Group:
-        from .environment_show import show
+        from intact8.runtime.environment_tables import show
 
         return show(self)
 

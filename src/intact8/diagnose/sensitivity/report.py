@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from intact8.diagnose.layer_report import Rows
 from intact8.display import Column, Grid, number
-
-from .rows import Rows
 
 Mode = Literal["alone", "without", "cumulative"]
 """Which layers are quantized: this one; all but this one; this one and all before it."""

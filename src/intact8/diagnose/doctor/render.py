@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from .report import DoctorReport
+    from intact8.diagnose.doctor.report import DoctorReport
 
 SHOWN = 12
 """Rows of the longer tables."""

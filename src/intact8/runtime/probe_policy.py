@@ -11,11 +11,10 @@ from pathlib import Path
 
 from intact8.engines.memory import predicted, seconds
 from intact8.program.program import Program
-
-from . import cache
-from .facts import Facts
-from .isolate import AT_SIZE, PASSED, Outcome, run_probe
-from .sizes import Range, Size
+from intact8.runtime import cache
+from intact8.runtime.facts import Facts
+from intact8.runtime.probe_process import AT_SIZE, PASSED, Outcome, run_probe
+from intact8.runtime.sizes import Range, Size
 
 GIB = 1 << 30
 
