@@ -86,7 +86,7 @@ def training_step(model: nn.Module, x: Tensor) -> Callable[[], float]:
     """One step of cross entropy with SGD, momentum and weight decay; small enough to go nowhere."""
     model.train()
     groups: Any = model.parameters()
-    if isinstance(model, intact8.simulation.module.Simulation):
+    if isinstance(model, intact8.simulation.simulation.Simulation):
         groups = intact8.train.parameter_groups(model, lr=1e-5)
     optimizer = torch.optim.SGD(groups, lr=1e-5, momentum=0.9, weight_decay=1e-4)
     target = torch.arange(len(x)) % 1000

@@ -19,8 +19,8 @@ from intact8.errors import AccuracyWarning, CalibrationError, StateError
 from intact8.lower import lower
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
 from intact8.simulation.prepare import prepare
+from intact8.simulation.simulation import Simulation
 from intact8.verification import verify
 
 

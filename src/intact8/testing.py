@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from intact8.diagnose.lint import LintReport
     from intact8.program.program import Program
-    from intact8.simulation.module import Simulation
+    from intact8.simulation.simulation import Simulation
 
 FUSION_RULES = ("IQ204", "IQ205", "IQ701")
 OPTIMIZER_RULES = ("IQ504", "IQ505")

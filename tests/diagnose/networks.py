@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.calibration.summary import CalibrationWarning
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 
 class Net(nn.Module):

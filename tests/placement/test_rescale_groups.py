@@ -12,7 +12,7 @@ import intact8
 from intact8.arithmetic.torch_float_ops import apply_act
 from intact8.capture.graph import Graph, Node
 from intact8.placement.rescale_groups import _seed, homogeneous
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 
 @pytest.mark.parametrize(

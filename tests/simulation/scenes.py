@@ -25,8 +25,8 @@ import intact8
 from intact8.capture import Captured, capture
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
-from intact8.simulation.learned import LearnedScale
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
+from intact8.train.learned_scale import LearnedScale
 
 TOLERANCE = 3e-3
 """Largest difference of a summary, relative to its norm. The rounding of float32 makes a tenth of it at most."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.errors import RecipeError
-from intact8.simulation.values import Quantized
+from intact8.simulation.quantized_tensor import Quantized
 
 
 class Block(nn.Module):

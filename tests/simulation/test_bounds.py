@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from intact8.capture.graph import Node
-from intact8.simulation.gradient import rounding_to
-from intact8.simulation.weights import partial_sum_bound
+from intact8.simulation.weights.quantize import partial_sum_bound
+from intact8.train.straight_through import rounding_to
 
 
 @pytest.mark.parametrize(("lo", "hi"), [(-7, 8), (-8, 7), (0, 255), (-3, -1), (1, 1), (-2, 2)])

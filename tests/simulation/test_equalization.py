@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.simulation import equalization
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 BASE = intact8.Recipe(activation=intact8.Scheme(observer="minmax"))
 

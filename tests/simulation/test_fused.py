@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.capture.graph import Node
-from intact8.simulation.exact import convolve
-from intact8.simulation.gradient import clipped, quantize_ste, round_ste
-from intact8.simulation.grid import Limits, on_grid, two_largest
-from intact8.simulation.norms import Running, normalize_round
-from intact8.simulation.pools import adaptive_counts, window_counts
-from intact8.simulation.sums import weighted_sum
-from intact8.simulation.terms import add_round
-from intact8.simulation.values import Quantized
-from intact8.simulation.weights import groups_of, per_output, transposed
+from intact8.simulation.ops.exact_sums import convolve
+from intact8.simulation.ops.integer_conv import weighted_sum
+from intact8.simulation.ops.pools import adaptive_counts, window_counts
+from intact8.simulation.ops.quantized_add import add_round
+from intact8.simulation.quantized_tensor import Quantized
+from intact8.simulation.weights.grid import Limits, on_grid
+from intact8.simulation.weights.layout import per_output
+from intact8.train.fused_batch_norm import Running, normalize_round
+from intact8.train.straight_through import clipped, quantize_ste, round_ste
+from intact8.train.weight_scales import two_largest
 
 
 def conv(groups: int = 1, transposed: bool = False, **attrs: Any) -> Node:
@@ -59,12 +60,11 @@ def assert_same_gradients(a: Tensor, inputs: list[Any], b: Tensor, others: list[
 def test_a_sum_with_integer_weights(kind: str, fold: bool, clip: str) -> None:
     torch.manual_seed(0)
     node, weight_shape, x_shape = LAYERS[kind]
-    g, t = groups_of(node), transposed(node)
     channels = 6
     x, weight = torch.randint(-9, 200, x_shape).float(), torch.randn(weight_shape)
-    factor = per_output(torch.randn(channels).abs() + 0.5, weight, g, t).clone() if fold else None
-    scale = per_output(torch.rand(channels) * 0.02 + (0.1 if clip == "nothing" else 0.01), weight, g, t).clone()
-    pairs = per_output(torch.full((channels,), 64.0), weight, g, t) if clip == "pairs" else None
+    factor = per_output(torch.randn(channels).abs() + 0.5, weight, node).clone() if fold else None
+    scale = per_output(torch.rand(channels) * 0.02 + (0.1 if clip == "nothing" else 0.01), weight, node).clone()
+    pairs = per_output(torch.full((channels,), 64.0), weight, node) if clip == "pairs" else None
     limits = None if clip == "nothing" else Limits(-127, 127, pairs)
     m, bias = torch.rand(channels) * 0.1, torch.randn(channels)
     one, two = leaves(x, weight, factor, scale, m, bias), leaves(x, weight, factor, scale, m, bias)
@@ -76,7 +76,7 @@ def test_a_sum_with_integer_weights(kind: str, fold: bool, clip: str) -> None:
         q = round_ste((weight if factor is None else weight * factor) / scale)
         q = q if limits is None else torch.clamp(q, limits.lo, limits.hi)
         q = q if pairs is None else torch.clamp(q, -pairs, pairs)
-        return convolve(node, x, q * per_output(m, q, g, t), bias)
+        return convolve(node, x, q * per_output(m, q, node), bias)
 
     assert_same_gradients(fused(*one), one, written_out(*two), two)  # type: ignore[arg-type]
 

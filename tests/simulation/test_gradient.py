@@ -10,7 +10,7 @@ from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
 import intact8
-from intact8.simulation.gradient import forward_as, round_ste
+from intact8.train.straight_through import forward_as, round_ste
 
 
 def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from intact8.recipe.scheme import Scheme
-from intact8.simulation.matmul import matrix_product
-from intact8.simulation.points import QuantPoint
-from intact8.simulation.values import Quantized
+from intact8.simulation.ops.matmul import matrix_product
+from intact8.simulation.quantized_tensor import Quantized
+from intact8.simulation.scales.quant_points import QuantPoint
 
 
 def quantized(q: Tensor, scale: float = 0.1, zero_point: int = 128) -> Quantized:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import intact8
 from intact8 import recipes
 from intact8.engines import engine_status
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 ENGINES = [name for name in ("onednn", "onnxruntime") if engine_status()[name] is None]
 TOKENS, WIDTH = 10, 32

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import intact8
-from intact8.simulation.packing import pack, unpack
+from intact8.train.extra_state import pack, unpack
 
 
 @pytest.mark.parametrize("observer", ["histogram", "moving_average", "minmax", "mse"])

@@ -21,18 +21,20 @@ from intact8.engines import get_runner
 from intact8.lower.lower import lower
 from intact8.lower.provenance import provenance
 from intact8.recipe.scheme import Scheme
-from intact8.simulation import parallel
-from intact8.simulation.affine import observe_activated
-from intact8.simulation.exact import EXACT, chunk_edges
-from intact8.simulation.gradient import round_within
-from intact8.simulation.grid import BLOCK, LONG, grid_gradients, on_grid, two_largest
-from intact8.simulation.layers import Layer
-from intact8.simulation.module import _last_uses
-from intact8.simulation.nodes import _total
-from intact8.simulation.points import QuantPoint, WeightPoint
-from intact8.simulation.sums import Exact, _value
+from intact8.simulation.ops.affine import observe_activated
+from intact8.simulation.ops.dispatch import _total
+from intact8.simulation.ops.exact_sums import EXACT, chunk_edges
+from intact8.simulation.ops.integer_conv import Exact, _value
+from intact8.simulation.scales.layer_multipliers import Layer
+from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
+from intact8.simulation.simulation import _last_uses
 from intact8.simulation.tensors import Tensors
-from intact8.simulation.weights import held_limits, own_params
+from intact8.simulation.weights.folding import own_params
+from intact8.simulation.weights.grid import grid_gradients, on_grid
+from intact8.simulation.weights.quantize import pair_limits
+from intact8.train import distributed as parallel
+from intact8.train.straight_through import round_within
+from intact8.train.weight_scales import BLOCK, LONG, two_largest
 
 LINEAR = Node("fc", "linear", ["x"])
 
@@ -55,7 +57,7 @@ def test_the_factors_of_a_norm_divide_what_it_gives(roles: tuple[str, ...]) -> N
 
 def test_a_weight_that_has_no_partner_ends_where_int8_does() -> None:
     weight = torch.tensor([[128.0, 0.0], [130.0, 0.0]])
-    limits = held_limits(LINEAR, weight, torch.ones(2), -128, 127)
+    limits = pair_limits(LINEAR, weight, torch.ones(2), -128, 127)
     assert on_grid(weight, None, torch.ones(2, 1), limits).q[:, 0].tolist() == [127.0, 127.0]
 
 

@@ -12,13 +12,14 @@ from torch import nn
 import intact8
 from intact8.arithmetic import torch_nonlinear
 from intact8.capture.graph import Node
-from intact8.simulation import exact, pools
-from intact8.simulation.grid import on_grid
-from intact8.simulation.learned import LearnedScale, LearnedScales, lsq_factor
-from intact8.simulation.matmul import _exact
-from intact8.simulation.norms import can_fuse
-from intact8.simulation.versions import Snapshot
-from intact8.simulation.weights import LARGEST_PAIR, corrected_bias, held_limits, integer_weight
+from intact8.simulation.ops import exact_sums as exact
+from intact8.simulation.ops import pools
+from intact8.simulation.ops.matmul import _exact
+from intact8.simulation.weights.grid import on_grid
+from intact8.simulation.weights.quantize import LARGEST_PAIR, corrected_bias, integer_weight, pair_limits
+from intact8.train.fused_batch_norm import can_fuse
+from intact8.train.learned_scale import LearnedScale, LearnedScales, lsq_factor
+from intact8.train.snapshot import Snapshot
 
 LINEAR = Node("fc", "linear", ["x"])
 
@@ -50,12 +51,12 @@ def test_bias_correction_takes_out_the_mean_error_of_rounded_weights(with_bias: 
 def test_on_a_held_grid_no_pair_of_weights_can_saturate() -> None:
     weight = torch.tensor([[126.0, -100.0, 3.0], [64.0, 64.0, 1.0], [127.0, 1.0, 0.0], [20.0, 3.0, -90.0]])
     scale = torch.ones(4)
-    limits = held_limits(LINEAR, weight, scale, -127, 127)
+    limits = pair_limits(LINEAR, weight, scale, -127, 127)
     assert limits is not None
     q = on_grid(weight, None, scale[:, None], limits).q
     assert (q.abs().topk(2, 1).values.sum(1) <= LARGEST_PAIR).all()
     assert torch.equal(q[1:3], weight[1:3])
-    assert held_limits(LINEAR, weight[1:3], scale[1:3], -127, 127) is None
+    assert pair_limits(LINEAR, weight[1:3], scale[1:3], -127, 127) is None
 
 
 @pytest.mark.parametrize(("sizes", "out"), [((7, 5), (3, 2)), ((4, 9), (4, 5)), ((6,), (4,)), ((5, 3, 4), (2, 2, 3))])

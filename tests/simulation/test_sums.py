@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intact8.capture.graph import Node
-from intact8.simulation.exact import EXACT, accumulate, chunk_edges
-from intact8.simulation.weights import partial_sum_bound
+from intact8.simulation.ops.exact_sums import EXACT, accumulate, chunk_edges
+from intact8.simulation.weights.quantize import partial_sum_bound
 
 
 def conv(groups: int = 1, transposed: bool = False) -> Node:

@@ -14,11 +14,11 @@ import intact8
 import intact8.train
 from intact8 import recipes
 from intact8.recipe.recipe import Scheme
-from intact8.simulation.gradient import round_ste, round_within
-from intact8.simulation.learned import LearnedScale
-from intact8.simulation.learned_range import LearnedClip, LearnedOffset, LearnedRange
-from intact8.simulation.motion import ScaleWarning
-from intact8.simulation.points import QuantPoint
+from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.train.learned_range import LearnedClip, LearnedOffset, LearnedRange
+from intact8.train.learned_scale import LearnedScale
+from intact8.train.scale_phase import ScaleWarning
+from intact8.train.straight_through import round_ste, round_within
 
 S, Z = 0.25, 5
 BITS = 4

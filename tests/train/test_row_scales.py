@@ -20,9 +20,9 @@ from intact8 import recipes
 from intact8.arithmetic.dynamic_torch import quantize_rows
 from intact8.calibration.summary import CalibrationWarning
 from intact8.engines import engine_status
-from intact8.simulation.learned import LearnedScale, LearnedScales, lsq_factor
-from intact8.simulation.recurrent import names
+from intact8.simulation.ops.recurrent import names
 from intact8.testing import assert_qparams_in
+from intact8.train.learned_scale import LearnedScale, LearnedScales, lsq_factor
 
 ENGINES = [e for e in ("reference", "onednn") if engine_status()[e] is None]
 X = torch.randn(16, 5, 6, generator=torch.Generator().manual_seed(2))

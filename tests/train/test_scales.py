@@ -14,9 +14,9 @@ import intact8
 from intact8 import RecipeError, recipes
 from intact8.calibration.weights import weight_scales
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.learned import FLOOR, LearnedScale, lsq_factor
-from intact8.simulation.live_scales import live_weight_scales
-from intact8.simulation.motion import ScaleWarning
+from intact8.train.learned_scale import FLOOR, LearnedScale, lsq_factor
+from intact8.train.scale_phase import ScaleWarning
+from intact8.train.weight_scales import live_weight_scales
 
 KINDS = ["learned", "observed", "fixed"]
 

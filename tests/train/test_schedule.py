@@ -32,7 +32,7 @@ def test_events_and_phases_in_order() -> None:
     phases = []
     for _ in range(4):
         events = schedule.step(sim)
-        phases.append((sim.phase, sim.scale_motion.batch_norm_frozen, events))
+        phases.append((sim.phase, sim.scale_phase.batch_norm_frozen, events))
     assert phases == [
         ("hold", False, ["stop observing"]),
         ("hold", True, ["freeze batch norm"]),

@@ -142,8 +142,8 @@ def test_an_optimizer_built_before_prepare_is_an_error_at_its_first_step() -> No
         other(torch.ones(1, 2)).sum().backward()
         torch.optim.SGD(other.parameters(), lr=0.1).step()
         train(sim, optimizer_of(sim), range(2))
-        assert sim.scale_motion.stepped
-    from intact8.simulation import optimizers
+        assert sim.scale_phase.stepped
+    from intact8.train import optimizer as optimizers
 
     assert not optimizers._waiting or sim not in optimizers._waiting
 

@@ -20,7 +20,7 @@ from intact8.diagnose.report import report as gather
 from intact8.diagnose.report.html import missing
 from intact8.engines import available_engines, get_runner
 from intact8.program.program import Array, Op, Program
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 from intact8.timing import Timing, interleaved
 from intact8.verification import VerifyReport, verify
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import SLICE, batches, device_of
 from intact8.errors import InputError
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 LARGEST = 1 << 23
 """Samples run at once are so many that no tensor has more elements than this (one sample in any case): larger ones

@@ -19,11 +19,11 @@ from intact8.opset.op import Op
 from intact8.program.certify import uncertified
 from intact8.program.dimensions import fixed
 from intact8.program.program import Program
-from intact8.simulation.exact import convolve
-from intact8.simulation.module import AFFINE, Simulation
-from intact8.simulation.nodes import run_node
-from intact8.simulation.values import Quantized, Value
-from intact8.simulation.weights import folded
+from intact8.simulation.ops.dispatch import run_node
+from intact8.simulation.ops.exact_sums import convolve
+from intact8.simulation.quantized_tensor import Quantized, Value
+from intact8.simulation.simulation import AFFINE, Simulation
+from intact8.simulation.weights.folding import folded
 
 Step = Callable[[Node, Sequence[Tensor]], Tensor]
 """A node's output from its inputs': uint8 where a tensor is quantized, real numbers elsewhere."""

@@ -21,9 +21,9 @@ from intact8.calibration.data import device_of
 from intact8.capture.graph import Node
 from intact8.diagnose.executors import FloatStep
 from intact8.errors import AccuracyWarning
-from intact8.simulation.module import Simulation
-from intact8.simulation.values import real
-from intact8.simulation.weights import groups_of, output_first, per_output, transposed
+from intact8.simulation.quantized_tensor import real
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.layout import output_first, per_output, transposed
 
 SUSPICIOUS = 20.0
 """Outputs of at least this signal-to-noise ratio (dB) are not looked at further."""
@@ -126,10 +126,9 @@ def _plain(sim: Simulation, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
         point = sim.weight_points.get(node.name)
         if point is None:
             return weight
-        groups, swapped = groups_of(node), transposed(node)
-        rows = output_first(weight.detach(), groups, swapped)
+        rows = output_first(weight.detach(), node)
         largest = rows.reshape(len(rows), -1).abs().amax(1)
-        scale = per_output(largest / point.hi, weight, groups, swapped).clamp_min(1e-30)
+        scale = per_output(largest / point.hi, weight, node).clamp_min(1e-30)
         return torch.round(weight / scale).clamp(point.lo, point.hi) * scale
 
     step, grids = FloatStep(sim.tensors, rounded), dict[str, Tensor]()

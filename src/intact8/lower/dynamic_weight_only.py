@@ -12,8 +12,8 @@ from intact8.arithmetic.bit_packing import pack
 from intact8.capture.graph import Node
 from intact8.lower.float_islands import float_ops
 from intact8.opset.op import Op
-from intact8.simulation.coded import DynamicLinear
-from intact8.simulation.module import Simulation
+from intact8.simulation.ops.weight_only import DynamicLinear
+from intact8.simulation.simulation import Simulation
 
 
 def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from intact8.capture.graph import Node
 from intact8.opset.op import Op
 from intact8.program.names import part_name
-from intact8.simulation.weights import folded, own_params
+from intact8.simulation.weights.folding import folded, own_params
 
 ANY = frozenset(
     {"max_pool", "cat", "reshape", "permute", "slice", "pad", "expand", "roll", "upsample", "constant"}

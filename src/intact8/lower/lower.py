@@ -18,13 +18,13 @@ from intact8.opset.op import Op, Tensor
 from intact8.program.certify import certify
 from intact8.program.check import check
 from intact8.program.program import Program
-from intact8.simulation.activation import integer_limits
-from intact8.simulation.affine import Affine
-from intact8.simulation.module import AFFINE, Simulation
-from intact8.simulation.nonlinear import NONLINEAR, program_form
-from intact8.simulation.points import QuantPoint, Requantization
-from intact8.simulation.recurrent import layer_arrays
-from intact8.simulation.weights import own_params
+from intact8.simulation.ops.affine import Affine
+from intact8.simulation.ops.integer_limits import integer_limits
+from intact8.simulation.ops.recurrent import layer_arrays
+from intact8.simulation.ops.softmax_norms import NONLINEAR, program_form
+from intact8.simulation.scales.quant_points import QuantPoint, Requantization
+from intact8.simulation.simulation import AFFINE, Simulation
+from intact8.simulation.weights.folding import own_params
 
 from .provenance import provenance
 

@@ -12,7 +12,7 @@ import torch
 from intact8 import __version__
 
 if TYPE_CHECKING:
-    from intact8.simulation.module import Simulation
+    from intact8.simulation.simulation import Simulation
 
 
 def provenance(sim: Simulation) -> dict[str, Any]:

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
 from intact8.placement.rescale_groups import Channels, homogeneous
-
-from .weights import folded
+from intact8.simulation.weights.folding import folded
 
 if TYPE_CHECKING:
-    from .module import Simulation
+    from intact8.simulation.simulation import Simulation
 
 SMALLEST = 1e-3
 """No channel is stretched by more than 1/SMALLEST."""

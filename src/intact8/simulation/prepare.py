@@ -17,8 +17,7 @@ from intact8.errors import CaptureWarning, RecipeError, StateError
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
-
-from .module import Simulation
+from intact8.simulation.simulation import Simulation
 
 
 def prepare(

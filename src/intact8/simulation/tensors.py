@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.execute import Derived
-
-from .tree import tensors_of
-from .versions import Snapshot
+from intact8.simulation.parameters import tensors_of
+from intact8.train.snapshot import Snapshot
 
 
 class Tensors(Mapping[str, Tensor]):

@@ -22,13 +22,13 @@ Example:
 
 from __future__ import annotations
 
-from intact8.simulation.motion import ScaleWarning
+from intact8.train.scale_phase import ScaleWarning
 
 from .batch_norm import reestimate_batch_norm
 from .clipping import clipping_penalty
 from .distillation import distillation_loss
-from .groups import check_optimizer, parameter_groups
-from .ranks import synchronize
+from .distributed import synchronize
+from .optimizer import check_optimizer, parameter_groups
 from .schedule import Schedule
 
 __all__ = [

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from intact8.calibration.data import batches, device_of
 from intact8.errors import CalibrationError
-from intact8.simulation.module import Simulation
+from intact8.train.trainable import Trainable
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
@@ -31,7 +31,7 @@ class _Statistics:
         self.calls += 1
 
 
-def reestimate_batch_norm(sim: Simulation, data: Any, *, max_batches: int | None = None) -> int:
+def reestimate_batch_norm(sim: Trainable, data: Any, *, max_batches: int | None = None) -> int:
     """Replace running statistics by the averages over ``data`` of what the quantized network computes.
 
     Batch norm normalizes by each batch while this runs, dropout is off, nothing observes, and weights stay. Afterwards
@@ -70,12 +70,12 @@ def reestimate_batch_norm(sim: Simulation, data: Any, *, max_batches: int | None
 
 
 @contextmanager
-def _normalizing_by_batch(sim: Simulation, norms: list[Any]) -> Iterator[None]:
+def _normalizing_by_batch(sim: Trainable, norms: list[Any]) -> Iterator[None]:
     """Batch norms live with momentum 0, dropout off, no point watching; everything as before afterwards."""
     training = {module: module.training for module in sim.modules()}
     momenta = {module: module.momentum for module in norms}
     tracked = {m: None if m.num_batches_tracked is None else m.num_batches_tracked.clone() for m in norms}
-    frozen, phase_points = sim.scale_motion.batch_norm_frozen, list(sim.points.values())
+    frozen, phase_points = sim.scale_phase.batch_norm_frozen, list(sim.points.values())
     sources = [(p, p.source, p.observing) for p in phase_points]
     try:
         sim.train()

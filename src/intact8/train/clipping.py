@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from intact8.errors import StateError
-from intact8.simulation.learned_range import LearnedClip
+from intact8.train.learned_range import LearnedClip
 
-from .ranks import unwrapped
+from .distributed import unwrapped
 
 
 def clipping_penalty(sim: nn.Module) -> Tensor:

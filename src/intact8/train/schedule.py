@@ -8,11 +8,10 @@ from typing import Any
 from torch import nn
 
 from intact8.errors import RecipeError, StateError
-from intact8.simulation.module import Simulation
-from intact8.simulation.motion import ScaleWarning
+from intact8.train.scale_phase import ScaleWarning, check_learning
+from intact8.train.trainable import Trainable
 
-from .groups import learned
-from .ranks import synchronize, unwrapped
+from .distributed import synchronize, unwrapped
 
 UNITS = ("epoch", "step")
 
@@ -115,19 +114,20 @@ class Schedule:
                 ScaleWarning, stacklevel=2,
             )  # fmt: skip
         self._started = True
-        if inner.scale_motion.ranks.size > 1:
+        if inner.scale_phase.ranks.size > 1:
             synchronize(sim)
         self.done += 1
         return self._apply(inner)
 
-    def _apply(self, sim: Simulation) -> list[str]:
-        learned(sim)
+    def _apply(self, sim: Trainable) -> list[str]:
+        if sim.phase == "learn":
+            check_learning(sim)
         events = []
         if self.observe is not None and self.done >= self.observe and sim.phase == "observe":
             sim.stop_observing()
             events.append("stop observing")
         frozen = [n for n in (self.freeze_batchnorm, self.freeze_scales) if n is not None]
-        if frozen and self.done >= min(frozen) and not sim.scale_motion.batch_norm_frozen:
+        if frozen and self.done >= min(frozen) and not sim.scale_phase.batch_norm_frozen:
             sim.freeze_batch_norm()
             events.append("freeze batch norm")
         if self.freeze_scales is not None and self.done >= self.freeze_scales and sim.phase != "frozen":

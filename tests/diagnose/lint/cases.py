@@ -329,7 +329,7 @@ def dead_channels() -> tuple[Any, dict[str, Any]]:
 # -- ranges ---------------------------------------------------------------------------------------------------------
 
 
-def with_point(**changes: Any) -> intact8.simulation.module.Simulation:
+def with_point(**changes: Any) -> intact8.simulation.simulation.Simulation:
     sim = calibrated()
     point = sim.points["conv2"]
     for name, value in changes.items():
@@ -460,11 +460,11 @@ def a_pruned_layer() -> tuple[Any, dict[str, Any]]:
 # -- training -------------------------------------------------------------------------------------------------------
 
 
-def learning() -> intact8.simulation.module.Simulation:
+def learning() -> intact8.simulation.simulation.Simulation:
     return calibrated(recipes.qat("learned")).train()
 
 
-def step(sim: intact8.simulation.module.Simulation, optimizer: torch.optim.Optimizer) -> None:
+def step(sim: intact8.simulation.simulation.Simulation, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     sim.train()(images(8)).square().mean().backward()
     optimizer.step()

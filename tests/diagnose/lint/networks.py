@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import intact8
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 SIZE = (3, 8, 8)
 

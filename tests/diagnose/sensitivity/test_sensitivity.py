@@ -16,7 +16,7 @@ from torch import Tensor
 
 import intact8
 from intact8.diagnose.sensitivity.report import MODES, PARTS, SensitivityReport
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from intact8.lower import draft
 from intact8.placement.partition import is_move
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 from intact8.verification import Difference
 
 

@@ -13,8 +13,9 @@ from intact8.capture.graph import Node
 from intact8.diagnose.compare.report import WeightError
 from intact8.opset.op import Op
 from intact8.program.program import Program
-from intact8.simulation.points import WeightPoint
-from intact8.simulation.weights import folded, groups_of, output_first, transposed
+from intact8.simulation.scales.quant_points import WeightPoint
+from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.layout import output_first
 
 
 def weight_error(
@@ -29,7 +30,7 @@ def weight_error(
         point: for the scheme.
     """
     weight, _ = folded(node, tensors)
-    rows = _rows(output_first(weight.detach().cpu(), groups_of(node), transposed(node)))
+    rows = _rows(output_first(weight.detach().cpu(), node))
     integers = _integer_rows(node, op)
     x, y = program.tensors[op.inputs[0]].scale, program.tensors[op.name].scale
     assert x is not None and y is not None
@@ -51,7 +52,7 @@ def _integer_rows(node: Node, op: Op) -> Tensor:
     weight = torch.from_numpy(np.array(op.arrays["weight"])).float()
     if node.op == "scale_shift" and op.kind == "linear":
         return _rows(torch.diagonal(weight))
-    return _rows(output_first(weight, groups_of(node), transposed(node)))
+    return _rows(output_first(weight, node))
 
 
 def _rows(weight: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ from intact8.diagnose.doctor import quantization_error
 from intact8.diagnose.doctor.consumers import cancels, importance
 from intact8.diagnose.doctor.quantization_error import Grid
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
-from intact8.simulation.module import Simulation
-from intact8.simulation.points import QuantPoint
+from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.simulation.simulation import Simulation
 
 Array = npt.NDArray[Any]
 

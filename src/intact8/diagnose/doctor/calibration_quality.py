@@ -14,7 +14,7 @@ from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 GREW = 0.05
 """A range that widens by more than this in the second half of the samples has not converged."""

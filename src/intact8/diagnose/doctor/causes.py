@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 from .report import CALIBRATION, NETWORK, CalibrationQuality
 

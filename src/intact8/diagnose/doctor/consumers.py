@@ -9,8 +9,9 @@ import numpy.typing as npt
 import torch
 
 from intact8.capture.graph import Node
-from intact8.simulation.module import Simulation
-from intact8.simulation.weights import folded, groups_of, transposed
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.layout import groups_of, transposed
 
 Array = npt.NDArray[Any]
 

@@ -13,7 +13,7 @@ from intact8.diagnose.doctor.samples import Batch, Samples
 from intact8.engines import available_engines
 from intact8.errors import EngineError
 from intact8.lower import lower
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 from intact8.timing import interleaved
 
 

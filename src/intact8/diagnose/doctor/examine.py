@@ -9,7 +9,7 @@ from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.float_network import Patient, Reference
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, islands, mismatch, stale_batch_norm
 from intact8.diagnose.doctor.tensor_statistics import observe
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 from ..sensitivity import sensitivity
 from .activations import Evidence, examine_activation

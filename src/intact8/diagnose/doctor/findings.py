@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 from .activations import Evidence
 from .causes import Cause, name_cause

@@ -16,8 +16,8 @@ from intact8.diagnose.doctor.samples import Batch, Samples
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
-from intact8.simulation.values import real
+from intact8.simulation.quantized_tensor import real
+from intact8.simulation.simulation import Simulation
 
 Metric = Callable[[Any, Any], Any]
 """Called with the network's outputs and the batch as the data gave it: a number that is a mean over the samples, or

@@ -12,7 +12,7 @@ from intact8.diagnose.doctor.float_network import Patient, outputs_of, unquantiz
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Batch, Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
 """How placement says that an operation has an integer form in other recipes."""

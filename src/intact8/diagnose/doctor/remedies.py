@@ -8,7 +8,7 @@ from typing import Any
 
 from intact8.recipe.override import Override
 from intact8.recipe.recipe import Recipe, Scheme
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 from .report import CALIBRATION, Finding
 

@@ -16,7 +16,7 @@ from intact8.diagnose.doctor.float_network import Metric, Patient, Reference
 from intact8.diagnose.doctor.search import Course, treat
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 from .examine import examine
 from .remedies import Treatment

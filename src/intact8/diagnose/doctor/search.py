@@ -11,7 +11,7 @@ from intact8.diagnose.doctor.remedies import Remedy, Treatment, general, layers_
 from intact8.diagnose.doctor.report import Finding, Trial
 from intact8.diagnose.doctor.samples import Samples
 from intact8.errors import CalibrationError, RecipeError
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 HELPS = 0.9
 """A remedy is kept if it leaves at most this share of the noise …"""

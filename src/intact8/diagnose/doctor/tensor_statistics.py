@@ -16,9 +16,9 @@ from intact8.calibration.sketch import Bins
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.float_network import unquantized
 from intact8.diagnose.doctor.samples import Samples
-from intact8.simulation.module import Simulation
-from intact8.simulation.statistics import channel_axis
-from intact8.simulation.values import Value, real
+from intact8.simulation.channel_statistics import channel_axis
+from intact8.simulation.quantized_tensor import Value, real
+from intact8.simulation.simulation import Simulation
 
 Array = npt.NDArray[Any]
 

@@ -20,16 +20,10 @@ from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.quantization_error import decibels
 from intact8.diagnose.doctor.tensor_statistics import Statistics
-from intact8.simulation.module import Simulation
-from intact8.simulation.weights import (
-    folded,
-    groups_of,
-    integer_weight,
-    output_first,
-    per_input,
-    per_output,
-    transposed,
-)
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.layout import groups_of, output_first, per_input, per_output, transposed
+from intact8.simulation.weights.quantize import integer_weight
 
 from .activations import Evidence
 
@@ -53,7 +47,7 @@ def examine_weight(sim: Simulation, name: str, data: Statistics) -> Evidence:
     with torch.no_grad():
         weight, bias = folded(node, sim.tensors)
     weight, bias = weight.detach(), None if bias is None else bias.detach()
-    rows = output_first(weight, groups_of(node), transposed(node)).double().cpu().numpy()
+    rows = output_first(weight, node).double().cpu().numpy()
     rows = rows.reshape(len(rows), -1)
     measure = _Measure(node, weight, sim, data)
     lo, hi, observer = point.lo, point.hi, point.scheme.observer
@@ -94,13 +88,13 @@ class _Measure:
             return
         mean = torch.from_numpy(stats.mean).to(weight.device)
         moment = torch.from_numpy(stats.moment).to(weight.device)
-        self.mean = per_input(mean, weight, groups_of(node))
-        self.variance = per_input((moment - mean**2).clamp(min=0), weight, groups_of(node))
+        self.mean = per_input(mean, weight, node)
+        self.variance = per_input((moment - mean**2).clamp(min=0), weight, node)
 
     def __call__(self, scale: Array, lo: int, hi: int, *, free: Array | None = None) -> tuple[float, float]:
         s = torch.from_numpy(np.asarray(scale)).to(self.weight.device)
         node, weight = self.node, self.weight
-        grid = per_output(s, weight, groups_of(node), transposed(node))
+        grid = per_output(s, weight, node)
         difference = integer_weight(node, weight, s, lo, hi) * grid - weight
         if free is not None and not transposed(node):
             exact = torch.from_numpy(free).to(weight.device).reshape(weight.shape)
@@ -118,7 +112,7 @@ class _Measure:
         size = torch.where(size > 0, size, torch.ones_like(size)).reshape(1, -1, *[1] * (weight.dim() - 2))
         even = (weight / size).reshape(len(rows), -1).cpu().numpy()
         scale = torch.from_numpy(weight_scales(_kept(even), lo, hi, "minmax", portable)).double()
-        step = per_output(scale.to(weight.device), weight, 1, False) * size
+        step = per_output(scale.to(weight.device), weight, node) * size
         free = torch.from_numpy(_outliers(even)).to(weight.device).reshape(weight.shape)
         noise = torch.where(free, torch.zeros_like(weight), torch.minimum(step**2 / 12, weight**2))
         return float((noise * self.variance).sum()), 0.0

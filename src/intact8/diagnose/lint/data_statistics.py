@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
-from intact8.simulation.values import Value, real
+from intact8.simulation.quantized_tensor import Value, real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from intact8.calibration.data import Call
-    from intact8.simulation.module import Simulation
+    from intact8.simulation.simulation import Simulation
 
 MOST_CLASSES = 10_000
 """An output with more columns is no classifier's."""

@@ -99,7 +99,7 @@ def subject_of(x: Any, data: Any = None, optimizer: Any = None, schedule: Any = 
 
 
 def _module_subject(x: nn.Module, data: Any, optimizer: Any, schedule: Any) -> Subject:
-    from intact8.simulation.module import Simulation
+    from intact8.simulation.simulation import Simulation
 
     from .subject_torch import ModelSubject, SimulationSubject, is_torch_ao
 

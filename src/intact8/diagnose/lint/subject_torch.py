@@ -17,8 +17,9 @@ from intact8.capture.graph import Node
 from intact8.diagnose.lint.data_statistics import Seen, look
 from intact8.errors import CaptureError, InputError, IntactError
 from intact8.placement.partition import is_move
-from intact8.simulation.module import Simulation
-from intact8.simulation.weights import folded, groups_of, output_first, transposed
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.layout import output_first
 
 from .rule import MODEL, SIMULATION, NeedsError
 from .subject import HEAVY, WANTED, Subject
@@ -142,7 +143,7 @@ class SimulationSubject(ModuleSubject):
         for name, point in self.sim.weight_points.items():
             node = self.sim.graph.nodes[name]
             with torch.no_grad():
-                weight = output_first(folded(node, self.sim.tensors)[0], groups_of(node), transposed(node))
+                weight = output_first(folded(node, self.sim.tensors)[0], node)
             rows = weight.detach().reshape(weight.shape[0], -1).double().cpu().numpy()
             per_channel = point.scheme.granularity == "per_channel"
             out.append(WeightView(name, rows, per_channel, tensor=node.params.get("weight", "")))

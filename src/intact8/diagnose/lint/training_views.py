@@ -25,7 +25,7 @@ def live_batch_norms(subject: Any) -> list[str]:
         return []
     if subject.kind == SIMULATION:
         sim = subject.sim
-        if sim.phase != "frozen" or sim.scale_motion.batch_norm_frozen:
+        if sim.phase != "frozen" or sim.scale_phase.batch_norm_frozen:
             return []
     elif not subject.fake_quantizers or any(p.observing for p in subject.points):
         return []
@@ -35,7 +35,7 @@ def live_batch_norms(subject: Any) -> list[str]:
 def scale_parameters(subject: Any) -> list[tuple[str, nn.Parameter]]:
     """Name and parameter of every scale (and zero point) that can be learned."""
     if subject.kind == SIMULATION:
-        from intact8.simulation.motion import learned_scales
+        from intact8.train.scale_phase import learned_scales
 
         return learned_scales(subject.sim)
     learners = {id(p) for _, m in subject.fake_quantizers for p in m.parameters()}

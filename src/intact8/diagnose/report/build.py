@@ -31,7 +31,7 @@ from .weights import activation_function, channels, runs_as
 if TYPE_CHECKING:
     from torch import nn
 
-    from intact8.simulation.module import Simulation
+    from intact8.simulation.simulation import Simulation
 
 TIMED = ("onednn", "reference")
 """Engines that time their operations, fastest first."""

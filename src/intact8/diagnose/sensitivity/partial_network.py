@@ -24,8 +24,8 @@ from intact8.diagnose.executors import (
 )
 from intact8.lower import draft
 from intact8.placement.partition import is_move
-from intact8.simulation.module import Simulation
-from intact8.simulation.weights import groups_of, per_output, transposed
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.layout import per_output
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class PartialNetwork:
         if node.op == "scale_shift" and op.kind == "linear":
             q = torch.diagonal(q)
         scale = self.sim.weight_points[node.name].scale
-        return q.reshape(weight.shape) * per_output(scale, weight, groups_of(node), transposed(node))
+        return q.reshape(weight.shape) * per_output(scale, weight, node)
 
     def _round(self, y: Tensor, point: str) -> Tensor:
         grid = self._grids[point]

@@ -33,7 +33,7 @@ from intact8.diagnose.sensitivity.report import (
 from intact8.errors import InputError, StateError
 from intact8.program.file import digest
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.module import Simulation
+from intact8.simulation.simulation import Simulation
 
 FLOAT, QUANTIZED = "float", "quantized"
 NOTHING = Selection()

@@ -1,0 +1,1 @@
+"""How the simulation computes each family of kinds of operations."""

@@ -1,0 +1,142 @@
+"""Sums of products with integer weights, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from intact8.capture.graph import Node
+from intact8.simulation.ops.exact_sums import accumulate, convolve, per_channel
+from intact8.simulation.weights.grid import Grid, grid_gradients
+from intact8.simulation.weights.layout import output_channels, output_first, per_output
+from intact8.train.straight_through import differentiable
+
+
+class Exact(NamedTuple):
+    """How a sum is computed exactly: its int32 bias (float64), and what ``chunk_edges`` decided."""
+
+    bias: Tensor
+    edges: list[int] | None
+    wide: bool
+
+
+def weighted_sum(
+    node: Node, x: Tensor, grid: Grid, m: Tensor, bias: Tensor | None, exact: Exact | None = None
+) -> Tensor:
+    """``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable.
+
+    Args:
+        node: conv, linear or scale_shift.
+        x: the input; integers minus zero point where ``exact`` is given.
+        grid: the weights, q within −128..127, in the module's layout.
+        m: (O,), or () for all channels alike.
+        bias: (O,) in units of the result.
+        exact: compute m·(Σ x·q + exact.bias) instead, with an exact sum; ``bias`` has its gradient then.
+
+    Returns:
+        float32; float64 where an exact sum does not fit float32.
+    """
+    if m.numel() == 1:
+        m = m.expand(output_channels(node, grid.q))
+    if differentiable(x, *grid.sources, m, bias):
+        y: Tensor = _Sum.apply(x, *grid.sources, m, bias, node, grid, exact)  # type: ignore[no-untyped-call]
+        return y
+    return _value(node, x, grid.q, m, bias, exact)
+
+
+def _float_type(x: Tensor, exact: Exact | None) -> torch.dtype:
+    """What the sum is computed in: autocast's type in an autocast region, but never where it is to be exact."""
+    device = x.device.type
+    autocast = exact is None and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if autocast else torch.float32
+
+
+def _value(node: Node, x: Tensor, q: Tensor, m: Tensor, bias: Tensor | None, exact: Exact | None) -> Tensor:
+    dtype = _float_type(x, exact)
+    with torch.autocast(x.device.type, enabled=False):
+        x = x.to(dtype)
+        if exact is None:
+            weight = (q * per_output(m, q, node)).to(dtype)
+            return convolve(node, x, weight, None if bias is None else bias.to(dtype)).float()
+        plain = exact.edges is not None and len(exact.edges) == 2 and not exact.wide
+        total = accumulate(node, x, q, exact.edges, exact.bias.float() if plain else None)
+        if not plain:
+            total = total.double() + per_channel(exact.bias, node, total.dim())
+        return total.mul_(per_channel(m, node, total.dim()).to(total.dtype))
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        factor: Tensor | None,
+        scale: Tensor,
+        m: Tensor,
+        bias: Tensor | None,
+        node: Node,
+        grid: Grid,
+        exact: Exact | None,
+    ) -> Tensor:
+        # Integers of 8 bits are saved as such: a quarter of the memory.
+        ctx.save_for_backward(x, grid.q.to(torch.int8), weight, factor, scale, m)
+        ctx.node, ctx.limits, ctx.bias = node, grid.limits, None if bias is None else bias.dtype
+        ctx.dtype = _float_type(x, exact)
+        return _value(node, x, grid.q, m, bias, exact)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, q, weight, factor, scale, m = ctx.saved_tensors
+        node: Node = ctx.node
+        wants = ctx.needs_input_grad
+        q = q.float()
+        per_weight = per_output(m.float(), q, node)
+        # The sum of m·q·x is that of q·x with m taken into the weights, which are fewer than the results.
+        grad_x, grad_w, grad_bias = convolve_backward(
+            node, grads[0].to(ctx.dtype), x.to(ctx.dtype), (q * per_weight).to(ctx.dtype),
+            (wants[0], any(wants[1:5]), wants[5]),
+        )  # fmt: skip
+        grad_m: Tensor | None = None
+        grad_sources: tuple[Tensor | None, ...] = (None, None, None)
+        if grad_w is not None:
+            grad_w = grad_w.float()
+            if wants[4]:
+                rows = [output_first(v, node).reshape(len(m), -1) for v in (grad_w, q)]
+                grad_m = torch.linalg.vecdot(*rows).to(m.dtype)
+            if any(wants[1:4]):
+                grad_sources = grid_gradients(grad_w, per_weight, weight, factor, scale, ctx.limits, wants[1:4])
+        grad_x = None if grad_x is None else grad_x.to(x.dtype)
+        grad_bias = None if grad_bias is None else grad_bias.to(ctx.bias)
+        return grad_x, *grad_sources, grad_m, grad_bias, None, None, None
+
+
+def convolve_backward(
+    node: Node, grad: Tensor, x: Tensor, weight: Tensor, wants: tuple[bool, bool, bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of ``convolve(node, x, weight, bias)`` with respect to x, weight and bias, where wanted."""
+    if node.op == "conv":
+        a: dict[str, Any] = node.attrs
+        found: tuple[Tensor | None, Tensor | None, Tensor | None]
+        found = torch.ops.aten.convolution_backward(
+            grad, x, weight, [output_channels(node, weight)], a["stride"], a["padding"], a["dilation"], a["transposed"],
+            a["output_padding"] if a["transposed"] else [0] * len(a["stride"]), a["groups"], list(wants),
+        )  # fmt: skip
+        return found
+    if node.op == "linear":
+        rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        return (
+            grad @ weight if wants[0] else None,
+            rows.mT @ inputs if wants[1] else None,
+            rows.sum(0) if wants[2] else None,
+        )
+    others = [d for d in range(grad.dim()) if d != 1]
+    return (
+        grad * weight.reshape(-1, *[1] * (grad.dim() - 2)) if wants[0] else None,
+        (grad * x).sum(others) if wants[1] else None,
+        grad.sum(others) if wants[2] else None,
+    )

@@ -1,0 +1,75 @@
+"""Matrix products of two activations, exact on integers, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from intact8.simulation.ops.exact_sums import EXACT
+from intact8.simulation.ops.quantized_add import pack, unpack
+from intact8.simulation.quantized_tensor import Quantized
+from intact8.train.straight_through import differentiable
+
+
+def matrix_product(x: Quantized, w: Quantized, ratio: Tensor) -> Tensor:
+    """``ratio·Σ_k x_ik·w_kj`` of integers minus zero points, the sum exact.
+
+    Args:
+        x: (…, I, K).
+        w: (…, K, J); leading dimensions broadcast.
+        ratio: shape ().
+
+    Returns:
+        (…, I, J), float32; float64 where an exact sum does not fit float32.
+    """
+    longest = int((EXACT - 1) // (_reach(x) * _reach(w)))
+    if not differentiable(x.q, w.q, ratio):
+        return _exact(x.q, w.q, longest).mul_(ratio)
+    # Integers are saved as such: a quarter of the memory.
+    zero_points = [t.zero_point if t.whole else None for t in (x, w)]
+    y: Tensor = _Product.apply(x.q, w.q, ratio, longest, zero_points)  # type: ignore[no-untyped-call]
+    return y
+
+
+def _reach(x: Quantized) -> int:
+    """Largest |integer − zero point|."""
+    return max(x.zero_point - x.point.lo, x.point.hi - x.zero_point, 1)
+
+
+def _exact(x: Tensor, w: Tensor, longest: int) -> Tensor:
+    """Σ x·w, in as many parts as keep every float32 sum exact; on GPUs, whose float32 may be TF32, in float64."""
+    terms = x.shape[-1]
+    if x.is_cuda:
+        return torch.matmul(x.double(), w.double())
+    if terms <= longest:
+        return torch.matmul(x, w)
+    parts = [torch.matmul(x[..., i : i + longest], w[..., i : i + longest, :]).double()
+             for i in range(0, terms, longest)]  # fmt: skip
+    return torch.stack(parts).sum(0)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, ratio: Tensor, longest: int, zero_points: list[int | None]) -> Tensor:
+        ctx.save_for_backward(pack(x, zero_points[0]), pack(w, zero_points[1]), ratio)
+        ctx.zero_points = zero_points
+        return _exact(x, w, longest).mul_(ratio)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, w, ratio = ctx.saved_tensors
+        x, w = unpack(x, ctx.zero_points[0]), unpack(w, ctx.zero_points[1])
+        grad, wants = grads[0].to(x.dtype), ctx.needs_input_grad
+        grad_x = grad_w = grad_ratio = None
+        if wants[0] or wants[2]:
+            back = torch.matmul(grad, w.mT).sum_to_size(x.shape)
+            # Σ grad·(x·w) is that of (grad·wᵀ)·x, and needs no product of its own.
+            grad_ratio = (back * x).sum().to(ratio.dtype).reshape(ratio.shape) if wants[2] else None
+            grad_x = back.mul_(ratio) if wants[0] else None
+        if wants[1]:
+            grad_w = torch.matmul(x.mT, grad).sum_to_size(w.shape).mul_(ratio)
+        return grad_x, grad_w, grad_ratio, None, None

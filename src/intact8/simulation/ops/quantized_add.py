@@ -1,0 +1,101 @@
+"""Sums of tensors on different grids, with one rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from intact8.simulation.quantized_tensor import Quantized
+from intact8.train.straight_through import Watch, clipped, differentiable
+
+
+def add_round(
+    terms: Sequence[Quantized], ratios: Sequence[Tensor], lo: int, hi: int, watch: Watch | None = None
+) -> Tensor:
+    """``clamp(round(Σ r_j·q_j), lo, hi)``, float32; straight-through gradient, clipped at lo and hi.
+
+    Args:
+        terms: their shapes broadcast.
+        ratios: one per term, shape ().
+        lo, hi: integers.
+        watch: called with the sum before it is rounded.
+    """
+    tensors = [t.q for t in terms]
+    if not differentiable(*tensors, *ratios):
+        v = _weighted(tensors, ratios)
+        if watch is not None:
+            watch(v)
+        return v.round_().clamp_(lo, hi)
+    # Integers are saved as such: a quarter of the memory.
+    zero_points = [t.zero_point if t.whole else None for t in terms]
+    q: Tensor = _AddRound.apply(lo, hi, watch, zero_points, *tensors, *ratios)  # type: ignore[no-untyped-call]
+    return q
+
+
+def _weighted(tensors: Sequence[Tensor], ratios: Sequence[Tensor]) -> Tensor:
+    v = tensors[0] * ratios[0]
+    for tensor, ratio in zip(tensors[1:], ratios[1:], strict=True):
+        v = v.addcmul_(tensor, ratio) if tensor.shape == v.shape else v + tensor * ratio
+    return v
+
+
+class _AddRound(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, lo: int, hi: int, watch: Watch | None, zero_points: list[int | None], *args: Tensor
+    ) -> Tensor:
+        tensors, ratios = args[: len(zero_points)], args[len(zero_points) :]
+        v = _weighted(tensors, ratios)
+        ctx.save_for_backward(*(pack(t, z) for t, z in zip(tensors, zero_points, strict=True)), *ratios)
+        ctx.limits, ctx.zero_points = (lo, hi), zero_points
+        if watch is not None:
+            watch(v)
+        return v.round_().clamp_(lo, hi)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        n = len(ctx.zero_points)
+        saved = ctx.saved_tensors  # read once: checkpoints unpack them at every reading
+        tensors = [unpack(t, z) for t, z in zip(saved[:n], ctx.zero_points, strict=True)]
+        ratios, wants = saved[n:], ctx.needs_input_grad[4:]
+        v = _weighted(tensors, ratios)
+        lo, hi = ctx.limits
+        grad = clipped(grads[0], v, lo, hi, out=v)
+        to_tensors = [
+            (grad * ratio).sum_to_size(tensor.shape) if want else None
+            for tensor, ratio, want in zip(tensors, ratios, wants[:n], strict=True)
+        ]
+        to_ratios = [
+            _dot(grad, tensor).reshape(ratio.shape) if want else None
+            for tensor, ratio, want in zip(tensors, ratios, wants[n:], strict=True)
+        ]
+        return None, None, None, None, *to_tensors, *to_ratios
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Σ a·b; shapes broadcast."""
+    if a.shape != b.shape:
+        return (a * b).sum()
+    if a.is_contiguous(memory_format=torch.channels_last):  # of four dimensions
+        a, b = a.permute(0, 2, 3, 1), b.permute(0, 2, 3, 1)
+    return torch.dot(a.reshape(-1), b.reshape(-1))
+
+
+def pack(q: Tensor, zero_point: int | None) -> Tensor:
+    """Integers minus zero point as uint8; anything else (``zero_point`` None) as it is."""
+    if zero_point is None:
+        return q
+    return (q + zero_point if zero_point else q).to(torch.uint8)
+
+
+def unpack(packed: Tensor, zero_point: int | None) -> Tensor:
+    """What :func:`pack` was given, float32."""
+    if zero_point is None:
+        return packed
+    q = packed.float()
+    return q.sub_(zero_point) if zero_point else q

@@ -1,0 +1,51 @@
+"""Tables: any function of one 8-bit tensor as 256 integers, computed once in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from intact8.arithmetic.unary_functions import unary64
+from intact8.capture.graph import Node
+from intact8.simulation.scales.quant_points import QuantPoint
+
+Array = npt.NDArray[Any]
+
+
+def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str, Tensor]) -> Array:
+    """uint8 (256,): ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, in float64; where f
+    gives NaN, the least integer, as ``quantize`` does.
+
+    Args:
+        node: ``table`` (with its ``chain``) or ``requantize``.
+        x, y: points of input and output.
+        tensors: parameters by name, for PReLU.
+    """
+    value = (np.arange(256, dtype=np.float64) - int(x.zero_point)) * float(x.scale)
+    for i, step in enumerate(node.attrs.get("chain", [])):
+        value = _apply(step, value, node.params.get(f"chain.{i}.weight"), tensors)
+    steps = np.rint(np.nan_to_num(value / float(y.scale), nan=-1e9, posinf=1e9, neginf=-1e9))
+    entries: Array = np.clip(steps + int(y.zero_point), y.lo, y.hi).astype(np.uint8)
+    return entries
+
+
+def _apply(step: dict[str, Any], v: Array, weight: str | None, tensors: Mapping[str, Tensor]) -> Array:
+    op, attrs = step["op"], step.get("attrs", {})
+    if op == "relu":
+        return np.maximum(v, 0.0)
+    if op == "clamp":
+        return np.clip(v, attrs.get("min"), attrs.get("max"))
+    if op == "leaky_relu":
+        return np.where(v >= 0, v, v * attrs["slope"])
+    if op == "prelu":
+        assert weight is not None
+        return np.where(v >= 0, v, v * float(tensors[weight]))
+    if op == "affine_scalar":
+        return np.asarray(v * attrs["mul"] + attrs["add"])
+    with np.errstate(all="ignore"):
+        y: Array = unary64(attrs["fn"], attrs, v)
+    return y

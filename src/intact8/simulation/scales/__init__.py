@@ -1,0 +1,1 @@
+"""Scales and multipliers: quantization points, and the solver that makes multipliers tie-free."""

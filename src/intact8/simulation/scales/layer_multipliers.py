@@ -1,0 +1,138 @@
+"""A layer between two scales: its folded weight and bias, and the multipliers its certificate allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from intact8.arithmetic.tie_free import (
+    LARGEST_NEGATIVE,
+    largest_denominator,
+    nearest_ratios,
+    negative_steps,
+    ratios_above,
+)
+from intact8.calibration.weights import pairs_can_saturate, weight_scales
+from intact8.capture.graph import Node
+from intact8.errors import CalibrationError
+from intact8.simulation.scales.frozen_multipliers import ROOM, ROOM_STEPS
+from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.layout import output_first
+from intact8.simulation.weights.quantize import corrected_bias
+
+if TYPE_CHECKING:
+    from intact8.simulation.simulation import Simulation
+
+Array = npt.NDArray[Any]
+
+
+class Layer:
+    """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
+
+    def __init__(self, node: Node, sim: Simulation, fresh: bool) -> None:
+        self.node, self.tensors, self.point = node, sim.tensors, sim.all_weight_points[node.name]
+        self.weight, self.bias = folded(node, sim.tensors)
+        w = output_first(self.weight, node).double().cpu().numpy()
+        self.rows: Array = w.reshape(w.shape[0], -1)
+        p = self.point
+        stays = not fresh and p.source in ("learned", "held")
+        try:
+            base = weight_scales(self.rows, p.lo, p.hi, "minmax" if stays else p.scheme.observer, p.portable)
+        except CalibrationError as error:
+            where = node.params.get("weight", node.name)
+            raise CalibrationError(error.what, where=where, why=error.why, remedy=error.remedy) from error
+        self.base = base.astype(np.float64)
+        if p.scheme.granularity == "per_tensor":
+            self.base = np.full_like(self.base, self.base.max())
+        if stays:
+            assert p.source == "held" or p.learner is not None
+            present = p.scale if p.source == "held" or p.learner is None else p.learner().detach()
+            own = np.broadcast_to(present.double().cpu().numpy(), self.base.shape)
+            # Room for pair sums is the one thing that weights still ask for.
+            self.base = np.maximum(own, self.base) if pairs_can_saturate(p.lo, p.hi, p.portable) else own.copy()
+
+    def bias_steps(self, scale: Array, s_y: float) -> Array:
+        """|bias| in output steps for these weight scales, corrected where the recipe wants it."""
+        s = torch.from_numpy(scale.astype(np.float32)).to(self.weight.device)
+        bias = corrected_bias(self.node, self.tensors, self.weight, self.bias, s, self.point.lo, self.point.hi)
+        return np.zeros(len(scale)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y
+
+
+def integers_of(t: torch.Tensor) -> Array:
+    """A tensor as int64 numbers."""
+    return t.cpu().numpy().astype(np.int64)
+
+
+def channel_ratios(
+    layer: Layer,
+    target: Array,
+    s_x: float,
+    s_y: float,
+    slopes: Array | None,
+    y: QuantPoint,
+    freezing: bool,
+    kept: tuple[Array, Array, Array] | None,
+) -> dict[str, Any]:
+    """a/b ≥ target per channel. The bias decides how large b may be, and b how the weights, and so the corrected bias,
+    are rounded: the bias is counted again on the grid found until it is no larger than was counted on.
+
+    ``kept``: which channels keep their a and b, and these.
+    """
+    form = "affine" if slopes is None else "leaky"
+    steps = layer.bias_steps(layer.base, s_y) + 1
+    if freezing:
+        steps = steps * ROOM + ROOM_STEPS
+    for _ in range(100):
+        a, b = ratios_above(target, largest_denominator(form, steps))
+        # Rounding the bias to its grid moves it by half of a multiplier.
+        counted = layer.bias_steps(a / b * s_y / s_x, s_y) + 0.5 * a / b
+        if (counted <= steps).all():
+            break
+        steps = np.maximum(steps, counted * 1.01)
+    if kept is not None:
+        a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
+    if slopes is None:
+        return {"a": a, "b": b}
+    slope = np.broadcast_to(slopes, a.shape)
+    limits = _negative_limits(slope, steps * np.abs(slope), y)
+    # A slope times a small multiplier may be less than 1/b: then the multiplier grows, up to twice, to meet it.
+    reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
+    wanted = np.where((reach > target) & (reach < 2 * target), reach, target)
+    a, b = ratios_above(wanted, b)
+    if kept is not None:
+        a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
+    while True:
+        a_neg, b_neg = nearest_ratios(slope * a / b, limits)
+        counted = _negative_limits(slope, (steps + 1) * b / a * np.abs(a_neg) / b_neg, y)
+        if (b_neg <= counted).all():
+            return {"a": a, "b": b, "a_neg": a_neg, "b_neg": b_neg}
+        limits = np.minimum(limits, counted)
+
+
+def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
+    """Largest denominators for negative sums.
+
+    Their results end a few steps below the zero point, so these may be larger than for positive sums, unless a
+    negative slope turns them into results of any size.
+    """
+    below = negative_steps(int(y.zero_point), y.lo)
+    limits = largest_denominator("leaky", bias_steps, result_steps=below, cap=LARGEST_NEGATIVE)
+    return np.where(slope < 0, largest_denominator("leaky", bias_steps), limits)
+
+
+def is_leaky(node: Node) -> bool:
+    """Whether the node has a multiplier of its own for negative sums."""
+    return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
+
+
+def slopes_of(node: Node, sim: Simulation) -> Array:
+    """The slopes of a leaky node, one or one per channel."""
+    act = node.attrs["act"]
+    if act["kind"] == "leaky_relu":
+        return np.asarray([act["slope"]], np.float64)
+    values: Array = sim.tensors[node.params["act.weight"]].double().cpu().numpy().reshape(-1)
+    return values

@@ -1,0 +1,315 @@
+"""Quantization points: where a tensor or a weight becomes integers, with everything the user may read and set."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.calibration.observers import Observer, make_observer
+from intact8.calibration.weights import pairs_can_saturate
+from intact8.errors import RecipeError
+from intact8.recipe.recipe import Scheme
+from intact8.train.extra_state import pack, unpack
+from intact8.train.learned_range import LearnedRange
+from intact8.train.learned_scale import LearnedScale, LearnedScales
+from intact8.train.straight_through import forward_as, round_clamp, round_within
+from intact8.train.weight_scales import live_weight_scales
+
+
+class ResizableBuffers(nn.Module):
+    """A module whose buffers take the shape they have in a loaded state dict (they are empty before calibration)."""
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if buffer is not None and saved is not None and saved.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class QuantPoint(ResizableBuffers):
+    """One scale and zero point, shared by all tensors that must agree.
+
+    Attributes:
+        name: module or op whose output this is.
+        scheme: what the recipe asked for.
+        scale: float32 tensor, shape (); NaN before calibration.
+        zero_point: int32 tensor, shape (), in the uint8 domain of the program.
+        lo, hi: ends of the integer range in the uint8 domain.
+        observing: whether the observer sees values in forward.
+        quantizing: whether forward rounds to the grid.
+        fixed: whether scale and zero point were given by the user and never move.
+        source: what the scale is in training: ``held`` (this one), ``observed`` or ``learned``.
+        learner: the parameter, where the recipe wants scales learned.
+    """
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(self, name: str, scheme: Scheme, tensors: list[str]) -> None:
+        super().__init__()
+        self.name, self.scheme, self.tensors = name, scheme, tensors
+        self.lo, self.hi, self.shift = scheme.stored()
+        self.observer: Observer = make_observer(scheme.observer, **dict(scheme.observer_args))
+        self.observing, self.quantizing, self.fixed = False, True, False
+        self.source = "held"
+        self.learner: LearnedScale | None = None
+        self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
+        self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
+        if scheme.fixed is not None:
+            self.set(*scheme.fixed, stored=False)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether scale and zero point are known."""
+        return bool(torch.isfinite(self.scale))
+
+    @property
+    def active(self) -> bool:
+        """Whether forward rounds here: fake quantization is on and scale and zero point are known."""
+        return self.quantizing and self.calibrated
+
+    @property
+    def live_scale(self) -> Tensor:
+        """The scale forward uses now: the parameter while it is learned, else ``scale``."""
+        if self.training and self.source == "learned" and self.learner is not None:
+            scale: Tensor = self.learner()
+            return scale
+        return self.scale
+
+    @property
+    def learned_zero_point(self) -> int:
+        """The zero point its learner gives; ``zero_point`` where that is not learned."""
+        return self.learner.zero_point() if isinstance(self.learner, LearnedRange) else int(self.zero_point)
+
+    @property
+    def learns_range(self) -> bool:
+        """Whether LSQ+ or PACT learns here now: values are clipped before they are rounded, as the papers have it."""
+        return isinstance(self.learner, LearnedRange) and self.training and self.source == "learned"
+
+    @property
+    def learns_ends(self) -> bool:
+        """Whether ends of the range get gradients of their own now."""
+        return self.learns_range and isinstance(self.learner, LearnedRange) and self.learner.ends_move
+
+    def rounded(self, steps: Tensor, lo: int, hi: int) -> Tensor:
+        """``clamp(round(steps), lo − z, hi − z)``, straight-through; learned ends of the range get their gradients.
+
+        Args:
+            steps: real values over the scale, float32 or float64. Without gradients it is overwritten.
+            lo, hi: ends of the integer range, or what a fused clamp left of it.
+        """
+        z = int(self.zero_point)
+        if not self.learns_range:
+            return round_clamp(steps, lo - z, hi - z)
+        assert isinstance(self.learner, LearnedRange)
+        low, high = (end.to(steps.dtype) for end in self.learner.ends())
+        # What a fused clamp cuts off is no matter of the range.
+        low = low if lo == self.lo else low.detach().new_tensor(lo - z)
+        high = high if hi == self.hi else high.detach().new_tensor(hi - z)
+        return round_within(steps, low, high)
+
+    @property
+    def watching(self) -> bool:
+        """Whether forward shows values to the observer: it was asked to, or scales follow observers in training."""
+        return self.observing or (self.training and self.source == "observed")
+
+    def set(self, scale: float, zero_point: int, *, stored: bool = True) -> None:
+        """Fix scale and zero point. ``stored=False``: ``zero_point`` is in the scheme's own dtype (int8), not uint8.
+
+        Raises:
+            RecipeError: scale not finite and positive, or zero point outside the range.
+        """
+        zero_point = int(zero_point) + (0 if stored else self.shift)
+        if not (math.isfinite(scale) and np.float32(scale) > 0):
+            raise RecipeError(
+                f"scale {scale} is not a positive number", where=self.name, remedy="give a finite scale > 0"
+            )
+        if not self.lo <= zero_point <= self.hi:
+            raise RecipeError(
+                f"zero point {zero_point} is outside {self.lo}..{self.hi}", where=self.name, remedy="give one inside"
+            )
+        self.assign(scale, zero_point)
+        self.fixed, self.source = True, "held"
+
+    def assign(self, scale: float, zero_point: int) -> None:
+        """Write scale and zero point, rounded to float32, without fixing them."""
+        with torch.no_grad():  # the scale may be learned
+            self.scale.fill_(float(np.float32(scale)))
+            self.zero_point.fill_(int(zero_point))
+
+    def observed_qparams(self) -> tuple[float, int]:
+        """Scale and zero point from what was observed (uint8 domain)."""
+        scale, zero_point = self.observer.calculate_qparams(self.lo, self.hi, self.scheme.symmetric)
+        return float(scale), int(zero_point)
+
+    def get_extra_state(self) -> Tensor:
+        """Trainable and observer statistics, for the state dict."""
+        return pack(
+            {
+                "observing": self.observing,
+                "quantizing": self.quantizing,
+                "fixed": self.fixed,
+                "source": self.source,
+                "observer": self.observer.state(),
+            }
+        )
+
+    def set_extra_state(self, packed: Tensor) -> None:
+        """Restore what :meth:`get_extra_state` returned."""
+        state = unpack(packed)
+        self.observing, self.quantizing, self.fixed = state["observing"], state["quantizing"], state["fixed"]
+        self.source = state["source"]
+        self.observer.load_state(state["observer"])
+
+    def extra_repr(self) -> str:
+        """One line for ``print(sim)``."""
+        flags = "".join(", " + f for f in ("observing", "quantizing", "fixed") if getattr(self, f))
+        qparams = f"scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}"
+        return f"{self.name}: {qparams}, {self.lo}..{self.hi}{flags}"
+
+
+class WeightPoint(ResizableBuffers):
+    """The per-channel scales of one weight.
+
+    Attributes:
+        name: the node the weight belongs to.
+        scale: float32 tensor, shape (O,); empty before calibration.
+        quantizing: whether forward rounds the weight to its grid.
+        portable: whether scales keep room for the pair sums of CPUs without VNNI.
+        source: what the scales are in training: ``solved`` (these; every evaluation solves them anew), ``weights``
+            (from the weights, every step), ``learned`` or ``held`` (these, for good).
+        free: whether no multiplier is bound to the scales (modes dynamic and weight_only, recurrent layers): training
+            then computes them from the weights in place of "solved".
+        learner: the parameter, where the recipe wants scales learned; a recurrent layer's parameters.
+    """
+
+    scale: Tensor
+
+    def __init__(self, name: str, scheme: Scheme, portable: bool = True, free: bool = False) -> None:
+        super().__init__()
+        self.name, self.scheme, self.portable, self.free = name, scheme, portable, free
+        self.source = "solved"
+        self.learner: LearnedScale | LearnedScales | None = None
+        self.lo, self.hi = scheme.qmin_effective, scheme.qmax_effective
+        self.quantizing = True
+        self.register_buffer("scale", torch.empty(0, dtype=torch.float32))
+
+    @property
+    def moving(self) -> bool:
+        """Whether forward uses another scale than ``scale``."""
+        return self.training and self.source in ("weights", "learned")
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a scale to round with."""
+        return self.scale.numel() > 0 or (self.training and self.source == "weights")
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether scales are made large enough for all weights, so that none is clipped."""
+        follows = self.source == "weights" and self.scheme.observer == "minmax"
+        return self.moving and (follows or pairs_can_saturate(self.lo, self.hi, self.portable))
+
+    @property
+    def clips_pairs(self) -> bool:
+        """Whether weights are clipped to keep room for pair sums, because their scales no longer make it."""
+        return self.source == "held" and pairs_can_saturate(self.lo, self.hi, self.portable)
+
+    def live_scale(self, rows: Tensor) -> Tensor:
+        """The scales forward uses now, float32 (O,).
+
+        Args:
+            rows: the folded weight, (O, …).
+        """
+        return self.scales_of(rows, self.learner if self.source == "learned" else None) if self.moving else self.scale
+
+    def scales_of(self, rows: Tensor, learner: nn.Module | None) -> Tensor:
+        """Scales that move, float32 (O,): what ``learner`` gives, or what the weights ask for.
+
+        Learned ones stay large enough for the pair sums of CPUs without VNNI, where the recipe wants that; the
+        gradient passes that bound.
+
+        Args:
+            rows: the folded weight, or one of a recurrent layer's, (O, …).
+            learner: of O scales, or of one.
+        """
+        flat = rows.detach().reshape(len(rows), -1)
+        if learner is not None:
+            scale: Tensor = learner().reshape(-1).expand(len(flat))
+            if not pairs_can_saturate(self.lo, self.hi, self.portable):
+                return scale
+            least = live_weight_scales(flat, self.lo, self.hi, "minmax", True)
+            return forward_as(torch.maximum(scale.detach(), least), scale)
+        scale = live_weight_scales(flat, self.lo, self.hi, self.scheme.observer, self.portable)
+        return scale.max().expand(len(flat)) if self.scheme.granularity == "per_tensor" else scale
+
+    def get_extra_state(self) -> Tensor:
+        """Switch and source, for the state dict."""
+        return pack({"quantizing": self.quantizing, "source": self.source})
+
+    def set_extra_state(self, packed: Tensor) -> None:
+        """Restore what :meth:`get_extra_state` returned."""
+        state = unpack(packed)
+        self.quantizing, self.source = state["quantizing"], state["source"]
+
+    def extra_repr(self) -> str:
+        """One line for ``print(sim)``."""
+        return f"{self.name}: {tuple(self.scale.shape)} scales, {self.lo}..{self.hi}"
+
+
+class Requantization(ResizableBuffers):
+    """The tie-free multipliers of one integer op: M = a/b (see ``intact8.arithmetic.tie_free``).
+
+    Attributes:
+        a, b: int32, one per output channel (conv, linear), one per term (add: several a, one b), or one.
+        a_neg, b_neg: the same for negative sums (leaky ReLU, PReLU), else empty.
+        residual_a: numerator of a fused residual's ratio over b, else empty.
+        n: the divisors an average pool meets, one per entry of a and b, else empty.
+        table: uint8, (256,) for tables, else empty.
+        gain_error: largest relative difference between a ratio here and the ratio of the nominal scales.
+    """
+
+    a: Tensor
+    b: Tensor
+    a_neg: Tensor
+    b_neg: Tensor
+    residual_a: Tensor
+    n: Tensor
+    table: Tensor
+    gain_error: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for role in ("a", "b", "a_neg", "b_neg", "residual_a", "n"):
+            self.register_buffer(role, torch.empty(0, dtype=torch.int32))
+        self.register_buffer("table", torch.empty(0, dtype=torch.uint8))
+        self.register_buffer("gain_error", torch.zeros((), dtype=torch.float64))
+
+    def put(self, **arrays: Any) -> None:
+        """Write arrays by role; roles not named become empty."""
+        for role, buffer in self._buffers.items():
+            if role == "gain_error" or buffer is None:
+                continue
+            value = np.asarray(arrays.get(role, []))
+            self._buffers[role] = torch.as_tensor(value).to(buffer.device, buffer.dtype)
+        self.gain_error.fill_(float(arrays.get("gain_error", 0.0)))
+
+    def ratio(self, a: str = "a", b: str = "b") -> Tensor:
+        """a/b rounded once to float32."""
+        numerator, denominator = self.get_buffer(a), self.get_buffer(b)
+        return (numerator.double() / denominator.double()).float()
+
+
+class ChannelValues(nn.Module):
+    """One float32 number per channel: equalization factors, mean inputs."""
+
+    value: Tensor
+
+    def __init__(self, channels: int, fill: float) -> None:
+        super().__init__()
+        self.register_buffer("value", torch.full((channels,), fill))

@@ -1,0 +1,105 @@
+"""The scales a solution starts from and moves: what may still move, and what is pinned because a sum rests on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intact8.arithmetic.affine import choose_qparams
+from intact8.capture.graph import Node
+from intact8.errors import CalibrationError
+from intact8.simulation.scales.frozen_multipliers import NOISE
+from intact8.simulation.scales.quant_points import QuantPoint, Requantization
+
+if TYPE_CHECKING:
+    from intact8.simulation.simulation import Simulation
+
+MOVE = 0.02
+"""Largest relative move of a scale that is not the output of its sum."""
+
+
+class Scales:
+    """The scales being solved for, in float64, and which of them may still move."""
+
+    def __init__(self, sim: Simulation, from_observers: bool, freezing: bool) -> None:
+        self.sim, self.fresh, self.freezing = sim, from_observers, freezing
+        # Scales that follow or are learned are nominal: nothing solved for them before is a reason to stay near it.
+        self.keep = not from_observers and all(p.source == "held" for p in sim.points.values())
+        self.scale: dict[str, float] = {}
+        self.zero_point: dict[str, int] = {}
+        self.pinned: set[str] = set()
+        self.repaired: dict[str, int] = {}
+        for name, point in sim.points.items():
+            origin = _scalar_arithmetic(sim, point) if from_observers else None
+            if origin is None:
+                self.scale[name], self.zero_point[name] = _start(point, from_observers)
+            else:
+                self.scale[name], self.zero_point[name] = self._derived(origin, point)
+            if point.fixed:
+                self.pinned.add(name)
+
+    def _derived(self, table: Node, point: QuantPoint) -> tuple[float, int]:
+        """Qparams of scalar arithmetic: those of the input, sent through it. x·m keeps its integers for m > 0."""
+        source = self.sim.placed.point_of[table.inputs[0]]
+        s, z, x = self.scale[source], self.zero_point[source], self.sim.points[source]
+        mul, add = 1.0, 0.0
+        for step in table.attrs["chain"]:
+            mul, add = mul * step["attrs"]["mul"], add * step["attrs"]["mul"] + step["attrs"]["add"]
+        if add == 0 and mul > 0 and (x.lo, x.hi) == (point.lo, point.hi):
+            return float(np.float32(s * mul)), z
+        ends = sorted(((q - z) * s * mul + add) for q in (x.lo, x.hi))
+        scale, zero_point = choose_qparams(ends[0], ends[1], point.lo, point.hi, point.scheme.symmetric)
+        return float(np.float32(scale)), int(zero_point)
+
+    def kept(self, node: Node, nominal: list[float]) -> Requantization | None:
+        """The node's present multipliers, if solving starts from present scales and they still are their ratios.
+
+        Args:
+            nominal: ratio of scales per multiplier, in order.
+        """
+        req = self.sim.requantizations[node.name]
+        a = (req.residual_a if req.residual_a.numel() else req.a).tolist()
+        b = req.b.tolist()[: len(a)]
+        if not self.keep or len(a) != len(nominal) or not b:
+            return None
+        b += b[-1:] * (len(a) - len(b))  # the terms of a sum share one denominator
+        limit = float(req.gain_error) + NOISE
+        return req if all(abs(m / d / r - 1) <= limit for m, d, r in zip(a, b, nominal, strict=True)) else None
+
+    def move(self, point: str, scale: float) -> float:
+        """Set a free point's scale, rounded to float32, and pin it."""
+        self.scale[point] = float(np.float32(scale))
+        self.pinned.add(point)
+        return self.scale[point]
+
+    def write(self) -> None:
+        """Store the result in the simulation's points."""
+        for name, point in self.sim.points.items():
+            point.assign(self.scale[name], self.zero_point[name])
+
+
+def _scalar_arithmetic(sim: Simulation, point: QuantPoint) -> Node | None:
+    """The table node of a point whose values come from scalar arithmetic alone; None for other points."""
+    observed = sim.placed.points[point.name].observed
+    if point.fixed or point.source != "held" or len(observed) != 1:
+        return None
+    node = sim.graph.nodes[observed[0]]
+    if node.op != "table" or any(step["op"] != "affine_scalar" for step in node.attrs["chain"]):
+        return None
+    return node
+
+
+def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
+    if not point.fixed and (from_observers or point.source == "observed") and point.observer.count:
+        scale, zero_point = point.observed_qparams()
+        return float(np.float32(scale)), zero_point
+    if point.source == "learned" and not from_observers:
+        assert point.learner is not None
+        return float(point.learner().detach()), point.learned_zero_point
+    if not point.calibrated:
+        raise CalibrationError(
+            "this quantization point has seen no data", where=point.name, why="its part of the network never ran",
+            remedy="calibrate with inputs that reach it, or fix its scale with sim.points[name].set(scale, zero_point)",
+        )  # fmt: skip
+    return float(point.scale), int(point.zero_point)

@@ -1,0 +1,463 @@
+"""The simulation: an nn.Module that computes, in floating point, the integers that will be deployed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.capture import Captured
+from intact8.capture.graph import Graph, Node
+from intact8.errors import InputError, IntactError, InternalError, StateError
+from intact8.fusion.fuse import Fused
+from intact8.placement.place import Placed
+from intact8.program.inputs import outside
+from intact8.program.names import part_name
+from intact8.recipe.recipe import Recipe
+from intact8.simulation.channel_statistics import channel_axis, collect
+from intact8.simulation.equalization import attach
+from intact8.simulation.ops.affine import Affine, LiveBatchNorms
+from intact8.simulation.ops.dispatch import POOLS, PRODUCTS, SUMS, TABLES, run_node
+from intact8.simulation.ops.recurrent import RECURRENT, run_layer, weight_scales
+from intact8.simulation.ops.weight_only import Coded, DecodedEmbedding, DynamicLinear, attach_row_learners, layer_for
+from intact8.simulation.parameters import Namespace, plant
+from intact8.simulation.quantized_tensor import Quantized, Value, real
+from intact8.simulation.scales.quant_points import ChannelValues, QuantPoint, Requantization, WeightPoint
+from intact8.simulation.tensors import Tensors
+from intact8.train.distributed import connected, in_backward, watching
+from intact8.train.optimizer import expect_step
+from intact8.train.scale_phase import (
+    CALIBRATED,
+    INITIAL,
+    ScalePhase,
+    attach_learners,
+    check_learning,
+    enter,
+    follow,
+    follow_offsets,
+    learn,
+    learned_scales,
+)
+from intact8.train.snapshot import Snapshot
+from intact8.train.trainable import Trainable
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Visitor = Callable[[Node, list[Value], Value], None]
+
+AFFINE = frozenset({"conv", "linear", "scale_shift"})
+
+FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+"""What a mistake in this library raises; other exceptions steer torch, as the end of a recomputation does."""
+
+CHECKED = 4
+"""Samples kept for the check at the end of conversion."""
+
+
+class Simulation(Trainable):
+    """A captured model with quantization points: what :func:`intact8.prepare` returns.
+
+    It keeps the original parameter names, so a float32 checkpoint loads into it and its weights load back. Before
+    calibration it computes the float model; afterwards, in evaluation, exactly the integers of the deployed program.
+
+    Attributes:
+        points: quantization points of activations by the name of the module or op they belong to.
+        weight_points: per-channel scales of weights by node name.
+        coded_points: the same for linear layers and embeddings of the modes dynamic and weight_only, and for:
+        recurrent_points: layers of LSTM, GRU and RNN: scales of all rows of all their weights.
+        placed: the graph with integer and float parts decided.
+        recipe: what was asked for.
+        constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
+        samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
+        last_uses: for every node in order, the values no later node needs.
+
+    Example:
+        >>> import torch, intact8
+        >>> sim = intact8.prepare(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()), torch.randn(2, 4))
+        >>> sorted(sim.points)
+        ['0', 'input']
+        >>> "0.weight" in sim.state_dict()
+        True
+    """
+
+    tensors: Tensors
+
+    def __init__(self, model: nn.Module, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
+        super().__init__()
+        self.captured = captured.without_tensors()
+        self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
+        plant(self, model)
+        constants, quantizers = Namespace(), Namespace()
+        owners: dict[str, tuple[nn.Module, str]] = {}
+        for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
+            if name not in captured.derived:
+                constants.register_buffer(f"c{i}", tensor.detach().clone(), persistent=False)
+                owners[name] = (constants, f"c{i}")
+        self._modules["constants"], self._modules["quantizers"] = constants, quantizers
+        quantizers._modules["motion"] = ScalePhase(INITIAL[recipe.scales])
+        self.points: dict[str, QuantPoint] = {}
+        self.weight_points: dict[str, WeightPoint] = {}
+        self.coded_points: dict[str, WeightPoint] = {}
+        self.recurrent_points: dict[str, WeightPoint] = {}
+        self.requantizations: dict[str, Requantization] = {}
+        for name, p in placed.points.items():
+            self.points[name] = QuantPoint(name, p.scheme, p.tensors)
+            _attach(quantizers, name, "activation_point", self.points[name])
+        for name, scheme in placed.weights.items():
+            of_layer = self.coded_points if name in placed.coded else self.weight_points
+            of_layer = self.recurrent_points if placed.graph.nodes[name].op in RECURRENT else of_layer
+            decoded = placed.coded.get(name) == "weight_only" or placed.graph.nodes[name].op == "embedding"
+            free = of_layer is not self.weight_points
+            of_layer[name] = WeightPoint(name, scheme, recipe.portable and not decoded, free)
+            _attach(quantizers, name, "weight_point", of_layer[name])
+        for node in placed.graph:
+            if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | PRODUCTS:
+                self.requantizations[node.name] = Requantization()
+                _attach(quantizers, node.name, "requantization", self.requantizations[node.name])
+        self.equalized = attach(self)
+        if recipe.bias_correction:
+            for node in placed.graph:
+                ordinary = node.op in ("conv", "linear") and not node.attrs.get("transposed")
+                if ordinary and node.name in self.weight_points:
+                    shape = placed.graph.nodes[node.inputs[0]].shape
+                    name = self.channel_values(node.name, "mean_input", shape[channel_axis(node)], 0.0)
+                    node.params["correct.mean"] = name
+        self.coded = {
+            name: layer_for(placed.graph.nodes[name], placed.coded[name], point, recipe.rows, recipe.group)
+            for name, point in self.coded_points.items()
+        }
+        self._affine: dict[str, Affine | Coded] = {
+            node.name: Affine(
+                node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name)
+            )
+            for node in placed.graph
+            if node.op in AFFINE and node.name not in self.coded
+        }
+        self._affine |= self.coded
+        self.last_uses = _last_uses(placed.graph)
+        self.samples: list[Tensor] = []
+        self._solved_scales: Snapshot | None = None
+        self._solved_weights: Snapshot | None = None
+        self.calibration: dict[str, Any] = {}
+        self.constant_channels: dict[str, tuple[int, int]] = {}
+        self.tensors = Tensors(self, owners, captured.derived)
+        if recipe.learns:
+            attach_learners(self)
+            attach_row_learners(self)
+            self.tensors = Tensors(self, owners, captured.derived)
+        self.coded_points |= self.recurrent_points  # their scales go through the same phases
+        enter(self, INITIAL[recipe.scales])
+        self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def point(self, node: str) -> QuantPoint | None:
+        """The quantization point of a node's output; None inside a float island."""
+        name = self.placed.point_of.get(node)
+        return None if name is None else self.points[name]
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether every point knows its scale and zero point."""
+        return all(p.calibrated for p in self.points.values())
+
+    @property
+    def resolved(self) -> bool:
+        """Whether multipliers are tie-free and belong to the present scales of activations."""
+        return self._solved_scales is not None and self._solved_scales.current(self._scales())
+
+    @property
+    def current(self) -> bool:
+        """Whether the simulation is resolved and no weight has changed since: what a deployable one is."""
+        return self.resolved and self._solved_weights is not None and self._solved_weights.current(self._weights())
+
+    def _scales(self) -> Iterator[Tensor]:
+        return (t for p in self.points.values() for t in (p.scale, p.zero_point))
+
+    def _weights(self) -> Iterator[Tensor]:
+        return itertools.chain(self.tensors.stored(), (p.scale for p in self.all_weight_points.values()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy's tensors are others. Solving again for the copy changes no integer.
+        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
+
+    def channel_values(self, node: str, leaf: str, channels: Dim, fill: float) -> str:
+        """Attach one number per channel to a node; the name of the buffer."""
+        assert isinstance(channels, int)
+        quantizers = self._modules["quantizers"]
+        assert quantizers is not None
+        _attach(quantizers, node, leaf, ChannelValues(channels, fill))
+        return f"quantizers.{node}.{leaf}.value"
+
+    def collect_statistics(self, calls: list[Call]) -> None:
+        """Look at a few samples before ranges are observed: for equalization, bias correction and dead channels.
+
+        Args:
+            calls: (args, kwargs) of the model, one per batch.
+        """
+        observing = {name: point.observing for name, point in self.points.items()}
+        self.observe(False)
+        try:
+            with torch.no_grad():
+                inputs = [self.flatten(*call) for call in calls]
+                collect(self, inputs)
+                self.samples = self._few(inputs[0]) if inputs else []
+        finally:
+            for name, on in observing.items():
+                self.points[name].observing = on
+
+    def _few(self, inputs: list[Tensor]) -> list[Tensor]:
+        """The first samples of a batch, copied."""
+        cut = self.graph.dynamic_batch and all(self.graph.nodes[n].shape[:1] == (None,) for n in self.graph.inputs)
+        return [(t[:CHECKED] if cut else t).detach().clone() for t in inputs]
+
+    # -- solving ----------------------------------------------------------------------------------------------
+
+    def resolve(self, *, from_observers: bool = True) -> None:
+        """Make all multipliers tie-free; see ``intact8.simulation.scales.resolve``.
+
+        Args:
+            from_observers: start from what the observers saw, as calibration does, and let the recipe's training of
+                scales begin; otherwise from the present scales.
+
+        Raises:
+            CalibrationError: a point has seen nothing and has no fixed scale.
+        """
+        self._solve(from_observers=from_observers, freezing=from_observers and self.recipe.scales == "fixed")
+        if from_observers and self.recipe.learns:
+            learn(self)
+            self._solved_weights = Snapshot(self._weights())
+        elif from_observers:
+            enter(self, CALIBRATED[self.recipe.scales])
+
+    def _solve(self, *, from_observers: bool, freezing: bool) -> None:
+        from intact8.simulation.scales.resolve import resolve
+
+        resolve(self, from_observers=from_observers, freezing=freezing)
+        with torch.inference_mode(False), torch.no_grad():
+            for name, point in self.recurrent_points.items():
+                point.scale = weight_scales(self.graph.nodes[name], self.tensors, point, from_observers)
+        self._solved_scales = Snapshot(self._scales(), values=True)
+        self._solved_weights = Snapshot(self._weights())
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The original model's signature and output structure.
+
+        Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
+        """
+        if torch.compiler.is_compiling():
+            from intact8.simulation.torch_compile import compute_uncompiled
+
+            return compute_uncompiled(self, args, kwargs)
+        return self.call(args, kwargs)
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """:meth:`forward` on a tuple and a dict."""
+        values = self.run(self.flatten(args, kwargs))
+        outputs = [real(values[name]) for name in self.graph.outputs]
+        return self.captured.rebuild(connected(self, outputs, [p for _, p in learned_scales(self)]))
+
+    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """A call's tensors in the order of the graph's inputs.
+
+        Raises:
+            InputError: arguments nest differently from the example inputs.
+        """
+        return self.captured.flatten(args, kwargs)
+
+    def run(
+        self,
+        inputs: list[Tensor],
+        *,
+        keep: bool = False,
+        feed: Mapping[str, Tensor] | None = None,
+        visit: Visitor | None = None,
+    ) -> dict[str, Value]:
+        """Compute the graph.
+
+        Args:
+            inputs: flat input tensors.
+            keep: keep every intermediate value, not only the outputs.
+            feed: values of float nodes to use instead of computing them.
+            visit: called with every node, its inputs and its output.
+        """
+        resolved = self.ready()
+        values: dict[str, Value] = dict(zip(self.graph.inputs, inputs, strict=True))
+        device = next((t.device.type for t in inputs), "cpu")
+        with torch.autocast(device, enabled=False), watching(self):
+            for position, node in enumerate(self.graph.sized(inputs)):
+                if node.op == "input":
+                    continue
+                if feed is not None and node.name in feed:
+                    values[node.name] = feed[node.name]
+                    continue
+                taken = [values[name] for name in node.inputs]
+                try:
+                    values[node.name] = value = self.compute(node, taken, resolved)
+                except (IntactError, MemoryError, torch.OutOfMemoryError):
+                    raise
+                except IndexError as error:
+                    if node.op != "embedding":
+                        raise InternalError(f"simulating {node.op} failed", _place(node), error) from error
+                    index, rows = real(taken[0]), len(self.tensors[node.params["weight"]])
+                    seen = f"indices from {int(index.min())} to {int(index.max())}, of {rows} rows"
+                    raise outside(node.name, seen) from error
+                except FAULTS as error:
+                    raise InternalError(f"simulating {node.op} failed", _place(node), error) from error
+                if visit is not None:
+                    visit(node, taken, value)
+                if not keep:
+                    for name in self.last_uses[position]:
+                        del values[name]
+        if self.training and self.phase == "observe" and not in_backward():
+            follow(self, missing_only=True)
+        return values
+
+    def compute(self, node: Node, inputs: list[Value], resolved: bool) -> Value:
+        """One node's output, as a forward computes it.
+
+        Args:
+            node: of the graph, no input.
+            inputs: values of its inputs.
+            resolved: whether to use tie-free multipliers, see :meth:`ready`.
+        """
+        if node.name in self.recurrent_points:
+            point = self.recurrent_points[node.name]
+            if point.quantizing and (point.scale.numel() or self.calibrated):
+                return run_layer(node, [real(v) for v in inputs], self.tensors, point)
+        layer = self._affine.get(node.name)
+        if layer is not None:
+            return layer(inputs, self.tensors, self._live_batch_norms(node), resolved)
+        return run_node(
+            node,
+            inputs,
+            self.tensors,
+            self.point(node.name),
+            self.requantizations.get(node.name),
+            resolved,
+            self._training(node.module),
+        )
+
+    def ready(self) -> bool:
+        """Bring scales up to date before a forward; whether it uses tie-free multipliers."""
+        if not self.training:
+            if all(p.active for p in self.points.values()) and not self.current:
+                self.resolve(from_observers=False)
+            return self.resolved
+        if torch.is_grad_enabled():
+            expect_step(self)
+        if in_backward():
+            pass  # what was there in the forward that is run again
+        elif self.phase == "observe":
+            follow(self, missing_only=False)
+        elif self.phase == "learn":
+            if torch.is_grad_enabled():
+                check_learning(self)
+            follow_offsets(self)
+        elif self.phase == "frozen":
+            if self._solved_scales is None:  # a loaded state, or a copy: saved as solved
+                self._solved_scales = Snapshot(self._scales(), values=True)
+            from intact8.simulation.scales.resolve import follow_slopes
+
+            follow_slopes(self)
+        return self.phase in ("calibrated", "frozen") and self.resolved
+
+    def integer_tensors(
+        self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Every quantized tensor by name as uint8, and every float32 one that is exact, for comparison with engines.
+
+        Raises:
+            StateError: the simulation is not calibrated, in training mode, or fake quantization is off somewhere.
+        """
+        self.require_deployable()
+        device = next((t.device for t in self.tensors.values()), torch.device("cpu"))
+        fed = None if feed is None else {k: torch.from_numpy(np.asarray(v)).to(device) for k, v in feed.items()}
+        with torch.no_grad():
+            values = self.run([t.to(device) for t in inputs], keep=True, feed=fed)
+            exact = {name: v.integers() for name, v in values.items() if isinstance(v, Quantized)}
+            exact |= {name: real(values[name]) for name in self.recurrent_points}
+            for name, layer in self.coded.items():
+                node = self.graph.nodes[name]
+                if isinstance(layer, DecodedEmbedding):
+                    exact[name] = real(values[name])
+                elif isinstance(layer, DynamicLinear):
+                    alone = len(node.inputs) == 1 and "act" not in node.attrs
+                    made = name if alone else part_name(name, 0, self.graph.nodes)
+                    exact[made] = layer.sums(real(values[node.inputs[0]]), self.tensors)
+        return {name: t.cpu().numpy() for name, t in exact.items()}
+
+    def require_deployable(self) -> None:
+        """Raise StateError unless this simulation computes what would be deployed now."""
+        missing = [n for n, p in self.points.items() if not p.calibrated]
+        if missing:
+            raise StateError(
+                f"{len(missing)} of {len(self.points)} quantization points have no scale yet", where=missing[0],
+                why="the simulation was not calibrated", remedy="call intact8.calibrate(sim, data) first",
+            )  # fmt: skip
+        if self.training:
+            raise StateError("the simulation is in training mode", remedy="call sim.eval() first")
+        off = [n for n, p in (*self.points.items(), *self.all_weight_points.items()) if not p.quantizing]
+        if off:
+            raise StateError(
+                f"fake quantization is off at {len(off)} points", where=off[0], remedy="call sim.fake_quantize(True)"
+            )
+
+    def _training(self, path: str) -> bool:
+        try:
+            return self.get_submodule(path).training
+        except AttributeError:
+            return self.training
+
+    def _live_batch_norms(self, node: Node) -> LiveBatchNorms | None:
+        found = LiveBatchNorms(
+            *(self._training_batch_norm(node.params.get(f"{r}.running_mean")) for r in ("pre", "bn"))
+        )
+        return None if found == (None, None) else found
+
+    def _training_batch_norm(self, name: str | None) -> nn.Module | None:
+        if name is None:
+            return None
+        module = self.tensors._owners[name][0]
+        live = module.training and not self.scale_phase.batch_norm_frozen
+        return module if live and isinstance(module, nn.modules.batchnorm._BatchNorm) else None
+
+
+def _forget(sim: nn.Module, incompatible: Any) -> None:
+    """After another state was loaded: what was solved for is not what is there."""
+    assert isinstance(sim, Simulation)
+    sim._solved_scales = sim._solved_weights = None
+
+
+def _place(node: Node) -> str:
+    return f"{node.name} (module {node.module})" if node.module and node.module != node.name else node.name
+
+
+def _attach(root: nn.Module, path: str, leaf: str, module: nn.Module) -> None:
+    for part in path.split("."):
+        if part not in root._modules:
+            root._modules[part] = Namespace()
+        child = root._modules[part]
+        assert child is not None
+        root = child
+    root._modules[leaf] = module
+
+
+def _last_uses(graph: Graph) -> list[list[str]]:
+    """For every node, the values no later node needs."""
+    last = {name: position for position, node in enumerate(graph) for name in node.inputs}
+    uses: list[list[str]] = [[] for _ in graph]
+    for name, position in last.items():
+        if name not in graph.outputs:
+            uses[position].append(name)
+    return uses
+
+
+__all__ = ["InputError", "Simulation", "Tensors"]

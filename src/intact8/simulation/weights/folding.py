@@ -1,0 +1,121 @@
+"""Float weights and biases with batch norm and equalization folded in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from intact8.capture.graph import Node
+
+from .layout import per_input, per_output
+
+EQUALIZE = {"equalize.in", "equalize.out"}
+"""Roles of equalization factors."""
+
+
+def own_params(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of a node that is no layer, by role, with its equalization factor folded in.
+
+    A constant, and the weight and bias of a layer norm, are divided by the factor of their channels. Weight and bias of
+    a norm have its shape, whatever shape they were broadcast from.
+    """
+    params = {role: tensors[name] for role, name in node.params.items()}
+    if node.op in ("layer_norm", "rms_norm"):
+        params |= {role: params[role].reshape(node.attrs["shape"]) for role in ("weight", "bias") if role in params}
+    factor = params.pop("equalize.out", None)
+    if factor is None:
+        return params
+    if node.op == "constant":
+        behind = [1] * (len(node.shape) - 1 - node.attrs["channel_axis"])
+        return {"value": params["value"] / factor.reshape(-1, *behind)}
+    weight = params.get("weight", torch.ones_like(factor)) / factor
+    return {"weight": weight, **({"bias": params["bias"] / factor} if "bias" in params else {})}
+
+
+def batch_norm_factor(node: Node, tensors: Mapping[str, Tensor], role: str = "bn") -> Tensor:
+    """γ / √(running_var + ε), shape (C,), of the batch norm behind (``bn``) or before (``pre``) the layer."""
+    p = node.params
+    inverse = 1 / torch.sqrt(tensors[p[f"{role}.running_var"]] + node.attrs[role]["eps"])
+    return tensors[p[f"{role}.weight"]] * inverse if f"{role}.weight" in p else inverse
+
+
+def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias with batch norm folded in: W·γ/√(σ²+ε), (b − µ)·γ/√(σ²+ε) + β.
+
+    Args:
+        node: conv, linear or scale_shift.
+        tensors: parameters and buffers by name.
+
+    Returns:
+        weight in the module's own layout ((C,) for scale_shift), bias (O,) or None.
+    """
+    weight, factor, bias = factored(node, tensors)
+    return weight if factor is None else weight * factor, bias
+
+
+def factored(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """:func:`folded` with the last product left undone where it is one by a batch norm's factor.
+
+    Returns:
+        weight, what it is to be multiplied by (broadcasts against it) or None, and the bias (O,) or None.
+    """
+    p = node.params
+    weight = tensors[p["weight"]] if "weight" in p else None
+    bias = tensors[p["bias"]] if "bias" in p else None
+    factor: Tensor | None = None
+    if "pre" in node.attrs:
+        assert weight is not None
+        weight, bias = fold_before(node, tensors, weight, bias)
+    if "bn" in node.attrs:
+        after = batch_norm_factor(node, tensors)
+        shift = -tensors[p["bn.running_mean"]] if bias is None else bias - tensors[p["bn.running_mean"]]
+        bias = shift * after
+        if "bn.bias" in p:
+            bias = bias + tensors[p["bn.bias"]]
+        if weight is None:
+            weight = after
+        else:
+            factor = per_output(after, weight, node)
+    if factor is not None and weight is not None and node.op != "scale_shift" and not p.keys() & EQUALIZE:
+        return weight, factor, bias
+    if factor is not None and weight is not None:
+        weight = weight * factor
+    if node.op == "scale_shift":
+        channels = node.shape[1]
+        assert isinstance(channels, int)
+        if weight is None:
+            # A shift alone, or a PReLU with one slope per channel.
+            weight = torch.ones(channels, device=next(tensors[name] for name in p.values()).device)
+        weight = weight.reshape(-1).expand(channels)
+        bias = None if bias is None else bias.reshape(-1).expand(channels)
+    assert weight is not None
+    if "equalize.in" in p:
+        weight = weight * per_input(tensors[p["equalize.in"]], weight, node)
+    if "equalize.out" in p:
+        after = 1 / tensors[p["equalize.out"]]
+        weight = weight * per_output(after, weight, node)
+        bias = None if bias is None else bias * after
+    return weight, None, bias
+
+
+def fold_before(
+    node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Weight and bias with the batch norm before the layer folded in: W·γ', b + W·β' (no padding in between)."""
+    p = node.params
+    factor = batch_norm_factor(node, tensors, "pre")
+    shift = -tensors[p["pre.running_mean"]] * factor
+    if "pre.bias" in p:
+        shift = shift + tensors[p["pre.bias"]]
+    moved = (weight * per_input(shift, weight, node)).flatten(1).sum(1)
+    return weight * per_input(factor, weight, node), moved if bias is None else bias + moved
+
+
+def apply_batch_norm(node: Node, tensors: Mapping[str, Tensor], y: Tensor) -> Tensor:
+    """Batch norm behind the layer with its running statistics."""
+    p, bn = node.params, node.attrs["bn"]
+    weight, bias = (tensors[p[r]] if r in p else None for r in ("bn.weight", "bn.bias"))
+    mean, var = tensors[p["bn.running_mean"]], tensors[p["bn.running_var"]]
+    return torch.nn.functional.batch_norm(y, mean, var, weight, bias, False, 0.0, bn["eps"])

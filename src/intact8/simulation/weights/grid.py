@@ -1,0 +1,149 @@
+"""Weights on their integer grid, with straight-through gradients for them and LSQ's for the scales of the grid."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from intact8.train.straight_through import clipped, differentiable
+
+
+class Limits(NamedTuple):
+    """What integer weights are clipped to.
+
+    Attributes:
+        lo, hi: ends of the integer range.
+        pairs: clip to ±this instead, which lies inside lo..hi; broadcasts against the weights.
+        outside: indices of what ``pairs`` clipped, one tensor per dimension; known once weights were rounded.
+    """
+
+    lo: int
+    hi: int
+    pairs: Tensor | None = None
+    outside: tuple[Tensor, ...] | None = None
+
+
+class Grid(NamedTuple):
+    """Integer weights, and what they were made from.
+
+    Attributes:
+        q: ``clamp(round(weight·factor / scale))``, float32, without gradient.
+        weight: any shape.
+        factor: what folding a batch norm multiplies it by, or None; broadcasts against ``weight``.
+        scale: broadcasts against ``weight``.
+        limits: None where nothing was clipped.
+    """
+
+    q: Tensor
+    weight: Tensor
+    factor: Tensor | None
+    scale: Tensor
+    limits: Limits | None
+
+    @property
+    def sources(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """What gradients are asked for with respect to."""
+        return self.weight, self.factor, self.scale
+
+    def tensor(self) -> Tensor:
+        """``q`` with its gradient: the straight-through estimator's where nothing is clipped.
+
+        With respect to scale it is LSQ's once the result is multiplied by ``scale`` again, and factor has the one that
+        belongs to that.
+
+        Example:
+            >>> w = torch.tensor([[0.26, -9.0]], requires_grad=True)
+            >>> q = on_grid(w, None, torch.tensor([[0.1]]), Limits(-7, 7)).tensor()
+            >>> q.sum().backward()
+            >>> q.tolist(), w.grad.round().tolist()
+            ([[3.0, -7.0]], [[10.0, 0.0]])
+        """
+        if not differentiable(*self.sources):
+            return self.q
+        q: Tensor = _OnGrid.apply(*self.sources, self.q, self.limits)  # type: ignore[no-untyped-call]
+        return q
+
+
+def times(weight: Tensor, factor: Tensor | None) -> Tensor:
+    """``weight·factor`` without gradient, always a tensor of its own."""
+    return weight.detach().clone() if factor is None else weight.detach() * factor.detach()
+
+
+def on_grid(
+    weight: Tensor, factor: Tensor | None, scale: Tensor, limits: Limits | None, numbers: Tensor | None = None
+) -> Grid:
+    """Round weights to integers. IEEE division rounds correctly, so every device gives the same bits.
+
+    Args:
+        weight, factor, scale: see :class:`Grid`.
+        limits: None where scales are large enough for all weights.
+        numbers: ``times(weight, factor)`` where it is known already; overwritten.
+    """
+    q = (times(weight, factor) if numbers is None else numbers).div_(scale.detach()).round_()
+    if limits is not None and limits.pairs is not None:
+        whole, q = q, torch.clamp(q, -limits.pairs, limits.pairs)
+        # Few are, so that they are kept for the gradient instead of being found again.
+        limits = limits._replace(outside=torch.nonzero(q != whole, as_tuple=True))
+    elif limits is not None:
+        q.clamp_(limits.lo, limits.hi)
+    return Grid(q, weight, factor, scale, limits)
+
+
+class _OnGrid(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, factor: Tensor | None, scale: Tensor, q: Tensor, limits: Limits | None
+    ) -> Tensor:
+        ctx.save_for_backward(weight, factor, scale)
+        ctx.limits = limits
+        return q
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        weight, factor, scale = ctx.saved_tensors
+        found = grid_gradients(grads[0].clone(), 1.0, weight, factor, scale, ctx.limits, ctx.needs_input_grad[:3])
+        return *found, None, None
+
+
+def grid_gradients(
+    grad: Tensor,
+    m: Tensor | float,
+    weight: Tensor,
+    factor: Tensor | None,
+    scale: Tensor,
+    limits: Limits | None,
+    wants: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients with respect to weight, factor and scale, where wanted.
+
+    Args:
+        grad: the one with respect to ``m·q``; overwritten.
+        m: broadcasts against ``weight``.
+        weight, factor, scale, limits: see :class:`Grid`.
+    """
+    if limits is not None and limits.outside is not None:
+        grad[limits.outside] = 0.0
+    elif limits is not None:
+        clipped(grad, times(weight, factor).div_(scale), limits.lo, limits.hi, out=grad)
+    # With v = w·f/s: ∂v/∂w = f/s, ∂v/∂f = w/s, ∂v/∂s = −w·f/s²; the last two need Σ grad·w only.
+    step = m / scale if factor is None else m * factor / scale
+    grad_factor = grad_scale = None
+    if wants[1] or wants[2]:
+        product = _sum_like(grad, weight, step)
+        if wants[1] and factor is not None:
+            grad_factor = (product * (m / scale)).sum_to_size(factor.shape)
+        if wants[2]:
+            grad_scale = -(product * step / scale).sum_to_size(scale.shape)
+    return grad.mul_(step) if wants[0] else None, grad_factor, grad_scale
+
+
+def _sum_like(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
+    """Σ a·b over the dimensions that ``like`` broadcasts along."""
+    if like.dim() > 1 and like.numel() == len(a) == like.shape[0]:
+        dots: Tensor = torch.linalg.vecdot(a.flatten(1), b.flatten(1))
+        return dots.reshape(like.shape)
+    return (a * b).sum_to_size(like.shape)

@@ -1,0 +1,95 @@
+"""Integer weights and biases of layers. Training and deployment share this code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from intact8.capture.graph import Node
+from intact8.simulation.ops.exact_sums import EXACT
+from intact8.train.straight_through import round_ste
+from intact8.train.weight_scales import two_largest
+
+from .grid import Limits, on_grid
+from .layout import output_first, per_input, per_output
+
+
+def corrected_bias(
+    node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None, scale: Tensor, lo: int, hi: int
+) -> Tensor | None:
+    """The bias without the mean error of the rounded weight: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
+
+    Args:
+        weight, bias: folded.
+        scale: of the weight, (O,).
+        lo, hi: its integer range.
+
+    Returns:
+        ``bias`` itself where the node has no record of its mean input (``correct.mean``, (I,)).
+    """
+    if "correct.mean" not in node.params:
+        return bias
+    mean = tensors[node.params["correct.mean"]]
+    rounded = integer_weight(node, weight, scale, lo, hi) * per_output(scale, weight, node)
+    error = (rounded - weight).detach()
+    shift = (error * per_input(mean, weight, node)).flatten(1).sum(1)
+    return -shift if bias is None else bias - shift
+
+
+def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
+    """``clamp(round(w / s), lo, hi)`` as float32 integers without gradient, for a folded weight and s (O,)."""
+    return on_grid(weight, None, per_output(scale, weight, node), Limits(lo, hi)).q
+
+
+LARGEST_PAIR = 128.0
+"""Two integers of a channel may add up to this on CPUs without VNNI: 128·255 ≤ 32767."""
+
+
+def pair_limits(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Limits | None:
+    """What clips integers of a grid that stays while weights grow, so that no pair of a channel can saturate.
+
+    The two largest of every channel then add up to LARGEST_PAIR at most. What sticks out is clipped, as it is at the
+    ends of the integer range; all weights of a channel share one bound, the largest that will do.
+
+    Args:
+        node: conv, linear or scale_shift (which multiplies by one weight only, so that there are no pairs).
+        weight: folded, in the module's layout.
+        scale: (O,).
+        lo, hi: ends of the integer range.
+
+    Returns:
+        None where nothing sticks out.
+    """
+    rows = output_first(weight.detach(), node)
+    rows = rows.reshape(len(rows), -1)
+    if rows.shape[1] < 2:
+        return Limits(lo, hi)
+    first, second = (two_largest(rows.abs()) / scale.detach()[:, None]).round_().unbind(1)
+    bound = torch.clamp(LARGEST_PAIR - second, min=LARGEST_PAIR / 2, max=min(-lo, hi))
+    if not (first > bound).any():
+        return None
+    return Limits(lo, hi, per_output(bound, weight, node))
+
+
+def integer_bias(bias: Tensor | None, grid: Tensor) -> Tensor:
+    """``round(b / (s_x·s_w))`` as float64 integers within int32, straight-through gradient."""
+    if bias is None:
+        return torch.zeros_like(grid, dtype=torch.float64)
+    return torch.clamp(round_ste(bias.double() / grid), -(2.0**31) + 1, 2.0**31 - 1)
+
+
+def partial_sum_bound(node: Node, weight: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
+    """Largest magnitude any partial sum of Σ (x − z)·w can reach, per output channel, float64.
+
+    For x in lo..hi the terms of one sign add up to at most Σ w⁺·(hi − z) + Σ w⁻·(z − lo), or the mirror of it.
+    """
+    w = output_first(weight.detach(), node)
+    w = w.reshape(len(w), -1)
+    if w.shape[1] * 128 >= EXACT:
+        w = w.double()
+    total, magnitude = w.sum(1).double(), w.abs().sum(1).double()
+    up, down = (magnitude + total) / 2, (magnitude - total) / 2
+    above, below = float(hi - zero_point), float(zero_point - lo)
+    return torch.maximum(up * above + down * below, down * above + up * below)

@@ -1,0 +1,211 @@
+"""What scales do in training: follow observers, be learned, or stay; and when batch norm's statistics stop.
+
+A simulation goes through phases:
+
+==========  =============================================  ===============================================
+phase       scales of activations in training              scales of weights in training
+==========  =============================================  ===============================================
+calibrated  as last solved                                 as last solved (every evaluation solves them anew)
+observe     from the observers, which see every batch      from the weights, every step
+learn       parameters                                     parameters ("pact": from the weights, every step)
+hold        as observed when holding began                 from the weights, every step
+frozen      tie-free and never moved                       tie-free and never moved
+==========  =============================================  ===============================================
+
+In observe, learn and hold multipliers are plain ratios of scales; in evaluation they are always tie-free. Frozen,
+training computes the integers of evaluation. Only what training breaks there (a bias too large for its multiplier's
+proof, weights that could saturate) is solved again at the next evaluation, with a ScaleWarning.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from intact8.calibration.ranks import Ranks
+from intact8.errors import StateError
+from intact8.recipe.recipe import LEARNED
+from intact8.train.extra_state import pack, unpack
+from intact8.train.learned_range import LearnedClip, LearnedOffset, LearnedRange
+from intact8.train.learned_scale import LearnedScale, lsq_factor
+from intact8.train.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from intact8.simulation.scales.quant_points import QuantPoint
+    from intact8.train.trainable import Trainable
+
+INITIAL = {"calibrated": "calibrated", "fixed": "calibrated", **dict.fromkeys(("observed", *LEARNED), "observe")}
+"""Phase before calibration, by ``Recipe.scales``."""
+
+CALIBRATED = {"calibrated": "calibrated", "fixed": "frozen", "observed": "observe", **dict.fromkeys(LEARNED, "learn")}
+"""Phase after it."""
+
+SOURCES = {
+    "calibrated": ("held", "solved"),
+    "observe": ("observed", "weights"),
+    "learn": ("learned", "learned"),
+    "hold": ("held", "weights"),
+    "frozen": ("held", "held"),
+}
+"""``QuantPoint.source`` and ``WeightPoint.source`` by phase."""
+
+
+class ScaleWarning(UserWarning):
+    """Scales that were frozen had to be solved again for some channels, or did not observe when they were to."""
+
+
+class ScalePhase(nn.Module):
+    """The phase of a simulation, as part of its state dict.
+
+    Attributes:
+        phase: see the module's docstring.
+        batch_norm_frozen: whether batch norm uses its running statistics in training, too.
+        stepped: whether an optimizer has stepped a parameter of the simulation; no part of the state.
+        wrapper, ranks: the DistributedDataParallel that trains it, and its ranks; no part of the state.
+    """
+
+    def __init__(self, phase: str) -> None:
+        super().__init__()
+        self.phase, self.batch_norm_frozen = phase, False
+        self.stepped = False
+        self.wrapper: weakref.ref[nn.Module] | None = None
+        self.ranks = Ranks()
+        self._before: tuple[Snapshot, Snapshot] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_before": None, "stepped": False, "wrapper": None, "ranks": Ranks()}
+
+    def get_extra_state(self) -> Tensor:
+        """Phase and frozen batch norm, for the state dict."""
+        return pack({"phase": self.phase, "batch_norm_frozen": self.batch_norm_frozen})
+
+    def set_extra_state(self, packed: Tensor) -> None:
+        """Restore what :meth:`get_extra_state` returned."""
+        state = unpack(packed)
+        self.phase, self.batch_norm_frozen = state["phase"], state["batch_norm_frozen"]
+        self._before = None
+
+    def extra_repr(self) -> str:
+        """One line for ``print(sim)``."""
+        return self.phase + (", batch norm frozen" if self.batch_norm_frozen else "")
+
+
+def attach_learners(sim: Trainable) -> None:
+    """Give every point whose scale may be learned its parameter."""
+    plain = sim.recipe.scale_gradient == "plain"
+    for point in sim.points.values():
+        if not point.fixed and not _of_input(sim, point):
+            shape = sim.graph.nodes[point.tensors[0]].shape[1:]
+            elements = math.prod(d for d in shape if isinstance(d, int))  # of one sample, dynamic lengths as one
+            steps = (point.hi - point.lo) // (2 if point.scheme.symmetric else 1)
+            point.learner = _learner(sim, point, 1.0 if plain else lsq_factor(elements, steps))
+    if sim.recipe.scales == "pact":
+        return
+    for name, weight_point in {**sim.weight_points, **sim.coded_points}.items():
+        node = sim.graph.nodes[name]
+        if sim.placed.coded.get(name) == "weight_only" or node.op == "embedding":
+            continue
+        channels = node.shape[-1] if node.op == "linear" else node.shape[1]
+        assert isinstance(channels, int)
+        count = channels if weight_point.scheme.granularity == "per_channel" else 1
+        weight = node.params.get("weight")
+        elements = (sim.tensors[weight].numel() if weight is not None else channels) // count
+        weight_point.learner = LearnedScale((count,), 1.0 if plain else lsq_factor(elements, weight_point.hi))
+
+
+def _of_input(sim: Trainable, point: QuantPoint) -> bool:
+    """Whether it rounds nothing but inputs of the network, to 8 bits: their range is in the data, and stays.
+
+    Learning it would take the gradient with respect to the input, in a convolutional network a product as large as the
+    first layer's that nothing else asks for. With fewer bits, where to clip is worth that.
+    """
+    nodes = [sim.graph.nodes[name] for name in point.tensors]
+    reads = all(node.op == "quantize" and node.inputs[0] in sim.graph.inputs for node in nodes)
+    return reads and point.hi - point.lo >= 254
+
+
+def _learner(sim: Trainable, point: QuantPoint, factor: float) -> LearnedScale:
+    if sim.recipe.scales == "learned":
+        return LearnedScale((), factor)
+    acts = [sim.graph.nodes[name].attrs.get("act") or {} for name in sim.placed.points[point.name].observed]
+    positive = all((act.get("min") if act.get("kind") == "clamp" else None) in (0, 0.0) for act in acts)
+    stays = point.shift if point.scheme.symmetric else point.lo if positive else None
+    return (LearnedOffset if sim.recipe.scales == "lsq+" else LearnedClip)(point.lo, point.hi, stays, factor)
+
+
+def enter(sim: Trainable, phase: str) -> None:
+    """Put every point into ``phase``."""
+    sim.scale_phase.phase, sim.scale_phase._before = phase, None
+    activation, weight = SOURCES[phase]
+    for point in sim.points.values():
+        moves = not point.fixed and (activation != "learned" or point.learner is not None)
+        point.source = activation if moves else "held"
+    for weight_point in (*sim.weight_points.values(), *sim.coded_points.values()):
+        follows = (weight == "learned" and weight_point.learner is None) or (weight == "solved" and weight_point.free)
+        weight_point.source = "weights" if follows else weight
+
+
+def learn(sim: Trainable) -> None:
+    """Start learning at the scales that were solved last."""
+    for point in sim.points.values():
+        if point.learner is not None and not point.fixed:
+            if isinstance(point.learner, LearnedRange):
+                point.learner.begin(point.scale, int(point.zero_point))
+            else:
+                point.learner.start(point.scale)
+    for weight_point in (*sim.weight_points.values(), *sim.coded_points.values()):
+        if weight_point.learner is None:
+            continue
+        one = weight_point.learner.value.numel() == 1
+        weight_point.learner.start(weight_point.scale.max().reshape(1) if one else weight_point.scale)
+    enter(sim, "learn")
+
+
+def follow(sim: Trainable, *, missing_only: bool) -> None:
+    """Take scales from the observers; ``missing_only``: where there are none yet."""
+    for point in sim.points.values():
+        if point.source == "observed" and point.observer.count and not (missing_only and point.calibrated):
+            scale, zero_point = point.observed_qparams()
+            if scale != float(point.scale) or zero_point != int(point.zero_point):
+                # New tensors: a backward that is still to come needs the old ones.
+                point.scale = torch.full_like(point.scale, float(scale))
+                point.zero_point = torch.full_like(point.zero_point, zero_point)
+
+
+def follow_offsets(sim: Trainable) -> None:
+    """Take zero points from the parameters, where they are learned."""
+    for point in sim.points.values():
+        zero_point = point.learned_zero_point
+        if point.source == "learned" and zero_point != int(point.zero_point):
+            point.zero_point = torch.full_like(point.zero_point, zero_point)
+
+
+def check_learning(sim: Trainable) -> None:
+    """Raise StateError where an optimizer moved the weights, but none of the learned scales that had gradients.
+
+    Called before every training step of the phase learn.
+    """
+    learners = dict(learned_scales(sim))
+    weights = [p for name, p in sim.named_parameters() if name not in learners and p.requires_grad]
+    scales = [scale for scale in learners.values() if scale.requires_grad]
+    reached = [m for m in sim.modules() if isinstance(m, LearnedScale) and m.reached]
+    before = sim.scale_phase._before
+    if before is not None and reached and scales and before[1].current(scales) and not before[0].current(weights):
+        raise StateError(
+            f"none of the {len(scales)} learned scales moved in the last training step, but weights did",
+            where=next(iter(learners)), why="the optimizer does not have them: it was built from other parameters",
+            remedy="build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()",
+        )  # fmt: skip
+    for module in reached:
+        module.reached = False
+    sim.scale_phase._before = Snapshot(weights), Snapshot(scales)
+
+
+def learned_scales(sim: Trainable) -> list[tuple[str, nn.Parameter]]:
+    """Name and parameter of every scale that can be learned."""
+    learners = {id(module.value) for module in sim.modules() if isinstance(module, LearnedScale)}
+    return [(name, p) for name, p in sim.named_parameters() if id(p) in learners]

@@ -1,0 +1,140 @@
+"""The base class of a simulation: switches of observing and rounding, and the phases of its scales."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.capture.graph import Graph
+from intact8.errors import RecipeError, StateError
+from intact8.placement.place import Placed
+from intact8.recipe.recipe import Recipe
+from intact8.train.scale_phase import ScalePhase, enter, learn
+
+if TYPE_CHECKING:
+    from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
+
+
+class Trainable(nn.Module):
+    """The base class of :class:`~intact8.simulation.simulation.Simulation`: all that training needs to know of it."""
+
+    recipe: Recipe
+    placed: Placed
+    tensors: Mapping[str, Tensor]
+    points: dict[str, QuantPoint]
+    weight_points: dict[str, WeightPoint]
+    coded_points: dict[str, WeightPoint]
+    recurrent_points: dict[str, WeightPoint]
+
+    @property
+    def graph(self) -> Graph:
+        """The placed graph."""
+        return self.placed.graph
+
+    @property
+    def input_specs(self) -> list[tuple[str, str, tuple[Dim, ...]]]:
+        """Name, dtype and shape of every input, in order."""
+        return [(n.attrs["key"], n.dtype, n.shape) for n in (self.graph.nodes[i] for i in self.graph.inputs)]
+
+    @property
+    def all_weight_points(self) -> dict[str, WeightPoint]:
+        """Weight points of layers of every mode, by node name."""
+        return {**self.weight_points, **self.coded_points, **self.recurrent_points}
+
+    def observe(self, on: bool = True, match: str = "*") -> None:
+        """Switch observing on or off at every activation point whose name equals or globs ``match``."""
+        for name in matching(list(self.points), match):
+            self.points[name].observing = on
+
+    def fake_quantize(self, on: bool = True, match: str = "*") -> None:
+        """Switch rounding on or off at every point (activations and weights) whose name equals or globs ``match``."""
+        weights = self.all_weight_points
+        for name in matching(list(dict.fromkeys([*self.points, *weights])), match):
+            if name in self.points:
+                self.points[name].quantizing = on
+            if name in weights:
+                weights[name].quantizing = on
+
+    @property
+    def scale_phase(self) -> ScalePhase:
+        """What scales do in training; see ``intact8.train.scale_phase``."""
+        phase = self.get_submodule("quantizers.motion")  # the name that state dicts have
+        assert isinstance(phase, ScalePhase)
+        return phase
+
+    @property
+    def phase(self) -> str:
+        """calibrated, observe, learn, hold or frozen; see ``intact8.train.scale_phase``."""
+        return self.scale_phase.phase
+
+    def observe_in_training(self) -> None:
+        """Scales follow the observers in training from now on, and the weights.
+
+        Raises:
+            StateError: they are frozen.
+        """
+        self._require_moving("observe")
+        enter(self, "observe")
+
+    def stop_observing(self) -> None:
+        """End the phase observe: scales are learned from now on where the recipe wants that, else held.
+
+        Raises:
+            CalibrationError: a point has seen nothing.
+        """
+        if self.phase != "observe":
+            return
+        self.resolve(from_observers=False)
+        if self.recipe.learns:
+            learn(self)
+        else:
+            enter(self, "hold")
+
+    def freeze_scales(self) -> None:
+        """Make all scales tie-free and keep them: training goes on with the integers that ship.
+
+        Batch norm whose statistics are still live is not what ships: freeze it first.
+
+        Raises:
+            CalibrationError: a point has no scale.
+        """
+        if self.phase != "frozen":
+            self._solve(from_observers=False, freezing=True)
+            enter(self, "frozen")
+
+    def freeze_batch_norm(self, on: bool = True) -> None:
+        """Use running statistics in training, too, whatever ``.train()`` sets."""
+        self.scale_phase.batch_norm_frozen = on
+
+    def _require_moving(self, verb: str) -> None:
+        if self.phase == "frozen":
+            raise StateError(
+                f"cannot {verb}: the scales are frozen", why="training computes the integers that ship already",
+                remedy="call intact8.calibrate to begin again",
+            )  # fmt: skip
+
+    def resolve(self, *, from_observers: bool = True) -> None:
+        """See :class:`~intact8.simulation.simulation.Simulation`."""
+        raise NotImplementedError
+
+    def _solve(self, *, from_observers: bool, freezing: bool) -> None:
+        raise NotImplementedError
+
+
+def matching(names: list[str], match: str) -> list[str]:
+    """The names that equal ``match`` or fit it as a glob, in order.
+
+    Raises:
+        RecipeError: nothing matches.
+    """
+    found = [n for n in names if n == match or fnmatch.fnmatchcase(n, match)]
+    if not found and match != "*":  # all of none is none: a network may have nothing to quantize
+        raise RecipeError(
+            f"no quantization point matches {match!r}",
+            remedy="choose from: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else ""),
+        )
+    return found

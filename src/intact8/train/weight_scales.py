@@ -1,0 +1,65 @@
+"""Scales of weights that move: computed on the weights' device in every training step.
+
+The numbers that ship come from ``intact8.calibration.weights`` in float64 and are then made tie-free; these are the
+same formulas in float32, and serve only while weights still move.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from intact8.arithmetic.affine import SMALLEST_SCALE
+from intact8.calibration.weights import DEAD, PAIR_LIMIT, pairs_can_saturate, weight_scales
+
+
+def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax", portable: bool = True) -> Tensor:
+    """Scale per output channel, as ``intact8.calibration.weights.weight_scales`` gives it.
+
+    Args:
+        rows: (O, K), without gradient.
+        lo, hi: ends of the integer range.
+        observer: ``minmax``; any other goes through the CPU and takes its time.
+        portable: keep room for pair sums.
+
+    Returns:
+        float32 (O,) on the device of ``rows``.
+
+    Example:
+        >>> live_weight_scales(torch.tensor([[127.0, 3.0], [126.0, 126.0]]), -127, 127).tolist()
+        [1.0317460298538208, 2.0]
+    """
+    if observer != "minmax":
+        return torch.from_numpy(weight_scales(rows.cpu().numpy(), lo, hi, observer, portable)).to(rows.device)
+    magnitude = rows.float().abs()
+    top = two_largest(magnitude)
+    scale = top[:, 0] / max(-lo, hi)
+    if pairs_can_saturate(lo, hi, portable):
+        scale = torch.maximum(top[:, 0] / hi, top.sum(1) / PAIR_LIMIT)
+    return torch.clamp(scale, min=max(DEAD * float(scale.max()), SMALLEST_SCALE))
+
+
+def two_largest(rows: Tensor) -> Tensor:
+    """The two largest values of every row in descending order, (O, 2); (O, 1) of rows with one.
+
+    Args:
+        rows: (O, K).
+
+    Example:
+        >>> two_largest(torch.tensor([[1.0, 5.0, 3.0]])).tolist()
+        [[5.0, 3.0]]
+    """
+    count, blocks = rows.shape[1], rows.shape[1] // BLOCK
+    if count < LONG:
+        return rows.topk(min(2, count), dim=1).values
+    # topk is slow on long rows: the largest of every block first (columns that are ``blocks`` apart, so that maxima
+    # are taken of whole rows at once). The second largest is in the block of the largest, or the largest of another
+    # block, or among the columns left over.
+    head = rows[:, : blocks * BLOCK].reshape(len(rows), BLOCK, blocks)
+    first, where = head.amax(1).topk(2, dim=1)
+    inside = head.gather(2, where[:, None, :1].expand(-1, BLOCK, 1)).squeeze(2)
+    return torch.cat([inside, first[:, 1:], rows[:, blocks * BLOCK :]], 1).topk(2, dim=1).values
+
+
+BLOCK, LONG = 16, 1024
+"""Values per block of :func:`two_largest`, and the length of rows from which blocks pay."""
