@@ -26,17 +26,15 @@ from .types import result_types
 from .values import LARGEST_SIZE
 from .violation import Violation, need
 
-FAMILIES = (
-    boundary, affine, elementwise, pools, softmax, norms, embedding, dynamic_linear, recurrent, moves, floats,
-    float_layers,
-)  # fmt: skip
+INTEGER_FAMILIES = (boundary, affine, elementwise, pools, softmax, norms, embedding, dynamic_linear, recurrent)
+FAMILIES = (*INTEGER_FAMILIES, moves, floats, float_layers)
 
 KINDS: dict[str, Kind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
 """Name → declaration."""
 
 
 def kind_of(op: Op) -> Kind:
-    """The declaration of an operation's kind."""
+    """Return the declaration of an operation's kind."""
     return KINDS[op.kind]
 
 

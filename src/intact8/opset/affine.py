@@ -93,9 +93,16 @@ def _requantized(call: Call, acc: Array, axis: int) -> Array:
     p = call.arrays
     residual = call.x[1].astype(np.int64) - call.zero_points[1] if len(call.x) == 2 else None
     return integer.requantize(
-        acc, p["a"], p["b"], *call.grid, axis, a_neg=p.get("a_neg"), b_neg=p.get("b_neg"),
-        residual=residual, residual_a=call.attrs["residual_a"],
-    )  # fmt: skip
+        acc,
+        p["a"],
+        p["b"],
+        *call.grid,
+        axis,
+        a_neg=p.get("a_neg"),
+        b_neg=p.get("b_neg"),
+        residual=residual,
+        residual_a=call.attrs["residual_a"],
+    )
 
 
 def _conv(call: Call) -> Array:
@@ -195,17 +202,33 @@ CONVOLUTION = Kind(
     "and b_neg are given, M_c is a_neg/b_neg for acc < 0 (leaky ReLU, PReLU; no residual then; b_neg < 2²⁰). "
     "r = residual_a/b, 0 without residual; with a residual all b are equal. weight (O, I/groups, …), transposed "
     "(I, O/groups, …); bias, a, b, a_neg, b_neg (O,)",
-    (1, 2), INTEGERS, conv_shape, _conv,
-    attrs={**CONV, **CLAMP, "residual_a": NUMERATOR}, arrays=ARRAYS, optional_arrays=NEGATIVE,
-    check=check, proof=PROOF, works_along=along_all_but_first, multiplies_weights=True,
-)  # fmt: skip
+    (1, 2),
+    INTEGERS,
+    conv_shape,
+    _conv,
+    attrs={**CONV, **CLAMP, "residual_a": NUMERATOR},
+    arrays=ARRAYS,
+    optional_arrays=NEGATIVE,
+    check=check,
+    proof=PROOF,
+    works_along=along_all_but_first,
+    multiplies_weights=True,
+)
 
 LINEAR = Kind(
     "linear",
     "the same on the last dimension; weight (O, I)",
-    (1, 2), INTEGERS, linear_shape, _linear,
-    attrs={**CLAMP, "residual_a": NUMERATOR}, arrays=ARRAYS, optional_arrays=NEGATIVE,
-    check=check, proof=PROOF, works_along=along_none, multiplies_weights=True,
-)  # fmt: skip
+    (1, 2),
+    INTEGERS,
+    linear_shape,
+    _linear,
+    attrs={**CLAMP, "residual_a": NUMERATOR},
+    arrays=ARRAYS,
+    optional_arrays=NEGATIVE,
+    check=check,
+    proof=PROOF,
+    works_along=along_none,
+    multiplies_weights=True,
+)
 
 KINDS = (CONVOLUTION, LINEAR)

@@ -1,4 +1,4 @@
-"""Attributes and combinations of dtypes that several kinds declare."""
+"""Attributes, arrays and combinations of dtypes that several kinds declare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INTEGERS = (signature(QUANTIZED, gives=QUANTIZED),)
 FLOATS = (signature(FLOAT, gives=FLOAT),)
 ROWS = (signature(INT, gives=FLOAT),)
 REAL = (signature(NUMBERS, gives=FLOAT),)
-"""Integers become float32 first."""
+"""The signature of kinds that turn integers into float32 first."""
 
 SMALL = 1 << 16
 STRIDES, PADDINGS = integers(1, SMALL), integers(0, SMALL)
@@ -25,10 +25,12 @@ CLAMP: dict[str, Validator] = {"lo": BYTE, "hi": BYTE}
 RATIO: dict[str, Validator] = {"a": NUMERATOR, "b": odd, **CLAMP}
 WINDOW: dict[str, Validator] = {"kernel": STRIDES, "stride": STRIDES, "padding": PADDINGS, "ceil_mode": boolean}
 CONV: dict[str, Validator] = {
-    "stride": STRIDES, "padding": PADDINGS, "dilation": STRIDES, "output_padding": PADDINGS,
-    "groups": integer(1, SMALL), "transposed": boolean,
-}  # fmt: skip
-CODES: dict[str, Validator] = {
-    "bits": integer(4, 8), "columns": integer(1, LARGEST_SIZE), "group": integer(0, LARGEST_SIZE),
-}  # fmt: skip
+    **dict.fromkeys(("stride", "dilation"), STRIDES),
+    **dict.fromkeys(("padding", "output_padding"), PADDINGS),
+    "groups": integer(1, SMALL),
+    "transposed": boolean,
+}
+KEPT_DIMENSIONS: dict[str, Validator] = {"dims": AXES, "keepdim": boolean}
+CODES = {"bits": integer(4, 8), "columns": integer(1, LARGEST_SIZE), "group": integer(0, LARGEST_SIZE)}
+WEIGHT, BIAS = {"weight": "float32"}, {"bias": "float32"}
 CODE_ARRAYS = {"weight": "uint8", "scale": "float32"}

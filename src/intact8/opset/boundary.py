@@ -32,11 +32,23 @@ def _dequantize(call: Call) -> Array:
 
 KINDS = (
     Kind(
-        "quantize", "clamp(R(x / s) + z, lo, hi): IEEE float32 division, then integers", (1, 1),
-        (signature(FLOAT, gives=QUANTIZED),), same, _quantize, attrs=CLAMP, domain="quantize",
+        "quantize",
+        "clamp(R(x / s) + z, lo, hi): IEEE float32 division, then integers",
+        (1, 1),
+        (signature(FLOAT, gives=QUANTIZED),),
+        same,
+        _quantize,
+        attrs=CLAMP,
+        domain="quantize",
     ),
     Kind(
-        "dequantize", "(q − z)·s in float32, one multiplication", (1, 1), (signature(QUANTIZED, gives=FLOAT),), same,
-        _dequantize, domain="dequantize", span=_span,
+        "dequantize",
+        "(q − z)·s in float32, one multiplication",
+        (1, 1),
+        (signature(QUANTIZED, gives=FLOAT),),
+        same,
+        _dequantize,
+        domain="dequantize",
+        span=_span,
     ),
-)  # fmt: skip
+)

@@ -43,8 +43,16 @@ KINDS = (
         "dynamic_linear",
         "acc = Σ q·w exactly, with q and s of x quantized row by row; y = fl(fl(fl(fl(acc)·scale)·s) + bias), see "
         "intact8.arithmetic.dynamic; weight (O, I), scale, bias (O,)",
-        (1, 1), FLOATS, _shape, _linear, attrs={"granularity": one_of(*GRANULARITIES)},
-        arrays={"weight": "int8", "scale": "float32"}, optional_arrays={"bias": "float32"}, domain="dynamic",
-        proof=Proof(named("dynamic"), weight_sums), since=2, multiplies_weights=True,
+        (1, 1),
+        FLOATS,
+        _shape,
+        _linear,
+        attrs={"granularity": one_of(*GRANULARITIES)},
+        arrays={"weight": "int8", "scale": "float32"},
+        optional_arrays={"bias": "float32"},
+        domain="dynamic",
+        proof=Proof(named("dynamic"), weight_sums),
+        since=2,
+        multiplies_weights=True,
     ),
-)  # fmt: skip
+)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from intact8.arithmetic import bit_packing as codes
-from intact8.arithmetic import moves
+from intact8.arithmetic import codes, moves
 from intact8.arithmetic.bit_packing import group_count
 
 from .attributes import CODE_ARRAYS, CODES, FLOATS, INT, ROWS
@@ -68,24 +67,55 @@ def _decoded_linear(call: Call) -> Array:
 
 KINDS = (
     Kind(
-        "embedding", "y = weight[i]; weight (rows, features) on the grid of y", (1, 1),
-        (signature(INT, gives=QUANTIZED),), row_shape, rows, arrays={"weight": "uint8"}, since=2, aligned=False,
-        rows_by_index=True, nonlinear=True,
+        "embedding",
+        "y = weight[i]; weight (rows, features) on the grid of y",
+        (1, 1),
+        (signature(INT, gives=QUANTIZED),),
+        row_shape,
+        rows,
+        arrays={"weight": "uint8"},
+        since=2,
+        aligned=False,
+        rows_by_index=True,
+        nonlinear=True,
     ),
     Kind(
-        "float.embedding", "y = weight[i] in float32", (1, 1), ROWS, row_shape, rows, arrays={"weight": "float32"},
+        "float.embedding",
+        "y = weight[i] in float32",
+        (1, 1),
+        ROWS,
+        row_shape,
+        rows,
+        arrays={"weight": "float32"},
         infinite=frozenset({"weight"}),
-        domain="float", aligned=False, rows_by_index=True,
+        domain="float",
+        aligned=False,
+        rows_by_index=True,
     ),
     Kind(
         "decoded_embedding",
         "y = fl(q·s) of row i; weight: codes of q, scale (rows, groups), see intact8.arithmetic.bit_packing",
-        (1, 1), ROWS, _decoded_row_shape, _decoded_rows, attrs=CODES, arrays=CODE_ARRAYS, domain="dynamic", since=2,
+        (1, 1),
+        ROWS,
+        _decoded_row_shape,
+        _decoded_rows,
+        attrs=CODES,
+        arrays=CODE_ARRAYS,
+        domain="dynamic",
+        since=2,
         rows_by_index=True,
     ),
     Kind(
-        "float.decoded_linear", "a linear layer whose weight is decoded as in decoded_embedding", (1, 1), FLOATS,
-        _decoded_linear_shape, _decoded_linear, attrs=CODES, arrays=CODE_ARRAYS, optional_arrays={"bias": "float32"},
-        domain="float", since=2,
+        "float.decoded_linear",
+        "a linear layer whose weight is decoded as in decoded_embedding",
+        (1, 1),
+        FLOATS,
+        _decoded_linear_shape,
+        _decoded_linear,
+        attrs=CODES,
+        arrays=CODE_ARRAYS,
+        optional_arrays={"bias": "float32"},
+        domain="float",
+        since=2,
     ),
-)  # fmt: skip
+)

@@ -8,16 +8,16 @@ from intact8.arithmetic.integer import correlate, flip_transposed, spread_transp
 from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows, window_sums
 
 from .affine import conv_shape, linear_shape
-from .attributes import CONV, FLOATS, SIZES, SMALL, WINDOW
+from .attributes import BIAS, CONV, FLOATS, SIZES, SMALL, WEIGHT, WINDOW
 from .elementwise import matmul_shape
-from .floats import in_floats
-from .kind import Call, Kind, along_all_but_first, along_none
+from .floats import island
+from .kind import Call, along_all_but_first, along_none
 from .norms import grouped, last_dimensions
 from .op import Array, Op
 from .pools import adaptive_shape, pool_shape
 from .shapes import Shape, fits_channels
 from .softmax import shape as axis_shape
-from .values import boolean, integer, number
+from .values import Validator, boolean, integer, number
 
 
 def _conv(call: Call) -> Array:
@@ -54,7 +54,7 @@ def _by_channel(x: Array, call: Call) -> Array:
 
 
 def _averages(x: Array, edges: Edges, divisors: Array) -> Array:
-    """Of every window alone: NaN and infinity stay in the windows that hold them."""
+    """Return the mean of every window; NaN and infinity stay in the windows that hold them."""
     wide, finite = x.astype(np.float64), np.isfinite(x)
     if finite.all():
         return window_sums(wide, edges) / divisors
@@ -114,57 +114,98 @@ def _group_norm(call: Call) -> Array:
     return _by_channel(_normalized(grouped, (2, 3), t["eps"]).reshape(x.shape), call)
 
 
-BIAS = {"bias": "float32"}
-WEIGHT = {"weight": "float32"}
-SOFTMAX_AXIS = integer(-8, 7)
+EPS = {"eps": number}
+SHAPE_AND_EPS: dict[str, Validator] = {"shape": SIZES, **EPS}
+AXIS = {"axis": integer(-8, 7)}
 
 KINDS = (
-    Kind(
-        "float.conv", "a convolution, transposed or not", (1, 1), FLOATS, conv_shape, in_floats(_conv), attrs=CONV,
-        arrays=WEIGHT, optional_arrays=BIAS, domain="float", works_along=along_all_but_first,
+    island(
+        "float.conv",
+        "a convolution, transposed or not",
+        FLOATS,
+        conv_shape,
+        _conv,
+        attrs=CONV,
+        arrays=WEIGHT,
+        optional_arrays=BIAS,
+        works_along=along_all_but_first,
     ),
-    Kind(
-        "float.linear", "x·weightᵀ + bias", (1, 1), FLOATS, linear_shape, in_floats(_linear), arrays=WEIGHT,
-        optional_arrays=BIAS, domain="float", works_along=along_none,
-    ),
-    Kind(
-        "float.scale_shift", "x·weight + bias by channel", (1, 1), FLOATS, _channels_shape,
-        in_floats(lambda c: _by_channel(c.x[0], c)), optional_arrays={**WEIGHT, **BIAS},
-        infinite=frozenset({"weight", "bias"}), domain="float",
-    ),
-    Kind(
-        "float.matmul", "a matrix product of the last two dimensions, those before them broadcast", (2, 2), FLOATS,
-        matmul_shape, in_floats(lambda c: np.matmul(c.x[0], c.x[1])), domain="float",
-    ),
-    Kind(
-        "float.avg_pool", "means over windows", (1, 1), FLOATS, pool_shape, in_floats(_avg_pool),
-        attrs={**WINDOW, "count_include_pad": boolean}, domain="float", works_along=along_all_but_first,
-    ),
-    Kind(
-        "float.adaptive_avg_pool", "means over adaptive windows", (1, 1), FLOATS, adaptive_shape,
-        in_floats(_adaptive_avg_pool), attrs={"output_size": SIZES}, domain="float", works_along=along_all_but_first,
-    ),
-    Kind(
-        "float.softmax", "softmax along axis", (1, 1), FLOATS, axis_shape, in_floats(_softmax),
-        attrs={"axis": SOFTMAX_AXIS}, domain="float",
-    ),
-    Kind(
-        "float.log_softmax", "log(softmax) along axis", (1, 1), FLOATS, axis_shape, in_floats(_log_softmax),
-        attrs={"axis": SOFTMAX_AXIS}, domain="float",
-    ),
-    Kind(
-        "float.layer_norm", "layer norm over the last dimensions", (1, 1), FLOATS, last_dimensions,
-        in_floats(_layer_norm), attrs={"shape": SIZES, "eps": number}, optional_arrays={**WEIGHT, **BIAS},
-        domain="float", works_along=along_none,
-    ),
-    Kind(
-        "float.rms_norm", "the same without the mean", (1, 1), FLOATS, last_dimensions, in_floats(_rms_norm),
-        attrs={"shape": SIZES, "eps": number}, optional_arrays=WEIGHT, domain="float", since=2,
+    island(
+        "float.linear",
+        "x·weightᵀ + bias",
+        FLOATS,
+        linear_shape,
+        _linear,
+        arrays=WEIGHT,
+        optional_arrays=BIAS,
         works_along=along_none,
     ),
-    Kind(
-        "float.group_norm", "group norm over channels and images", (1, 1), FLOATS, grouped,
-        in_floats(_group_norm), attrs={"groups": integer(1, SMALL), "eps": number},
-        optional_arrays={**WEIGHT, **BIAS}, domain="float", works_along=along_all_but_first,
+    island(
+        "float.scale_shift",
+        "x·weight + bias by channel",
+        FLOATS,
+        _channels_shape,
+        lambda c: _by_channel(c.x[0], c),
+        optional_arrays={**WEIGHT, **BIAS},
+        infinite=frozenset({"weight", "bias"}),
     ),
-)  # fmt: skip
+    island(
+        "float.matmul",
+        "a matrix product of the last two dimensions, those before them broadcast",
+        FLOATS,
+        matmul_shape,
+        lambda c: np.matmul(c.x[0], c.x[1]),
+        inputs=2,
+    ),
+    island(
+        "float.avg_pool",
+        "means over windows",
+        FLOATS,
+        pool_shape,
+        _avg_pool,
+        attrs={**WINDOW, "count_include_pad": boolean},
+        works_along=along_all_but_first,
+    ),
+    island(
+        "float.adaptive_avg_pool",
+        "means over adaptive windows",
+        FLOATS,
+        adaptive_shape,
+        _adaptive_avg_pool,
+        attrs={"output_size": SIZES},
+        works_along=along_all_but_first,
+    ),
+    island("float.softmax", "softmax along axis", FLOATS, axis_shape, _softmax, attrs=AXIS),
+    island("float.log_softmax", "log(softmax) along axis", FLOATS, axis_shape, _log_softmax, attrs=AXIS),
+    island(
+        "float.layer_norm",
+        "layer norm over the last dimensions",
+        FLOATS,
+        last_dimensions,
+        _layer_norm,
+        attrs=SHAPE_AND_EPS,
+        optional_arrays={**WEIGHT, **BIAS},
+        works_along=along_none,
+    ),
+    island(
+        "float.rms_norm",
+        "the same without the mean",
+        FLOATS,
+        last_dimensions,
+        _rms_norm,
+        attrs=SHAPE_AND_EPS,
+        optional_arrays=WEIGHT,
+        since=2,
+        works_along=along_none,
+    ),
+    island(
+        "float.group_norm",
+        "group norm over channels and images",
+        FLOATS,
+        grouped,
+        _group_norm,
+        attrs={"groups": integer(1, SMALL), **EPS},
+        optional_arrays={**WEIGHT, **BIAS},
+        works_along=along_all_but_first,
+    ),
+)

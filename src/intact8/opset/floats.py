@@ -6,6 +6,7 @@ Islands are outside the bit-for-bit promise: sums may be ordered differently her
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +14,14 @@ import numpy as np
 
 from intact8.arithmetic.unary_functions import UNARY, unary64
 
-from .attributes import AXES, FLOAT, FLOATS, INT, NUMBERS, REAL
-from .kind import UNKNOWN, Call, Interval, Kind, Semantics, Span
+from .attributes import FLOAT, FLOATS, INT, KEPT_DIMENSIONS, NUMBERS, REAL, WEIGHT
+from .kind import UNKNOWN, Call, Interval, Kind, Semantics, Span, always
 from .moves import infinite_value, union
 from .op import Array, Op, Tensor
 from .pools import reduced_shape
-from .shapes import Shape, broadcasting, fits_channels, same
-from .types import signature
-from .values import boolean, integers, limit, limit_or_none, number, one_of, whole, whole_or_none
+from .shapes import Shape, ShapeRule, broadcasting, fits_channels, same
+from .types import Signature, signature
+from .values import Validator, boolean, integers, limit, limit_or_none, number, one_of, whole, whole_or_none
 from .violation import need
 
 SUMS = (
@@ -40,15 +41,11 @@ REDUCED = (
 )
 CAST = tuple(signature(NUMBERS, gives=dtype, dtype=one_of(dtype)) for dtype in NUMBERS.split())
 
-CREATING = frozenset({
-    "log", "sqrt", "rsqrt", "reciprocal", "pow", "exp", "expm1", "log1p", "tan", "asin", "acos", "acosh", "atanh",
-    "sinh", "cosh",
-})  # fmt: skip
+POLES = frozenset({"log", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "tan", "asin", "acos", "acosh", "atanh"})
+CREATING = POLES | {"exp", "expm1", "sinh", "cosh"}
 """Functions that turn finite numbers into NaN or infinity; sums and products of ordinary size do not."""
 
-COMPARE: dict[str, Callable[..., Any]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-}  # fmt: skip
+COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
 def in_floats(function: Callable[[Call], Any]) -> Semantics:
@@ -67,14 +64,35 @@ def whole_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {k: None if v is None or (isinstance(v, float) and math.isinf(v)) else int(v) for k, v in attrs.items()}
 
 
-def _arithmetic(function: Callable[[Mapping[str, Any], list[Array]], Any]) -> Semantics:
-    """The function of attributes and operands, which are converted to the dtype of the result first."""
+def island(
+    name: str,
+    formula: str,
+    types: tuple[Signature, ...],
+    shape: ShapeRule,
+    function: Callable[[Call], Any],
+    inputs: int = 1,
+    **more: Any,
+) -> Kind:
+    """A kind of float islands with a fixed number of inputs; ``more`` is what :class:`Kind` takes beside."""
+    return Kind(name, formula, (inputs, inputs), types, shape, in_floats(function), domain="float", **more)
+
+
+def _elementwise(
+    name: str,
+    formula: str,
+    types: tuple[Signature, ...],
+    function: Callable[[Mapping[str, Any], list[Array]], Any],
+    inputs: int = 1,
+    shape: ShapeRule = broadcasting,
+    **more: Any,
+) -> Kind:
+    """A kind whose function takes attributes, and operands that were converted to the dtype of the result."""
 
     def in_dtype(call: Call) -> Any:
         attrs = whole_attrs(call.attrs) if call.output.dtype == "int64" else call.attrs
         return function(attrs, [x.astype(call.output.dtype, copy=False) for x in call.x])
 
-    return in_floats(in_dtype)
+    return island(name, formula, types, shape, in_dtype, inputs, in_result_dtype=True, **more)
 
 
 def _clamp(t: Mapping[str, Any], x: list[Array]) -> Array:
@@ -173,82 +191,114 @@ def _filled(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | N
     return union([x[0], (int(value), int(value))]) if float(value).is_integer() else None
 
 
+def _added(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval:
+    return x[0][0] + x[1][0], x[0][1] + x[1][1]
+
+
+def _subtracted(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval:
+    return x[0][0] - x[1][1], x[0][1] - x[1][0]
+
+
+def _positive(op: Op, x: list[Any], inputs: Sequence[Tensor]) -> Any:
+    return max(x[0][0], 0), max(x[0][1], 0)
+
+
+def _mean(t: Mapping[str, Any], x: list[Array]) -> Array:
+    return np.asarray(x[0].mean(axis=tuple(t["dims"]), keepdims=t["keepdim"], dtype=np.float64))
+
+
+def _masked_fill(call: Call) -> Array:
+    return np.where(call.x[1], np.float32(call.attrs["value"]), call.x[0])
+
+
+SLOPE = {"slope": number}
+LIMITS: dict[str, Validator] = {"min": limit_or_none, "max": limit_or_none}
+AFFINE = {"mul": number, "add": number}
+FUNCTION_PARAMETERS: dict[str, Validator] = {
+    "approximate": one_of("none", "tanh"),
+    **dict.fromkeys(("alpha", "beta", "threshold", "lambd", "value", "exponent"), number),
+}
+REDUCTION: dict[str, Validator] = {
+    "fn": one_of("sum", "amax", "amin", "argmax"),
+    "dims": integers(0, 7, empty=True),
+    "keepdim": boolean,
+}
+MASKED = (signature(FLOAT, "bool", gives=FLOAT),)
+TRUTH = (signature(NUMBERS, gives="bool"),)
+
 KINDS = (
-    Kind(
-        "float.relu", "max(x, 0)", (1, 1), FLOATS, same, in_floats(lambda c: np.maximum(c.x[0], 0)), domain="float",
-        interval=lambda op, x, inputs: (max(x[0][0], 0), max(x[0][1], 0)),
-        span=lambda op, x, inputs: (max(x[0][0], 0.0), max(x[0][1], 0.0)),
+    island(
+        "float.relu", "max(x, 0)", FLOATS, same, lambda c: np.maximum(c.x[0], 0), interval=_positive, span=_positive
     ),
-    Kind(
-        "float.clamp", "x within min..max", (1, 1), LIMITED, same, _arithmetic(_clamp),
-        attrs={"min": limit_or_none, "max": limit_or_none}, domain="float", in_result_dtype=True,
-        interval=_clamped, span=_clamped_floats,
+    _elementwise(
+        "float.clamp", "x within min..max", LIMITED, _clamp, attrs=LIMITS, interval=_clamped, span=_clamped_floats
     ),
-    Kind(
-        "float.leaky_relu", "x, where it is negative x·slope", (1, 1), FLOATS, same, in_floats(_leaky_relu),
-        attrs={"slope": number}, domain="float",
+    island("float.leaky_relu", "x, where it is negative x·slope", FLOATS, same, _leaky_relu, attrs=SLOPE),
+    island("float.prelu", "the same with one slope, or one per channel", FLOATS, _prelu_shape, _prelu, arrays=WEIGHT),
+    _elementwise(
+        "float.unary",
+        "fn(x), of intact8.arithmetic.unary_functions",
+        REAL,
+        lambda t, x: unary64(t["fn"], t, x[0]),
+        attrs={"fn": one_of(*UNARY)},
+        optional=FUNCTION_PARAMETERS,
+        check=_check_unary,
+        creates_special=lambda op: op.attrs["fn"] in CREATING,
     ),
-    Kind(
-        "float.prelu", "the same with one slope, or one per channel", (1, 1), FLOATS, _prelu_shape, in_floats(_prelu),
-        arrays={"weight": "float32"}, domain="float",
+    _elementwise(
+        "float.affine_scalar",
+        "x·mul + add",
+        SCALED,
+        lambda t, x: x[0] * t["mul"] + t["add"],
+        attrs=AFFINE,
+        interval=_scaled,
+        span=_scaled_floats,
     ),
-    Kind(
-        "float.unary", "fn(x), of intact8.arithmetic.unary_functions", (1, 1), REAL, same,
-        _arithmetic(lambda t, x: unary64(t["fn"], t, x[0])), attrs={"fn": one_of(*UNARY)},
-        optional={
-            "approximate": one_of("none", "tanh"),
-            **dict.fromkeys(("alpha", "beta", "threshold", "lambd", "value", "exponent"), number),
-        },
-        domain="float", in_result_dtype=True, check=_check_unary, creates_special=lambda op: op.attrs["fn"] in CREATING,
+    _elementwise("float.add", "x + y, broadcasting", SUMS, lambda t, x: x[0] + x[1], 2, interval=_added),
+    _elementwise("float.sub", "x − y, broadcasting", DIFFERENCES, lambda t, x: x[0] - x[1], 2, interval=_subtracted),
+    _elementwise("float.mul", "x·y, broadcasting", SUMS, lambda t, x: x[0] * x[1], 2, interval=_multiplied),
+    _elementwise(
+        "float.div", "x / y, broadcasting", REAL, lambda t, x: np.true_divide(x[0], x[1]), 2, creates_special=always
     ),
-    Kind(
-        "float.affine_scalar", "x·mul + add", (1, 1), SCALED, same,
-        _arithmetic(lambda t, x: x[0] * t["mul"] + t["add"]), attrs={"mul": number, "add": number},
-        domain="float", in_result_dtype=True,
-        interval=_scaled, span=_scaled_floats,
+    _elementwise(
+        "float.mean", "mean over dims", FLOATS, _mean, shape=reduced_shape, attrs=KEPT_DIMENSIONS, aligned=False
     ),
-    Kind(
-        "float.add", "x + y, broadcasting", (2, 2), SUMS, broadcasting, _arithmetic(lambda t, x: x[0] + x[1]),
-        domain="float", in_result_dtype=True, interval=lambda op, x, inputs: (x[0][0] + x[1][0], x[0][1] + x[1][1]),
+    island(
+        "float.reduce",
+        "sum, amax, amin or argmax over dims, over all without dims",
+        REDUCED,
+        _reduce_shape,
+        _reduce,
+        attrs=REDUCTION,
+        aligned=False,
+        interval=_reduced,
     ),
-    Kind(
-        "float.sub", "x − y, broadcasting", (2, 2), DIFFERENCES, broadcasting, _arithmetic(lambda t, x: x[0] - x[1]),
-        domain="float", in_result_dtype=True, interval=lambda op, x, inputs: (x[0][0] - x[1][1], x[0][1] - x[1][0]),
+    island(
+        "float.masked_fill",
+        "x, and value where the bool mask is true, broadcasting",
+        MASKED,
+        broadcasting,
+        _masked_fill,
+        inputs=2,
+        attrs={"value": limit},
+        interval=_filled,
+        creates_special=infinite_value,
     ),
-    Kind(
-        "float.mul", "x·y, broadcasting", (2, 2), SUMS, broadcasting, _arithmetic(lambda t, x: x[0] * x[1]),
-        domain="float", in_result_dtype=True, interval=_multiplied,
+    island(
+        "float.compare",
+        "eq, ne, lt, le, gt, ge with a number",
+        TRUTH,
+        same,
+        lambda c: COMPARE[c.attrs["fn"]](c.x[0], c.attrs["value"]),
+        attrs={"fn": one_of(*COMPARE), "value": number},
     ),
-    Kind(
-        "float.div", "x / y, broadcasting", (2, 2), REAL, broadcasting,
-        _arithmetic(lambda t, x: np.true_divide(x[0], x[1])), domain="float", in_result_dtype=True,
-        creates_special=lambda op: True,
+    island(
+        "float.cast",
+        "x in another dtype",
+        CAST,
+        same,
+        lambda c: c.x[0].astype(c.attrs["dtype"]),
+        attrs={"dtype": one_of(*NUMBERS.split())},
+        interval=lambda op, x, inputs: x[0],
     ),
-    Kind(
-        "float.mean", "mean over dims", (1, 1), FLOATS, reduced_shape,
-        _arithmetic(lambda t, x: x[0].mean(axis=tuple(t["dims"]), keepdims=t["keepdim"], dtype=np.float64)),
-        attrs={"dims": AXES, "keepdim": boolean}, domain="float", in_result_dtype=True, aligned=False,
-    ),
-    Kind(
-        "float.reduce", "sum, amax, amin or argmax over dims, over all without dims", (1, 1), REDUCED, _reduce_shape,
-        in_floats(_reduce),
-        attrs={"fn": one_of("sum", "amax", "amin", "argmax"), "dims": integers(0, 7, empty=True), "keepdim": boolean},
-        domain="float", aligned=False, interval=_reduced,
-    ),
-    Kind(
-        "float.masked_fill", "x, and value where the bool mask is true, broadcasting", (2, 2),
-        (signature(FLOAT, "bool", gives=FLOAT),), broadcasting,
-        in_floats(lambda c: np.where(c.x[1], np.float32(c.attrs["value"]), c.x[0])), attrs={"value": limit},
-        domain="float", interval=_filled, creates_special=infinite_value,
-    ),
-    Kind(
-        "float.compare", "eq, ne, lt, le, gt, ge with a number", (1, 1), (signature(NUMBERS, gives="bool"),), same,
-        in_floats(lambda c: COMPARE[c.attrs["fn"]](c.x[0], c.attrs["value"])),
-        attrs={"fn": one_of(*COMPARE), "value": number}, domain="float",
-    ),
-    Kind(
-        "float.cast", "x in another dtype", (1, 1), CAST, same,
-        in_floats(lambda c: c.x[0].astype(c.attrs["dtype"])), attrs={"dtype": one_of(*NUMBERS.split())},
-        domain="float", interval=lambda op, x, inputs: x[0],
-    ),
-)  # fmt: skip
+)

@@ -91,13 +91,18 @@ def along_all_but_first(op: Op, t: Tensor, dim: int) -> bool:
 
 
 def along_none(op: Op, t: Tensor, dim: int) -> bool:
-    """Never."""
+    """No elements meet or move along any dimension."""
     return False
 
 
 def never(op: Op) -> bool:
-    """Never."""
+    """No operation of the kind has the property."""
     return False
+
+
+def always(op: Op) -> bool:
+    """Every operation of the kind has the property."""
+    return True
 
 
 def nothing_lacks(attrs: Mapping[str, Any], shape: Shape) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from intact8.arithmetic.resize import resize
 from intact8.errors import InputError
 
 from .attributes import AXES, AXIS, NUMBERS, SIZES
-from .kind import Call, Interval, Kind, Span, along_all_but_first, along_none
+from .kind import Call, Interval, Kind, Semantics, Span, along_all_but_first, along_none
 from .op import INTERPOLATING, Array, Op, Tensor
-from .shapes import Shape, axis_of, elements, known, spatial
+from .shapes import Shape, ShapeRule, axis_of, elements, known, spatial
 from .types import QUANTIZED, signature
 from .values import LARGEST_SIZE, Validator, boolean, integer, integers, limit, one_of, paddings
 from .violation import need
@@ -226,54 +227,96 @@ def _pads_along(op: Op, t: Tensor, dim: int) -> bool:
     return any(op.attrs["pads"][dim])
 
 
+def _move(name: str, formula: str, shape: ShapeRule, evaluate: Semantics, **more: Any) -> Kind:
+    """A kind that moves the values of its only input; ``more`` is what differs from what holds for most of them."""
+    usual = {"domain": "any", "check": check_unchanged, "interval": moved, "inputs": (1, 1), "types": MOVED}
+    return Kind(name, formula, shape=shape, evaluate=evaluate, **{**usual, **more})
+
+
+SLICE: dict[str, Validator] = {"axis": AXIS, "start": POSITION, "end": END, "step": integer(1, LARGEST_SIZE)}
 UPSAMPLE: dict[str, Validator] = {
     "size": SIZES,
     "mode": one_of("nearest", "nearest-exact", *INTERPOLATING),
     "align_corners": boolean,
 }
+SHIFTS: dict[str, Validator] = {"shifts": integers(-LARGEST_SIZE, LARGEST_SIZE), "dims": AXES}
+PADS: dict[str, Validator] = {"pads": paddings, "value": limit}
+REORDERED: dict[str, Any] = {"span": moved_floats, "works_along": along_none, "aligned": False}
 
 KINDS = (
-    Kind(
-        "cat", "the inputs one behind the other along axis", (1, 4096), MOVED, _cat_shape, _cat,
-        attrs={"axis": AXIS}, domain="any", check=check_unchanged, interval=moved,
+    _move(
+        "cat",
+        "the inputs one behind the other along axis",
+        _cat_shape,
+        _cat,
+        inputs=(1, 4096),
+        attrs={"axis": AXIS},
     ),
-    Kind(
-        "reshape", "shape; −1 for the batch dimension", (1, 1), MOVED, _reshape_shape, _reshape,
-        attrs={"shape": SHAPE}, domain="any", check=check_unchanged, interval=moved, span=moved_floats,
-        works_along=along_none, aligned=False,
+    _move(
+        "reshape", "shape; −1 for the batch dimension", _reshape_shape, _reshape, attrs={"shape": SHAPE}, **REORDERED
     ),
-    Kind(
-        "permute", "dimension i of the result is dimension dims[i]", (1, 1), MOVED, _permute_shape, _permute,
-        attrs={"dims": AXES}, domain="any", check=check_unchanged, interval=moved, span=moved_floats,
-        works_along=along_none, aligned=False,
+    _move(
+        "permute",
+        "dimension i of the result is dimension dims[i]",
+        _permute_shape,
+        _permute,
+        attrs={"dims": AXES},
+        **REORDERED,
     ),
-    Kind(
-        "slice", "elements start, start + step, … before end of one axis", (1, 1), MOVED, _slice_shape, _slice,
-        attrs={"axis": AXIS, "start": POSITION, "end": END, "step": integer(1, LARGEST_SIZE)},
-        domain="any", check=check_unchanged, interval=moved, span=moved_floats,
+    _move(
+        "slice",
+        "elements start, start + step, … before end of one axis",
+        _slice_shape,
+        _slice,
+        attrs=SLICE,
+        span=moved_floats,
     ),
-    Kind(
-        "pad", "[before, after] elements of a value (an integer, or a float) per dimension; negative numbers crop",
-        (1, 1), MOVED, _pad_shape, _pad, attrs={"pads": paddings, "value": limit}, domain="any", check=_check_pad,
-        interval=_padded, works_along=_pads_along, creates_special=infinite_value,
+    _move(
+        "pad",
+        "[before, after] elements of a value (an integer, or a float) per dimension; negative numbers crop",
+        _pad_shape,
+        _pad,
+        attrs=PADS,
+        check=_check_pad,
+        interval=_padded,
+        works_along=_pads_along,
+        creates_special=infinite_value,
     ),
-    Kind(
-        "expand", "repeats dimensions of size 1 up to shape", (1, 1), MOVED, _expand_shape, _expand,
-        attrs={"shape": SHAPE}, domain="any", check=check_unchanged, interval=moved, span=moved_floats,
+    _move(
+        "expand",
+        "repeats dimensions of size 1 up to shape",
+        _expand_shape,
+        _expand,
+        attrs={"shape": SHAPE},
+        span=moved_floats,
     ),
-    Kind(
-        "roll", "moves elements along dims by shifts, those beyond the end to the front", (1, 1), MOVED, _roll_shape,
-        _roll, attrs={"shifts": integers(-LARGEST_SIZE, LARGEST_SIZE), "dims": AXES}, domain="any",
-        check=check_unchanged, interval=moved, span=moved_floats,
+    _move(
+        "roll",
+        "moves elements along dims by shifts, those beyond the end to the front",
+        _roll_shape,
+        _roll,
+        attrs=SHIFTS,
+        span=moved_floats,
     ),
-    Kind(
-        "upsample", "images of another size; integers in the nearest modes only, the other modes are float islands",
-        (1, 1), MOVED, _upsample_shape, _upsample, attrs=UPSAMPLE, domain="any", check=_check_upsample,
-        interval=moved, works_along=along_all_but_first,
+    _move(
+        "upsample",
+        "images of another size; integers in the nearest modes only, the other modes are float islands",
+        _upsample_shape,
+        _upsample,
+        attrs=UPSAMPLE,
+        check=_check_upsample,
+        works_along=along_all_but_first,
     ),
-    Kind(
-        "constant", "the stored value", (0, 0), CONSTANT, _constant_shape, _constant, arrays={"value": ""},
+    _move(
+        "constant",
+        "the stored value",
+        _constant_shape,
+        _constant,
+        inputs=(0, 0),
+        types=CONSTANT,
+        arrays={"value": ""},
         infinite=frozenset({"value"}),
-        domain="any", check=_check_constant, interval=_stored,
+        check=_check_constant,
+        interval=_stored,
     ),
-)  # fmt: skip
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from intact8.arithmetic import recurrent
 from intact8.arithmetic.numpy_recurrent import float_layer
 from intact8.arithmetic.recurrent import GATES, REACH, STEPS, state_count
@@ -18,9 +20,8 @@ from .types import signature
 from .values import Validator, boolean, exactly, integer, one_of
 from .violation import need
 
-ARRAYS = {
-    "weight_ih": "int8", "weight_hh": "int8", "scale_ih": "float32", "scale_hh": "float32", "bias": "float32",
-}  # fmt: skip
+WEIGHTS, SCALES = ("weight_ih", "weight_hh"), ("scale_ih", "scale_hh")
+ARRAYS = {**dict.fromkeys(WEIGHTS, "int8"), **dict.fromkeys((*SCALES, "bias"), "float32")}
 """Arrays every layer has, role → dtype."""
 
 
@@ -36,15 +37,15 @@ def layer_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     wanted: dict[str, tuple[int, ...]] = {
         "weight_ih": (directions, rows, inputs),
         "weight_hh": (directions, rows, hidden),
-        **dict.fromkeys(("scale_ih", "scale_hh", "bias"), (directions, rows)),
+        **dict.fromkeys((*SCALES, "bias"), (directions, rows)),
         "bias_hh": (directions, hidden),
         "tanh": (STEPS * REACH + 1,),
     }
     for role, array in p.items():
         need(array.shape == wanted[role], f"{role} has shape {array.shape}, not {wanted[role]}")
-    for role in ("weight_ih", "weight_hh"):
+    for role in WEIGHTS:
         need(int(p[role].min()) >= -127, f"{role} holds -128")
-    for role in ("scale_ih", "scale_hh"):
+    for role in SCALES:
         need(bool((p[role] > 0).all()), f"{role} holds a scale that is not positive")
     need(("bias_hh" in p) == (op.kind == "gru"), "bias_hh belongs to gru, which needs it")
     relu = op.kind == "rnn" and op.attrs.get("nonlinearity") == "relu"
@@ -69,9 +70,9 @@ def float_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
         need(array.shape == wanted[role], f"{role} has shape {array.shape}, not {wanted[role]}")
         need(op.attrs["bidirectional"] or not role.endswith(".reverse"), f"{role} belongs to bidirectional layers")
     both = ("", ".reverse") if op.attrs["bidirectional"] else ("",)
-    for role in ("weight_ih", "weight_hh"):
+    for role in WEIGHTS:
         need(all(role + d in op.arrays for d in both), f"{role}.reverse is missing")
-    biases = {role + d in op.arrays for role in ("bias_ih", "bias_hh") for d in both}
+    biases = {role + d in op.arrays for role in BIASES for d in both}
     need(len(biases) == 1, "some biases are missing: there are all of them or none")
     return out
 
@@ -120,28 +121,45 @@ LAYERS = (
     signature(FLOAT, gives=FLOAT, last=INT, lengths=exactly(True)),
 )
 ATTRS: dict[str, Validator] = {
-    "hidden": integer(1, SMALL), "bidirectional": boolean, "states": boolean, "lengths": boolean,
+    "hidden": integer(1, SMALL),
+    **dict.fromkeys(("bidirectional", "states", "lengths"), boolean),
     "result": one_of("all", "states", "steps"),
-}  # fmt: skip
+}
+BIASES = ("bias_ih", "bias_hh")
 NONLINEARITY: dict[str, Validator] = {"nonlinearity": one_of("tanh", "relu")}
-ROLES = [role + d for d in ("", ".reverse") for role in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+ROLES = [role + d for d in ("", ".reverse") for role in (*WEIGHTS, *BIASES)]
 
 
 def _kinds(name: str, formula: str, more: dict[str, Validator]) -> tuple[Kind, Kind]:
     """A layer that is quantized while it runs, and the same in a float island."""
     attrs = {**ATTRS, **more}
-    return (
-        Kind(
-            name, formula, (1, 4), LAYERS, layer_shape, _quantized, attrs=attrs, arrays=ARRAYS,
-            optional_arrays={"bias_hh": "float32", "tanh": "float32"}, domain="dynamic",
-            proof=Proof(named("dynamic"), weight_sums), since=2, works_along=_along,
-        ),
-        Kind(
-            f"float.{name}", f"{name} with float weights", (1, 4), LAYERS, float_shape, in_floats(_in_floats),
-            attrs=attrs, arrays=dict.fromkeys(ROLES[:2], "float32"),
-            optional_arrays=dict.fromkeys(ROLES[2:], "float32"), domain="float", since=2, works_along=_along,
-        ),
-    )  # fmt: skip
+    quantized = Kind(
+        name,
+        formula,
+        (1, 4),
+        LAYERS,
+        layer_shape,
+        _quantized,
+        attrs=attrs,
+        arrays=ARRAYS,
+        optional_arrays={"bias_hh": "float32", "tanh": "float32"},
+        domain="dynamic",
+        proof=Proof(named("dynamic"), weight_sums),
+        since=2,
+        works_along=_along,
+    )
+    in_island = replace(
+        quantized,
+        name=f"float.{name}",
+        formula=f"{name} with float weights",
+        shape=float_shape,
+        evaluate=in_floats(_in_floats),
+        arrays=dict.fromkeys(ROLES[:2], "float32"),
+        optional_arrays=dict.fromkeys(ROLES[2:], "float32"),
+        domain="float",
+        proof=None,
+    )
+    return quantized, in_island
 
 
 KINDS = (

@@ -50,8 +50,15 @@ KINDS = (
         "softmax",
         "y = clamp(R(fl(t·fl(levels/fl(Σ t)))) + z_y, lo, hi) along axis, t = table[max(x) − x]; where the bool mask "
         "(broadcast) is true, a position counts nothing: t = 0; levels is 1/s_y; see intact8.arithmetic.softmax",
-        (1, 2), (signature(QUANTIZED, "bool", gives=QUANTIZED),), shape, _softmax,
-        attrs={"axis": AXIS, "levels": inverse_scale, **CLAMP}, arrays={"table": "int32"}, check=_check,
-        proof=Proof(named("softmax"), _sums), since=2, nonlinear=True,
+        (1, 2),
+        (signature(QUANTIZED, "bool", gives=QUANTIZED),),
+        shape,
+        _softmax,
+        attrs={"axis": AXIS, "levels": inverse_scale, **CLAMP},
+        arrays={"table": "int32"},
+        check=_check,
+        proof=Proof(named("softmax"), _sums),
+        since=2,
+        nonlinear=True,
     ),
-)  # fmt: skip
+)
