@@ -12,7 +12,7 @@ PACKAGE = next(p.parent.name for p in SOURCE.glob("*/__init__.py"))
 BELOW = {
     "arithmetic": {"errors"},
     "opset": {"arithmetic", "errors"},
-    "program": {"opset", "arithmetic", "errors", "text", "display", "late"},
+    "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding"},
     "export": {"program", "opset", "arithmetic", "errors"},
     "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
     "capture": {"arithmetic", "errors", "outputs"},

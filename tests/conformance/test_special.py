@@ -10,8 +10,8 @@ import pytest
 from intact8.engines import engine_status, get_engine
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
+from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
-from intact8.program.special import special
 
 STATUS = engine_status()
 NAN, INF = np.nan, np.inf
@@ -95,4 +95,4 @@ def test_what_comes_from_integers_needs_no_look() -> None:
     tensors = [Tensor("x", *grid), *(Tensor(n, "float32", SHAPE) for n in ("d", "r", "l", "s"))]
     ops = (Op("d", "dequantize", ("x",)), Op("r", "float.relu", ("d",)),
            Op("l", "float.unary", ("r",), {"fn": "log"}), Op("s", "float.add", ("l", "d")))  # fmt: skip
-    assert special(Program({t.name: t for t in tensors}, ops, ("x",), ("s",))) == {"l", "s"}
+    assert nonfinite_tensors(Program({t.name: t for t in tensors}, ops, ("x",), ("s",))) == {"l", "s"}

@@ -12,8 +12,8 @@ import pytest
 
 from intact8.errors import ProgramError
 from intact8.program import read as reading
+from intact8.program.foreign_formats import OPENING, foreign_format
 from intact8.program.read import DEEPEST, LARGEST_HEADER, SIZES, bounded_json, check_header, read
-from intact8.program.strangers import OPENING, stranger
 
 PLACE = Path("x.safetensors")
 
@@ -173,5 +173,5 @@ STRANGERS: list[tuple[bytes, str | None]] = [
 
 @pytest.mark.parametrize(("start", "what"), STRANGERS, ids=lambda v: repr(v)[:24])
 def test_files_of_others(start: bytes, what: str | None) -> None:
-    found = stranger(start[:OPENING])
+    found = foreign_format(start[:OPENING])
     assert found is None if what is None else found is not None and what in found

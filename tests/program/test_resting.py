@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from intact8.opset.op import Op
-from intact8.program import resting
+from intact8.program import spill as resting
 from intact8.program.program import Program
 
 pytestmark = pytest.mark.skipif(not hasattr(resting.mmap, "MADV_DONTNEED"), reason="this system cannot take pages back")

@@ -9,8 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
+<<<<<<< HEAD:src/intact8/engines/prepared_cache.py
 from intact8.engines.fork_safety import follow, leak
 from intact8.program.resting import drop
+=======
+from intact8.program.spill import evict
+>>>>>>> d6eb34c (Files of the program room are called after what they do: spilling to a mapped file, atomic writes, foreign formats, tensors that may be NaN or infinite):src/intact8/engines/kept.py
 
 V = TypeVar("V")
 
@@ -84,7 +88,7 @@ class PreparedCache(Generic[V]):
 def release_memory() -> None:
     """Give memory back to the system: of weights nobody reads now, and freed memory. Making a value leaves twice the
     program's size of that behind, and glibc would keep it for allocations that never come."""
-    drop()
+    evict()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

@@ -19,8 +19,8 @@ from intact8.program.dimensions import fixed
 from intact8.program.file import digest
 from intact8.program.indices import unproved
 from intact8.program.inputs import check_layout, images, sole_quantizers
+from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
-from intact8.program.special import special
 
 if TYPE_CHECKING:
     from .onnx_builder import Choice, OwnRule, Rule
@@ -125,7 +125,7 @@ def build(
     b = Builder(
         tensors, contrib=contrib, places=_places(program), forms=forms,
         byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
-        loose=unproved(program), special=special(program),
+        loose=unproved(program), special=nonfinite_tensors(program),
     )  # fmt: skip
     for op in program.ops:
         if op.name not in fed:

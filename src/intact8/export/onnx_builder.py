@@ -60,7 +60,7 @@ class Builder:
         byte_extremes: whether Max and Min take uint8.
         given: inputs of the program.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer.
-        special: tensors that may hold NaN or infinity, see ``intact8.program.special``.
+        special: tensors that may hold NaN or infinity, see ``intact8.program.nonfinite``.
         loose: embeddings whose indices may lie outside of their table → its rows.
     """
 

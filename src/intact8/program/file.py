@@ -20,6 +20,7 @@ from safetensors.numpy import save as serialize
 
 from intact8.errors import ProgramError
 from intact8.opset.op import Array
+from intact8.program.atomic_write import write_atomically
 
 from . import integrity
 from .check import check
@@ -29,7 +30,6 @@ from .program import Program
 from .read import LARGEST_HEADER, bounded_json, check_header, read
 from .recheck import recheck
 from .signing import Claim, claimed
-from .write import write
 
 UNSEALED = "the file has no checksum (it is of format {}): damage in it cannot be noticed; load and save it again"
 
@@ -52,7 +52,7 @@ def save(program: Program, path: str | Path) -> Path:
     golden = {} if program.golden is None else program.golden.arrays()
     data = integrity.seal(_ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata)))
     try:
-        write(path, data)
+        write_atomically(path, data)
     except OSError as error:
         raise ProgramError(
             "cannot write the file", where=str(path), why=_reason(path, error), remedy=_remedy(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intact8 import late
+from intact8 import late_binding as late
 from intact8.opset import KINDS, Array, Op, Tensor
 from intact8.text import printable
 

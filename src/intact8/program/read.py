@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from intact8.errors import ProgramError
+from intact8.program.foreign_formats import OPENING, foreign_format
 
 from .integrity import damaged
-from .strangers import OPENING, stranger
 
 LARGEST_HEADER = 100_000_000
 """Bytes; the safetensors library refuses longer headers, too."""
@@ -91,7 +91,7 @@ def opened(path: Path, what: str = "the file") -> Iterator[BinaryIO]:
 
 def _header_length(start: bytes, size: int, path: Path) -> int:
     """The header length is eight bytes anybody may have written; believe it only when the file is that long."""
-    other = stranger(start[:OPENING])
+    other = foreign_format(start[:OPENING])
     if other is not None:
         raise ProgramError(
             f"{other}, not an intact8 program", where=str(path),

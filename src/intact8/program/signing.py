@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intact8.errors import ProgramError
+from intact8.program.atomic_write import write_atomically
 
 from .integrity import damaged
 from .read import opened, read
-from .write import write
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -138,7 +138,7 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
     text += f"signature: {base64.b64encode(key.sign(text.encode())).decode()}\n"
     target = signature_path(path)
     try:
-        write(target, text.encode())
+        write_atomically(target, text.encode())
     except OSError as error:
         raise ProgramError(
             "cannot write the signature", where=str(target), why=error.strerror or str(error), remedy="see the reason"

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from intact8.program.atomic_write import write_atomically
 from intact8.program.program import Program
-from intact8.program.write import write
 
 from .facts import Facts
 
@@ -98,7 +98,7 @@ def remember(name: str, result: dict[str, Any]) -> str:
         problem = _distrusted(place)
         if problem:
             return problem
-        write(place / f"{name}.json", text.encode(), 0o600)
+        write_atomically(place / f"{name}.json", text.encode(), 0o600)
     except OSError as error:
         return f"{place}: {error.strerror or error}"
     return ""

@@ -29,7 +29,7 @@ from intact8.program.file import opened as open_file
 from intact8.program.inputs import check_layout
 from intact8.program.program import Program
 from intact8.program.remarks import remarks as remarks_of
-from intact8.program.resting import rest
+from intact8.program.spill import to_mmap
 from intact8.runtime import cache, fastest
 from intact8.runtime.probe_policy import Subject, probed, status, unchanged
 from intact8.runtime.probe_process import PASSED, failure
@@ -236,7 +236,7 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
     with opened.timed("file"):
         program, claim = open_file(path, public_key, expect)
         signed = "" if claim is None else str(claim)
-        return replace(opened, program=rest(program), digest=digest(program), signed=signed)
+        return replace(opened, program=to_mmap(program), digest=digest(program), signed=signed)
 
 
 def start(

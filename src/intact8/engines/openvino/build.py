@@ -16,8 +16,8 @@ from intact8.errors import EngineError
 from intact8.opset.op import Op
 from intact8.program.dimensions import fixed
 from intact8.program.indices import intervals, unproved
+from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
-from intact8.program.special import special
 
 from ..shapes import sized
 from . import elementwise, input_quantize, kernel_selection, moves, nonfinite, pools, products, scale_assignment
@@ -160,7 +160,7 @@ class Plan:
             frozenset(plain),
             input_quantize.proved(program), inside, kernels=kernel_selection.selectable(),
             ahead={op.name: stages(program, op) for op in program.ops if op.kind == "quantize"} if alone else {},
-            special=special(program),
+            special=nonfinite_tensors(program),
         )  # fmt: skip
 
     def at(self, sizes: Mapping[str, int]) -> Plan:

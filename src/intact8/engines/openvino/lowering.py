@@ -69,7 +69,7 @@ class OpContext:
         inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
         plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
         kernels: the batch size that kernels are chosen for (see ``kernel_selection``); 0 leaves it to OpenVINO.
-        special: an input may hold NaN or infinity (see ``intact8.program.special``).
+        special: an input may hold NaN or infinity (see ``intact8.program.nonfinite``).
     """
 
     op: Op

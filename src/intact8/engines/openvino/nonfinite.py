@@ -1,9 +1,9 @@
 """NaN and infinity in float islands, where OpenVINO's own operations lose them or spread them.
 
 Its maxima, minima, comparisons and exponentials (2026.4) take NaN for a number, depending on the side it stands on, and
-its interpolations multiply what no tap reads with 0. So wherever a tensor may hold special values (see
-``intact8.program.special``), what they become is stated here by selections, which move bits; the operations themselves
-decide about finite numbers only.
+its interpolations multiply what no tap reads with 0. So wherever a tensor may hold such values
+(``intact8.program.nonfinite``), what they become is stated here by selections, which move bits; the operations
+themselves decide about finite numbers only.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from intact8.opset import KINDS, Op
+from intact8.program.program import Program
 
-from .program import Program
 
-
-def special(program: Program) -> frozenset[str]:
+def nonfinite_tensors(program: Program) -> frozenset[str]:
     """Float tensors that may hold NaN or infinity: what a caller gives, what some functions make, and what follows.
 
     Results of ``dequantize`` and of everything computed from integers are finite, so most islands hold none.

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .program import Program
+from intact8.program.program import Program
 
 LEAST = 1 << 22
 """Bytes of arrays from which it is worth a file."""
@@ -27,12 +27,12 @@ _ALIGNED = 64
 _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
-def rest(program: Program) -> Program:
+def to_mmap(program: Program) -> Program:
     """The same program with its large arrays in a file without a name; as it is where that saves or can do nothing.
 
     Example:
         >>> program = Program({}, (), (), ())
-        >>> rest(program) is program  # nothing to save
+        >>> to_mmap(program) is program  # nothing to save
         True
     """
     large = {id(a): a for op in program.ops for a in op.arrays.values() if a.nbytes >= LARGE}
@@ -56,7 +56,7 @@ def rest(program: Program) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-def drop() -> None:
+def evict() -> None:
     """Take the memory of all such arrays away until they are read again."""
     for memory in list(_mapped):
         memory.madvise(mmap.MADV_DONTNEED)

@@ -16,11 +16,11 @@ ENTRIES = ((b"/data.pkl", "a PyTorch file (torch.save)"), (b".npy", "a NumPy .np
 """Names of entries of zip archives, and what has them."""
 
 
-def stranger(start: bytes) -> str | None:
+def foreign_format(start: bytes) -> str | None:
     """What the file is whose first bytes are these; None where it may be a safetensors file, or is nothing known.
 
     Example:
-        >>> stranger(b"PK\\x03\\x04" + bytes(26) + b"net/data.pkl"), stranger(bytes(8) + b"{}")
+        >>> foreign_format(b"PK\\x03\\x04" + bytes(26) + b"net/data.pkl"), foreign_format(bytes(8) + b"{}")
         ('a PyTorch file (torch.save)', None)
     """
     if not start:

@@ -17,7 +17,7 @@ SETTLED = 1.0
 """Seconds: a younger temporary file may belong to a writer that has not come to locking it."""
 
 
-def write(path: Path, data: bytes, mode: int = 0o666) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write ``data`` under no name or a temporary one, flush it to the disk, rename it to ``path``.
 
     Where the file system can (Linux), the bytes have no name until they are complete, so that a killed process leaves
