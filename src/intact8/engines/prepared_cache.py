@@ -9,12 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
-<<<<<<< HEAD:src/intact8/engines/prepared_cache.py
 from intact8.engines.fork_safety import follow, leak
-from intact8.program.resting import drop
-=======
 from intact8.program.spill import evict
->>>>>>> d6eb34c (Files of the program room are called after what they do: spilling to a mapped file, atomic writes, foreign formats, tensors that may be NaN or infinite):src/intact8/engines/kept.py
 
 V = TypeVar("V")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from intact8.arithmetic import codes, moves
+from intact8.arithmetic import bit_packing, moves
 from intact8.arithmetic.bit_packing import group_count
 
 from .attributes import CODE_ARRAYS, CODES, FLOATS, INT, ROWS
@@ -54,7 +54,7 @@ def _decoded_linear_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def _decoded(call: Call) -> Array:
-    return codes.decode(call.arrays["weight"], call.arrays["scale"], **call.attrs)
+    return bit_packing.decode(call.arrays["weight"], call.arrays["scale"], **call.attrs)
 
 
 def _decoded_rows(call: Call) -> Array:
