@@ -103,9 +103,11 @@ def reproduce(
             outputs = dict(zip(program.outputs, runner(given), strict=True))
         except InputError as refused:
             raise EngineError(
-                f"{engine} cannot run golden sample {i + 1} ({pattern})", where=refused.where, why=refused.what,
+                f"{engine} cannot run golden sample {i + 1} ({pattern})",
+                where=refused.where,
+                why=refused.what,
                 remedy="convert the model again: the file's samples are not for this program",
-            ) from refused  # fmt: skip
+            ) from refused
         if any(checksum(np.asarray(outputs[name])) != golden.checksums[name][i] for name in compared):
             raise _difference(runner, engine, golden, i, given, outputs)
         off = [
@@ -135,16 +137,18 @@ def _difference(
     altered = _first(golden, i, expected)
     if altered is not None:
         return ProgramError(
-            "the program is damaged: it does not give what it gave when it was converted", where=altered,
+            "the program is damaged: it does not give what it gave when it was converted",
+            where=altered,
             why=f"golden sample {i + 1} ({golden.samples[i][0]}) has another result on the reference engine, too",
             remedy="get the file again from where it came from, or convert the model again",
-        )  # fmt: skip
+        )
     values = runner.tensors(given)
     name = _first(golden, i, values)
     pattern = golden.samples[i][0]
     if name is None:
-        wrong = next(n for n in outputs if n in golden.checksums and checksum(np.asarray(outputs[n]))
-                     != golden.checksums[n][i])  # fmt: skip
+        wrong = next(
+            n for n in outputs if n in golden.checksums and checksum(np.asarray(outputs[n])) != golden.checksums[n][i]
+        )
         where, detail = wrong, "only the deployed call differs, the one that shows every tensor does not"
     else:
         op = next(op for op in program.ops if op.name == name)
@@ -153,8 +157,10 @@ def _difference(
         detail = f"kind {op.kind}{module}{_how(expected[name], np.asarray(values[name]))}"
     return EngineError(
         f"{engine} does not give the program's integers: the first that differ, on golden sample {i + 1} ({pattern})",
-        where=where, why=detail, remedy="use another engine (engine='reference' is exact by definition), report this",
-    )  # fmt: skip
+        where=where,
+        why=detail,
+        remedy="use another engine (engine='reference' is exact by definition), report this",
+    )
 
 
 def _how(expected: Array, got: Array) -> str:
@@ -175,6 +181,7 @@ def _near(name: str, engine: str, pattern: str, output: Array, stored: Array) ->
         return None
     return EngineError(
         f"{engine} gives an output behind float islands that is off by {error:.0%} on golden sample {pattern}",
-        where=name, why="float results of engines differ in their last bits, not by so much",
+        where=name,
+        why="float results of engines differ in their last bits, not by so much",
         remedy="use another engine and report this",
-    )  # fmt: skip
+    )

@@ -123,9 +123,13 @@ def assert_lint_clean(
     chosen = config.find()
     limit = chosen.fail_on if fail_on is None else config.check_fail_on(fail_on, "fail_on")
     report = lint(
-        x, data=data, optimizer=optimizer, schedule=schedule, select=chosen.select if select is None else select,
+        x,
+        data=data,
+        optimizer=optimizer,
+        schedule=schedule,
+        select=chosen.select if select is None else select,
         ignore=chosen.ignore if ignore is None else ignore,
-    )  # fmt: skip
+    )
     if select is not None:
         _require(report, ())
     if limit != config.NEVER:
@@ -247,9 +251,11 @@ def _require(report: LintReport, rules: Sequence[str]) -> None:
     needs = {need for id, need in report.skipped.items() if id in rules or not report.checked}
     if needs:
         raise InputError(
-            f"rules {', '.join(report.skipped)} could not run", where=report.name, why=f"they need {', '.join(needs)}",
+            f"rules {', '.join(report.skipped)} could not run",
+            where=report.name,
+            why=f"they need {', '.join(needs)}",
             remedy="give it, for instance data=example_inputs",
-        )  # fmt: skip
+        )
 
 
 def _clean(report: LintReport, what: str, limit: str) -> None:

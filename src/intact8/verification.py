@@ -181,8 +181,10 @@ class VerifyReport:
         if self.first is not None:
             lines.append(f"first difference: {self.first}")
         if self.islands:
-            lines.append(f"{len(self.islands)} float ops are outside the promise: {', '.join(self.islands[:6])}"
-                         f"{' …' if len(self.islands) > 6 else ''}")  # fmt: skip
+            lines.append(
+                f"{len(self.islands)} float ops are outside the promise: {', '.join(self.islands[:6])}"
+                f"{' …' if len(self.islands) > 6 else ''}"
+            )
         lines += [f"not proved: {name}: {reason}" for name, reason in self.uncertified.items()]
         lines += [f"{count:,} NaN became the least integer in {name}" for name, count in self.nan.items()]
         lines += [f"golden vectors on {name}: {what}" for name, what in (self.golden | self.golden_differs).items()]

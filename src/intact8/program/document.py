@@ -149,10 +149,17 @@ def from_document(document: Any, arrays: Mapping[str, Array]) -> Program:
     ops = tuple(_read_op(entry, rest) for entry in _counted(r.take("ops", list), "ops"))
     golden = _read_golden(r.take("golden", dict, None), rest)
     program = Program(
-        tensors, ops, r.strings("inputs"), r.strings("outputs"), structure, r.take("recipe", str, ""),
-        r.take("provenance", dict, {}), r.strings("needs", []), golden,
+        tensors,
+        ops,
+        r.strings("inputs"),
+        r.strings("outputs"),
+        structure,
+        r.take("recipe", str, ""),
+        r.take("provenance", dict, {}),
+        r.strings("needs", []),
+        golden,
         _read_dimensions(r.take("dimensions", dict, {})),
-    )  # fmt: skip
+    )
     r.done()
     if rest:
         raise _malformed("no op uses this array", min(rest))
@@ -187,9 +194,12 @@ def _read_tensor(entry: Any) -> Tensor:
     r.where = f"tensor {name:.80}"
     scale = r.take("scale", (int, float), None)
     out = Tensor(
-        name, r.take("dtype", str), tuple(r.take("shape", list)), None if scale is None else float(scale),
+        name,
+        r.take("dtype", str),
+        tuple(r.take("shape", list)),
+        None if scale is None else float(scale),
         r.take("zero_point", int, None),
-    )  # fmt: skip
+    )
     r.done()
     return out
 
@@ -212,8 +222,15 @@ def _read_op(entry: Any, arrays: dict[str, Array]) -> Op:
             raise _malformed(f"the array {role} is missing from the file", r.where)
         own[role] = arrays.pop(f"{name}/{role}")
     op = Op(
-        name, r.take("kind", str), r.strings("inputs"), attrs, own, r.take("module", str, ""), r.strings("source", []),
-        r.take("certificate", dict, None), r.take("note", str, ""),
-    )  # fmt: skip
+        name,
+        r.take("kind", str),
+        r.strings("inputs"),
+        attrs,
+        own,
+        r.take("module", str, ""),
+        r.strings("source", []),
+        r.take("certificate", dict, None),
+        r.take("note", str, ""),
+    )
     r.done()
     return op

@@ -47,8 +47,11 @@ def save(program: Program, path: str | Path) -> Path:
     path = Path(path)
     metadata = {"format": FORMAT, "version": str(lowest_version(program)), FORMAT: _text(program)}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
-        raise ProgramError(f"the program needs a header of more than {LARGEST_HEADER} bytes", where=str(path),
-                           remedy="split the network")  # fmt: skip
+        raise ProgramError(
+            f"the program needs a header of more than {LARGEST_HEADER} bytes",
+            where=str(path),
+            remedy="split the network",
+        )
     golden = {} if program.golden is None else program.golden.arrays()
     data = integrity.seal(_ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata)))
     try:
@@ -76,9 +79,10 @@ def _text(program: Program) -> str:
         bounded_json(text)
     except ValueError as error:
         raise ProgramError(
-            "the program holds a value that could not be read again", why=str(error),
+            "the program holds a value that could not be read again",
+            why=str(error),
             remedy="keep names, provenance and attributes plain",
-        ) from error  # fmt: skip
+        ) from error
     return text
 
 
@@ -167,10 +171,11 @@ def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, 
     """The program's JSON, and what should be known about the file."""
     if metadata.get("format") != FORMAT or FORMAT not in metadata:
         raise ProgramError(
-            "a .safetensors file, but not an intact8 program", where=str(path),
+            "a .safetensors file, but not an intact8 program",
+            where=str(path),
             why=f"its metadata holds {', '.join(sorted(metadata))[:200] or 'nothing'}",
             remedy="give a file written by Program.save",
-        )  # fmt: skip
+        )
     version = _version(metadata.get("version", ""), path)
     _entries(metadata, version, sealed, path)
     try:
@@ -190,9 +195,10 @@ def _version(text: str, path: Path) -> int:
         raise ProgramError(f"the format version is {text!r:.40}", where=str(path), remedy="convert the model again")
     if int(text) > VERSION:
         raise ProgramError(
-            f"written by a newer intact8 (format {text}), this reads up to {VERSION}", where=str(path),
+            f"written by a newer intact8 (format {text}), this reads up to {VERSION}",
+            where=str(path),
             remedy="upgrade: pip install --upgrade intact8",
-        )  # fmt: skip
+        )
     return int(text)
 
 

@@ -6,10 +6,15 @@ OPENING = 512
 """Bytes from the beginning that are looked at."""
 
 MAGIC = (
-    (0, b"\x93NUMPY", "a NumPy array"), (0, b"\x89PNG", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"),
-    (0, b"\x89HDF", "an HDF5 file"), (0, b"GGUF", "a GGUF model"), (4, b"TFL3", "a TensorFlow Lite model"),
-    (0, b"\x7fELF", "a program for this machine"), (0, b"\x1f\x8b\x08", "a gzip archive"),
-)  # fmt: skip
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"\x89PNG", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"\x89HDF", "an HDF5 file"),
+    (0, b"GGUF", "a GGUF model"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x7fELF", "a program for this machine"),
+    (0, b"\x1f\x8b\x08", "a gzip archive"),
+)
 """Position, bytes, and what has them there."""
 
 ENTRIES = ((b"/data.pkl", "a PyTorch file (torch.save)"), (b".npy", "a NumPy .npz archive"))

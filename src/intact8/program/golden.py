@@ -225,9 +225,11 @@ def from_json(value: Mapping[str, Any], arrays: dict[str, Array]) -> Golden:
     missing = [i for i in outputs if f"{PREFIX}{i}" not in arrays]
     need(not missing, f"the values of output {missing[:1]} are missing from the file")
     return Golden(
-        tuple((s[0], s[1]) for s in samples), dict(bounds), {k: tuple(v) for k, v in checksums.items()},
+        tuple((s[0], s[1]) for s in samples),
+        dict(bounds),
+        {k: tuple(v) for k, v in checksums.items()},
         {i: arrays.pop(f"{PREFIX}{i}") for i in outputs},
-    )  # fmt: skip
+    )
 
 
 def check_golden(program: Program) -> None:

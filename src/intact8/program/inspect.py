@@ -87,10 +87,16 @@ class Table:
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        row.op, row.kind, ", ".join(row.inputs), _shape(row.shape), "" if row.scale is None else f"{row.scale:.6g}",
-        "" if row.zero_point is None else str(row.zero_point), row.fused,
-        ": ".join(filter(None, (row.certificate, row.note))), f"{row.bytes:,}" if row.bytes else "",
-    )  # fmt: skip
+        row.op,
+        row.kind,
+        ", ".join(row.inputs),
+        _shape(row.shape),
+        "" if row.scale is None else f"{row.scale:.6g}",
+        "" if row.zero_point is None else str(row.zero_point),
+        row.fused,
+        ": ".join(filter(None, (row.certificate, row.note))),
+        f"{row.bytes:,}" if row.bytes else "",
+    )
 
 
 @dataclass
@@ -161,9 +167,19 @@ def _row(program: Program, op: Op) -> Row:
     t = program.tensors[op.name]
     size = sum(int(np.asarray(a).nbytes) for a in op.arrays.values())
     return Row(
-        op.name, op.kind, op.module, op.inputs, t.shape, t.dtype, t.scale, t.zero_point, _fused(program, op),
-        _certificate(op), size, op.note,
-    )  # fmt: skip
+        op.name,
+        op.kind,
+        op.module,
+        op.inputs,
+        t.shape,
+        t.dtype,
+        t.scale,
+        t.zero_point,
+        _fused(program, op),
+        _certificate(op),
+        size,
+        op.note,
+    )
 
 
 def _fused(program: Program, op: Op) -> str:

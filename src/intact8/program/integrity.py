@@ -58,6 +58,7 @@ def sealed(data: bytes, path: Path) -> bool:
 def damaged(path: Path, why: str) -> ProgramError:
     """The error for a file that is not what was written."""
     return ProgramError(
-        f"the file is damaged: {why}", where=str(path),
+        f"the file is damaged: {why}",
+        where=str(path),
         remedy="copy it again from where it came from, or convert the model again",
-    )  # fmt: skip
+    )

@@ -26,9 +26,19 @@ DEEPEST = 200
 """JSON nested deeper is refused before it is parsed; outputs nest at most 50 levels, of up to three each."""
 
 SIZES = {
-    "U8": 1, "I8": 1, "BOOL": 1, "U16": 2, "I16": 2, "F16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8,
+    "U8": 1,
+    "I8": 1,
+    "BOOL": 1,
+    "U16": 2,
+    "I16": 2,
+    "F16": 2,
+    "U32": 4,
+    "I32": 4,
+    "F32": 4,
+    "U64": 8,
+    "I64": 8,
     "F64": 8,
-}  # fmt: skip
+}
 """Bytes per element of the dtypes numpy reads; which of them an op takes is checked later."""
 
 
@@ -76,9 +86,11 @@ def opened(path: Path, what: str = "the file") -> Iterator[BinaryIO]:
                 raise IsADirectoryError(21, "is a directory", str(path))
             if not stat.S_ISREG(mode):
                 raise ProgramError(
-                    f"cannot read {what}", where=str(path), why="it is a device or a pipe, no regular file",
+                    f"cannot read {what}",
+                    where=str(path),
+                    why="it is a device or a pipe, no regular file",
                     remedy="write what it gives to a file, and give that",
-                )  # fmt: skip
+                )
             yield stream
     except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
         raise ProgramError(
@@ -94,9 +106,10 @@ def _header_length(start: bytes, size: int, path: Path) -> int:
     other = foreign_format(start[:OPENING])
     if other is not None:
         raise ProgramError(
-            f"{other}, not an intact8 program", where=str(path),
+            f"{other}, not an intact8 program",
+            where=str(path),
             remedy="give a file written by Program.save; intact8.quantize makes a program of a PyTorch model",
-        )  # fmt: skip
+        )
     length = int.from_bytes(start[:8], "little")
     if length > LARGEST_HEADER or length + 8 > size:
         raise damaged(path, f"a header of {length} bytes in a file of {size}")
@@ -161,9 +174,11 @@ def bounded_json(text: str, *, unique: bool = False) -> Any:
     if depth > DEEPEST:
         raise ValueError(f"nested {depth} deep, more than {DEEPEST}")
     value = json.loads(
-        text, parse_constant=_refuse, parse_int=_whole if _long_integers(text) else None,
+        text,
+        parse_constant=_refuse,
+        parse_int=_whole if _long_integers(text) else None,
         object_pairs_hook=_unique if unique else None,
-    )  # fmt: skip
+    )
     if "\\u" in text:  # the only way to write half of a character
         _encodable(value)
     return value

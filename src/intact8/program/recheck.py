@@ -43,14 +43,16 @@ def recheck(program: Program) -> None:
         if key is not None:
             raise ProgramError(
                 f"the certificate does not hold: {key} is stored as {op.certificate.get(key)!r:.60}",
-                where=op.name, why=f"{proved.get(key)!r:.60} is what the op's numbers give",
+                where=op.name,
+                why=f"{proved.get(key)!r:.60} is what the op's numbers give",
                 remedy="the file was altered, or made with error bounds that were too narrow; convert the model again",
-            )  # fmt: skip
+            )
     if set(needs_of(_certified(program))) - set(program.needs):
         raise ProgramError(
-            "the program does not state that it needs VNNI", where="needs",
+            "the program does not state that it needs VNNI",
+            where="needs",
             remedy="the file was altered; convert the model again",
-        )  # fmt: skip
+        )
 
 
 def _certified(program: Program) -> tuple[Op, ...]:

@@ -54,9 +54,8 @@ _ORDER_8 = (
     "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
 )
 SMALL = frozenset(
-    [*(n.to_bytes(32, "little") for n in (0, 1, *(2**255 - 19 + i for i in (-1, 0, 1)))),
-     *map(bytes.fromhex, _ORDER_8)]
-)  # fmt: skip
+    [*(n.to_bytes(32, "little") for n in (0, 1, *(2**255 - 19 + i for i in (-1, 0, 1)))), *map(bytes.fromhex, _ORDER_8)]
+)
 """Encodings of the points of small order on the curve, the bit of the sign cleared."""
 
 
@@ -127,9 +126,11 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
     name = path.name.split(".")[0] if name is None else name
     if not NAME.fullmatch(name):
         raise ProgramError(
-            f"{name!r:.140} is no name to sign", where=str(path),
-            why="a name has up to 128 letters, digits and . _ / -, a letter or digit first", remedy="give another name",
-        )  # fmt: skip
+            f"{name!r:.140} is no name to sign",
+            where=str(path),
+            why="a name has up to 128 letters, digits and . _ / -, a letter or digit first",
+            remedy="give another name",
+        )
     if not 0 <= version < 10**18:
         raise ProgramError(f"{version} is no version to sign", where=str(path), remedy="give a number from 1 on")
     key = _private_key(Path(private_key))
@@ -160,9 +161,10 @@ def claimed(path: str | Path, public_key: str | Path | None, expect: str | None)
     if public_key is None:
         if expect is not None:
             raise ProgramError(
-                f"{expect!r:.140} is expected, and no key says who may sign it", where=str(path),
+                f"{expect!r:.140} is expected, and no key says who may sign it",
+                where=str(path),
                 remedy=f"give the public key, too: --public-key, public_key= or {VARIABLE}",
-            )  # fmt: skip
+            )
         return None
     expected = None if expect is None else _expectation(expect)
     key = _public_key(Path(public_key))
@@ -176,9 +178,11 @@ def _claim(path: Path, key: Ed25519PublicKey, named: str | Path) -> Claim:
     place = signature_path(path)
     if not os.path.lexists(place):
         raise ProgramError(
-            "the file is not signed", where=str(path), why=f"there is no {place.name}",
+            "the file is not signed",
+            where=str(path),
+            why=f"there is no {place.name}",
             remedy="get its signature, or sign it: intact8 sign FILE --key private.pem --name NAME --version N",
-        )  # fmt: skip
+        )
     with opened(place, "the signature") as stream:
         text = stream.read(LARGEST)
     found = FORM.fullmatch(text.decode("latin-1"))
@@ -210,10 +214,11 @@ def _demand(key: Ed25519PublicKey, signature: bytes, message: bytes, path: Path,
         key.verify(signature, message)
     except InvalidSignature as error:
         raise ProgramError(
-            "the signature does not fit the file", where=str(path),
+            "the signature does not fit the file",
+            where=str(path),
             why=f"file or signature was altered, or signed with another key than {named}",
             remedy="do not use it; get file and signature again from where they come from",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _expectation(text: str) -> tuple[str, int]:
@@ -221,9 +226,10 @@ def _expectation(text: str) -> tuple[str, int]:
     found = re.fullmatch(rf"({NAME.pattern})(?:@(\d{{1,18}}))?", text, re.ASCII)
     if found is None:
         raise ProgramError(
-            f"{text!r:.140} says nothing that can be expected", where="expect",
+            f"{text!r:.140} says nothing that can be expected",
+            where="expect",
             remedy="give NAME, or NAME@N for version N or a later one",
-        )  # fmt: skip
+        )
     return found[1], int(found[2] or 0)
 
 
@@ -232,14 +238,17 @@ def _fits(claim: Claim, name: str, least: int) -> None:
     if claim.name != name:
         why = "" if claim.name else "its signature is of the first version, which names nothing; sign it again"
         raise ProgramError(
-            f"another program than expected was signed: {claim}, not {name}", where=str(claim.path), why=why,
+            f"another program than expected was signed: {claim}, not {name}",
+            where=str(claim.path),
+            why=why,
             remedy=remedy,
-        )  # fmt: skip
+        )
     if claim.version < least:
         raise ProgramError(
-            f"an older version than expected was signed: {claim.version}, not {least} or later", where=str(claim.path),
+            f"an older version than expected was signed: {claim.version}, not {least} or later",
+            where=str(claim.path),
             remedy=remedy,
-        )  # fmt: skip
+        )
 
 
 def _missing(error: ImportError) -> ProgramError:
@@ -294,7 +303,9 @@ def _public_key(path: Path) -> Ed25519PublicKey:
 
 def _no_key(path: Path, kind: str, why: str) -> ProgramError:
     return ProgramError(
-        f"no Ed25519 {kind} key in PEM form", where=str(path), why=why[:200],
+        f"no Ed25519 {kind} key in PEM form",
+        where=str(path),
+        why=why[:200],
         remedy="make one: openssl genpkey -algorithm ed25519 -out private.pem; "
         "openssl pkey -in private.pem -pubout -out public.pem",
-    )  # fmt: skip
+    )
