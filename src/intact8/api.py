@@ -25,7 +25,7 @@ from intact8.verification import verify
 
 
 def convert(sim: Simulation) -> Program:
-    """The integer program a calibrated simulation computes: same scales, same integers, no torch inside.
+    """Return the integer program a calibrated simulation computes: same scales, same integers, no torch inside.
 
     Observers are not consulted: what the simulation computes now is what ships.
 
@@ -71,7 +71,7 @@ def quantize(
     dynamic_shapes: Mapping[str, Mapping[int, Any]] | None = None,
     progress: Progress | None = None,
 ) -> Program:
-    """Static post-training quantization in one call: prepare, calibrate, convert.
+    """Quantize a model statically after training, in one call: prepare, calibrate, convert.
 
     Args:
         model: any module torch.export can capture.

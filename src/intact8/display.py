@@ -54,7 +54,7 @@ class Grid:
         return table
 
     def to_html(self) -> str:
-        """A ``<table>`` with a caption and headings of rows and columns; everything in it is escaped."""
+        """Return a ``<table>`` with a caption and headings of rows and columns; everything in it is escaped."""
         head = "".join(f"<th scope='col' style='{_CELL}{c.align}'>{_html(c.title)}</th>" for c in self.columns)
         body = "".join(f"<tr>{self._cells(row)}</tr>\n" for row in self.rows)
         caption = f"<caption style='caption-side:bottom;text-align:left'>{_html(self.caption)}</caption>\n"
@@ -84,7 +84,7 @@ def inert(text: str, style: str = "") -> Text:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number for a cell: significant digits, empty for None.
+    """Return the text of a number in a cell: significant digits, empty for None.
 
     Example:
         >>> number(0.0123456), number(None)

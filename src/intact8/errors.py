@@ -63,7 +63,8 @@ class InputError(IntactError):
 
 
 def in_short(error: BaseException, most: int = 200) -> str:
-    """What another library's exception says, on one line and no longer than ``most``; its type where it says nothing.
+    """Return what another library's exception says, on one line and no longer than ``most``; its type where it says
+    nothing.
 
     Example:
         >>> in_short(ValueError("no\\n  such thing")), in_short(KeyError())

@@ -24,7 +24,7 @@ last bits and integers after them by a step; what this catches is an engine that
 
 
 def with_golden(program: Program) -> Program:
-    """The program with golden vectors from the reference engine.
+    """Return the program with golden vectors from the reference engine.
 
     Where none can be computed (a sample makes a float island divide by zero, say), the reason is kept in their place.
     """

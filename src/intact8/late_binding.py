@@ -20,7 +20,7 @@ HOMES = {
 
 
 def call(name: str, *args: Any, **named: Any) -> Any:
-    """What the function of that name gives for these arguments.
+    """Return what the function of that name gives for these arguments.
 
     Example:
         >>> from intact8.program.program import Program

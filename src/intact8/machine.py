@@ -23,7 +23,8 @@ INT8_FEATURES = {
 
 @functools.cache
 def cpu_features() -> list[str]:
-    """Instruction set extensions of this CPU, sorted (x86: the flags of /proc/cpuinfo); empty where unreadable.
+    """Return the instruction set extensions of this CPU, sorted (x86: the flags of /proc/cpuinfo); empty where
+    unreadable.
 
     Example:
         >>> isinstance(cpu_features(), list)
@@ -35,7 +36,7 @@ def cpu_features() -> list[str]:
 
 
 def available_memory() -> int | None:
-    """Bytes that can be allocated before the machine or its container runs out; None where unknown."""
+    """Return the bytes that can be allocated before the machine or its container runs out; None where unknown."""
     bounds = []
     found = re.search(r"^MemAvailable:\s+(\d+) kB", read_text("/proc/meminfo"), re.MULTILINE)
     if found:
@@ -53,7 +54,7 @@ def available_memory() -> int | None:
 
 
 def _container_memory() -> list[int]:
-    """What the control groups of this process leave, version 2 and 1. Page cache counts as free."""
+    """Return what the control groups of this process leave, version 2 and 1. Page cache counts as free."""
     left = []
     for line in read_text("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -74,7 +75,7 @@ def _container_memory() -> list[int]:
 
 
 def read_text(path: str) -> str:
-    """What a file of the system says, "" where it cannot be read."""
+    """Return what a file of the system says, "" where it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:  # another system, or not for this user

@@ -9,12 +9,12 @@ from intact8.errors import InputError
 
 
 def nests(value: Any) -> bool:
-    """Whether ``value`` holds tensors rather than being one."""
+    """Return whether ``value`` holds tensors rather than being one."""
     return isinstance(value, (list, tuple, Mapping))
 
 
 def arguments(names: Iterable[str]) -> list[str]:
-    """The arguments that tensors of these names belong to.
+    """Return the arguments that tensors of these names belong to.
 
     Example:
         >>> arguments(["x", "hid.0", "hid.1"])
@@ -41,7 +41,7 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def spread(names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors by name, of a call that nests them as the model does.
+    """Return the tensors by name, of a call that nests them as the model does.
 
     Args:
         names: of the model's tensors, in order.

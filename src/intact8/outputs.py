@@ -24,7 +24,8 @@ def remember(cls: type, fields: tuple[str, ...]) -> str:
 
 
 def build(name: str, fields: Mapping[str, Any]) -> Any:
-    """An instance of the class of that name and those fields, or a dict where no captured model has returned one.
+    """Return an instance of the class of that name and those fields, or a dict where no captured model has returned
+    one.
 
     Raises:
         InputError: the class does not take these values.

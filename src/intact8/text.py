@@ -11,7 +11,7 @@ import re
 
 
 def printable(text: str) -> str:
-    """The text with everything but printable characters and spaces written as escapes.
+    """Return the text with everything but printable characters and spaces written as escapes.
 
     Example:
         >>> print(printable("net\\x1b[2J\\nerror: no"))
@@ -21,10 +21,11 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same line by line, for what is shown as a paragraph of its own, and may have several."""
+    """Return the same line by line, for what is shown as a paragraph of its own, and may have several."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
 def one_line(text: str) -> str:
-    """The same on one line: ends of lines, with the spaces around them, become a space. For messages of libraries."""
+    """Return the same on one line: ends of lines, with the spaces around them, become a space. For messages of
+    libraries."""
     return text if text.isprintable() else printable(re.sub(r"\s*[\r\n]\s*", " ", text).strip())

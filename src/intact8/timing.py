@@ -22,7 +22,7 @@ class Timing:
     calls: int
 
     def to_json(self) -> dict[str, float]:
-        """Milliseconds, under names that say so."""
+        """Return the milliseconds, under names that say so."""
         return {
             "median_ms": self.median * 1e3,
             "lower_quartile_ms": self.lower * 1e3,

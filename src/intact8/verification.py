@@ -144,7 +144,7 @@ class VerifyReport:
         return self.mismatches == 0 and not missing and not self.golden_differs
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return {
             "exact": self.exact,
             "samples": self.samples,
@@ -325,7 +325,8 @@ def _compare(
 
 
 def in_order(values: Array) -> Array:
-    """Integers as they are; float32 numbers as int32 in the same order, neighbors one apart, every NaN the same.
+    """Return the integers as they are; float32 numbers as int32 in the same order, neighbors one apart, every NaN the
+    same.
 
     Example:
         >>> in_order(np.float32([0.0, -0.0, 1e-45, -1e-45])).tolist()
@@ -346,7 +347,7 @@ def _first(program: Program, engine: str, name: str, done: int, want: Array, hav
 
 
 def for_simulation(program: Program, batch: Mapping[str, Array]) -> list[Any]:
-    """The batch as torch tensors in order, integers back to the real numbers they stand for."""
+    """Return the batch as torch tensors in order, integers back to the real numbers they stand for."""
     torch = sys.modules["torch"]  # a simulation is a torch module
     quantizers = sole_quantizers(program)
     out = []
@@ -384,7 +385,8 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
 
 
 def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
-    """Whether ``values`` are the arguments of one call: a tensor per input, or nested as the model takes them."""
+    """Return whether ``values`` are the arguments of one call: a tensor per input, or nested as the model takes
+    them."""
     if any(map(nests, values)):
         names = (
             name for at, value in zip(arguments(program.inputs), values, strict=False) for name, _ in leaves(at, value)

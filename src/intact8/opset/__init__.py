@@ -39,7 +39,7 @@ def kind_of(op: Op) -> Kind:
 
 
 def output_dtypes(op: Op, inputs: Sequence[Tensor]) -> list[str]:
-    """The dtypes that ``op`` may give from ``inputs``; "quantized" stands for uint8 with a scale."""
+    """Return the dtypes that ``op`` may give from ``inputs``; "quantized" stands for uint8 with a scale."""
     return result_types(op, KINDS[op.kind].types, inputs)
 
 

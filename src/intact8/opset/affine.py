@@ -26,7 +26,7 @@ NEGATIVE = {"a_neg": "int32", "b_neg": "int32"}
 
 
 def conv_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a convolution's output, transposed or not."""
+    """Return the shape of a convolution's output, transposed or not."""
     t, weight = op.attrs, op.arrays["weight"].shape
     rank = len(weight) - 2
     need(1 <= rank <= 3, f"weight has shape {weight}: {rank} spatial dimensions, not 1, 2 or 3")
@@ -53,7 +53,7 @@ def conv_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def linear_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a linear layer's output."""
+    """Return the shape of a linear layer's output."""
     weight = op.arrays["weight"].shape
     need(len(weight) == 2, f"weight of shape {weight} is not a matrix")
     need(bool(x[0]) and x[0][-1] == weight[1], f"input of shape {x[0]} does not end in {weight[1]}")
@@ -133,22 +133,23 @@ def _rows(op: Op) -> Array:
 
 
 def by_output(op: Op) -> Array:
-    """The weight as (O, products per output), int64."""
+    """Return the weight as (O, products per output), int64."""
     return _rows(op).astype(np.int64)
 
 
 def magnitudes(op: Op) -> Array:
-    """|w| as (O, products per output) in bytes, where |−128| is 128, too: every load does this to every weight."""
+    """Return |w| as (O, products per output) in bytes, where |−128| is 128, too: every load does this to every
+    weight."""
     return np.abs(_rows(op)).view(np.uint8)
 
 
 def row_sums(magnitude: Array) -> Array:
-    """Σ|w| per output, int64, of at most 2²⁰ products."""
+    """Return Σ|w| per output, int64, of at most 2²⁰ products."""
     return np.asarray(magnitude.sum(axis=1, dtype=np.uint32).astype(np.int64))
 
 
 def bounds(op: Op, rows: Array, largest: int) -> Array:
-    """Largest |Σ (x − z)·w + bias| per output, int64, for |x − z| ≤ ``largest``."""
+    """Return the largest |Σ (x − z)·w + bias| per output, int64, for |x − z| ≤ ``largest``."""
     return np.asarray(rows * largest + np.abs(op.arrays["bias"].astype(np.int64)))
 
 
@@ -178,7 +179,7 @@ def _multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:
 
 
 def fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
-    """Whether sums, with zero points taken off or not, and results stay within what holds them."""
+    """Return whether sums, with zero points taken off or not, and results stay within what holds them."""
     assert sums.rows is not None
     z, stored = tensors[op.inputs[0]].zero_point or 0, int(bounds(op, sums.rows, 255).max())
     if stored >= INT32 or (z and stored >= evaluation.largest.get(op.kind, INT32)):

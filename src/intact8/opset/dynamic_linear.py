@@ -33,7 +33,7 @@ def _linear(call: Call) -> Array:
 
 
 def weight_sums(op: Op, tensors: Tensors) -> Sums:
-    """Bounds of the products of every stored weight with bytes."""
+    """Return the bounds of the products of every stored weight with bytes."""
     weights = [a.reshape(-1, a.shape[-1]) for role, a in op.arrays.items() if role.startswith("weight")]
     return Sums(max(map(sum_bound, weights)), max(largest_pair(np.abs(w).view(np.uint8)) for w in weights))
 

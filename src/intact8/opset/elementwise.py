@@ -52,7 +52,7 @@ def _matmul(call: Call) -> Array:
 
 
 def matmul_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a matrix product of the last two dimensions; those before them broadcast."""
+    """Return the shape of a matrix product of the last two dimensions; those before them broadcast."""
     left, right = x
     need(len(left) >= 2 and len(right) >= 2, f"{left} and {right} are no matrices")
     need(left[-1] == right[-2] and left[-1] is not None, f"{left} and {right} do not multiply")
@@ -69,12 +69,12 @@ def _products(op: Op, tensors: Tensors) -> Sums:
 
 
 def scaled(op: Op, tensors: Tensors) -> list[Multipliers]:
-    """The only multiplier a/b of an exact integer."""
+    """Return the only multiplier a/b of an exact integer."""
     return [Multipliers(np.array([op.attrs["b"]], np.int64), "scaled")]
 
 
 def scaled_fits(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
-    """Whether the product of the only multiplier with the largest integer fits."""
+    """Return whether the product of the only multiplier with the largest integer fits."""
     return ratios_fit(evaluation, "scaled", [op.attrs["a"]], [op.attrs["b"]], sums.largest)
 
 

@@ -15,19 +15,19 @@ from .violation import need
 
 
 def row_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """The shape of the indices, and then the columns of the table."""
+    """Return the shape of the indices, and then the columns of the table."""
     weight = op.arrays["weight"].shape
     need(len(weight) == 2, f"weight of shape {weight} is not a matrix")
     return (*x[0], weight[1])
 
 
 def rows(call: Call) -> Array:
-    """The rows themselves."""
+    """Return the rows themselves."""
     return moves.rows(call.arrays["weight"], call.x[0])
 
 
 def _coded(op: Op) -> tuple[int, int]:
-    """Rows and columns of a matrix of codes, whose arrays fit each other."""
+    """Return the rows and columns of a matrix of codes, whose arrays fit each other."""
     t, weight, scale = op.attrs, op.arrays["weight"], op.arrays["scale"]
     need(t["bits"] in (4, 8), f"{t['bits']} bits, not 4 or 8")
     need(weight.ndim == 2, f"weight of shape {weight.shape} is not a matrix")

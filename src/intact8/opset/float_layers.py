@@ -32,7 +32,7 @@ def _conv(call: Call) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None) -> Array:
-    """x·weightᵀ + bias in float32."""
+    """Return x·weightᵀ + bias in float32."""
     y: Array = np.matmul(x, weight.T)
     return y if bias is None else y + bias
 
@@ -47,7 +47,7 @@ def _channels_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def _by_channel(x: Array, call: Call) -> Array:
-    """x·weight + bias, each where it is there, by channel."""
+    """Return x·weight + bias, each where it is there, by channel."""
     shape, p = (-1, *[1] * (x.ndim - 2)), call.arrays
     y = x * p["weight"].reshape(shape) if "weight" in p else x
     return y + p["bias"].reshape(shape) if "bias" in p else y

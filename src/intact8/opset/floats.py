@@ -49,8 +49,8 @@ COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "g
 
 
 def in_floats(function: Callable[[Call], Any]) -> Semantics:
-    """The function with a result of the declared dtype; overflow and invalid operations give inf and NaN as IEEE 754
-    says, without warnings."""
+    """Return the function with a result of the declared dtype; overflow and invalid operations give inf and NaN as IEEE
+    754 says, without warnings."""
 
     def evaluate(call: Call) -> Array:
         with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ def in_floats(function: Callable[[Call], Any]) -> Semantics:
 
 
 def whole_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers as whole ones, for integers to stay exact; infinite limits are none."""
+    """Return the numbers as whole ones, for integers to stay exact; infinite limits are none."""
     return {k: None if v is None or (isinstance(v, float) and math.isinf(v)) else int(v) for k, v in attrs.items()}
 
 
@@ -73,7 +73,7 @@ def island(
     inputs: int = 1,
     **more: Any,
 ) -> Kind:
-    """A kind of float islands with a fixed number of inputs; ``more`` is what :class:`Kind` takes beside."""
+    """Return a kind of float islands with a fixed number of inputs; ``more`` is what :class:`Kind` takes beside."""
     return Kind(name, formula, (inputs, inputs), types, shape, in_floats(function), domain="float", **more)
 
 
@@ -86,7 +86,7 @@ def _elementwise(
     shape: ShapeRule = broadcasting,
     **more: Any,
 ) -> Kind:
-    """A kind whose function takes attributes, and operands that were converted to the dtype of the result."""
+    """Return a kind whose function takes attributes, and operands that were converted to the dtype of the result."""
 
     def in_dtype(call: Call) -> Any:
         attrs = whole_attrs(call.attrs) if call.output.dtype == "int64" else call.attrs

@@ -67,7 +67,7 @@ class Call:
 
 
 def zero_point(t: Tensor) -> int:
-    """The zero point of a quantized tensor."""
+    """Return the zero point of a quantized tensor."""
     assert t.zero_point is not None, f"{t.name} is not quantized"
     return t.zero_point
 
@@ -80,13 +80,13 @@ Raises IndexError where an index is outside of its table, InputError where sizes
 
 
 def along_axes(op: Op, t: Tensor, dim: int) -> bool:
-    """Whether dimension ``dim`` of the input ``t`` is one that the attributes ``axis`` or ``dims`` name."""
+    """Return whether dimension ``dim`` of the input ``t`` is one that the attributes ``axis`` or ``dims`` name."""
     axes = [*op.attrs.get("dims", ()), *([op.attrs["axis"]] if "axis" in op.attrs else [])]
     return any(axis % len(t.shape) == dim for axis in axes)
 
 
 def along_all_but_first(op: Op, t: Tensor, dim: int) -> bool:
-    """Whether ``dim`` is not the first dimension: kinds that read images treat these one by one."""
+    """Return whether ``dim`` is not the first dimension: kinds that read images treat these one by one."""
     return dim != 0
 
 

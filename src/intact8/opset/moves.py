@@ -219,7 +219,7 @@ def _stored(op: Op, intervals: list[Interval], inputs: Sequence[Tensor]) -> Inte
 
 
 def infinite_value(op: Op) -> bool:
-    """Whether the attribute ``value`` is infinite."""
+    """Return whether the attribute ``value`` is infinite."""
     return isinstance(op.attrs["value"], float) and math.isinf(op.attrs["value"])
 
 
@@ -228,7 +228,8 @@ def _pads_along(op: Op, t: Tensor, dim: int) -> bool:
 
 
 def _move(name: str, formula: str, shape: ShapeRule, evaluate: Semantics, **more: Any) -> Kind:
-    """A kind that moves the values of its only input; ``more`` is what differs from what holds for most of them."""
+    """Return a kind that moves the values of its only input; ``more`` is what differs from what holds for most of
+    them."""
     usual = {"domain": "any", "check": check_unchanged, "interval": moved, "inputs": (1, 1), "types": MOVED}
     return Kind(name, formula, shape=shape, evaluate=evaluate, **{**usual, **more})
 

@@ -19,7 +19,7 @@ from .violation import need
 
 
 def last_dimensions(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """The shape of the input, which ends in the attribute ``shape``, as do the arrays."""
+    """Return the shape of the input, which ends in the attribute ``shape``, as do the arrays."""
     shape = tuple(op.attrs["shape"])
     need(len(shape) <= len(x[0]) and x[0][-len(shape) :] == shape, f"input of shape {x[0]} does not end in {shape}")
     for role, array in op.arrays.items():
@@ -42,14 +42,14 @@ def _rms_norm(call: Call) -> Array:
 
 
 def grouped(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """The shape of the images, whose channels the groups divide and the arrays have one number of."""
+    """Return the shape of the images, whose channels the groups divide and the arrays have one number of."""
     fits_channels(op, x[0])
     need(known(x[0][1], "the channel dimension") % op.attrs["groups"] == 0, "groups do not divide the channels")
     return x[0]
 
 
 def _group(shape: Shape, groups: int) -> int | None:
-    """Elements of a group; None where that depends on the input."""
+    """Return the elements of a group; None where that depends on the input."""
     sizes = [d for d in shape[1:] if isinstance(d, int)]
     return math.prod(sizes) // groups if len(sizes) == len(shape) - 1 else None
 

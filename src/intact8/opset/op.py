@@ -74,5 +74,5 @@ class Op:
         return self.kind.startswith("float.") or (self.kind == "upsample" and self.attrs.get("mode") in INTERPOLATING)
 
     def multipliers(self) -> tuple[Array, Array]:
-        """``a`` and ``b`` as int64 arrays (conv, linear)."""
+        """Return ``a`` and ``b`` as int64 arrays (conv, linear)."""
         return np.asarray(self.arrays["a"], np.int64), np.asarray(self.arrays["b"], np.int64)

@@ -29,7 +29,7 @@ UNKNOWN = float(1 << 62)
 
 
 def pool_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a pool over windows."""
+    """Return the shape of a pool over windows."""
     t = op.attrs
     rank, dilation = len(t["kernel"]), t.get("dilation", [1] * len(t["kernel"]))
     need(all(len(v) == rank for v in (t["stride"], t["padding"], dilation)), "kernel, stride, padding differ in length")
@@ -46,7 +46,7 @@ def pool_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def adaptive_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a pool over adaptive windows."""
+    """Return the shape of a pool over adaptive windows."""
     size = op.attrs["output_size"]
     need(len(size) <= 3, f"{len(size)} spatial dimensions")
     spatial(x[0], len(size))
@@ -54,7 +54,7 @@ def adaptive_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def reduced_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape after some dimensions became one number each; without dims after all of them did."""
+    """Return the shape after some dimensions became one number each; without dims after all of them did."""
     rank = len(x[0])
     dims = op.attrs["dims"] or list(range(rank))
     need(len(set(dims)) == len(dims) and max(dims, default=-1) < rank, f"dims {dims} do not fit rank {rank}")
@@ -71,7 +71,7 @@ def _check_mean(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
 
 
 def _check_divisors(op: Op, output: Tensor) -> set[int]:
-    """Divisors that have a multiplier."""
+    """Return the divisors that have a multiplier."""
     t = op.attrs
     need(elements(output.shape[2:]) <= MOST_WINDOWS, f"more than {MOST_WINDOWS} windows")
     need(all(row[0] <= MOST_TERMS for row in t["multipliers"]), f"a window of more than {MOST_TERMS} elements")

@@ -116,13 +116,13 @@ class Proof:
 
 
 def reach(t: Tensor) -> int:
-    """Largest |x − z| of a quantized tensor."""
+    """Return the largest |x − z| of a quantized tensor."""
     z = t.zero_point or 0
     return max(z, 255 - z)
 
 
 def largest_pair(magnitudes: Array) -> int:
-    """Largest sum of two products of a row of weights with bytes.
+    """Return the largest sum of two products of a row of weights with bytes.
 
     Args:
         magnitudes: |w|, uint8, (rows, products). Its largest entries are overwritten.
@@ -136,12 +136,12 @@ def largest_pair(magnitudes: Array) -> int:
 def ratios_fit(
     evaluation: Evaluation, form: str, numerators: Sequence[int], denominators: Sequence[int], largest: int
 ) -> bool:
-    """Whether M·acc stays below what any evaluation holds, for the largest of these multipliers, and none is 0 where
-    the evaluation of this form divides by it."""
+    """Return whether M·acc stays below what any evaluation holds, for the largest of these multipliers, and none is 0
+    where the evaluation of this form divides by it."""
     zero = form in evaluation.without_zero and not all(numerators)
     return not zero and max(numerators) * largest < STEPS * min(denominators)
 
 
 def named(form: str) -> Callable[[Op], str]:
-    """The same error form for every operation of a kind."""
+    """Return the same error form for every operation of a kind."""
     return lambda op: form

@@ -26,7 +26,7 @@ ARRAYS = {**dict.fromkeys(WEIGHTS, "int8"), **dict.fromkeys((*SCALES, "bias"), "
 
 
 def layer_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a quantized layer's output, and whether its arrays fit each other.
+    """Return the shape of a quantized layer's output, and whether its arrays fit each other.
 
     Raises:
         Violation: they do not, or hold numbers the formulas are not proved for.
@@ -57,7 +57,7 @@ def layer_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def float_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """Shape of a layer's output in a float island, and whether its arrays fit.
+    """Return the shape of a layer's output in a float island, and whether its arrays fit.
 
     Raises:
         Violation: they do not.
@@ -131,7 +131,7 @@ ROLES = [role + d for d in ("", ".reverse") for role in (*WEIGHTS, *BIASES)]
 
 
 def _kinds(name: str, formula: str, more: dict[str, Validator]) -> tuple[Kind, Kind]:
-    """A layer that is quantized while it runs, and the same in a float island."""
+    """Return a layer that is quantized while it runs, and the same in a float island."""
     attrs = {**ATTRS, **more}
     quantized = Kind(
         name,

@@ -22,14 +22,14 @@ expanded −1 stands for.
 
 
 def known(dim: Dim, what: str) -> int:
-    """``dim``, which must not change from call to call."""
+    """Return ``dim``, which must not change from call to call."""
     if not isinstance(dim, int):
         raise Violation(f"{what} depends on the {'batch size' if dim is None else f'size of {dim}'}")
     return dim
 
 
 def elements(shape: Shape) -> int:
-    """Product of the known dimensions."""
+    """Return the product of the known dimensions."""
     return math.prod(d for d in shape if isinstance(d, int))
 
 
@@ -45,13 +45,13 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def spatial(shape: Shape, rank: int) -> list[int]:
-    """The trailing ``rank`` dimensions, after batch and channels."""
+    """Return the trailing ``rank`` dimensions, after batch and channels."""
     need(len(shape) == rank + 2, f"input of shape {shape} does not have {rank} spatial dimensions")
     return [known(d, "a spatial dimension") for d in shape[2:]]
 
 
 def axis_of(op: Op, shape: Shape) -> int:
-    """The attribute ``axis``, counted from the front."""
+    """Return the attribute ``axis``, counted from the front."""
     axis: int = op.attrs["axis"]
     need(-len(shape) <= axis < len(shape), f"axis {axis} does not fit shape {shape}")
     return axis % len(shape)
@@ -71,10 +71,10 @@ def fits_channels(op: Op, shape: Shape) -> None:
 
 
 def same(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """The shape of the only input."""
+    """Return the shape of the only input."""
     return x[0]
 
 
 def broadcasting(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """The shape to which the inputs broadcast."""
+    """Return the shape to which the inputs broadcast."""
     return broadcast(x)

@@ -20,7 +20,7 @@ from .violation import need
 
 
 def shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    """The shape of the scores, to which a mask broadcasts."""
+    """Return the shape of the scores, to which a mask broadcasts."""
     axis_of(op, x[0])
     if len(x) == 2:
         need(broadcast(x) == x[0], f"a mask of shape {x[1]} does not fit scores of shape {x[0]}")

@@ -32,7 +32,7 @@ DOMAINS = {
 
 
 def markdown() -> str:
-    """The page, in Markdown.
+    """Return the page, in Markdown.
 
     Example:
         >>> markdown().splitlines()[0]

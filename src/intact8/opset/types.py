@@ -32,13 +32,13 @@ class Signature:
     when: Mapping[str, Validator] = field(default_factory=dict)
 
     def of(self, count: int) -> tuple[frozenset[str], ...]:
-        """The types of each of ``count`` operands."""
+        """Return the types of each of ``count`` operands."""
         front = count - 1 if self.last else count
         padded = [self.operands[min(i, len(self.operands) - 1)] for i in range(front)]
         return (*padded, self.last) if self.last else tuple(padded)
 
     def fits(self, operands: Sequence[str], result: str, attrs: Mapping[str, Any]) -> bool:
-        """Whether operands of these types give a result of that type under these attributes."""
+        """Return whether operands of these types give a result of that type under these attributes."""
         if not self.result and len({*operands, result}) > 1:
             return False
         if self.result not in ("", result) or any(check(attrs.get(name)) for name, check in self.when.items()):
@@ -51,7 +51,7 @@ class Signature:
 
 
 def signature(*operands: str, gives: str, last: str = "", **when: Validator) -> Signature:
-    """A :class:`Signature`; each operand's types are separated by blanks.
+    """Return a :class:`Signature`; each operand's types are separated by blanks.
 
     Example:
         >>> print(signature("float32", "bool", gives="float32"))
@@ -61,7 +61,7 @@ def signature(*operands: str, gives: str, last: str = "", **when: Validator) -> 
 
 
 def type_of(t: Tensor) -> str:
-    """The type of a tensor: its dtype, or ``quantized``."""
+    """Return the type of a tensor: its dtype, or ``quantized``."""
     return QUANTIZED if t.quantized else t.dtype
 
 
@@ -79,7 +79,7 @@ def check_types(op: Op, signatures: Iterable[Signature], inputs: Sequence[Tensor
 
 
 def result_types(op: Op, signatures: Iterable[Signature], inputs: Sequence[Tensor]) -> list[str]:
-    """The types that ``op`` may give from ``inputs``, in the order of their declaration.
+    """Return the types that ``op`` may give from ``inputs``, in the order of their declaration.
 
     Example:
         >>> x = Tensor("x", "int64", (2,))

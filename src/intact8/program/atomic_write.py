@@ -59,7 +59,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def _unnamed(folder: Path, mode: int) -> int | None:
-    """A file in ``folder`` that has no name yet; None where that cannot be had."""
+    """Return a file in ``folder`` that has no name yet; None where that cannot be had."""
     flag = getattr(os, "O_TMPFILE", 0)
     if not flag or not os.path.isdir("/proc/self/fd"):
         return None

@@ -72,7 +72,7 @@ def known_engines() -> tuple[str, ...]:
 
 
 def certifiable(op: Op) -> bool:
-    """Whether operations of this kind take a certificate."""
+    """Return whether operations of this kind take a certificate."""
     return KINDS[op.kind].proof is not None
 
 
@@ -103,7 +103,7 @@ def certify(program: Program, engines: Sequence[str] = ("reference", "onednn")) 
 
 
 def uncertified(program: Program) -> list[tuple[Op, str]]:
-    """Integer ops that are not proved exact, each with the reason."""
+    """Return the integer ops that are not proved exact, each with the reason."""
     out = []
     for op in program.ops:
         if not certifiable(op):
@@ -116,7 +116,7 @@ def uncertified(program: Program) -> list[tuple[Op, str]]:
 
 
 def unclaimed(program: Program, engine: str) -> Op | None:
-    """The first integer op whose certificate does not claim the engine; None where all do.
+    """Return the first integer op whose certificate does not claim the engine; None where all do.
 
     Without a certificate, or with one that is not exact, nothing is claimed.
     """
@@ -128,8 +128,8 @@ def unclaimed(program: Program, engine: str) -> Op | None:
 
 
 def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The engines in the order in which "auto" looks at them: those that every certificate claims, the others, the
-    reference.
+    """Return the engines in the order in which "auto" looks at them: those that every certificate claims, the others,
+    the reference.
 
     Example:
         >>> by_claim(Program({}, (), (), ()), ("onednn", "reference"))
@@ -141,17 +141,17 @@ def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...],
 
 
 def in_order(program: Program, engines: Sequence[str]) -> list[str]:
-    """The engines in the order of :func:`by_claim`."""
+    """Return the engines in the order of :func:`by_claim`."""
     return [name for group in by_claim(program, engines) for name in group]
 
 
 def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
-    """What certified ops need of a CPU: ``("vnni",)`` or nothing."""
+    """Return what certified ops need of a CPU: ``("vnni",)`` or nothing."""
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
 
 
 def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[str, Any]:
-    """The certificate of an op that is :func:`certifiable`, see :func:`certify`."""
+    """Return the certificate of an op that is :func:`certifiable`, see :func:`certify`."""
     proof = KINDS[op.kind].proof
     assert proof is not None
     sums = proof.sums(op, tensors)
@@ -200,7 +200,7 @@ def _margins(proof: Proof, op: Op, tensors: dict[str, Tensor], engines: tuple[st
 
 
 def _claimed(engine: str, proof: Proof, op: Op, tensors: dict[str, Tensor], sums: Sums) -> bool:
-    """Whether the engine's formula can be proved for these numbers."""
+    """Return whether the engine's formula can be proved for these numbers."""
     evaluation = EVALUATIONS[engine]
     form = proof.form(op)
     if form not in evaluation.exactly and form not in evaluation.forms:
@@ -211,7 +211,7 @@ def _claimed(engine: str, proof: Proof, op: Op, tensors: dict[str, Tensor], sums
 
 
 def _limit(margins: Array, b: Array) -> int:
-    """The b at which the entry with the smallest margin would have none."""
+    """Return the b at which the entry with the smallest margin would have none."""
     worst = int(np.argmin(margins))
     bound = 1.0 / (2.0 * b[worst]) - margins[worst]
     return int(1.0 / (2.0 * bound))

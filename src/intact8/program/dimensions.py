@@ -20,7 +20,7 @@ SAMPLE = 7
 
 
 def sizes_of(program: Program, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Size of every named dimension in one call.
+    """Return the size of every named dimension in one call.
 
     Args:
         program: checked.
@@ -41,7 +41,7 @@ def sizes_of(program: Program, arrays: Mapping[str, Any]) -> dict[str, int]:
 
 
 def fixed(program: Program, sizes: Mapping[str, int]) -> Program:
-    """The program with sizes in place of names; the batch stays free.
+    """Return the program with sizes in place of names; the batch stays free.
 
     Example:
         >>> from intact8.opset.op import Op, Tensor
@@ -63,16 +63,16 @@ def fixed(program: Program, sizes: Mapping[str, int]) -> Program:
 
 
 def sizes_near(program: Program, size: int) -> dict[str, int]:
-    """``size`` for every named dimension, or the limit that it passes."""
+    """Return ``size`` for every named dimension, or the limit that it passes."""
     limits = program.dimensions.items()
     return {name: max(least, size if most is None else min(size, most)) for name, (least, most) in limits}
 
 
 def sized_near(program: Program, size: int) -> Program:
-    """The program with every named dimension of ``size``, or of the limit that it passes."""
+    """Return the program with every named dimension of ``size``, or of the limit that it passes."""
     return fixed(program, sizes_near(program, size))
 
 
 def largest(program: Program) -> Program:
-    """The program at its largest sizes, as proofs need it."""
+    """Return the program at its largest sizes, as proofs need it."""
     return fixed(program, {name: LONGEST if most is None else most for name, (_, most) in program.dimensions.items()})

@@ -27,7 +27,7 @@ INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
 
 def lowest_version(program: Program) -> int:
-    """The first version of the format that can hold ``program``: what it is written as.
+    """Return the first version of the format that can hold ``program``: what it is written as.
 
     Never one without a checksum.
     """
@@ -35,7 +35,7 @@ def lowest_version(program: Program) -> int:
 
 
 def to_document(program: Program) -> dict[str, Any]:
-    """The JSON object of ``program``; arrays are named by role and live outside."""
+    """Return the JSON object of ``program``; arrays are named by role and live outside."""
     golden = {} if program.golden is None else {"golden": program.golden.to_json()}
     return {
         "inputs": list(program.inputs),
@@ -56,7 +56,7 @@ def to_document(program: Program) -> dict[str, Any]:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """Compact JSON; NaN and infinities are refused.
+    """Return the compact JSON; NaN and infinities are refused.
 
     Raises:
         ProgramError: a value JSON cannot hold.
@@ -132,7 +132,7 @@ def _malformed(reason: str, where: str) -> ProgramError:
 
 
 def from_document(document: Any, arrays: Mapping[str, Array]) -> Program:
-    """The program of a JSON object; ``arrays`` maps ``op/role`` to arrays. Not checked yet.
+    """Return the program of a JSON object; ``arrays`` maps ``op/role`` to arrays. Not checked yet.
 
     Raises:
         ProgramError: a key missing, unknown or of the wrong type; an array missing or unused.

@@ -87,8 +87,8 @@ def _text(program: Program) -> str:
 
 
 def _ordered(data: bytes) -> bytes:
-    """The same file with its header in sorted order, and room for the checksum in front: safetensors writes metadata in
-    random order, and equal programs should be equal files."""
+    """Return the same file with its header in sorted order, and room for the checksum in front: safetensors writes
+    metadata in random order, and equal programs should be equal files."""
     (length,) = struct.unpack("<Q", data[:8])
     entries = json.loads(data[8 : 8 + length])
     metadata = {integrity.KEY: integrity.BLANK, **dict(sorted(entries.pop("__metadata__").items()))}
@@ -130,7 +130,7 @@ def load(path: str | Path, public_key: str | Path | None = None, expect: str | N
 def opened(
     path: str | Path, public_key: str | Path | None = None, expect: str | None = None
 ) -> tuple[Program, Claim | None]:
-    """The program of a file, and what its signature says where one was demanded. As :func:`load`."""
+    """Return the program of a file, and what its signature says where one was demanded. As :func:`load`."""
     claim = claimed(path, public_key, expect)
     data = read(path, None if claim is None else claim.size)
     if claim is None:
@@ -141,7 +141,7 @@ def opened(
 
 
 def parse(data: bytes, path: str | Path) -> Program:
-    """The program in the bytes of a file. The path is only what errors call it.
+    """Return the program in the bytes of a file. The path is only what errors call it.
 
     Bytes and not a mapped file: what another process does to the file meanwhile cannot reach this one.
 
@@ -168,7 +168,7 @@ def parse(data: bytes, path: str | Path) -> Program:
 
 
 def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, tuple[str, ...]]:
-    """The program's JSON, and what should be known about the file."""
+    """Return the program's JSON, and what should be known about the file."""
     if metadata.get("format") != FORMAT or FORMAT not in metadata:
         raise ProgramError(
             "a .safetensors file, but not an intact8 program",
@@ -216,7 +216,7 @@ def _entries(metadata: dict[str, str], version: int, sealed: bool, path: Path) -
 
 
 def digest(program: Program) -> str:
-    """SHA-256, hex, of what the program computes (no ``provenance``, no ``golden``): same network, same hash.
+    """Return SHA-256, hex, of what the program computes (no ``provenance``, no ``golden``): same network, same hash.
 
     Example:
         >>> from intact8.program.program import Program

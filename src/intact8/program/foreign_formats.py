@@ -22,7 +22,8 @@ ENTRIES = ((b"/data.pkl", "a PyTorch file (torch.save)"), (b".npy", "a NumPy .np
 
 
 def foreign_format(start: bytes) -> str | None:
-    """What the file is whose first bytes are these; None where it may be a safetensors file, or is nothing known.
+    """Return what the file is whose first bytes are these; None where it may be a safetensors file, or is nothing
+    known.
 
     Example:
         >>> foreign_format(b"PK\\x03\\x04" + bytes(26) + b"net/data.pkl"), foreign_format(bytes(8) + b"{}")

@@ -56,7 +56,7 @@ class Golden:
     omitted: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object; arrays live outside, see :meth:`arrays`."""
+        """Return the JSON object; arrays live outside, see :meth:`arrays`."""
         if self.omitted:
             return {"omitted": self.omitted}
         return {
@@ -67,7 +67,7 @@ class Golden:
         }
 
     def arrays(self) -> dict[str, Array]:
-        """Stored output values by their name in the file."""
+        """Return the stored output values by their name in the file."""
         return {f"{PREFIX}{i}": array for i, array in self.outputs.items()}
 
 
@@ -86,7 +86,7 @@ def exact_tensors(program: Program) -> list[str]:
 
 
 def checksum(array: Array) -> int:
-    """CRC-32 of an array's bytes, little-endian in C order; −0.0 counts as 0.0.
+    """Return CRC-32 of an array's bytes, little-endian in C order; −0.0 counts as 0.0.
 
     Example:
         >>> checksum(np.array([0.0, 1.0], np.float32)) == checksum(np.array([-0.0, 1.0], np.float32))
@@ -105,7 +105,7 @@ def values_of(array: Array) -> Array:
 
 
 def sample(program: Program, golden: Golden, index: int) -> dict[str, Array]:
-    """Inputs by name of one sample: batch 1, in the dtypes the program declares."""
+    """Return the inputs by name of one sample: batch 1, in the dtypes the program declares."""
     program = sized_near(program, SAMPLE)
     pattern, seed = golden.samples[index]
     quantizers = {op.inputs[0]: op for op in reversed(program.ops) if op.kind == "quantize"}
@@ -147,7 +147,7 @@ def _grid(program: Program, quantizer: Op | None) -> tuple[float, int, int, int]
 
 
 def _integers(pattern: str, shape: tuple[int, ...], start: int, stop: int, seed: int, low: int, high: int) -> Array:
-    """Elements ``start`` to ``stop`` of the pattern, int64."""
+    """Return the elements ``start`` to ``stop`` of the pattern, int64."""
     if pattern in ("low", "high"):
         return np.full(stop - start, low if pattern == "low" else high, np.int64)
     if pattern == "smooth":
@@ -159,7 +159,7 @@ def _integers(pattern: str, shape: tuple[int, ...], start: int, stop: int, seed:
 
 
 def _waves(shape: tuple[int, ...], start: int, stop: int, seed: int, low: int, high: int) -> Array:
-    """Triangles along every dimension, in integers."""
+    """Return the triangles along every dimension, in integers."""
     total, at = np.zeros(stop - start, np.int64), np.arange(start, stop, dtype=np.int64)
     for axis, size in enumerate(shape):
         step = 3 + (seed + 4 * axis) % 11
@@ -170,7 +170,7 @@ def _waves(shape: tuple[int, ...], start: int, stop: int, seed: int, low: int, h
 
 
 def _hash(start: int, stop: int, seed: int) -> Array:
-    """Well mixed uint32 of a counter (the finalizer of MurmurHash3): the same under any numpy."""
+    """Return the well mixed uint32 of a counter (the finalizer of MurmurHash3): the same under any numpy."""
     x = np.arange(start, stop, dtype=np.uint32) + np.uint32(seed * 0x9E3779B9 & 0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         x ^= x >> np.uint32(shift)
@@ -179,7 +179,7 @@ def _hash(start: int, stop: int, seed: int) -> Array:
 
 
 def index_bounds(program: Program) -> dict[str, int]:
-    """int64 inputs → rows of the smallest embedding they can reach; 2 where they reach none."""
+    """Return int64 inputs → rows of the smallest embedding they can reach; 2 where they reach none."""
     bounds = {}
     for name in program.inputs:
         if program.tensors[name].dtype != "int64":
@@ -195,7 +195,8 @@ def index_bounds(program: Program) -> dict[str, int]:
 
 
 def products(program: Program) -> int:
-    """Multiplications of convolutions and linear layers for one sample: what the reference engine's time goes with."""
+    """Return the multiplications of convolutions and linear layers for one sample: what the reference engine's time
+    goes with."""
     return sum(_products(op, program.tensors) for op in program.ops if KINDS[op.kind].multiplies_weights)
 
 
@@ -207,7 +208,7 @@ def _products(op: Op, tensors: Mapping[str, Tensor]) -> int:
 
 
 def from_json(value: Mapping[str, Any], arrays: dict[str, Array]) -> Golden:
-    """The golden vectors of a JSON object; takes theirs out of ``arrays``. Not checked yet beyond types.
+    """Return the golden vectors of a JSON object; takes theirs out of ``arrays``. Not checked yet beyond types.
 
     Raises:
         Violation: a key missing, unknown or of the wrong type; an array missing.

@@ -16,7 +16,7 @@ from .program import Program
 
 
 def table_rows(program: Program) -> dict[str, int]:
-    """int64 inputs that embeddings read as they are, or after moves → rows of the shortest table."""
+    """Return int64 inputs that embeddings read as they are, or after moves → rows of the shortest table."""
     sources = {name: frozenset([name]) for name in program.inputs if program.tensors[name].dtype == "int64"}
     found: dict[str, int] = {}
     for op in program.ops:
@@ -30,7 +30,7 @@ def table_rows(program: Program) -> dict[str, int]:
 
 
 def unproved(program: Program) -> dict[str, int]:
-    """Embeddings whose indices may lie outside of their table → its rows."""
+    """Return the embeddings whose indices may lie outside of their table → its rows."""
     found: dict[str, int] = {}
     embeddings = [op for op in program.ops if KINDS[op.kind].rows_by_index]
     known = intervals(program) if embeddings else {}
@@ -43,7 +43,7 @@ def unproved(program: Program) -> dict[str, int]:
 
 
 def intervals(program: Program, given: Interval | None = None) -> dict[str, Interval]:
-    """Least and largest value of the tensors of integers and truth values it is known of.
+    """Return the least and largest value of the tensors of integers and truth values it is known of.
 
     Args:
         program: checked.
@@ -71,7 +71,7 @@ def intervals(program: Program, given: Interval | None = None) -> dict[str, Inte
 
 
 def _span(op: Op, program: Program, floats: dict[str, Span]) -> Span | None:
-    """Ends of a float32 result; None where nothing is known of its operands: they may hold NaN."""
+    """Return the ends of a float32 result; None where nothing is known of its operands: they may hold NaN."""
     kind, inputs = KINDS[op.kind], [program.tensors[name] for name in op.inputs]
     spans = [floats[name] for name, t in zip(op.inputs, inputs, strict=True) if not t.quantized and name in floats]
     if program.tensors[op.name].dtype != "float32" or len(spans) + sum(t.quantized for t in inputs) != len(inputs):
@@ -80,7 +80,7 @@ def _span(op: Op, program: Program, floats: dict[str, Span]) -> Span | None:
 
 
 def _interval(op: Op, program: Program, known: dict[str, Interval]) -> Interval | None:
-    """Least and largest value of an op's result; None where nothing is known, or it holds no integers."""
+    """Return the least and largest value of an op's result; None where nothing is known, or it holds no integers."""
     dtype = program.tensors[op.name].dtype
     if dtype != "int64":
         return {"bool": (0, 1), "uint8": (0, 255)}.get(dtype)

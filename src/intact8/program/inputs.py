@@ -29,12 +29,13 @@ def check_layout(program: Program, layout: str) -> None:
 
 
 def images(program: Program) -> list[str]:
-    """Inputs of four dimensions, (N, C, H, W) in the program."""
+    """Return the inputs of four dimensions, (N, C, H, W) in the program."""
     return [name for name in program.inputs if len(program.tensors[name].shape) == 4]
 
 
 def sole_quantizers(program: Program) -> dict[str, Op]:
-    """Float inputs whose only use is one ``quantize`` op, with that op: they also take the uint8 integers."""
+    """Return the float inputs whose only use is one ``quantize`` op, with that op: they also take the uint8
+    integers."""
     known: dict[str, Op] | None = vars(program).get("_sole_quantizers")
     if known is not None:
         return known
@@ -53,12 +54,12 @@ def sole_quantizers(program: Program) -> dict[str, Op]:
 
 
 def outside(where: str, why: str) -> InputError:
-    """What every engine raises for an index that a network computed and its table does not have."""
+    """Return what every engine raises for an index that a network computed and its table does not have."""
     return InputError("an index outside the table", where=where, why=why, remedy="look at what makes the indices")
 
 
 def quantized_inputs(program: Program) -> frozenset[str]:
-    """Float inputs that a ``quantize`` reads as they are, or after operations that only move values."""
+    """Return the float inputs that a ``quantize`` reads as they are, or after operations that only move values."""
     known: frozenset[str] | None = vars(program).get("_quantized_inputs")
     if known is not None:
         return known

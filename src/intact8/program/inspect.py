@@ -72,7 +72,7 @@ class Table:
         return len(self.rows)
 
     def grid(self) -> Grid:
-        """The table that is shown."""
+        """Return the table that is shown."""
         numbers = ("scale", "zero point", "bytes")
         titles = ("op", "kind", "inputs", "shape", "scale", "zero point", "fused", "certificate", "bytes")
         columns = tuple(Column(title, "right" if title in numbers else "left") for title in titles)
@@ -134,7 +134,7 @@ def _shape(shape: tuple[Dim, ...]) -> str:
 
 
 def table(program: Program) -> Table:
-    """One row per operation, in execution order."""
+    """Return one row per operation, in execution order."""
     certified = sum(1 for op in program.ops if op.certificate and op.certificate.get("exact"))
     integers = sum(1 for op in program.ops if certifiable(op))
     islands = len(program.islands())
@@ -146,7 +146,7 @@ def table(program: Program) -> Table:
 
 
 def tree(program: Program) -> Branch:
-    """The operations under the modules they came from."""
+    """Return the operations under the modules they came from."""
     root = Branch("program")
     for op in program.ops:
         branch = root
@@ -157,7 +157,7 @@ def tree(program: Program) -> Branch:
 
 
 def to_json(program: Program) -> dict[str, Any]:
-    """The program as JSON values: its file's document, its digest and the rows of :func:`table`."""
+    """Return the program as JSON values: its file's document, its digest and the rows of :func:`table`."""
     rows = [asdict(row) | {"inputs": list(row.inputs), "shape": list(row.shape)} for row in table(program)]
     about = {"digest": digest(program), "bytes": program.nbytes(), "remarks": remarks(program)}
     return {**to_document(program), **about, "rows": rows}

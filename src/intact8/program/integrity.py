@@ -21,14 +21,14 @@ BLANK = "0" * DIGITS
 
 
 def seal(data: bytes) -> bytes:
-    """The file with its checksum where :data:`BLANK` stands."""
+    """Return the file with its checksum where :data:`BLANK` stands."""
     sealed = bytearray(data)
     sealed[PLACE : PLACE + DIGITS] = checksum(data).encode()
     return bytes(sealed)
 
 
 def checksum(data: bytes) -> str:
-    """SHA-256, hex, of a file that has a place for it.
+    """Return SHA-256, hex, of a file that has a place for it.
 
     Example:
         >>> file = bytes(8) + START + BLANK.encode() + b'"}}'
@@ -43,7 +43,7 @@ def checksum(data: bytes) -> str:
 
 
 def sealed(data: bytes, path: Path) -> bool:
-    """Whether a checksum stands in its place; where one does, the file is what was written.
+    """Return whether a checksum stands in its place; where one does, the file is what was written.
 
     Raises:
         ProgramError: it is not.
@@ -56,7 +56,7 @@ def sealed(data: bytes, path: Path) -> bool:
 
 
 def damaged(path: Path, why: str) -> ProgramError:
-    """The error for a file that is not what was written."""
+    """Return the error for a file that is not what was written."""
     return ProgramError(
         f"the file is damaged: {why}",
         where=str(path),

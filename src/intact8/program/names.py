@@ -6,7 +6,7 @@ from collections.abc import Container
 
 
 def fresh_name(wanted: str, taken: Container[str]) -> str:
-    """``wanted``, or with a number behind it what is not in ``taken``.
+    """Return ``wanted``, or with a number behind it what is not in ``taken``.
 
     Example:
         >>> fresh_name("a + b", {"a", "b", "a + b"})
@@ -20,7 +20,8 @@ def fresh_name(wanted: str, taken: Container[str]) -> str:
 
 
 def part_name(node: str, index: int, nodes: Container[str]) -> str:
-    """The tensor behind part ``index`` of a node that becomes several operations; ``nodes``: the names of all nodes.
+    """Return the tensor behind part ``index`` of a node that becomes several operations; ``nodes``: the names of all
+    nodes.
 
     Example:
         >>> part_name("fc", 0, {"fc"}), part_name("fc", 0, {"fc", "fc.part0"})

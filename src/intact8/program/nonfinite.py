@@ -9,7 +9,8 @@ from intact8.program.program import Program
 
 
 def nonfinite_tensors(program: Program) -> frozenset[str]:
-    """Float tensors that may hold NaN or infinity: what a caller gives, what some functions make, and what follows.
+    """Return the float tensors that may hold NaN or infinity: what a caller gives, what some functions make, and what
+    follows.
 
     Results of ``dequantize`` and of everything computed from integers are finite, so most islands hold none.
     """

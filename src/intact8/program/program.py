@@ -101,25 +101,26 @@ class Program:
         return Path(path)
 
     def integer_tensors(self) -> list[str]:
-        """Names of all quantized tensors, in order."""
+        """Return the names of all quantized tensors, in order."""
         return [name for name, t in self.tensors.items() if t.quantized]
 
     def exact_floats(self) -> list[str]:
-        """Names of the float32 tensors that are the same bits on every engine because the op that makes them is
-        defined by IEEE operations (dynamic quantization), in order."""
+        """Return the names of the float32 tensors that are the same bits on every engine because the op that makes them
+        is defined by IEEE operations (dynamic quantization), in order."""
         return [op.name for op in self.ops if KINDS[op.kind].domain == "dynamic"]
 
     def islands(self) -> list[Op]:
-        """The operations on float32 values that engines may round differently: ``verify`` feeds and lists them."""
+        """Return the operations on float32 values that engines may round differently: ``verify`` feeds and lists
+        them."""
         return [op for op in self.ops if op.is_float]
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows: the table of operations."""
+        """Return what Jupyter shows: the table of operations."""
         page: str = late.call("table", self)._repr_html_()
         return page
 
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Return the bytes of all arrays."""
         return sum(int(np.asarray(a).nbytes) for op in self.ops for a in op.arrays.values())
 
 

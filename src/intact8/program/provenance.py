@@ -7,7 +7,7 @@ from typing import Any
 
 
 def well_formed(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without entries of another form than reports and lint rules read; what no one reads stays.
+    """Return the same without entries of another form than reports and lint rules read; what no one reads stays.
 
     Example:
         >>> well_formed({"machine": "x86_64", "calibration": {"samples": 64, "warnings": 3}, "float_share": []})

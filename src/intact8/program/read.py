@@ -43,7 +43,7 @@ SIZES = {
 
 
 def read(path: str | Path, size: int | None = None) -> bytes:
-    """The bytes of a regular file whose header fits its length.
+    """Return the bytes of a regular file whose header fits its length.
 
     Args:
         path: of the file.
@@ -117,7 +117,7 @@ def _header_length(start: bytes, size: int, path: Path) -> int:
 
 
 def check_header(data: bytes, size: int, path: Path) -> dict[str, Any]:
-    """The safetensors header of a file of ``size`` bytes, its first bytes given.
+    """Return the safetensors header of a file of ``size`` bytes, its first bytes given.
 
     Raises:
         ProgramError: not JSON, doubled names, or arrays whose extents are not those of the file.
@@ -185,7 +185,7 @@ def bounded_json(text: str, *, unique: bool = False) -> Any:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest outside strings, in linear time whatever the text is."""
+    """Return how deep brackets nest outside strings, in linear time whatever the text is."""
     # Runs of backslashes lose their pairs, then escaped quotes go: every quote left opens or closes a string.
     plain = text.replace("\\\\", "").replace('\\"', "").encode("utf-8", "replace")
     marks = np.frombuffer(plain.translate(None, _REST), np.uint8)
@@ -204,7 +204,8 @@ def _refuse(constant: str) -> Any:
 
 
 def _long_integers(text: str) -> bool:
-    """Whether 19 digits stand in a row anywhere but behind a decimal point: what an integer beyond 64 bits takes."""
+    """Return whether 19 digits stand in a row anywhere but behind a decimal point: what an integer beyond 64 bits
+    takes."""
     characters = np.frombuffer(b" " + text.encode("utf-8", "replace"), np.uint8)
     run = characters - np.uint8(ord("0")) < 10
     for further in (1, 2, 4, 8, 3):  # runs of 2, 4, 8, 16 and 19
@@ -215,7 +216,8 @@ def _long_integers(text: str) -> bool:
 
 
 def _whole(digits: str) -> int:
-    """An integer of 64 bits: none in a program is larger, and many functions of Python and numpy take no other."""
+    """Return an integer of 64 bits: none in a program is larger, and many functions of Python and numpy take no
+    other."""
     if len(digits) > 20 or not -(1 << 63) <= (value := int(digits)) < 1 << 63:
         raise ValueError(f"the integer {digits:.24} is beyond 64 bits")
     return value

@@ -56,7 +56,7 @@ def recheck(program: Program) -> None:
 
 
 def _certified(program: Program) -> tuple[Op, ...]:
-    """The operations, those of weights that came without a certificate with one that claims nothing."""
+    """Return the operations, those of weights that came without a certificate with one that claims nothing."""
     tensors = largest(program).tensors
     bare = {op.name for op in program.ops if op.certificate is None and KINDS[op.kind].stores_integers}
     return tuple(
@@ -65,7 +65,7 @@ def _certified(program: Program) -> tuple[Op, ...]:
 
 
 def _overclaimed(stored: dict[str, Any], proved: dict[str, Any]) -> str | None:
-    """The first entry that claims more than is proved, or contradicts another one; None where there is none."""
+    """Return the first entry that claims more than is proved, or contradicts another one; None where there is none."""
     for key in FACTS:
         if key not in stored or stored[key] != proved[key] or type(stored[key]) is not type(proved[key]):
             return key

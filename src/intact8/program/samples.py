@@ -22,7 +22,7 @@ LENGTH = 32
 def random_samples(
     program: Program, samples: int, seed: int = 0, sizes: Mapping[str, int] | None = None
 ) -> dict[str, Array]:
-    """Random inputs by name: over the whole range an input is quantized in, and a little past its ends.
+    """Return the random inputs by name: over the whole range an input is quantized in, and a little past its ends.
 
     Indices of an embedding stay inside its table. Equality of integers and time do not depend on how real the data
     look, but accuracy does: measure that on real data.
@@ -68,5 +68,5 @@ def _random(tensor: Tensor, samples: int, rng: np.random.Generator, rows: int, g
 
 
 def first_grids(program: Program) -> dict[str, Tensor]:
-    """What the first ``quantize`` of a tensor gives, by the tensor's name."""
+    """Return what the first ``quantize`` of a tensor gives, by the tensor's name."""
     return {op.inputs[0]: program.tensors[op.name] for op in reversed(program.ops) if op.kind == "quantize"}

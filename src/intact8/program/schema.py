@@ -12,7 +12,7 @@ from intact8.opset import KINDS, Kind
 
 
 def schema() -> dict[str, Any]:
-    """The schema of the JSON object in a file (draft 2020-12).
+    """Return the schema of the JSON object in a file (draft 2020-12).
 
     ``python -m intact8.program.schema`` prints it.
 
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
 
 
 def _operation(kind: Kind) -> dict[str, Any]:
-    """What operations of one kind look like."""
+    """Return what operations of one kind look like."""
     low, high = kind.inputs
     attrs = {"required": list(kind.attrs), "propertyNames": {"enum": [*kind.attrs, *kind.optional]}}
     arrays = {

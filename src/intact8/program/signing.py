@@ -148,7 +148,8 @@ def sign(path: str | Path, private_key: str | Path, name: str | None = None, ver
 
 
 def claimed(path: str | Path, public_key: str | Path | None, expect: str | None) -> Claim | None:
-    """What the signature of ``path`` says, verified by the key given or by ``INTACT8_PUBLIC_KEY``; None without one.
+    """Return what the signature of ``path`` says, verified by the key given or by ``INTACT8_PUBLIC_KEY``; None without
+    one.
 
     The file itself is not read: :meth:`Claim.verify` compares its bytes.
 
@@ -222,7 +223,7 @@ def _demand(key: Ed25519PublicKey, signature: bytes, message: bytes, path: Path,
 
 
 def _expectation(text: str) -> tuple[str, int]:
-    """``"resnet@7"`` as name and lowest version; without one 0."""
+    """Return ``"resnet@7"`` as name and lowest version; without one 0."""
     found = re.fullmatch(rf"({NAME.pattern})(?:@(\d{{1,18}}))?", text, re.ASCII)
     if found is None:
         raise ProgramError(

@@ -28,7 +28,8 @@ _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def to_mmap(program: Program) -> Program:
-    """The same program with its large arrays in a file without a name; as it is where that saves or can do nothing.
+    """Return the same program with its large arrays in a file without a name; as it is where that saves or can do
+    nothing.
 
     Example:
         >>> program = Program({}, (), (), ())
