@@ -21,24 +21,24 @@ def default() -> Recipe:
 
 
 def fast() -> Recipe:
-    """When only the onednn engine runs the program: residual adds are fused into convolutions, 12–19 % faster there,
+    """Use when only the onednn engine runs the program: residual adds join convolutions, 12–19 % faster there,
     and products of two activations stay float, 8 % faster for an encoder.
     """
     return replace(default(), residual="fused", attention="float", engines=("reference", "onednn"))
 
 
 def minmax() -> Recipe:
-    """When calibration data shows the true ranges, nothing may be clipped, or results must be easy to explain."""
+    """Use when calibration data shows the true ranges, nothing may be clipped, or results must be easy to explain."""
     return Recipe(activation=Scheme(observer="minmax"))
 
 
 def percentile() -> Recipe:
-    """When a few extreme activations stretch the ranges and you want to say yourself how much is cut off."""
+    """Use when a few extreme activations stretch the ranges and you want to say yourself how much is cut off."""
     return Recipe(activation=Scheme(observer="percentile"))
 
 
 def accurate() -> Recipe:
-    """When the default loses too much (small or depthwise networks): ranges and weights by error, biases corrected."""
+    """Use when the default loses too much (small, depthwise networks): ranges and weights by error, corrected biases."""
     return Recipe(
         activation=Scheme(observer="mse"),
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
@@ -47,39 +47,39 @@ def accurate() -> Recipe:
 
 
 def images() -> Recipe:
-    """When every input is an image with values k/255: the bytes themselves are the integers (scale 1/255)."""
+    """Use when every input is an image with values k/255: the bytes themselves are the integers (scale 1/255)."""
     return replace(default(), inputs={"*": Scheme(fixed=(1 / 255, 0))})
 
 
 def transformer() -> Recipe:
-    """When a transformer gets static scales: outlier channels are shared with the weights that read them."""
+    """Use when a transformer gets static scales: outlier channels are shared with the weights that read them."""
     return replace(default(), smooth=0.5)
 
 
 def integer() -> Recipe:
-    """When a transformer should be one integer program from end to end: softmax, norms and embeddings as integers."""
+    """Use when a transformer should be one integer program: softmax, norms and embeddings as integers, too."""
     return replace(default(), nonlinear="integer")
 
 
 def full_range() -> Recipe:
-    """When every CPU that will run the program has VNNI: weights use [−128, 127] without room for pair sums."""
+    """Use when every CPU that will run the program has VNNI: weights use [−128, 127] without room for pair sums."""
     weight = Scheme(dtype="int8", symmetric=True, qmin=-128, granularity="per_channel", observer="minmax")
     return Recipe(weight=weight, portable=False)
 
 
 def symmetric() -> Recipe:
-    """When qparams go on to hardware with symmetric int8 activations only; costs a bit of range after ReLU."""
+    """Use when qparams go on to hardware with symmetric int8 activations only; costs a bit of range after ReLU."""
     return Recipe(activation=Scheme(dtype="int8", symmetric=True))
 
 
 def w4a8() -> Recipe:
-    """When you study 4-bit weights: error-minimal scales in [−7, 7]. Files and speed stay those of int8."""
+    """Use when you study 4-bit weights: error-minimal scales in [−7, 7]. Files and speed stay those of int8."""
     weight = Scheme(dtype="int8", bits=4, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(activation=Scheme(observer="mse"), weight=weight)
 
 
 def dynamic(rows: str = "per_row") -> Recipe:
-    """When activations differ too much from input to input for scales known ahead, or there are no calibration data:
+    """Use when activations differ too much from input to input for scales known ahead, or no calibration data exist:
     linear and recurrent layers multiply integers, with a scale for every row that is found when the network runs.
 
     Results are float32, and the same bits on every engine. Activation functions, norms, residuals and convolutions stay
@@ -97,7 +97,7 @@ def dynamic(rows: str = "per_row") -> Recipe:
 
 
 def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
-    """When files have to be small: linear layers and embeddings store integers of 8 or 4 bits, and multiply floats.
+    """Use when files have to be small: linear layers and embeddings store integers of 8 or 4 bits, and multiply floats.
 
     Speed is that of float32, and so are results: a float island.
 
@@ -121,7 +121,7 @@ def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
 
 
 def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> Recipe:
-    """When the network is trained further (``intact8.train``): the simulation trains on the integers that ship.
+    """Use when the network is trained further (``intact8.train``): the simulation trains on the integers that ship.
 
     Args:
         scales: "learned": parameters of the optimizer, from where calibration left them (LSQ; with activations of fewer

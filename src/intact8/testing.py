@@ -43,7 +43,7 @@ def assert_bit_exact(
     samples: int = 32,
     seed: int = 0,
 ) -> None:
-    """Every integer tensor is the same on every engine (and in the simulation), and every operation is proved exact.
+    """Assert that all integers are the same on every engine (and in the simulation), and every operation is proved.
 
     Args:
         program: or the path of its file.
@@ -77,7 +77,7 @@ def assert_bit_exact(
 
 
 def assert_all_fused(x: nn.Module | Program | str | Path, data: Any = None) -> None:
-    """No ReLU and no batch norm stands alone where it could be part of the layer before it.
+    """Assert that no ReLU and no batch norm stands alone where it could be part of the layer before it.
 
     Args:
         x: a simulation, a program or its file, a torch.ao model; or a float model with example inputs as ``data``.
@@ -105,7 +105,7 @@ def assert_lint_clean(
     ignore: Iterable[str] | None = None,
     fail_on: str | None = None,
 ) -> None:
-    """:func:`intact8.lint` finds nothing.
+    """Assert that :func:`intact8.lint` finds nothing.
 
     Args:
         x, data, optimizer, schedule: as for :func:`intact8.lint`.
@@ -146,7 +146,7 @@ def assert_accuracy_drop(
     higher_is_better: bool = True,
     engine: str = "auto",
 ) -> None:
-    """The program is at most ``at_most`` worse than the float model on labelled data.
+    """Assert that the program is at most ``at_most`` worse than the float model on labelled data.
 
     Args:
         float_model: evaluated as it is; put it into evaluation mode.
@@ -194,7 +194,7 @@ def assert_accuracy_drop(
 
 
 def assert_qparams_in(optimizer: Optimizer, sim: nn.Module) -> None:
-    """The optimizer has all learned scales, and the weights, of this very model.
+    """Assert that the optimizer has all learned scales, and the weights, of this very model.
 
     Args:
         optimizer: of the training.
@@ -210,7 +210,7 @@ def assert_qparams_in(optimizer: Optimizer, sim: nn.Module) -> None:
 
 
 def assert_frozen(sim: Simulation) -> None:
-    """Nothing moves the scales any more: training computes the integers that ship, and so does evaluation.
+    """Assert that nothing moves the scales any more: training computes the integers that ship, and so does evaluation.
 
     Scales are frozen, nothing observes, everything rounds, batch norm uses its running statistics.
 
@@ -268,7 +268,7 @@ def _clean(report: LintReport, what: str, limit: str) -> None:
 
 
 def _calls(program: Program, data: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Any, int]]:
-    """Positional and keyword inputs of every batch, the batch itself, and its size."""
+    """Yield the positional and keyword inputs of every batch, the batch itself, and its size."""
     for batch in data:
         if isinstance(batch, Mapping):
             kwargs = {name: batch[name] for name in program.inputs}

@@ -30,7 +30,7 @@ INTEGER_FAMILIES = (boundary, affine, elementwise, pools, softmax, norms, embedd
 FAMILIES = (*INTEGER_FAMILIES, moves, floats, float_layers)
 
 KINDS: dict[str, Kind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
-"""Name → declaration."""
+"""Every kind by its name."""
 
 
 def kind_of(op: Op) -> Kind:
@@ -44,7 +44,7 @@ def output_dtypes(op: Op, inputs: Sequence[Tensor]) -> list[str]:
 
 
 def output_shape(op: Op, inputs: Sequence[Tensor], declared: Shape) -> Shape:
-    """The shape ``op`` gives. ``declared`` decides only what an expanded −1 stands for.
+    """Return the shape that ``op`` gives. ``declared`` decides only what an expanded −1 stands for.
 
     Raises:
         Violation: the inputs do not fit the op.

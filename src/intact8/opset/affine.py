@@ -62,7 +62,7 @@ def linear_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 
 
 def check(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    """Arrays have one number per output; numerators, denominators and the residual keep to their ranges."""
+    """Demand one number per output in every array, and numerators, denominators and a residual within their ranges."""
     weight = op.arrays["weight"]
     need(weight.size // min(weight.shape[:2]) <= MOST_TERMS, f"weight of shape {weight.shape} sums too many products")
     outputs = weight.shape[1] * op.attrs["groups"] if op.attrs.get("transposed") else weight.shape[0]

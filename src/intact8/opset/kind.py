@@ -13,10 +13,10 @@ from .types import Signature
 from .values import Validator
 
 Interval = tuple[int, int]
-"""Least and largest of some integers."""
+"""The least and the largest of some integers."""
 
 Span = tuple[float, float]
-"""Ends of some float32 numbers, none of them NaN."""
+"""The ends of a range of float32 numbers, none of them NaN."""
 
 UNKNOWN: Interval = (-(1 << 62), 1 << 62)
 """Integers of which nothing is known. What reaches so far is not followed: int64 might wrap around."""
@@ -91,26 +91,26 @@ def along_all_but_first(op: Op, t: Tensor, dim: int) -> bool:
 
 
 def along_none(op: Op, t: Tensor, dim: int) -> bool:
-    """No elements meet or move along any dimension."""
+    """Return False: no elements meet or move along any dimension."""
     return False
 
 
 def never(op: Op) -> bool:
-    """No operation of the kind has the property."""
+    """Return False: no operation of the kind has the property."""
     return False
 
 
 def always(op: Op) -> bool:
-    """Every operation of the kind has the property."""
+    """Return True: every operation of the kind has the property."""
     return True
 
 
 def nothing_lacks(attrs: Mapping[str, Any], shape: Shape) -> None:
-    """Every node of the kind has an integer form."""
+    """Return None: every node of the kind has an integer form."""
 
 
 def unknown(op: Op, ends: list[Any], inputs: Sequence[Tensor]) -> None:
-    """Nothing is known of the numbers that the operation gives."""
+    """Return None: nothing is known of the numbers that the operation gives."""
 
 
 @dataclass(frozen=True)

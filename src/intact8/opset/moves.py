@@ -30,7 +30,7 @@ CONSTANT = tuple(signature(gives=result) for result in (QUANTIZED, *NUMBERS.spli
 
 
 def check_unchanged(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    """Inputs and output have one dtype, scale and zero point."""
+    """Demand that inputs and output have one dtype, scale and zero point."""
     for t in inputs:
         unchanged = (t.dtype, t.scale, t.zero_point) == (output.dtype, output.scale, output.zero_point)
         need(unchanged, f"{t.name} and the output differ in dtype, scale or zero point")
@@ -200,12 +200,12 @@ def union(intervals: list[Interval]) -> Interval | None:
 
 
 def moved(op: Op, intervals: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
-    """The integers are those of the inputs."""
+    """Return the interval of the inputs, whose integers the result holds."""
     return union(intervals)
 
 
 def moved_floats(op: Op, spans: list[Span], inputs: Sequence[Tensor]) -> Span | None:
-    """The floats are those of the only input."""
+    """Return the span of the only input, whose floats the result holds."""
     return spans[0]
 
 

@@ -86,7 +86,7 @@ SMALLEST_EPS = 1e-30
 
 
 def lacks_form(attrs: Mapping[str, Any], shape: Shape) -> str | None:
-    """ε has to be there in steps of the input."""
+    """Return why a norm has no integer form: its ε would vanish in steps of the input."""
     return None if attrs["eps"] >= SMALLEST_EPS else f"eps {attrs['eps']}"
 
 

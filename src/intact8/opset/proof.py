@@ -89,12 +89,12 @@ class Evaluation:
 
 
 def no_multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:
-    """None: nothing depends on how an engine rounds."""
+    """Return no multipliers: nothing depends on how an engine rounds."""
     return []
 
 
 def always(evaluation: Evaluation, op: Op, tensors: Tensors, sums: Sums) -> bool:
-    """Yes: no number of the formula can leave its type."""
+    """Return True: no number of the formula can leave its type."""
     return True
 
 

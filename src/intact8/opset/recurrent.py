@@ -112,7 +112,7 @@ def _in_floats(call: Call) -> Array:
 
 
 def _along(op: Op, t: Tensor, dim: int) -> bool:
-    """Inputs are (time, batch, features)."""
+    """Return whether ``dim`` is not the batch of inputs of shape (time, batch, features)."""
     return dim != 1
 
 

@@ -34,7 +34,7 @@ def elements(shape: Shape) -> int:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape elementwise operations give."""
+    """Return the shape that elementwise operations give."""
     rank = max(len(s) for s in shapes)
     out: list[Dim] = []
     for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):

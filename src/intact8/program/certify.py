@@ -67,7 +67,7 @@ def register(engine: str, evaluation: Evaluation) -> None:
 
 
 def known_engines() -> tuple[str, ...]:
-    """Engines a certificate can claim: those of this package, and those that were registered."""
+    """Return the engines that a certificate can claim: those of this package, and those that were registered."""
     return ("reference", *EVALUATIONS)
 
 
@@ -77,7 +77,7 @@ def certifiable(op: Op) -> bool:
 
 
 def certify(program: Program, engines: Sequence[str] = ("reference", "onednn")) -> Program:
-    """The program with a certificate on every integer op, and ``needs`` set.
+    """Prove every integer op: return the program with their certificates, and ``needs`` set.
 
     A certificate is a JSON object: ``exact`` (all proved), ``margin`` (smallest 1/(2b) − error bound, null without
     multipliers), ``b_min``, ``b_max``, ``accumulator`` (largest possible |sum|), ``float32_exact``, ``saturation``

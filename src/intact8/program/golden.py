@@ -34,7 +34,7 @@ PREFIX = "/golden/"
 MOST_SAMPLES, MOST_VALUES = 16, 256
 
 BLOCK = 1 << 16
-"""Elements of a sample that are made at once."""
+"""How many elements of a sample are made at once."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Golden:
 
 
 def exact_tensors(program: Program) -> list[str]:
-    """Tensors every engine gives bit for bit: no float operation lies before them. Inputs are left out.
+    """Return the tensors that every engine gives bit for bit, as no float operation lies before them, without inputs.
 
     A ``dequantize`` is one float32 multiplication, exact everywhere, so an ordinary float32 output is among them.
     """
@@ -139,7 +139,7 @@ def _input(program: Program, name: str, pattern: str, seed: int, bound: int, qua
 
 
 def _grid(program: Program, quantizer: Op | None) -> tuple[float, int, int, int]:
-    """Scale, zero point, lowest and highest integer of the first ``quantize`` a float32 input goes to."""
+    """Return scale, zero point, lowest and highest integer of the first ``quantize`` that reads a float32 input."""
     if quantizer is None:
         return 1.0 / 128, 128, 0, 255
     t: Tensor = program.tensors[quantizer.name]
@@ -179,7 +179,7 @@ def _hash(start: int, stop: int, seed: int) -> Array:
 
 
 def index_bounds(program: Program) -> dict[str, int]:
-    """Return int64 inputs → rows of the smallest embedding they can reach; 2 where they reach none."""
+    """Map int64 inputs to the number of rows of the smallest embedding they can reach; to 2 where they reach none."""
     bounds = {}
     for name in program.inputs:
         if program.tensors[name].dtype != "int64":

@@ -16,7 +16,7 @@ from .program import Program
 
 
 def table_rows(program: Program) -> dict[str, int]:
-    """Return int64 inputs that embeddings read as they are, or after moves → rows of the shortest table."""
+    """Map int64 inputs that embeddings read as they are, or after moves, to the rows of the shortest table."""
     sources = {name: frozenset([name]) for name in program.inputs if program.tensors[name].dtype == "int64"}
     found: dict[str, int] = {}
     for op in program.ops:

@@ -102,7 +102,7 @@ def opened(path: Path, what: str = "the file") -> Iterator[BinaryIO]:
 
 
 def _header_length(start: bytes, size: int, path: Path) -> int:
-    """The header length is eight bytes anybody may have written; believe it only when the file is that long."""
+    """Return the header's length: eight bytes anybody may have written, believed only when the file is that long."""
     other = foreign_format(start[:OPENING])
     if other is not None:
         raise ProgramError(
