@@ -38,7 +38,7 @@ def percentile() -> Recipe:
 
 
 def accurate() -> Recipe:
-    """Use when the default loses too much (small, depthwise networks): ranges and weights by error, corrected biases."""
+    """Use when the default loses too much (small, depthwise networks): errors choose ranges and weights."""
     return Recipe(
         activation=Scheme(observer="mse"),
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
