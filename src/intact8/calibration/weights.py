@@ -19,7 +19,7 @@ PAIR_LIMIT = 126
 """What the two largest weights of a channel may add up to, in steps, before rounding.
 
 Rounding adds at most 1, and (126 + 1)·255 ≤ 32767: no x86 kernel that adds pairs of products in int16 saturates
-(contract, section 4)."""
+(docs/arithmetic.md, section 5)."""
 
 DEAD = 2.0**-16
 """Smallest scale of a channel, relative to the largest of its tensor.

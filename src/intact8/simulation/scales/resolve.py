@@ -2,7 +2,8 @@
 
 Sums come first, in topological order: an add needs one odd denominator for all its ratios, so its output scale, and
 the scales of inputs nobody depends on yet, move by a fraction of a percent until the ratios are rationals. What has
-been used that way is pinned. Convolutions come last: their weight scales take whatever is left (contract, section 3).
+been used that way is pinned. Convolutions come last: their weight scales take whatever is left (docs/arithmetic.md,
+section 3).
 
 Solving again from present scales keeps every multiplier that still belongs to them. So a loaded, copied or once more
 resolved simulation computes the same integers, and new weights move no activation.
