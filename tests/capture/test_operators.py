@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from intact8.capture.graph import FUNCTIONS
+from intact8.arithmetic.unary_functions import UNARY
 
 from .helpers import check
 
@@ -177,7 +177,7 @@ ACTIVATIONS = [
 @pytest.mark.parametrize("module", ACTIVATIONS, ids=repr)
 def test_activation(module: nn.Module) -> None:
     graph = check(nn.Sequential(module), torch.linspace(-6, 6, 101).reshape(1, 101)).graph
-    assert {n.attrs["fn"] for n in graph if n.op == "unary"} <= set(FUNCTIONS)
+    assert {n.attrs["fn"] for n in graph if n.op == "unary"} <= set(UNARY)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.torch_recurrent import float_layer
+from intact8.arithmetic.unary_functions import UNARY
 
 Attrs = Mapping[str, Any]
 Params = Mapping[str, Tensor]
@@ -34,54 +35,12 @@ FEATURE_DROPOUT = {3: F.dropout1d, 4: F.dropout2d, 5: F.dropout3d}
 DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
 COMPARE = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
 
-UNARY: dict[str, Callable[[Tensor, Attrs], Tensor]] = {
-    "sigmoid": lambda x, a: torch.sigmoid(x),
-    "tanh": lambda x, a: torch.tanh(x),
-    "silu": lambda x, a: F.silu(x),
-    "gelu": lambda x, a: F.gelu(x, approximate=a.get("approximate", "none")),
-    "hardswish": lambda x, a: F.hardswish(x),
-    "hardsigmoid": lambda x, a: F.hardsigmoid(x),
-    "elu": lambda x, a: F.elu(x, a.get("alpha", 1.0)),
-    "selu": lambda x, a: F.selu(x),
-    "celu": lambda x, a: F.celu(x, a.get("alpha", 1.0)),
-    "mish": lambda x, a: F.mish(x),
-    "softplus": lambda x, a: F.softplus(x, a.get("beta", 1.0), a.get("threshold", 20.0)),
-    "softsign": lambda x, a: F.softsign(x),
-    "logsigmoid": lambda x, a: F.logsigmoid(x),
-    "hardshrink": lambda x, a: F.hardshrink(x, a.get("lambd", 0.5)),
-    "softshrink": lambda x, a: F.softshrink(x, a.get("lambd", 0.5)),
-    "tanhshrink": lambda x, a: x - torch.tanh(x),
-    "threshold": lambda x, a: F.threshold(x, a["threshold"], a["value"]),
-    "abs": lambda x, a: torch.abs(x),
-    "neg": lambda x, a: torch.neg(x),
-    "exp": lambda x, a: torch.exp(x),
-    "log": lambda x, a: torch.log(x),
-    "sqrt": lambda x, a: torch.sqrt(x),
-    "rsqrt": lambda x, a: torch.rsqrt(x),
-    "square": lambda x, a: torch.square(x),
-    "reciprocal": lambda x, a: torch.reciprocal(x),
-    "pow": lambda x, a: torch.pow(x, a["exponent"]),
-    "sin": lambda x, a: torch.sin(x),
-    "cos": lambda x, a: torch.cos(x),
-    "erf": lambda x, a: torch.erf(x),
-    "sign": lambda x, a: torch.sign(x),
-    "floor": lambda x, a: torch.floor(x),
-    "ceil": lambda x, a: torch.ceil(x),
-    "round": lambda x, a: torch.round(x),
-    "tan": lambda x, a: torch.tan(x),
-    "asin": lambda x, a: torch.asin(x),
-    "acos": lambda x, a: torch.acos(x),
-    "atan": lambda x, a: torch.atan(x),
-    "sinh": lambda x, a: torch.sinh(x),
-    "cosh": lambda x, a: torch.cosh(x),
-    "asinh": lambda x, a: torch.asinh(x),
-    "acosh": lambda x, a: torch.acosh(x),
-    "atanh": lambda x, a: torch.atanh(x),
-    "log1p": lambda x, a: torch.log1p(x),
-    "expm1": lambda x, a: torch.expm1(x),
-    "trunc": lambda x, a: torch.trunc(x),
-}
-"""Unary functions by the name they have in ``intact8.capture.graph.FUNCTIONS``."""
+
+def unary(fn: str, x: Tensor, attrs: Attrs) -> Tensor:
+    """The function ``fn`` of ``intact8.arithmetic.unary_functions``: torch has each under the same name."""
+    function = getattr(torch, fn, None) or getattr(F, fn)
+    y: Tensor = function(x, **{name: attrs[name] for name in UNARY[fn].attrs if name in attrs})
+    return y
 
 
 def per_channel(values: Tensor, x: Tensor) -> Tensor:
@@ -282,7 +241,7 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "clamp": _clamp,
     "leaky_relu": lambda a, x, p: F.leaky_relu(x[0], a["slope"]),
     "prelu": lambda a, x, p: F.prelu(x[0], p["weight"]),
-    "unary": lambda a, x, p: UNARY[a["fn"]](x[0], a),
+    "unary": lambda a, x, p: unary(a["fn"], x[0], a),
     "affine_scalar": _affine_scalar,
     "add": lambda a, x, p: apply_act(sum(x[1:], x[0]), a.get("act"), p),
     "sub": lambda a, x, p: apply_act(x[0] - x[1], a.get("act"), p),

@@ -1,12 +1,14 @@
-"""Unary functions in float64: what tables are computed with, and the reference for float islands.
+"""The unary functions, each declared once: its float64 definition, its attributes and its properties.
 
-Definitions follow torch's documentation, default arguments included.
+Tables are computed with these definitions, and the reference engine evaluates float islands with them. They follow
+torch's documentation, default arguments included.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,54 +48,87 @@ def _elu(x: Array, alpha: float) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0)))
 
 
-UNARY: dict[str, Callable[[Attrs, Array], Array]] = {
-    "sigmoid": lambda t, x: sigmoid(x),
-    "tanh": lambda t, x: np.tanh(x),
-    "silu": lambda t, x: x * sigmoid(x),
-    "gelu": lambda t, x: _gelu(x, t.get("approximate", "none")),
-    "hardswish": lambda t, x: x * np.clip(x + 3.0, 0.0, 6.0) / 6.0,
-    "hardsigmoid": lambda t, x: np.clip(x + 3.0, 0.0, 6.0) / 6.0,
-    "elu": lambda t, x: _elu(x, t.get("alpha", 1.0)),
-    "selu": lambda t, x: SELU_SCALE * _elu(x, SELU_ALPHA),
-    "celu": lambda t, x: np.where(x > 0, x, t.get("alpha", 1.0) * np.expm1(np.minimum(x, 0.0) / t.get("alpha", 1.0))),
-    "mish": lambda t, x: x * np.tanh(np.logaddexp(0.0, x)),
-    "softplus": lambda t, x: softplus(x, t.get("beta", 1.0), t.get("threshold", 20.0)),
-    "softsign": lambda t, x: x / (1.0 + np.abs(x)),
-    "logsigmoid": lambda t, x: -np.logaddexp(0.0, -x),
-    "hardshrink": lambda t, x: np.where(np.abs(x) <= t.get("lambd", 0.5), 0.0, x),
-    "softshrink": lambda t, x: np.sign(x) * np.maximum(np.abs(x) - t.get("lambd", 0.5), 0.0),
-    "tanhshrink": lambda t, x: x - np.tanh(x),
-    "threshold": lambda t, x: np.where(x <= t["threshold"], t["value"], x),
-    "abs": lambda t, x: np.abs(x),
-    "neg": lambda t, x: -x,
-    "exp": lambda t, x: np.exp(x),
-    "log": lambda t, x: np.log(x),
-    "sqrt": lambda t, x: np.sqrt(x),
-    "rsqrt": lambda t, x: 1.0 / np.sqrt(x),
-    "square": lambda t, x: x * x,
-    "reciprocal": lambda t, x: 1.0 / x,
-    "pow": lambda t, x: np.power(x, t["exponent"]),
-    "sin": lambda t, x: np.sin(x),
-    "cos": lambda t, x: np.cos(x),
-    "erf": lambda t, x: _erf64(x),
-    "sign": lambda t, x: np.where(np.isnan(x), 0.0, np.sign(x)),
-    "floor": lambda t, x: np.floor(x),
-    "ceil": lambda t, x: np.ceil(x),
-    "round": lambda t, x: np.rint(x),
-    "tan": lambda t, x: np.tan(x),
-    "asin": lambda t, x: np.arcsin(x),
-    "acos": lambda t, x: np.arccos(x),
-    "atan": lambda t, x: np.arctan(x),
-    "sinh": lambda t, x: np.sinh(x),
-    "cosh": lambda t, x: np.cosh(x),
-    "asinh": lambda t, x: np.arcsinh(x),
-    "acosh": lambda t, x: np.arccosh(x),
-    "atanh": lambda t, x: np.arctanh(x),
-    "log1p": lambda t, x: np.log1p(x),
-    "expm1": lambda t, x: np.expm1(x),
-    "trunc": lambda t, x: np.trunc(x),
+def _celu(x: Array, alpha: float) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0) / alpha))
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one number.
+
+    Attributes:
+        evaluate: the function of a float64 array, and of its attributes by keyword.
+        attrs: its own attributes and their defaults; None where there is no default.
+        creates_special: whether it turns finite numbers of ordinary size into NaN or infinity.
+        steep: whether a small change of its argument may be a large change of its result.
+        pole: whether its result is unbounded where its argument is near some number; such functions are steep.
+        keeps_off_poles: whether a steep function of its result meets no number near a pole: 1 / (1 + exp(−x)).
+        stretches: whether ratios of its argument grow; activation functions do not stretch.
+        vanishes: whether its result is positive and as small as one likes: it makes weights of scores.
+    """
+
+    evaluate: Callable[..., Array]
+    attrs: Attrs = field(default_factory=dict)
+    creates_special: bool = False
+    steep: bool = False
+    pole: bool = False
+    keeps_off_poles: bool = False
+    stretches: bool = False
+    vanishes: bool = False
+
+
+UNARY: dict[str, Function] = {
+    "sigmoid": Function(sigmoid, keeps_off_poles=True, vanishes=True),
+    "tanh": Function(np.tanh, keeps_off_poles=True),
+    "silu": Function(lambda x: x * sigmoid(x)),
+    "gelu": Function(_gelu, {"approximate": "none"}),
+    "hardswish": Function(lambda x: x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
+    "hardsigmoid": Function(lambda x: np.clip(x + 3.0, 0.0, 6.0) / 6.0, keeps_off_poles=True, vanishes=True),
+    "elu": Function(_elu, {"alpha": 1.0}, vanishes=True),
+    "selu": Function(lambda x: SELU_SCALE * _elu(x, SELU_ALPHA)),
+    "celu": Function(_celu, {"alpha": 1.0}),
+    "mish": Function(lambda x: x * np.tanh(np.logaddexp(0.0, x))),
+    "softplus": Function(softplus, {"beta": 1.0, "threshold": 20.0}, keeps_off_poles=True, vanishes=True),
+    "softsign": Function(lambda x: x / (1.0 + np.abs(x))),
+    "logsigmoid": Function(lambda x: -np.logaddexp(0.0, -x)),
+    "hardshrink": Function(lambda x, lambd: np.where(np.abs(x) <= lambd, 0.0, x), {"lambd": 0.5}),
+    "softshrink": Function(lambda x, lambd: np.sign(x) * np.maximum(np.abs(x) - lambd, 0.0), {"lambd": 0.5}),
+    "tanhshrink": Function(lambda x: x - np.tanh(x)),
+    "threshold": Function(
+        lambda x, threshold, value: np.where(x <= threshold, value, x), {"threshold": None, "value": None}
+    ),
+    "abs": Function(np.abs, stretches=True),
+    "neg": Function(lambda x: -x),
+    "exp": Function(np.exp, creates_special=True, keeps_off_poles=True, stretches=True, vanishes=True),
+    "log": Function(np.log, creates_special=True, steep=True),
+    "sqrt": Function(np.sqrt, creates_special=True, steep=True),
+    "rsqrt": Function(lambda x: 1.0 / np.sqrt(x), creates_special=True, steep=True, pole=True),
+    "square": Function(lambda x: x * x, stretches=True),
+    "reciprocal": Function(lambda x: 1.0 / x, creates_special=True, steep=True, pole=True),
+    "pow": Function(
+        lambda x, exponent: np.power(x, exponent), {"exponent": None}, creates_special=True, stretches=True
+    ),
+    "sin": Function(np.sin),
+    "cos": Function(np.cos),
+    "erf": Function(_erf64, keeps_off_poles=True),
+    "sign": Function(lambda x: np.where(np.isnan(x), 0.0, np.sign(x))),
+    "floor": Function(np.floor),
+    "ceil": Function(np.ceil),
+    "round": Function(np.rint),
+    "tan": Function(np.tan, creates_special=True, steep=True, pole=True),
+    "asin": Function(np.arcsin, creates_special=True),
+    "acos": Function(np.arccos, creates_special=True),
+    "atan": Function(np.arctan),
+    "sinh": Function(np.sinh, creates_special=True),
+    "cosh": Function(np.cosh, creates_special=True),
+    "asinh": Function(np.arcsinh),
+    "acosh": Function(np.arccosh, creates_special=True),
+    "atanh": Function(np.arctanh, creates_special=True, steep=True),
+    "log1p": Function(np.log1p, creates_special=True),
+    "expm1": Function(np.expm1, creates_special=True),
+    "trunc": Function(np.trunc),
 }
-"""Function name → implementation; the names are ``intact8.capture.graph.FUNCTIONS``."""
+"""Function name → declaration."""
 
 
 def unary64(fn: str, attrs: Attrs, x: Array) -> Array:
@@ -111,5 +146,7 @@ def unary64(fn: str, attrs: Attrs, x: Array) -> Array:
         >>> unary64("hardswish", {}, np.array([-4.0, 0.0, 1.5, 6.0])).tolist()
         [-0.0, 0.0, 1.125, 6.0]
     """
+    known = UNARY[fn].attrs
     with np.errstate(all="ignore"):
-        return np.asarray(UNARY[fn](attrs, np.asarray(x, np.float64)), np.float64)
+        own = {name: attrs[name] if default is None else attrs.get(name, default) for name, default in known.items()}
+        return np.asarray(UNARY[fn].evaluate(np.asarray(x, np.float64), **own), np.float64)

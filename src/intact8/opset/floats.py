@@ -41,10 +41,6 @@ REDUCED = (
 )
 CAST = tuple(signature(NUMBERS, gives=dtype, dtype=one_of(dtype)) for dtype in NUMBERS.split())
 
-POLES = frozenset({"log", "log1p", "sqrt", "rsqrt", "reciprocal", "pow", "tan", "asin", "acos", "acosh", "atanh"})
-CREATING = POLES | {"exp", "expm1", "sinh", "cosh"}
-"""Functions that turn finite numbers into NaN or infinity; sums and products of ordinary size do not."""
-
 COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
@@ -130,8 +126,8 @@ def _reduce(call: Call) -> Array:
 
 
 def _check_unary(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
-    for name in {"threshold": ("threshold", "value"), "pow": ("exponent",)}.get(op.attrs["fn"], ()):
-        need(name in op.attrs, f"attribute {name} is missing")
+    for name, default in UNARY[op.attrs["fn"]].attrs.items():
+        need(name in op.attrs or default is not None, f"attribute {name} is missing")
 
 
 # Intervals of int64 results ---------------------------------------------------------------------------------------
@@ -215,8 +211,9 @@ SLOPE = {"slope": number}
 LIMITS: dict[str, Validator] = {"min": limit_or_none, "max": limit_or_none}
 AFFINE = {"mul": number, "add": number}
 FUNCTION_PARAMETERS: dict[str, Validator] = {
-    "approximate": one_of("none", "tanh"),
-    **dict.fromkeys(("alpha", "beta", "threshold", "lambd", "value", "exponent"), number),
+    name: one_of("none", "tanh") if name == "approximate" else number
+    for function in UNARY.values()
+    for name in function.attrs
 }
 REDUCTION: dict[str, Validator] = {
     "fn": one_of("sum", "amax", "amin", "argmax"),
@@ -243,7 +240,7 @@ KINDS = (
         attrs={"fn": one_of(*UNARY)},
         optional=FUNCTION_PARAMETERS,
         check=_check_unary,
-        creates_special=lambda op: op.attrs["fn"] in CREATING,
+        creates_special=lambda op: UNARY[op.attrs["fn"]].creates_special,
     ),
     _elementwise(
         "float.affine_scalar",

@@ -93,4 +93,4 @@ UNARY: dict[str, Callable[[Attrs, Port], Any]] = {
     "expm1": lambda t, x: ov.subtract(port(ov.exp(x)), scalar(1.0)),
     "trunc": lambda t, x: ov.multiply(port(ov.sign(x)), port(ov.floor(port(ov.abs(x))))),
 }
-"""fn → node; the names are ``intact8.capture.graph.FUNCTIONS``."""
+"""fn → node; the names are ``intact8.arithmetic.unary_functions.UNARY``."""
