@@ -15,7 +15,10 @@ BELOW = {
     "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding"},
     "export": {"program", "opset", "arithmetic", "errors"},
     "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
-    "capture": {"arithmetic", "errors", "outputs"},
+    "capture": {"opset", "arithmetic", "errors", "outputs"},
+    "fusion": {"capture"},
+    "recipe": {"capture", "arithmetic", "errors"},
+    "placement": {"recipe", "capture", "opset", "arithmetic", "errors"},
 }
 """Room → the rooms and files of the package it may import at most."""
 

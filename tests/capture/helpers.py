@@ -9,6 +9,8 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.capture.execute import run_float
+from intact8.capture.graph import Graph
+from intact8.capture.operations import FLOAT_KINDS, GRAPH_ONLY
 from intact8.capture.trace import Captured, capture
 
 
@@ -45,6 +47,21 @@ def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-4) -> None:
         assert float((x.float() - y.float()).abs().max()) <= tolerance * scale
 
 
+def assert_declared(graph: Graph) -> None:
+    """Every node has the inputs, attributes and parameters that the opset declares for its operation."""
+    for node in graph:
+        if node.op in GRAPH_ONLY:
+            continue
+        assert node.op in FLOAT_KINDS, node
+        kind = FLOAT_KINDS[node.op]
+        known = {**kind.attrs, **kind.optional}
+        assert kind.attrs.keys() <= node.attrs.keys() <= known.keys(), node
+        assert not any(known[name](value) for name, value in node.attrs.items()), node
+        least, most = kind.inputs
+        assert least <= len(node.inputs) <= most + (node.op == "expand"), node
+        assert kind.arrays.keys() <= node.params.keys() <= {*kind.arrays, *kind.optional_arrays}, node
+
+
 def like(x: Tensor, batch: int) -> Tensor:
     """Other values of the same kind, for another batch size."""
     if x.is_floating_point():
@@ -56,6 +73,7 @@ def check(model: nn.Module, *example: Tensor, batches: tuple[int, ...] = (3,)) -
     """Capture with ``example``, then compare at other batch sizes."""
     model.eval()
     captured = capture(model, example)
+    assert_declared(captured.graph)
     for name, node in captured.graph.nodes.items():
         assert name == node.name
     for batch in batches:

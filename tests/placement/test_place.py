@@ -14,7 +14,7 @@ import intact8
 from intact8.capture.graph import Graph, Node
 from intact8.errors import RecipeError
 from intact8.fusion.fuse import fuse
-from intact8.placement.partition import _incapable, is_move
+from intact8.placement.partition import _incapable
 from intact8.placement.place import Placed, place
 from intact8.recipe.recipe import Recipe, Scheme
 
@@ -40,7 +40,7 @@ def check(graph: Graph, recipe: Recipe) -> Placed:
             assert kinds == {True} and node.name not in integer
         else:
             assert kinds <= {node.name in integer}, f"{node.name} mixes integers and floats"
-        if is_move(node) and node.name in integer:
+        if node.moves and node.name in integer:
             assert {integer[i] for i in node.inputs} == {integer[node.name]}, f"{node.name} changes qparams"
         if node.op == "requantize":
             assert integer[node.inputs[0]] != integer[node.name]

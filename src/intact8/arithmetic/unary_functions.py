@@ -67,7 +67,7 @@ class Function:
         vanishes: whether its result is positive and as small as one likes: it makes weights of scores.
     """
 
-    evaluate: Callable[..., Array]
+    evaluate: Callable[..., Any]
     attrs: Attrs = field(default_factory=dict)
     creates_special: bool = False
     steep: bool = False

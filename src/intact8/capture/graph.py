@@ -1,96 +1,58 @@
-"""The graph of a captured network: canonical float operations on named tensors.
+"""The graph of a captured network: float operations on named tensors.
 
-A :class:`Graph` is what capture makes, fusion simplifies and placement cuts into integer and float parts.
-It holds no weights: ``params`` name the entries of the model's state dict.
+A :class:`Graph` is what capture makes, fusion simplifies and placement cuts into integer and float parts. It holds no
+weights: ``params`` name the entries of the model's state dict.
 
-Canonical operations (attrs are JSON values; shapes have ``None`` for the dynamic batch dimension, attrs that hold
-shapes write ``-1`` for it; any other dimension that changes from call to call has a name, in shapes, in the ``shape``
-of ``reshape`` and ``expand`` and as the ``end`` of a ``slice``):
+An operation has the name, inputs, attributes and roles of the opset's kind (see :mod:`intact8.capture.operations`).
+Shapes have ``None`` for the dynamic batch dimension, attributes that hold shapes write ``-1`` for it. Any other
+dimension that changes from call to call has a name: in shapes, in the ``shape`` of ``reshape`` and ``expand``, and as
+the ``end`` of a ``slice``. An ``expand`` of a constant, which has no batch, may have a second input: its -1 is the
+length of dimension 0 of that. Operations that exist in graphs alone:
 
-=================== ============== ==========================================================================
-op                  inputs         attrs; params
-=================== ============== ==========================================================================
-input               –              index (position among the flattened inputs), key (its name)
-constant            –              –; value
-conv                x              stride, padding, dilation, output_padding: list[int] per spatial dimension;
-                                   groups: int; transposed: bool; weight, bias?
-linear              x              –; weight, bias?
-batch_norm          x              eps, momentum (float or None); weight?, bias?, running_mean, running_var
-dropout             x              p, feature: bool
-relu                x              –
-clamp               x              min, max (float or None). relu6, hardtanh, clamp
-leaky_relu          x              slope
-prelu               x              –; weight (one value, or one per channel of dimension 1)
-unary               x              fn (see FUNCTIONS), and the function's own attrs
-affine_scalar       x              mul, add: x·mul + add. Scalar add, sub, mul, div, neg, rsub
-add sub mul div     x, y           – (broadcasting)
-max_pool            x              kernel, stride, padding, dilation: list[int]; ceil_mode
-avg_pool            x              kernel, stride, padding: list[int]; ceil_mode, count_include_pad
-adaptive_avg_pool   x              output_size: list[int] (never 1 everywhere: that is mean)
-mean                x              dims: list[int] (non-negative), keepdim
-cat                 x, …           axis
-reshape             x              shape
-permute             x              dims
-slice               x              axis, start, end, step (non-negative, end clipped to the length)
-pad                 x              pads: [[before, after], …] for every dimension, value (float). Constant mode only
-expand              x, like?       shape. A constant has no batch: its -1 is the length of dimension 0 of ``like``
-roll                x              shifts: list[int], dims: list[int]
-upsample            x              size: list[int] (output spatial size), mode: nearest | nearest-exact |
-                                   linear | bilinear | trilinear | bicubic,
-                                   align_corners: bool
-softmax log_softmax x, masked?     axis; softmax with a bool ``masked``: positions that count nothing (after fusion)
-layer_norm          x              shape: list[int], eps; weight?, bias?
-rms_norm            x              shape: list[int], eps; weight?
-group_norm          x              groups, eps; weight?, bias?
-matmul              x, y           –
-reduce              x              fn: sum | amax | amin | argmax, dims, keepdim
-embedding           indices        –; weight
-lstm gru rnn        x, states?,    one layer, time first: x (T, B, I), states h0 (lstm: and c0) (D, B, H), lengths int64
-                    lengths?       (B,); hidden: int, bidirectional, states, lengths: bool; nonlinearity: tanh | relu
-                                   (rnn); result: all | states | steps; weight_ih, weight_hh, bias_ih?, bias_hh?, and
-                                   for the second direction weight_ih.reverse …. Output (S + T, B, D·H): the last states
-                                   (lstm: S = 2, else 1), then every step, zeros behind the length of a sequence; or one
-                                   of the two
-masked_fill         x, mask        value
-compare             x              fn: eq | ne | lt | le | gt | ge, value (scalar)
-cast                x              dtype: float32 | int64 | bool | uint8
-=================== ============== ==========================================================================
+============ ======= ==================================================================================================
+op           inputs  attrs; params
+============ ======= ==================================================================================================
+input        –       index (position among the flattened inputs), key (its name)
+batch_norm   x       eps, momentum (float or None); weight?, bias?, running_mean, running_var
+dropout      x       p, feature: bool
+table        x       chain: [{"op", "attrs"}, …], functions of one number in order; chain.0.weight … (slopes of PReLUs)
+requantize   x       – (from one quantization point to another)
+============ ======= ==================================================================================================
 
-After fusion, ``conv``, ``linear``, ``add``, ``mul``, ``mean`` and the average pools may carry
-``act`` ({"kind": "clamp", "min", "max"} or {"kind": "leaky_relu", "slope"} or {"kind": "prelu"} with the
-parameter ``act.weight``), ``conv`` and ``linear`` also ``bn`` ({"eps", "momentum"} with the parameters
-``bn.weight?``, ``bn.bias?``, ``bn.running_mean``, ``bn.running_var``) and a second input, the residual, which is
-added after batch norm and before the activation. A batch norm folded into the conv or linear behind it is ``pre``
-({"eps", "momentum"} with the parameters ``pre.weight?`` …). ``scale_shift`` is a batch norm (or a constant per-channel
-product) that stands alone: a depthwise 1×1 convolution whose weight is one value per channel of dimension 1.
-``matmul`` may carry ``mul``, a positive factor of its result.
-
-After placement there are also ``quantize`` and ``dequantize`` nodes (one input, no attrs) and ``requantize``
-(from one quantization point to another).
+After fusion, ``conv``, ``linear``, ``add``, ``mul``, ``mean`` and the average pools may carry ``act`` ({"kind":
+"clamp", "min", "max"} or {"kind": "leaky_relu", "slope"} or {"kind": "prelu"} with the parameter ``act.weight``).
+``conv`` and ``linear`` may also carry ``bn`` ({"eps", "momentum"} with the parameters ``bn.weight?``, ``bn.bias?``,
+``bn.running_mean``, ``bn.running_var``) and a second input, the residual, which is added after batch norm and before
+the activation. A batch norm folded into the conv or linear behind it is ``pre`` ({"eps", "momentum"} with the
+parameters ``pre.weight?`` …). ``scale_shift`` is a batch norm, or a constant product per channel, that stands alone: a
+depthwise 1×1 convolution. ``matmul`` may carry ``mul``, a positive factor of its result. A second, boolean input of
+``softmax`` is true where a position counts nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intact8.arithmetic.dimensions import Dim, SizeError, has_names, measure, resolve
+from intact8.capture.operations import FLOAT_KINDS
 from intact8.errors import InputError
+from intact8.opset.op import INTERPOLATING
 
-FUNCTIONS = (
-    "sigmoid", "tanh", "silu", "gelu", "hardswish", "hardsigmoid", "elu", "selu", "celu", "mish", "softplus",
-    "softsign", "logsigmoid", "hardshrink", "softshrink", "tanhshrink", "threshold", "abs", "neg", "exp", "log", "sqrt",
-    "rsqrt", "square", "reciprocal", "pow", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p",
-    "expm1", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-)  # fmt: skip
-"""Unary functions; ``gelu`` has attr ``approximate`` (none | tanh), ``elu`` and ``celu`` ``alpha``, ``softplus``
-``beta`` and ``threshold``, ``hardshrink`` and ``softshrink`` ``lambd``, ``threshold`` ``threshold`` and ``value``,
-``pow`` ``exponent``."""
 
-MOVES = frozenset({"reshape", "permute", "slice", "expand", "roll", "pad", "max_pool", "dropout"})
-"""Operations that move values without changing them: output and input share scale and zero point
-(with ``cat``, and ``upsample`` in the nearest modes)."""
+def unique(name: str, taken: Container[str]) -> str:
+    """``name``, or ``name_1``, ``name_2`` … where it is taken.
+
+    Example:
+        >>> unique("relu", {"relu", "relu_1"})
+        'relu_2'
+    """
+    wish, count = name, 0
+    while name in taken:
+        count += 1
+        name = f"{wish}_{count}"
+    return name
 
 
 @dataclass
@@ -100,7 +62,7 @@ class Node:
     Attributes:
         name: unique and readable: the module's path for a module's own op (``layer1.0.conv1``), the path of the
             surrounding module and the op otherwise (``layer1.0.add``), ``_1``, ``_2`` … appended where taken.
-        op: the canonical operation.
+        op: the operation.
         inputs: names of the producing nodes.
         attrs: JSON values.
         params: role → name in the model's state dict (or in ``Graph.constants``).
@@ -120,6 +82,18 @@ class Node:
     shape: tuple[Dim, ...] = ()
     dtype: str = "float32"
     source: list[str] = field(default_factory=list)
+
+    @property
+    def moves(self) -> bool:
+        """Whether values move and none is computed: the output shares scale and zero point with the inputs."""
+        kind = FLOAT_KINDS.get(self.op)
+        moves = kind is not None and kind.moves and self.op != "constant"
+        return self.op == "dropout" or (moves and self.attrs.get("mode") not in INTERPOLATING)
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the captured nodes inside this one."""
+        return list(self.source) or [self.name]
 
 
 @dataclass
@@ -176,6 +150,13 @@ class Graph:
             for name in node.inputs:
                 out[name].append(node.name)
         return out
+
+    def origin(self, name: str) -> Node:
+        """The node that computes the values of ``name``: back through moves with one input."""
+        node = self.nodes[name]
+        while node.moves and node.op != "cat":
+            node = self.nodes[node.inputs[0]]
+        return node
 
     def copy(self) -> Graph:
         """A copy whose nodes can be edited without touching this graph."""

@@ -21,7 +21,7 @@ from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Handler, Missing, Shape, Value
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
 from intact8.capture.execute import Derived, Made, derive, leaves
-from intact8.capture.graph import Graph, Node
+from intact8.capture.graph import Graph, Node, unique
 from intact8.capture.names import module_of
 from intact8.capture.symbolic_constant_nodes import materialize
 from intact8.capture.symbolic_constants import Prefix, at_largest
@@ -107,10 +107,7 @@ class Builder:
         path = module_of(fx)[0]
         # One component after the prefix, so that a module can hold it as a buffer of that name.
         base = "constants." + "_".join(filter(None, (*path.split("."), role)))
-        name, count = base, 0
-        while name in self.constants:
-            count += 1
-            name = f"{base}_{count}"
+        name = unique(base, self.constants)
         # A clone, because a later in-place operation may still write into the original.
         stored = tensor.detach().clone()
         self.constants[name] = stored

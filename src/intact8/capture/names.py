@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch.fx
 
-from .graph import Graph, Node
-
-OWNS_PATH = frozenset({
-    "conv", "linear", "batch_norm", "embedding", "layer_norm", "rms_norm", "group_norm", "lstm", "gru", "rnn",
-})  # fmt: skip
-"""Operations with weights: in a module without children, the only one of them takes the module's path."""
+from .graph import Graph, Node, unique
+from .operations import LAYERS
 
 
 def module_of(node: torch.fx.Node) -> tuple[str, str, str]:
@@ -44,22 +40,6 @@ def clean_path(path: str) -> str:
     return re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", path).strip(".")
 
 
-def unique(name: str, taken: Iterable[str]) -> str:
-    """``name``, or ``name_1``, ``name_2`` … where it is taken.
-
-    Example:
-        >>> unique("relu", {"relu", "relu_1"})
-        'relu_2'
-    """
-    taken = taken if isinstance(taken, set | dict) else set(taken)
-    if name not in taken:
-        return name
-    count = 1
-    while f"{name}_{count}" in taken:
-        count += 1
-    return f"{name}_{count}"
-
-
 def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], leaves: frozenset[str]) -> Graph:
     """Give every node its final name.
 
@@ -67,12 +47,12 @@ def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], le
         graph: nodes under provisional names.
         labels: provisional name → name of the operation; for inputs and constants, the wished name.
         calls: provisional name → call key of the module.
-        leaves: paths of modules without child modules.
+        leaves: paths of modules without children. The only node, or the only layer, of such a module takes its path.
     """
     fixed = ("input", "constant")
     work = [n for n in graph if n.op not in fixed]
     per_call = Counter(calls[n.name] for n in work)
-    with_weights = Counter(calls[n.name] for n in work if n.op in OWNS_PATH)
+    with_weights = Counter(calls[n.name] for n in work if n.op in LAYERS)
     final: dict[str, str] = {}
     taken: set[str] = set()
     # Inputs and modules get their names first, so that "x" stays "x" whatever a functional op is called.
@@ -80,7 +60,7 @@ def rename(graph: Graph, labels: Mapping[str, str], calls: Mapping[str, str], le
         key = calls.get(node.name, "")
         if node.op in fixed:
             wish = labels[node.name]
-        elif node.module in leaves and (per_call[key] == 1 or (node.op in OWNS_PATH and with_weights[key] == 1)):
+        elif node.module in leaves and (per_call[key] == 1 or (node.op in LAYERS and with_weights[key] == 1)):
             wish = node.module
         else:
             wish = ".".join(filter(None, (node.module, labels[node.name])))

@@ -7,9 +7,6 @@ from typing import Any
 
 from intact8.capture.graph import Node
 
-ACTIVATIONS = frozenset({"relu", "clamp", "leaky_relu", "prelu", "unary", "softmax", "log_softmax"})
-"""Operations a person calls an activation; each of them is accounted for in the log of fusion."""
-
 Act = dict[str, Any]
 
 

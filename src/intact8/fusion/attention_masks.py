@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
-from intact8.fusion.rewriter import Rewriter, parts
+from intact8.fusion.rewriter import Rewriter
 
 FAR = -1e4
 """A score this far below the others counts nothing: exp(−1e4) is 0. Masks use it, −∞ or the smallest float."""
@@ -38,7 +38,7 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
         for scores, masked in _candidates(masker):
             mask = masked if masker.op == "masked_fill" else _boolean(work, masked, node, tensors, made)
             if mask is not None:
-                work.put(replace(node, inputs=[scores, mask], source=parts(masker) + parts(node)))
+                work.put(replace(node, inputs=[scores, mask], source=masker.parts + node.parts))
                 work.note(masker.name, f"fused into {node.name}")
                 work.prune(masker.name)
                 break

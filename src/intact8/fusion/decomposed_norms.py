@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from intact8.capture.graph import Node
-from intact8.fusion.rewriter import Rewriter, parts
+from intact8.fusion.rewriter import Rewriter
 
 
 class Norm(NamedTuple):
@@ -131,9 +131,9 @@ def _exchange(work: Rewriter, quotient: Node, norm: Norm) -> None:
         work.put(replace(last, op="permute", inputs=[name], attrs={"dims": back}, params={}))
     for node in absorbed[:-1]:
         work.remove(node)
-    gone = [part for node in (absorbed if name == last.name else absorbed[:-1]) for part in parts(node)]
+    gone = [part for node in (absorbed if name == last.name else absorbed[:-1]) for part in node.parts]
     for node in absorbed:
-        gone += _removed(work, [i for i in node.inputs if i != norm.x])
+        gone += work.prune(*(i for i in node.inputs if i != norm.x))
     work.put(replace(work.graph.nodes[name], source=sorted(gone, key=work.position)))
     for part in gone:
         work.note(part, f"fused into {name}, a {norm.op.replace('_', ' ')}")
@@ -148,15 +148,3 @@ def _constant_beside(work: Rewriter, after: Node, last: Node, norm: Norm) -> str
     aligned = (1,) * (rank - len(other.shape)) + tuple(other.shape)
     wanted = tuple(last.shape[d] if d in norm.dims else 1 for d in range(rank))
     return other.params["value"] if aligned == wanted and any(size != 1 for size in aligned) else None
-
-
-def _removed(work: Rewriter, names: list[str]) -> list[str]:
-    """Remove what nobody reads any more, and what only led to it; the captured nodes that were in it."""
-    gone: list[str] = []
-    for name in dict.fromkeys(names):
-        node = work.graph.nodes.get(name)
-        if node is None or node.op in ("input", "constant") or work.users(name) or name in work.graph.outputs:
-            continue
-        work.remove(node)
-        gone += [*parts(node), *_removed(work, node.inputs)]
-    return gone

@@ -9,20 +9,19 @@ from typing import Any
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
-from intact8.fusion.activations import ACTIVATIONS, clamp_act, compose, never_negative
+from intact8.capture.operations import HEAVY, INTEGER_KINDS, LIGHT
+from intact8.fusion.activations import clamp_act, compose, never_negative
 from intact8.fusion.attention_masks import masks_into_softmax
 from intact8.fusion.decomposed_norms import norms_by_hand
-from intact8.fusion.lookup_tables import ELEMENTWISE, to_tables
-from intact8.fusion.rewriter import Note, Rewriter, parts
+from intact8.fusion.lookup_tables import to_tables
+from intact8.fusion.rewriter import Note, Rewriter
 from intact8.fusion.scale_shift import constants_to_scale_shift
 from intact8.fusion.slice_of_cat import slices_of_parts
 
-CARRIES_CLAMP = frozenset(
-    {"conv", "linear", "scale_shift", "add", "sub", "mul", "mean", "avg_pool", "adaptive_avg_pool"}
-)
-"""Operations whose requantization can clamp, so that ReLU, ReLU6 and hardtanh after them cost nothing."""
+CARRIES_CLAMP = frozenset(op for op in LIGHT | HEAVY if "lo" in INTEGER_KINDS[op].attrs) - {"matmul"}
+"""Operations whose requantization clamps, so that ReLU, ReLU6 and hardtanh after them cost nothing."""
 
-CARRIES_SLOPE = frozenset({"conv", "linear", "scale_shift"})
+CARRIES_SLOPE = frozenset(op for op, kind in INTEGER_KINDS.items() if "a_neg" in kind.optional_arrays)
 """Operations whose requantization can use another multiplier for negative sums (leaky ReLU, PReLU)."""
 
 
@@ -85,7 +84,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     _fold_factors(work)
     to_tables(work, tensors)
     for node in work.graph:
-        if node.op in ACTIVATIONS - ELEMENTWISE:
+        if node.op in ("softmax", "log_softmax"):
             work.note(node.name, f"float: no integer form yet: {node.op}")
     result = work.finish()
     used = {name for node in result for name in node.params.values()}
@@ -134,7 +133,7 @@ def _fold_forward(work: Rewriter) -> None:
                 inputs=[node.inputs[0], *reader.inputs[1:]],
                 attrs={**reader.attrs, "pre": node.attrs["bn"]},
                 params={**reader.params, **params},
-                source=parts(node) + parts(reader),
+                source=node.parts + reader.parts,
             )
         )
         del work.graph.nodes[node.name]
@@ -157,7 +156,7 @@ def _fold_factors(work: Rewriter) -> None:
             inputs = [before.name if name == node.name else name for name in after.inputs]
             attrs = {"mul": factor * after.attrs.get("mul", 1.0)}
             del work.graph.nodes[node.name]
-            work.put(replace(after, inputs=inputs, attrs=attrs, source=parts(node) + parts(after)))
+            work.put(replace(after, inputs=inputs, attrs=attrs, source=node.parts + after.parts))
             work.note(node.name, f"fused into {after.name}")
 
 
@@ -168,7 +167,7 @@ def _fuse_residuals(work: Rewriter) -> None:
         a, b = work.producer(node, 0), work.producer(node, 1)
         if a.shape != b.shape or a.shape != node.shape or "constant" in (a.op, b.op) or a.dtype != b.dtype:
             continue
-        able = [n for n in (a, b) if n.op in ("conv", "linear") and len(n.inputs) == 1 and work.only_user(n.name)]
+        able = [n for n in (a, b) if n.op in HEAVY and len(n.inputs) == 1 and work.only_user(n.name)]
         if not able:
             continue
         head = max(able, key=lambda n: work.position(n.name))
@@ -187,7 +186,7 @@ def _fuse_activations(work: Rewriter, tensors: Mapping[str, Tensor], leaky: bool
         act = before.attrs.get("act")
         clamp = clamp_act(node)
         if _changes_nothing(act, node, clamp):
-            work.put(replace(before, source=parts(before) + parts(node)))
+            work.put(replace(before, source=before.parts + node.parts))
             work.drop(node, before.name)
         elif clamp is not None and before.op in CARRIES_CLAMP and work.only_user(before.name):
             if act is not None and act["kind"] != "clamp":

@@ -9,9 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from intact8.capture.graph import Node
-from intact8.fusion.rewriter import Rewriter, parts
-
-ELEMENTWISE = frozenset({"relu", "clamp", "leaky_relu", "prelu", "affine_scalar", "unary"})
+from intact8.capture.operations import UNIVARIATE
+from intact8.fusion.rewriter import Rewriter
 
 
 def to_tables(work: Rewriter, tensors: Mapping[str, Tensor]) -> None:
@@ -21,18 +20,18 @@ def to_tables(work: Rewriter, tensors: Mapping[str, Tensor]) -> None:
     parameter ``chain.i.weight``. A function whose input somebody else reads as well starts a new table.
     """
     for node in list(work.graph):
-        if node.op not in ELEMENTWISE:
+        if node.op not in UNIVARIATE:
             continue
         reason = _no_table(work, node, tensors)
         if reason:
             work.note(node.name, f"float: {reason}")
             continue
-        chain, params, source = [_step(node)], _slope(node, 0), parts(node)
+        chain, params, source = [_step(node)], _slope(node, 0), node.parts
         before = work.producer(node)
         if before.op == "table" and work.only_user(before.name):
             chain = [*before.attrs["chain"], *chain]
             params = {**before.params, **_slope(node, len(chain) - 1)}
-            source = parts(before) + source
+            source = before.parts + source
             node = replace(node, inputs=list(before.inputs))
             del work.graph.nodes[before.name]
         work.put(replace(node, op="table", attrs={"chain": chain}, params=params, source=source))

@@ -58,7 +58,7 @@ class Rewriter:
 
     def merge(self, head: Node, tail: Node, **changes: Any) -> Node:
         """Make one node of ``head`` and its consumer ``tail``, named like ``head``, with the given fields changed."""
-        merged = replace(head, source=parts(head) + parts(tail), **changes)
+        merged = replace(head, source=head.parts + tail.parts, **changes)
         self.put(merged)
         self.drop(tail, head.name)
         self._place[head.name] = max(self._place[head.name], self._place[tail.name])
@@ -91,15 +91,16 @@ class Rewriter:
         del self.graph.nodes[node.name]
         self._users = None
 
-    def prune(self, name: str) -> None:
-        """Remove ``name``, if nobody reads it, and whatever only led to it."""
-        node = self.graph.nodes[name]
-        if self.users(name) or name in self.graph.outputs or node.op in ("input", "constant"):
-            return
-        self.remove(node)
-        for maker in dict.fromkeys(node.inputs):
-            if maker in self.graph.nodes:
-                self.prune(maker)
+    def prune(self, *names: str) -> list[str]:
+        """Remove the nodes that nobody reads, and whatever only led to them; return the captured nodes in them."""
+        removed: list[str] = []
+        for name in dict.fromkeys(names):
+            node = self.graph.nodes.get(name)
+            if node is None or node.op in ("input", "constant") or self.users(name) or name in self.graph.outputs:
+                continue
+            self.remove(node)
+            removed += [*node.parts, *self.prune(*node.inputs)]
+        return removed
 
     def note(self, node: str, decision: str) -> None:
         """Log what became of ``node``; a later decision replaces an earlier one."""
@@ -115,8 +116,3 @@ class Rewriter:
         kept = (n for n in self.graph if n.op != "constant" or users[n.name] or n.name in self.graph.outputs)
         self.graph.nodes = {n.name: n for n in sorted(kept, key=lambda n: self._place[n.name])}
         return self.graph
-
-
-def parts(node: Node) -> list[str]:
-    """Names of the captured nodes inside ``node``."""
-    return list(node.source) or [node.name]

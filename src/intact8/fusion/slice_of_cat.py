@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from intact8.capture.graph import Node
-from intact8.fusion.rewriter import Rewriter, parts
+from intact8.fusion.rewriter import Rewriter
 
 
 def slices_of_parts(work: Rewriter) -> None:
@@ -23,9 +23,9 @@ def slices_of_parts(work: Rewriter) -> None:
         part, offset = found
         start, end = node.attrs["start"] - offset, node.attrs["end"] - offset
         last = work.only_user(cat.name)
-        source = [*(parts(cat) if last else []), *parts(node)]
+        source = [*(cat.parts if last else []), *node.parts]
         if start == 0 and end == part.shape[node.attrs["axis"]] and part.op not in ("constant", "input"):
-            work.put(replace(part, source=parts(part) + source))
+            work.put(replace(part, source=part.parts + source))
             work.drop(node, part.name)
         else:
             attrs = {**node.attrs, "start": start, "end": end}

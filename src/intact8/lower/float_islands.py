@@ -11,14 +11,10 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
+from intact8.capture.operations import FLOAT_KINDS
 from intact8.opset.op import Op
 from intact8.program.names import part_name
 from intact8.simulation.weights.folding import folded, own_params
-
-ANY = frozenset(
-    {"max_pool", "cat", "reshape", "permute", "slice", "pad", "expand", "roll", "upsample", "constant"}
-)  # fmt: skip
-"""Kinds that move values of any dtype and keep their plain name."""
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -49,9 +45,9 @@ def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], c
         arrays = {"weight": _float32(weight)} | ({} if bias is None else {"bias": _float32(bias)})
     else:
         arrays = {role: _array(t) for role, t in own_params(node, tensors).items() if not role.startswith("act.")}
-    kind = node.op if node.op in ANY else f"float.{node.op}"
     if node.op == "requantize":
         return [Op(node.name, "float.affine_scalar", inputs, {"mul": 1.0, "add": 0.0}, **common)]
+    kind = FLOAT_KINDS[node.op].name
     if node.op == "softmax" and len(inputs) == 2:
         fill = Op(node.name, "float.masked_fill", inputs, {"value": LOWEST}, **common)
         return [fill, Op(node.name, kind, ("",), attrs, **common)]

@@ -225,13 +225,46 @@ TRUTH = (signature(NUMBERS, gives="bool"),)
 
 KINDS = (
     island(
-        "float.relu", "max(x, 0)", FLOATS, same, lambda c: np.maximum(c.x[0], 0), interval=_positive, span=_positive
+        "float.relu",
+        "max(x, 0)",
+        FLOATS,
+        same,
+        lambda c: np.maximum(c.x[0], 0),
+        interval=_positive,
+        span=_positive,
+        univariate=True,
+        homogeneous=True,
     ),
     _elementwise(
-        "float.clamp", "x within min..max", LIMITED, _clamp, attrs=LIMITS, interval=_clamped, span=_clamped_floats
+        "float.clamp",
+        "x within min..max",
+        LIMITED,
+        _clamp,
+        attrs=LIMITS,
+        interval=_clamped,
+        span=_clamped_floats,
+        univariate=True,
     ),
-    island("float.leaky_relu", "x, where it is negative x·slope", FLOATS, same, _leaky_relu, attrs=SLOPE),
-    island("float.prelu", "the same with one slope, or one per channel", FLOATS, _prelu_shape, _prelu, arrays=WEIGHT),
+    island(
+        "float.leaky_relu",
+        "x, where it is negative x·slope",
+        FLOATS,
+        same,
+        _leaky_relu,
+        attrs=SLOPE,
+        univariate=True,
+        homogeneous=True,
+    ),
+    island(
+        "float.prelu",
+        "the same with one slope, or one per channel",
+        FLOATS,
+        _prelu_shape,
+        _prelu,
+        arrays=WEIGHT,
+        univariate=True,
+        homogeneous=True,
+    ),
     _elementwise(
         "float.unary",
         "fn(x), of intact8.arithmetic.unary_functions",
@@ -240,6 +273,7 @@ KINDS = (
         attrs={"fn": one_of(*UNARY)},
         optional=FUNCTION_PARAMETERS,
         check=_check_unary,
+        univariate=True,
         creates_special=lambda op: UNARY[op.attrs["fn"]].creates_special,
     ),
     _elementwise(
@@ -248,17 +282,35 @@ KINDS = (
         SCALED,
         lambda t, x: x[0] * t["mul"] + t["add"],
         attrs=AFFINE,
+        univariate=True,
         interval=_scaled,
         span=_scaled_floats,
     ),
-    _elementwise("float.add", "x + y, broadcasting", SUMS, lambda t, x: x[0] + x[1], 2, interval=_added),
-    _elementwise("float.sub", "x − y, broadcasting", DIFFERENCES, lambda t, x: x[0] - x[1], 2, interval=_subtracted),
+    _elementwise(
+        "float.add", "x + y, broadcasting", SUMS, lambda t, x: x[0] + x[1], 2, interval=_added, homogeneous=True
+    ),
+    _elementwise(
+        "float.sub",
+        "x − y, broadcasting",
+        DIFFERENCES,
+        lambda t, x: x[0] - x[1],
+        2,
+        interval=_subtracted,
+        homogeneous=True,
+    ),
     _elementwise("float.mul", "x·y, broadcasting", SUMS, lambda t, x: x[0] * x[1], 2, interval=_multiplied),
     _elementwise(
         "float.div", "x / y, broadcasting", REAL, lambda t, x: np.true_divide(x[0], x[1]), 2, creates_special=always
     ),
     _elementwise(
-        "float.mean", "mean over dims", FLOATS, _mean, shape=reduced_shape, attrs=KEPT_DIMENSIONS, aligned=False
+        "float.mean",
+        "mean over dims",
+        FLOATS,
+        _mean,
+        shape=reduced_shape,
+        attrs=KEPT_DIMENSIONS,
+        aligned=False,
+        homogeneous=True,
     ),
     island(
         "float.reduce",

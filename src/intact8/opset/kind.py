@@ -148,6 +148,8 @@ class Kind:
             has one.
         rows_by_index: whether its first operand are int64 indices of the rows of the array ``weight``.
         multiplies_weights: whether it multiplies by an array ``weight``, once per place of its result.
+        univariate: whether it is a function of one number, so that a table of 256 entries can stand for it.
+        homogeneous: whether it commutes with a positive factor of all its operands.
     """
 
     name: str
@@ -175,11 +177,18 @@ class Kind:
     lacks_form: Callable[[Mapping[str, Any], Shape], str | None] = nothing_lacks
     rows_by_index: bool = False
     multiplies_weights: bool = False
+    univariate: bool = False
+    homogeneous: bool = False
 
     @property
     def moves(self) -> bool:
         """Whether it moves values without computing any."""
         return self.domain == "any"
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has an array ``weight``, or several for parts of a layer."""
+        return any(role.startswith("weight") for role in (*self.arrays, *self.optional_arrays))
 
     @property
     def stores_integers(self) -> bool:

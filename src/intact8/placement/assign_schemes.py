@@ -8,17 +8,16 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Any
 
+from intact8.arithmetic.recurrent import GATES as RECURRENT
 from intact8.capture.graph import Graph, Node
+from intact8.capture.operations import FLOAT_KINDS
 from intact8.errors import RecipeError
-from intact8.placement.partition import is_move
+from intact8.opset import KINDS
 from intact8.recipe.recipe import Recipe
 from intact8.recipe.scheme import Scheme, check_activation, check_weight, nearest
 
-RECURRENT = frozenset({"lstm", "gru", "rnn"})
-CODED = {
-    "dynamic": frozenset({"linear", "embedding"}) | RECURRENT,
-    "weight_only": frozenset({"linear", "embedding"}),
-}
+DECODED = frozenset(op for op in FLOAT_KINDS if {f"decoded_{op}", f"float.decoded_{op}"} & KINDS.keys())
+CODED = {"dynamic": DECODED | RECURRENT.keys(), "weight_only": DECODED}
 """Mode → operations whose weights are integers in it."""
 
 _OUTSIDE = {
@@ -49,12 +48,12 @@ class Requests:
                     self._quantize[node.name] = rule.quantize
                 if rule.mode is not None:
                     self._mode[node.name] = rule.mode, index
-                if rule.activation and (node.op == "cat" or not is_move(node)):
+                if rule.activation and (node.op == "cat" or not node.moves):
                     own[node.name].append((index, rule.activation))
                 if rule.weight:
                     self._weight[node.name].append((index, rule.weight))
                 if rule.input:
-                    for maker in {self._maker(name) for name in node.inputs}:
+                    for maker in {graph.origin(name).name for name in node.inputs}:
                         if graph.nodes[maker].op != "constant":
                             read[maker].append((index, rule.input))
         # What makes a tensor has the last word about it.
@@ -80,7 +79,7 @@ class Requests:
             for name, reason in reasons.items()
             if coded.get(name) != "dynamic"
             and not (name in coded and nodes[name].op == "embedding")
-            and not (reason in _OUTSIDE.values() and (is_move(nodes[name]) or nodes[name].dtype != "float32"))
+            and not (reason in _OUTSIDE.values() and (nodes[name].moves or nodes[name].dtype != "float32"))
         }
 
     def mode(self, name: str) -> str:
@@ -155,13 +154,6 @@ class Requests:
                         why="what it matches is float, moves values only, or has no weight",
                         remedy="name the operation that computes the values, or leave the part out",
                     )  # fmt: skip
-
-    def _maker(self, name: str) -> str:
-        """The node whose values ``name`` has: back through moves with one input."""
-        node = self.graph.nodes[name]
-        while is_move(node) and node.op != "cat":
-            node = self.graph.nodes[node.inputs[0]]
-        return node.name
 
     def _where(self, index: int) -> str:
         return f"overrides[{self.recipe.rules[index].match!r}]"

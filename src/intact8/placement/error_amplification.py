@@ -11,32 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from intact8.capture.graph import MOVES, Graph, Node
+from intact8.arithmetic.unary_functions import UNARY, Function
+from intact8.capture.graph import Graph, Node
+from intact8.capture.operations import LAYERS, UNIVARIATE
 
 AMPLIFIED = "a small number in 8 bits is 0, and a division would amplify that"
 """The reason given for such operations."""
 
-_STEEP = frozenset({"rsqrt", "sqrt", "log", "reciprocal", "tan", "atanh"})
-_WIDE = frozenset({"rsqrt", "reciprocal", "tan"})
-_SATURATING = frozenset({"exp", "sigmoid", "tanh", "softplus", "erf", "hardsigmoid"})
-"""Functions behind which a steep one meets no number near its pole: 1 / (1 + exp(−x)), log(1 + exp(x))."""
-
-_LAYERS = frozenset(
-    {"conv", "linear", "batch_norm", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax", "embedding",
-     "input", "constant", "lstm", "gru", "rnn"}
-)  # fmt: skip
+_ORDINARY = LAYERS | {"softmax", "log_softmax", "input", "constant"}
 """Operations whose results are ordinary activations, whatever they read."""
 
-_CARRIERS = frozenset({"add", "mul", "scale_shift", "avg_pool", "adaptive_avg_pool", "upsample"}) | MOVES
-"""Operations whose results are ordinary where all they read is."""
-
-_ACTIVATIONS = frozenset({"table", "unary", "affine_scalar", "relu", "clamp", "leaky_relu", "prelu"})
-
-_STRETCHING = frozenset({"abs", "square", "pow", "exp"}) | _STEEP
-"""Functions that an activation function is not: what they make of an ordinary tensor, a division may amplify."""
-
-_VANISHING = frozenset({"exp", "elu", "softplus", "sigmoid", "hardsigmoid", "softmax"})
-"""Functions that make weights of scores: positive, and as small as they like."""
+_CARRIERS = frozenset({"add", "mul", "scale_shift", "avg_pool", "adaptive_avg_pool", "upsample"})
+"""Operations whose results are ordinary where all they read is; so are those of moves."""
 
 
 def amplified(graph: Graph) -> dict[str, str]:
@@ -52,20 +38,20 @@ def amplified(graph: Graph) -> dict[str, str]:
         >>> list(amplified(g))
         ['s', 'm', 'r', 'y']
     """
-    wide = _wide(graph)
-    marked, differences = _before(graph, _ends(graph, wide), _ordinary(graph, _LAYERS - _VANISHING, _VANISHING))
+    unbounded = _unbounded(graph)
+    marked, differences = _before(graph, _ends(graph, unbounded), _ordinary(graph, vanishing=False))
     # Of what an exponential reads differences matter, not ratios: scores in 8 bits do, as before a softmax.
-    marked |= _before(graph, differences, _ordinary(graph, _LAYERS | {"matmul"}, frozenset()))[0]
-    marked |= wide | {n.name for n in graph if n.op == "mul" and any(i in wide for i in n.inputs)}
+    marked |= _before(graph, differences, _ordinary(graph, vanishing=True))[0]
+    marked |= unbounded | {n.name for n in graph if n.op == "mul" and any(i in unbounded for i in n.inputs)}
     return {node.name: AMPLIFIED for node in graph if node.name in marked}
 
 
-def _ends(graph: Graph, wide: Set[str]) -> list[str]:
+def _ends(graph: Graph, unbounded: Set[str]) -> list[str]:
     """Tensors that a division or a steep function reads."""
     out: list[str] = []
     for node in graph:
-        divides = node.op == "div" and not _constant(graph, node.inputs[1])
-        if divides or _is_steep(node) or (node.op == "mul" and any(i in wide for i in node.inputs)):
+        divides = node.op == "div" and graph.origin(node.inputs[1]).op != "constant"
+        if divides or _is_steep(node) or (node.op == "mul" and any(i in unbounded for i in node.inputs)):
             out += node.inputs
     return out
 
@@ -80,16 +66,8 @@ def _before(graph: Graph, ends: Sequence[str], ordinary: Set[str]) -> tuple[set[
         if node.name in seen or node.name in ordinary or not node.dtype.startswith("float"):
             continue
         seen.add(node.name)
-        (differences if _vanishes(node, _VANISHING) else todo).extend(node.inputs)
+        (differences if _vanishes(node) else todo).extend(node.inputs)
     return seen, differences
-
-
-def _constant(graph: Graph, name: str) -> bool:
-    """Whether ``name`` is known before the network runs."""
-    node = graph.nodes[name]
-    while node.op in MOVES:
-        node = graph.nodes[node.inputs[0]]
-    return node.op == "constant"
 
 
 def _steps(node: Node) -> list[tuple[str, Mapping[str, Any]]]:
@@ -100,34 +78,40 @@ def _steps(node: Node) -> list[tuple[str, Mapping[str, Any]]]:
     return [(str(node.attrs["fn"]), node.attrs)] if node.op == "unary" else []
 
 
-def _vanishes(node: Node, functions: Set[str]) -> bool:
-    """Whether ``node`` applies one of these functions, whose small values 8 bits make 0."""
-    return node.op in functions or any(fn in functions for fn, _ in _steps(node))
+def _functions(node: Node) -> list[tuple[Function, Mapping[str, Any]]]:
+    """Those of its steps that are named functions."""
+    return [(UNARY[fn], attrs) for fn, attrs in _steps(node) if fn in UNARY]
+
+
+def _vanishes(node: Node) -> bool:
+    """Whether ``node`` makes small positive values, which 8 bits make 0."""
+    return node.op == "softmax" or any(function.vanishes for function, _ in _functions(node))
 
 
 def _is_steep(node: Node) -> bool:
     """Whether a small change of what ``node`` reads may be a large one of its result."""
     squared = False
-    for fn, attrs in _steps(node):
-        if fn in _SATURATING:
+    for function, attrs in _functions(node):
+        exponent = attrs.get("exponent", 1)
+        if function.keeps_off_poles:
             return False
-        if fn in _STEEP or (fn == "pow" and not float(attrs["exponent"]).is_integer()):
-            return not (squared and fn == "sqrt")
-        if fn == "pow" and attrs["exponent"] < 0:
+        if function.steep or not float(exponent).is_integer():
+            return not (squared and function is UNARY["sqrt"])
+        if exponent < 0:
             return True
-        squared = squared or fn in ("square", "abs")
+        squared = squared or function in (UNARY["square"], UNARY["abs"])
     return False
 
 
-def _wide(graph: Graph) -> set[str]:
+def _unbounded(graph: Graph) -> set[str]:
     """Reciprocals: tensors whose largest values leave a grid no steps for the others."""
     out: set[str] = set()
     for node in graph:
         steps = _steps(node)
-        made = _is_steep(node) and any(fn in _WIDE or (fn == "pow" and a["exponent"] < 0) for fn, a in steps)
+        made = _is_steep(node) and any(f.pole or attrs.get("exponent", 1) < 0 for f, attrs in _functions(node))
         numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
         carried = any(i in out for i in numbers) and (
-            node.op in MOVES
+            (node.moves and node.op != "cat")
             or node.op in ("add", "sub", "scale_shift")
             or (node.op == "mul" and len(numbers) == 1)
             or (bool(steps) and all(fn in ("affine_scalar", "neg", "abs") for fn, _ in steps))
@@ -137,18 +121,23 @@ def _wide(graph: Graph) -> set[str]:
     return out
 
 
-def _ordinary(graph: Graph, makers: Set[str], vanishing: Set[str]) -> set[str]:
-    """Results of ``makers``, activation functions of them (but the ``vanishing`` ones), their sums and products."""
+def _ordinary(graph: Graph, *, vanishing: bool) -> set[str]:
+    """Results of layers, activation functions of them, and their sums and products.
+
+    Where ``vanishing`` ones are among them, so are products of two activations, which are the scores of an attention.
+    """
     out: set[str] = set()
     for node in graph:
         known = bool(node.inputs) and all(i in out for i in node.inputs)
-        if _vanishes(node, vanishing):
+        if not vanishing and _vanishes(node):
             continue
-        steps = [fn for fn, _ in _steps(node)]
-        activation = node.op in _ACTIVATIONS and not any(fn in _STRETCHING for fn in steps)
+        stretches = any(function.stretches or function.steep for function, _ in _functions(node))
+        activation = (node.op in UNIVARIATE or node.op == "table") and not stretches
+        carries = node.op in _CARRIERS or (node.moves and node.op != "cat")
         square = node.op == "mul" and len(set(node.inputs)) < len(node.inputs)
         # Two ranges on one grid, as behind a concatenation: the column of ones in a divisor.
         joined = node.op == "pad" and node.attrs["value"] != 0
-        if node.op in makers or (known and not square and not joined and (activation or node.op in _CARRIERS)):
+        made = node.op in _ORDINARY or (vanishing and node.op == "matmul")
+        if made or (known and not square and not joined and (activation or carries)):
             out.add(node.name)
     return out

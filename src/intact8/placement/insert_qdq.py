@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from intact8.capture.graph import Graph, Node
+from intact8.capture.graph import Graph, Node, unique
 from intact8.placement.partition import Domains
 
 
@@ -61,9 +61,6 @@ class _Builder:
         return self._real[name]
 
     def _node(self, name: str, op: str, origin: Node) -> Node:
-        unique, count = name, 0
-        while unique in self.taken:
-            count += 1
-            unique = f"{name}_{count}"
-        self.taken.add(unique)
-        return Node(unique, op, [origin.name], {}, {}, origin.module, origin.module_type, origin.shape, origin.dtype)
+        name = unique(name, self.taken)
+        self.taken.add(name)
+        return Node(name, op, [origin.name], {}, {}, origin.module, origin.module_type, origin.shape, origin.dtype)

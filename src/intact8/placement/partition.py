@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from intact8.capture.graph import MOVES, Graph, Node
-from intact8.opset import KINDS
+from intact8.capture.graph import Graph, Node
+from intact8.capture.operations import HEAVY, INTEGER_KINDS, LIGHT, NONLINEAR
 from intact8.placement.error_amplification import amplified
 
-HEAVY = frozenset({"conv", "linear"})
-"""Operations worth a transition: they run as integers wherever their inputs come from."""
-
-LIGHT = frozenset({"scale_shift", "add", "sub", "mul", "matmul", "mean", "avg_pool", "adaptive_avg_pool", "table"})
-"""Operations that run as integers where an input is on a grid already."""
-
-NONLINEAR = frozenset(name for name, kind in KINDS.items() if kind.nonlinear)
-"""Operations that run as integers where the recipe says ``nonlinear = "integer"`` and an input is on a grid."""
-
 _NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
-
-
-def is_move(node: Node) -> bool:
-    """Whether the output of ``node`` shares scale and zero point with its inputs."""
-    return node.op in MOVES or node.op == "cat" or (node.op == "upsample" and node.attrs["mode"].startswith("nearest"))
 
 
 @dataclass(frozen=True)
@@ -102,7 +88,7 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
     listed = {
         name: reason
         for name, reason in reasons.items()
-        if name in forced or not (is_move(graph.nodes[name]) or _is_index(graph.nodes[name], graph))
+        if name in forced or not (graph.nodes[name].moves or _is_index(graph.nodes[name], graph))
     }
     return Domains(frozenset(integer), listed)
 
@@ -114,7 +100,7 @@ def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], re
     if name in reasons or _ends(name, graph, users):
         return True
     numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
-    passes = is_move(node) or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
+    passes = node.moves or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
     if not passes or name in graph.outputs or not users[name]:
         return False
     return all(_leads_to_floats(user, graph, users, reasons) for user in users[name])
@@ -126,7 +112,7 @@ def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
     while todo:
         node = graph.nodes[todo.pop()]
         after = set(users[node.name])
-        if (node.op not in LIGHT and not is_move(node)) or not (after or node.name in graph.outputs):
+        if (node.op not in LIGHT and not node.moves) or not (after or node.name in graph.outputs):
             return False
         todo += after - seen
         seen |= after
@@ -138,7 +124,7 @@ def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reaso
     if name in graph.outputs or not users[name]:
         return False
     return all(
-        user in reasons or (is_move(graph.nodes[user]) and _floats_after(user, graph, users, reasons))
+        user in reasons or (graph.nodes[user].moves and _floats_after(user, graph, users, reasons))
         for user in users[name]
     )
 
@@ -178,7 +164,7 @@ def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
     dtypes = {node.dtype, *(graph.nodes[i].dtype for i in node.inputs if not _no_number(node, i, graph))}
     if node.op in NONLINEAR and not nonlinear:
         return f'{_describe(node)} is float in this recipe (nonlinear = "float")'
-    if node.op not in HEAVY | LIGHT | NONLINEAR and not is_move(node):
+    if node.op not in HEAVY | LIGHT | NONLINEAR and not node.moves:
         return f"no integer form yet: {_NAMES.get(node.op) or _describe(node)}"
     if dtypes != {"float32"}:
         return f"its numbers are {', '.join(sorted(dtypes - {'float32'}))}, not float32"
@@ -189,9 +175,10 @@ def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
             return f"no integer form yet: a mean over {changing[0]}"
     if node.op == "scale_shift" and (len(node.shape) < 2 or not isinstance(node.shape[1], int)):
         return "no integer form yet: channels that change from call to call"
-    lacking = KINDS[node.op].lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape) if node.op in NONLINEAR else None
-    if lacking is not None:
-        return f"no integer form yet: {_describe(node)} with {lacking}"
+    if node.op in NONLINEAR:
+        lacking = INTEGER_KINDS[node.op].lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape)
+        if lacking is not None:
+            return f"no integer form yet: {_describe(node)} with {lacking}"
     if node.op == "roll" and not node.attrs["dims"]:
         return "no integer form yet: rolling the flattened tensor"
     return None
@@ -218,7 +205,7 @@ def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
     out: set[str] = set()
     for node in graph:
         constant = node.op == "constant" and node.dtype == "float32"
-        moved = is_move(node) and bool(node.inputs) and all(i in out for i in node.inputs) and node.name not in reasons
+        moved = node.moves and bool(node.inputs) and all(i in out for i in node.inputs) and node.name not in reasons
         if constant or moved:
             out.add(node.name)
     return out
@@ -233,6 +220,6 @@ def _on_grid_inputs(graph: Graph, users: Mapping[str, list[str]], reasons: Mappi
         elif node.name in reasons or node.op == "constant":
             leads[node.name] = False
         else:
-            ends = node.name in graph.outputs and not is_move(node)
+            ends = node.name in graph.outputs and not node.moves
             leads[node.name] = node.op in HEAVY or ends or any(leads[u] for u in users[node.name])
     return {name for name, yes in leads.items() if yes and graph.nodes[name].op == "input"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from intact8.capture.graph import Graph
+from intact8.capture.operations import HEAVY
 from intact8.placement.assign_schemes import Requests
 from intact8.placement.insert_qdq import insert_transitions
-from intact8.placement.partition import HEAVY, decide
+from intact8.placement.partition import decide
 from intact8.placement.rescale_groups import Channels, rescale_channels
 from intact8.placement.shared_qparams import assign_points
 from intact8.recipe.override import check_matches

@@ -10,15 +10,15 @@ transformers do (Bondarenko et al. 2021), can so share one scale.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.graph import Graph, Node
+from intact8.capture.graph import Graph, Node, unique
+from intact8.capture.operations import FLOAT_KINDS, HEAVY
+from intact8.opset.op import Op, Tensor
 from intact8.recipe.scheme import Scheme
-
-AFFINE = ("conv", "linear")
 
 
 @dataclass
@@ -72,7 +72,7 @@ def rescale_channels(
         whole = search.grow(node, axis)
         seen |= set(search.axes)
         layers = list(dict.fromkeys(search.layers))
-        makes = any(graph.nodes[n].op in AFFINE for n in search.makers)
+        makes = any(graph.nodes[n].op in HEAVY for n in search.makers)
         if whole and (smooth if layers else equalize and makes):
             order = [n for n in graph.nodes if n in search.axes]
             size = node.shape[axis]
@@ -88,7 +88,7 @@ def rescale_channels(
 
 def _seed(node: Node, users: Mapping[str, list[str]], graph: Graph, weights: Mapping[str, Scheme]) -> int | None:
     """The dimension of a maker's channels."""
-    if node.op in AFFINE and node.name in weights:
+    if node.op in HEAVY and node.name in weights:
         return len(node.shape) - 1 if node.op == "linear" else 1
     reads = any(graph.nodes[u].op == "linear" for u in users[node.name])
     return len(node.shape) - 1 if node.op == "quantize" and reads else None
@@ -135,7 +135,7 @@ class _Search:
     def _before(self, node: Node, axis: int) -> list[tuple[Node, int]] | None:
         """What feeds ``node``, where it makes nothing itself."""
         makes = node.op in ("quantize", "constant")
-        if node.op in AFFINE and node.name in self.weights:
+        if node.op in HEAVY and node.name in self.weights:
             makes = not node.attrs.get("transposed") and self.weights[node.name].granularity == "per_channel"
             if not makes:
                 return None
@@ -166,7 +166,7 @@ class _Search:
                 if name in self.graph.outputs or axis != len(node.shape) - 1:
                     return None
                 self.exits.append(name)
-            elif user.op in AFFINE and user.inputs[0] != node.name:
+            elif user.op in HEAVY and user.inputs[0] != node.name:
                 found.append((user, axis))
             elif user.op == "linear" and user.name in self.weights:
                 if axis != len(node.shape) - 1 or node.name in user.inputs[1:]:
@@ -182,12 +182,30 @@ class _Search:
 
 def carried(node: Node, x: Node, axis: int) -> int | None:
     """The dimension of ``node`` that holds dimension ``axis`` of its input ``x``; None where it is not kept whole."""
-    rule = _CARRY.get(node.op)
-    at = None if rule is None else rule(node, x, axis)
+    at = _position(node, x, axis)
     return at if at is not None and 0 <= at < len(node.shape) and node.shape[at] == x.shape[axis] else None
 
 
-def _reshape(node: Node, x: Node, axis: int) -> int | None:
+def _position(node: Node, x: Node, axis: int) -> int | None:
+    if node.op in ("dropout", "requantize"):
+        return axis
+    if node.op == "reshape":
+        return _reshaped(node, x, axis)
+    if node.op == "permute":
+        return int(node.attrs["dims"].index(axis))
+    kind, attrs = FLOAT_KINDS.get(node.op), node.attrs
+    pads_numbers = node.op == "pad" and attrs["value"] != 0 and any(map(any, attrs["pads"]))
+    if kind is None or not (kind.moves or kind.homogeneous) or pads_numbers or attrs.get("dims") == []:
+        return None
+    op, tensor = Op(node.name, kind.name, (), attrs), Tensor(x.name, x.dtype, x.shape)
+    if kind.works_along(op, tensor, axis):
+        return None
+    if not attrs.get("keepdim", True):
+        return axis - len([d for d in attrs["dims"] if d < axis])
+    return len(node.shape) - len(x.shape) + axis
+
+
+def _reshaped(node: Node, x: Node, axis: int) -> int | None:
     behind = x.shape[axis + 1 :]
     for at in reversed(range(len(node.shape))):
         here = node.shape[at + 1 :]
@@ -200,39 +218,6 @@ def _reshape(node: Node, x: Node, axis: int) -> int | None:
 def _product(sizes: tuple[Dim, ...]) -> int:
     """The product of sizes, 0 where one is not known."""
     return math.prod(n if isinstance(n, int) else 0 for n in sizes)
-
-
-def _mean(node: Node, x: Node, axis: int) -> int | None:
-    dims = node.attrs["dims"]
-    if axis in dims:
-        return None
-    return axis if node.attrs["keepdim"] else axis - sum(d < axis for d in dims)
-
-
-def _pad(node: Node, x: Node, axis: int) -> int | None:
-    zero = all(before == after == 0 for before, after in node.attrs["pads"]) or node.attrs["value"] == 0
-    return axis if zero else None
-
-
-def _aligned(node: Node, x: Node, axis: int) -> int:
-    return len(node.shape) - len(x.shape) + axis
-
-
-_CARRY: dict[str, Callable[[Node, Node, int], int | None]] = {
-    "reshape": _reshape,
-    "permute": lambda node, x, axis: node.attrs["dims"].index(axis),
-    "slice": lambda node, x, axis: None if node.attrs["axis"] == axis else axis,
-    "cat": lambda node, x, axis: None if node.attrs["axis"] == axis else axis,
-    "roll": lambda node, x, axis: axis if node.attrs["dims"] and axis not in node.attrs["dims"] else None,
-    "pad": _pad,
-    "expand": _aligned,
-    "add": _aligned,
-    "sub": _aligned,
-    "mean": _mean,
-    "dropout": lambda node, x, axis: axis,
-    "requantize": lambda node, x, axis: axis,
-}
-"""Operations that keep channels apart."""
 
 
 def _rewire(graph: Graph, users: Mapping[str, list[str]], channels: Channels, search: _Search) -> None:
@@ -278,12 +263,9 @@ def _combine(graph: Graph, channels: Channels, name: str, op: str, x: Node) -> s
 
 
 def _node(graph: Graph, name: str, op: str, inputs: list[str], like: Node) -> str:
-    unique, count = name, 0
-    while unique in graph.nodes:
-        count += 1
-        unique = f"{name}_{count}"
-    graph.nodes[unique] = Node(unique, op, inputs, {}, {}, like.module, like.module_type, like.shape, like.dtype)
-    return unique
+    name = unique(name, graph.nodes)
+    graph.nodes[name] = Node(name, op, inputs, {}, {}, like.module, like.module_type, like.shape, like.dtype)
+    return name
 
 
 def _sort(graph: Graph) -> None:

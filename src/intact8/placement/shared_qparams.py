@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from intact8.capture.graph import Graph, Node
+from intact8.capture.graph import Graph, Node, unique
 from intact8.placement.assign_schemes import Requests
-from intact8.placement.partition import is_move
 from intact8.recipe.scheme import Scheme
 
 
@@ -77,7 +76,7 @@ def assign_points(graph: Graph, integer: Set[str], requests: Requests) -> list[G
     for node in list(graph):
         if node.name not in integer:
             continue
-        if is_move(node) and node.op != "cat":
+        if node.moves and node.op != "cat":
             groups.add(node.name, groups.scheme[groups.find(node.inputs[0])], False)
             groups.unite(node.inputs[0], node.name)
             continue
@@ -97,37 +96,27 @@ def _join(graph: Graph, cat: Node, groups: _Groups) -> None:
     for position in sorted(range(len(cat.inputs)), key=is_fixed):
         name = cat.inputs[position]
         # A constant's own scheme is a default that nobody named.
-        free = _constant_only(graph, name) and not groups.explicit[groups.find(name)]
+        free = graph.origin(name).op == "constant" and not groups.explicit[groups.find(name)]
         if free or groups.may_unite(cat.name, name):
             groups.unite(cat.name, name)
         else:
             cat.inputs[position] = _requantize(graph, name, cat, groups)
 
 
-def _constant_only(graph: Graph, name: str) -> bool:
-    node = graph.nodes[name]
-    while is_move(node) and node.op != "cat":
-        node = graph.nodes[node.inputs[0]]
-    return node.op == "constant"
-
-
 def _requantize(graph: Graph, name: str, cat: Node, groups: _Groups) -> str:
     """A node before ``cat`` that brings ``name`` to the grid of ``cat``."""
     origin = graph.nodes[name]
-    unique, count = f"{name}.requantize", 0
-    while unique in graph.nodes:
-        count += 1
-        unique = f"{name}.requantize_{count}"
-    node = Node(unique, "requantize", [name], {}, {}, cat.module, cat.module_type, origin.shape, origin.dtype)
+    made = unique(f"{name}.requantize", graph.nodes)
+    node = Node(made, "requantize", [name], {}, {}, cat.module, cat.module_type, origin.shape, origin.dtype)
     nodes: dict[str, Node] = {}
     for key, value in graph.nodes.items():
         if key == cat.name:
-            nodes[unique] = node
+            nodes[made] = node
         nodes[key] = value
     graph.nodes = nodes
-    groups.add(unique, groups.scheme[groups.find(cat.name)], False)
-    groups.unite(cat.name, unique)
-    return unique
+    groups.add(made, groups.scheme[groups.find(cat.name)], False)
+    groups.unite(cat.name, made)
+    return made
 
 
 def _collect(graph: Graph, groups: _Groups, requests: Requests) -> list[Group]:
@@ -138,12 +127,12 @@ def _collect(graph: Graph, groups: _Groups, requests: Requests) -> list[Group]:
             members.setdefault(groups.find(node.name), []).append(node)
     out = []
     for root, nodes in members.items():
-        makers = [n for n in nodes if not is_move(n)]
+        makers = [n for n in nodes if not n.moves]
         first = next((n for n in makers if n.op not in ("requantize", "constant")), None)
         first = first or next((n for n in nodes if n.op == "cat"), makers[0])
         name = first.inputs[0] if first.op == "quantize" else requests.owner(first)
         # A pad with another value than 0 brings that value in.
-        observed = [n.name for n in nodes if not is_move(n) or (n.op == "pad" and n.attrs["value"] != 0)]
+        observed = [n.name for n in nodes if not n.moves or (n.op == "pad" and n.attrs["value"] != 0)]
         constant = all(n.op == "constant" for n in makers)
         out.append(Group(name, groups.scheme[root], [n.name for n in nodes], observed, constant, groups.explicit[root]))
     return out

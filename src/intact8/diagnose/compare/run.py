@@ -29,7 +29,6 @@ from intact8.diagnose.executors import (
 )
 from intact8.errors import InputError, StateError
 from intact8.lower import draft
-from intact8.placement.partition import is_move
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.simulation import Simulation
@@ -259,7 +258,7 @@ class _Run:
 
 def _makes_values(node: Node) -> bool:
     """Whether a node's real numbers are new, not moved from elsewhere."""
-    passed_on = node.op in ("input", "constant", "dequantize") or (is_move(node) and node.op != "cat")
+    passed_on = node.op in ("input", "constant", "dequantize") or (node.moves and node.op != "cat")
     return not passed_on and node.dtype == "float32"
 
 

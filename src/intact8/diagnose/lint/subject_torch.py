@@ -16,7 +16,6 @@ from intact8.calibration.sketched import SketchObserver
 from intact8.capture.graph import Node
 from intact8.diagnose.lint.data_statistics import Seen, look
 from intact8.errors import CaptureError, InputError, IntactError
-from intact8.placement.partition import is_move
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import output_first
@@ -191,7 +190,7 @@ def _node(node: Node, sim: Simulation) -> NodeView:
     reason = sim.placed.float_nodes.get(node.name, "")
     chain = [step["op"] for step in node.attrs.get("chain", [])] if node.op == "table" else [node.op]
     return NodeView(
-        node.name, node.op, node.module, tuple(node.inputs), domain, is_move(node), node.op in HEAVY, reason,
+        node.name, node.op, node.module, tuple(node.inputs), domain, node.moves, node.op in HEAVY, reason,
         reason == WANTED, batch_norm=node.op == "scale_shift" and "bn" in node.attrs,
         activation=bool(chain) and all(op in CLAMPS for op in chain),
     )  # fmt: skip

@@ -23,7 +23,6 @@ from intact8.diagnose.executors import (
     ops_of,
 )
 from intact8.lower import draft
-from intact8.placement.partition import is_move
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import per_output
 
@@ -79,7 +78,7 @@ class PartialNetwork:
     def layers(self) -> list[Node]:
         """The operations on integers that make new values, in execution order."""
         return [n for n in self.graph if n.name in self.point_of and n.op != "constant"
-                and (n.op == "cat" or not is_move(n))]  # fmt: skip
+                and (n.op == "cat" or not n.moves)]  # fmt: skip
 
     def run(self, inputs: Sequence[Tensor], chosen: Selection) -> Values:
         """Every tensor of the network with ``chosen`` quantized."""
