@@ -79,7 +79,7 @@ def test_presets_in_the_table_are_those_there_are() -> None:
 
 
 def test_observers_in_the_table_are_those_there_are() -> None:
-    from intact8.calibration.observers import list_observers
+    from intact8.calibration import list_observers
 
     text = (
         (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("## Which observer")[1].split("## Presets")[0]

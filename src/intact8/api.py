@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from intact8.calibration.data import first_batch
-from intact8.calibration.lengths import changing
+from intact8.calibration.dynamic_dimensions import changing
 from intact8.calibration.run import Progress, calibrate
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module

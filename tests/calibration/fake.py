@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact8.calibration.observers import make_observer
+from intact8.calibration import make_observer
 from intact8.errors import CalibrationError
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from intact8.arithmetic.affine import choose_qparams, dequantize, quantize
+from intact8.calibration import NonFiniteError, Observer, list_observers, make_observer
 from intact8.calibration.mse import grid_error
-from intact8.calibration.observers import NonFiniteError, Observer, list_observers, make_observer
-from intact8.calibration.sketched import SketchObserver
+from intact8.calibration.sketch_observer import SketchObserver
 from intact8.errors import CalibrationError, RecipeError
 
 ARGS: dict[str, dict[str, Any]] = {"fixed": {"lo": -1.0, "hi": 2.0}}

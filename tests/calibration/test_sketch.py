@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from intact8.calibration.base import dense_values
+from intact8.calibration.observer import dense_values
 from intact8.calibration.sketch import SAMPLED, Sketch
 from intact8.errors import CalibrationError
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import intact8
 from intact8 import CalibrationError, recipes
-from intact8.calibration.ranks import checksum
+from intact8.calibration.distributed import checksum
 from intact8.calibration.summary import CalibrationWarning
 
 OBSERVERS = ["histogram", "minmax", "percentile", "mse", "entropy", "moving_average"]

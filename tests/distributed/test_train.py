@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import intact8
 import intact8.train
-from intact8.calibration.ranks import checksum
+from intact8.calibration.distributed import checksum
 from intact8.program.file import digest
 
 KINDS = ["learned", "observed", "fixed"]

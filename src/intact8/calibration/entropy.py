@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import register
+from intact8.calibration.observer import register
+from intact8.calibration.sketch_observer import SketchObserver
+
 from .sketch import Array, Bins
-from .sketched import SketchObserver
 
 _BINS = 2048
 _CANDIDATES = 96

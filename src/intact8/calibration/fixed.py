@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from intact8.calibration.observer import Observer, ObserverBase, dense_values, finite_extent, register
 from intact8.errors import RecipeError
 
-from .base import Observer, ObserverBase, dense_values, finite_extent, register
 from .extremes import Extremes
 
 
@@ -54,17 +54,17 @@ class FixedObserver(ObserverBase):
         return self._seen.maximum
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.ObserverBase`."""
         return {"lo": self.lo, "hi": self.hi}
 
     def observe(self, x: Tensor) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if x.numel():
             values = dense_values(x)
             self._seen.add(values.numel(), *finite_extent(values, self))
 
     def merge(self, other: Observer) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_mergeable(other)
         self._seen.add(other.count, other.minimum, other.maximum)
 
@@ -73,11 +73,11 @@ class FixedObserver(ObserverBase):
         return self.lo, self.hi
 
     def state(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         return {"kind": self.kind, "count": self.count, "minimum": self.minimum, "maximum": self.maximum}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_state(state, {"count", "minimum", "maximum"})
         self._seen = Extremes(state["count"], state["minimum"], state["maximum"])
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .base import register
+from intact8.calibration.observer import register
+from intact8.calibration.sketch_observer import SketchObserver
+
 from .sketch import Array, Bins
-from .sketched import SketchObserver
 
 WORTHWHILE = 0.99
 """A clipped range is taken only where it lowers the error by more than 1 %.

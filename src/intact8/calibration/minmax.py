@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .base import register
+from intact8.calibration.observer import register
+from intact8.calibration.sketch_observer import SketchObserver
+
 from .sketch import Bins
-from .sketched import SketchObserver
 
 
 @register

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.calibration.observer import Observer, ObserverBase, dense_values, finite_extent, register
 from intact8.errors import CalibrationError, RecipeError
-
-from .base import Observer, ObserverBase, dense_values, finite_extent, register
 
 
 @register
@@ -67,11 +66,11 @@ class MovingAverageObserver(ObserverBase):
         return max((hi for _, hi in self._batches), default=math.nan)
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.ObserverBase`."""
         return {"averaging_constant": self.averaging_constant}
 
     def observe(self, x: Tensor) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if x.numel():
             values = dense_values(x)
             self._batches.append(finite_extent(values, self))
@@ -85,7 +84,7 @@ class MovingAverageObserver(ObserverBase):
         self._count += other._count
 
     def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
-        """See :class:`~intact8.calibration.base.Observer`: extremes are put in the order of the batches.
+        """See :class:`~intact8.calibration.observer.Observer`: extremes are put in the order of the batches.
 
         Raises:
             CalibrationError: batches were observed differently often, so that their order is unknown.
@@ -107,7 +106,7 @@ class MovingAverageObserver(ObserverBase):
                 self._batches += part[i] if i < len(part) else []
 
     def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
-        """See :class:`~intact8.calibration.base.Observer`: the extremes are those of the whole batch."""
+        """See :class:`~intact8.calibration.observer.Observer`: the extremes are those of the whole batch."""
         for share in shares:
             self.check_mergeable(share)
         seen = [s for s in shares if isinstance(s, MovingAverageObserver)]
@@ -117,7 +116,7 @@ class MovingAverageObserver(ObserverBase):
         self._count += sum(s._count for s in seen)
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if not self._batches:
             raise self.nothing_observed()
         a = self.averaging_constant
@@ -130,12 +129,12 @@ class MovingAverageObserver(ObserverBase):
         return lo, hi
 
     def state(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         batches = torch.tensor(self._batches, dtype=torch.float64).reshape(-1, 2)
         return {"kind": self.kind, "count": self._count, "batches": batches}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_state(state, {"count", "batches"})
         self._count = state["count"]
         self._batches = [(lo, hi) for lo, hi in state["batches"].tolist()]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from intact8.arithmetic.affine import choose_qparams
+from intact8.calibration.observer import register
+from intact8.calibration.sketch_observer import SketchObserver
 
-from .base import register
 from .histogram import WORTHWHILE, search
 from .sketch import Array, Bins
-from .sketched import SketchObserver
 
 _COARSE = np.linspace(0.76, 1.24, 9)
 _FINE = np.linspace(0.97, 1.03, 5)

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.calibration.observer import Observer, ObserverBase, finite_extent, register
 from intact8.errors import CalibrationError
-
-from .base import Observer, ObserverBase, finite_extent, register
 
 
 @register
@@ -56,11 +55,11 @@ class PerChannelObserver(ObserverBase):
         return float(self._high.max()) if self._count else math.nan
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.ObserverBase`."""
         return {"axis": self.axis}
 
     def observe(self, x: Tensor) -> None:
-        """See :class:`~intact8.calibration.base.Observer`; CalibrationError also for another number of channels."""
+        """See :class:`~intact8.calibration.observer.Observer`; CalibrationError also for another number of channels."""
         if not x.numel():
             return
         if not x.is_floating_point():
@@ -84,7 +83,7 @@ class PerChannelObserver(ObserverBase):
         self._count += count
 
     def merge(self, other: Observer) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_mergeable(other)
         assert isinstance(other, PerChannelObserver)
         if other._count:
@@ -97,10 +96,10 @@ class PerChannelObserver(ObserverBase):
         return self._low.double().numpy(), self._high.double().numpy()
 
     def state(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         return {"kind": self.kind, "count": self._count, "low": self._low, "high": self._high}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_state(state, {"count", "low", "high"})
         self._count, self._low, self._high = state["count"], state["low"].cpu(), state["high"].cpu()

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from intact8.calibration.observer import register
+from intact8.calibration.sketch_observer import SketchObserver
 from intact8.errors import RecipeError
 
-from .base import register
 from .sketch import Bins
-from .sketched import SketchObserver
 
 
 @register
@@ -43,7 +43,7 @@ class PercentileObserver(SketchObserver):
         self.percentile = float(percentile)
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.ObserverBase`."""
         return {"percentile": self.percentile}
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from intact8.calibration.distributed import Ranks, ranks_for, synchronize
+from intact8.calibration.observer import NonFiniteError, Observer, make_observer
+from intact8.calibration.sketch_observer import SketchObserver
 from intact8.errors import CalibrationError, StateError
 
-from .base import NonFiniteError, Observer, make_observer
 from .data import Call, Spec, batches, device_of, first_batch, length, samples
-from .ranks import Ranks, ranks_for, synchronize
-from .sketched import SketchObserver
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
 
 Progress = Callable[[int, "int | None"], None]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from intact8.calibration.sketched import LOUD, SILENT
+from intact8.calibration.sketch_observer import LOUD, loudness_weights
 from intact8.capture.graph import Node
 from intact8.simulation.equalization import factors
 from intact8.simulation.quantized_tensor import Value, real
@@ -88,15 +89,10 @@ def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:
 
 
 def _usual_mean(means: Tensor, energies: Tensor) -> Tensor:
-    """The mean, to which samples much louder than the median one add as if they had its energy.
-
-    The same as for ranges (``intact8.calibration.sketched``): a bias that is right for one loud sample alone is wrong
-    for all others.
-    """
-    usual = torch.maximum(energies.median(), energies.max() * 4.0**-SILENT)
-    loud = energies > usual * 4.0 ** (LOUD + 1)
-    weights = torch.where(loud, usual / energies.clamp_min(1e-300), torch.ones_like(energies))
-    return (means * weights[:, None]).sum(0) / weights.sum()
+    """Average means of samples; a bias that suits one loud sample alone would be wrong for all others."""
+    weights = loudness_weights(energies.cpu().numpy(), np.ones(len(energies)), LOUD + 1)
+    found = torch.from_numpy(weights).to(means.device)
+    return (means * found[:, None]).sum(0) / found.sum()
 
 
 def _extent(node: Node, y: Tensor, before: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:

@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from intact8.calibration import ranks
-from intact8.calibration.base import make_observer
-from intact8.calibration.ranks import Ranks
+from intact8.calibration import distributed as ranks
+from intact8.calibration.distributed import Ranks
+from intact8.calibration.observer import make_observer
 from intact8.errors import StateError
 from intact8.train.trainable import Trainable
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from intact8.calibration.ranks import Ranks
+from intact8.calibration.distributed import Ranks
 from intact8.errors import StateError
 from intact8.recipe.recipe import LEARNED
 from intact8.train.extra_state import pack, unpack

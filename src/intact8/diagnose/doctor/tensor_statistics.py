@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from intact8.calibration.observers import MSEObserver
+from intact8.calibration.mse import MSEObserver
 from intact8.calibration.sketch import Bins
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.float_network import unquantized

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from intact8.calibration.data import batches, device_of, first_batch
-from intact8.calibration.sketched import SketchObserver
+from intact8.calibration.sketch_observer import SketchObserver
 from intact8.capture.graph import Node
 from intact8.diagnose.lint.data_statistics import Seen, look
 from intact8.errors import CaptureError, InputError, IntactError

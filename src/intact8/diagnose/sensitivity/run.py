@@ -158,7 +158,7 @@ def _simulation(
             remedy="give a tensor, list or DataLoader, or calibration data of their own",
         )  # fmt: skip
     from intact8.calibration.data import first_batch
-    from intact8.calibration.lengths import changing
+    from intact8.calibration.dynamic_dimensions import changing
     from intact8.calibration.run import calibrate
     from intact8.simulation.prepare import prepare
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intact8.calibration.observers import Observer, make_observer
+from intact8.calibration import Observer, make_observer
 from intact8.calibration.weights import pairs_can_saturate
 from intact8.errors import RecipeError
 from intact8.recipe.recipe import Scheme

@@ -17,9 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from intact8.calibration.data import samples
 from intact8.errors import CalibrationError
-
-from .data import samples
 
 SHARDS = ("auto", "split", "given", "off")
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .base import Observer, ObserverBase, dense_values, finite_extent
-from .sketch import Bins, Sketch, bins_of, mean_squares
+from intact8.calibration.observer import Observer, ObserverBase, dense_values, finite_extent
+from intact8.calibration.sketch import Array, Bins, Sketch, bins_of, mean_squares
 
 UNKNOWN = -(1 << 10)
 """The level of samples of nothing but zeros, and of values nobody said which samples they belong to."""
@@ -19,6 +19,25 @@ LOUD = 1
 
 SILENT = 8
 """What is so many octaves below the loudest sample is less than a step of 8 bits there: it is no measure for others."""
+
+
+def loudness_weights(energies: Array, counts: Array, octaves: float) -> Array:
+    """Weights with which samples much louder than the median one count as if they had its energy.
+
+    Args:
+        energies: mean squares, float64 (n,).
+        counts: how many samples, or values, have each energy, (n,).
+        octaves: root mean squares this far above the median one are loud.
+
+    Returns:
+        float64 (n,), 1 for all samples that are not loud.
+    """
+    order = np.argsort(energies)
+    sizes = np.cumsum(counts[order])
+    median = energies[order][np.searchsorted(sizes, sizes[-1] / 2)]
+    usual = max(median, energies.max() * 4.0**-SILENT)
+    loud = energies > usual * 4.0**octaves
+    return np.where(loud, usual / np.where(loud, energies, 1.0), 1.0)
 
 
 class SketchObserver(ObserverBase):
@@ -68,7 +87,7 @@ class SketchObserver(ObserverBase):
         return float(np.fmax.reduce([np.nan, *(sketch.maximum for sketch in self.levels.values())]))
 
     def observe(self, x: Tensor) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if x.numel():
             values = dense_values(x)
             lo, hi = finite_extent(values, self)
@@ -92,14 +111,14 @@ class SketchObserver(ObserverBase):
         return [(level, values[of_rows == level]) for level in found]
 
     def merge(self, other: Observer) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_mergeable(other)
         assert isinstance(other, SketchObserver)
         for level, sketch in other.levels.items():
             self.levels.setdefault(level, Sketch()).merge(sketch)
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if not self.count:
             raise self.nothing_observed()
         # Zero is always representable, so a range without it is not on offer.
@@ -110,18 +129,18 @@ class SketchObserver(ObserverBase):
 
     def _weighed(self) -> Bins:
         """Bins of all samples, those of loud ones counted by their share of the median energy."""
-        order = sorted(level for level in self.levels if level != UNKNOWN)
-        if len(order) < 2:
+        known = [level for level in self.levels if level != UNKNOWN]
+        if len(known) < 2:
             return self.sketch.bins()
-        sizes = np.cumsum([self.levels[level].count for level in order])
-        usual = max(order[int(np.searchsorted(sizes, sizes[-1] / 2))], order[-1] - SILENT)
-        if order[-1] <= usual + LOUD:
+        sizes = np.array([self.levels[level].count for level in known])
+        found = loudness_weights(4.0 ** np.array(known), sizes, LOUD)
+        if found.min() == 1:
             return self.sketch.bins()
-        weights = {level: 4.0 ** (usual - level) if level > usual + LOUD else 1.0 for level in self.levels}
+        weights = {UNKNOWN: 1.0, **dict(zip(known, found.tolist(), strict=True))}
         counts = np.zeros(1 << 16)
         for level, sketch in self.levels.items():
-            found = sketch.counts.cpu().numpy()
-            counts[: len(found)] += found * weights[level]
+            keys = sketch.counts.cpu().numpy()
+            counts[: len(keys)] += keys * weights[level]
         return bins_of(counts, self.minimum, self.maximum, min(weights.values()))
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
@@ -129,7 +148,7 @@ class SketchObserver(ObserverBase):
         raise TypeError(f"{type(self).__name__} must define choose")
 
     def state(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if set(self.levels) <= {UNKNOWN}:
             return {"kind": self.kind, **self.sketch.state()}
         order = sorted(self.levels)
@@ -139,7 +158,7 @@ class SketchObserver(ObserverBase):
         return {"kind": self.kind, **whole, "levels": sizes, "extremes": torch.stack([s["extremes"] for s in states])}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """See :class:`~intact8.calibration.base.Observer`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         if "levels" not in state:
             self.check_state(state, {"keys", "counts", "count", "extremes"})
             sketch = Sketch.from_state({k: v for k, v in state.items() if k != "kind"})

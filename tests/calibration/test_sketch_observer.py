@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from intact8.calibration.observers import make_observer
-from intact8.calibration.sketched import SketchObserver
+from intact8.calibration import make_observer
+from intact8.calibration.sketch_observer import SketchObserver
 
 
 def observed(kind: str, *batches: torch.Tensor, weighed: bool = True) -> SketchObserver:
