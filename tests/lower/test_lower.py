@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.engines import available_engines
-from intact8.simulation.ops.integer_limits import integer_limits
+from intact8.simulation.ops.integer_op import integer_limits
 
 
 class Net(nn.Module):

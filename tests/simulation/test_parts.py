@@ -21,10 +21,10 @@ from intact8.engines import get_runner
 from intact8.lower.lower import lower
 from intact8.lower.provenance import provenance
 from intact8.recipe.scheme import Scheme
-from intact8.simulation.ops.affine import observe_activated
-from intact8.simulation.ops.dispatch import _total
 from intact8.simulation.ops.exact_sums import EXACT, chunk_edges
 from intact8.simulation.ops.integer_conv import Exact, _value
+from intact8.simulation.ops.integer_op import observe_activated
+from intact8.simulation.ops.pools import _total
 from intact8.simulation.scales.layer_multipliers import Layer
 from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 from intact8.simulation.simulation import _last_uses

@@ -14,14 +14,15 @@ from intact8.errors import ProgramError
 from intact8.golden import with_golden
 from intact8.lower.dynamic_weight_only import coded_ops
 from intact8.lower.float_islands import float_ops
+from intact8.opset import KINDS
 from intact8.opset.op import Op, Tensor
 from intact8.program.certify import certify
 from intact8.program.check import check
 from intact8.program.program import Program
 from intact8.simulation.ops.affine import Affine
-from intact8.simulation.ops.integer_limits import integer_limits
+from intact8.simulation.ops.integer_op import output_limits
 from intact8.simulation.ops.recurrent import layer_arrays
-from intact8.simulation.ops.softmax_norms import NONLINEAR, program_form
+from intact8.simulation.ops.softmax_norms import program_form
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.simulation import AFFINE, Simulation
 from intact8.simulation.weights.folding import own_params
@@ -117,14 +118,12 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
         return [Op(node.name, "constant", (), arrays={"value": _rows(value, point)}, **common)]
     if node.op in AFFINE:
         return [_affine(sim, node, inputs, point, common)]
-    if node.op in NONLINEAR or node.op == "embedding":
+    if node.op in KINDS and KINDS[node.op].nonlinear:
         return [_nonlinear(sim, node, inputs, point, common)]
     if node.op in _LOWER:
         kind, attrs, arrays = _LOWER[node.op](node, point, sim.requantizations[node.name])
         if kind != "table":
-            lo, hi = integer_limits(
-                node.attrs.get("act"), float(point.scale), int(point.zero_point), point.lo, point.hi
-            )
+            lo, hi = output_limits(node, point)
             attrs.update(lo=lo, hi=hi)
         return [Op(node.name, kind, inputs, attrs, arrays, **common)]
     attrs = dict(node.attrs)
@@ -165,7 +164,7 @@ def _affine(sim: Simulation, node: Node, inputs: tuple[str, ...], point: QuantPo
     arrays = {"weight": weight, "bias": bias, "a": _numpy(req.a, np.int32), "b": _numpy(req.b, np.int32)}
     if req.a_neg.numel():
         arrays |= {"a_neg": _numpy(req.a_neg, np.int32), "b_neg": _numpy(req.b_neg, np.int32)}
-    lo, hi = integer_limits(node.attrs.get("act"), float(point.scale), int(point.zero_point), point.lo, point.hi)
+    lo, hi = output_limits(node, point)
     attrs: dict[str, Any] = {"lo": lo, "hi": hi, "residual_a": int(req.residual_a[0]) if req.residual_a.numel() else 0}
     kind = "linear"
     if node.op == "conv":

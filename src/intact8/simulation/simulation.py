@@ -23,12 +23,13 @@ from intact8.recipe.recipe import Recipe
 from intact8.simulation.channel_statistics import channel_axis, collect
 from intact8.simulation.equalization import attach
 from intact8.simulation.ops.affine import Affine, LiveBatchNorms
-from intact8.simulation.ops.dispatch import POOLS, PRODUCTS, SUMS, TABLES, run_node
+from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.recurrent import RECURRENT, run_layer, weight_scales
 from intact8.simulation.ops.weight_only import Coded, DecodedEmbedding, DynamicLinear, attach_row_learners, layer_for
 from intact8.simulation.parameters import Namespace, plant
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import ChannelValues, QuantPoint, Requantization, WeightPoint
+from intact8.simulation.scales.resolve import POOLS, PRODUCTS, SUMS, TABLES
 from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
 from intact8.train.optimizer import expect_step

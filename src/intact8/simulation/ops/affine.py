@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +11,6 @@ from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import apply_act
 from intact8.capture.graph import Node
-from intact8.simulation.ops.exact_sums import EXACT, chunk_edges, convolve, per_channel
-from intact8.simulation.ops.integer_conv import Exact, weighted_sum
-from intact8.simulation.ops.integer_limits import integer_limits
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.weights.folding import apply_batch_norm, batch_norm_factor, factored, fold_before, folded
@@ -23,7 +19,11 @@ from intact8.simulation.weights.layout import output_first, per_input, per_outpu
 from intact8.simulation.weights.quantize import corrected_bias, integer_bias, pair_limits, partial_sum_bound
 from intact8.train.fused_batch_norm import can_fuse, count_batch, normalize_round
 from intact8.train.snapshot import Snapshot
-from intact8.train.straight_through import forward_as, quantize_ste
+from intact8.train.straight_through import forward_as
+
+from .exact_sums import EXACT, chunk_edges, convolve, per_channel
+from .integer_conv import Exact, weighted_sum
+from .integer_op import finish, output_limits, quantize_to, watcher
 
 
 @dataclass
@@ -170,16 +170,13 @@ class Affine:
 
     def _normalized(self, z: Tensor, tensors: Mapping[str, Tensor], norm: Any, point: QuantPoint) -> Tensor:
         """Batch norm, fused clamp and rounding in steps of the output, which cost γ and β a division."""
-        node, scale = self.node, point.live_scale
-        step = scale
+        node, step = self.node, point.live_scale
         if "equalize.out" in node.params:
             step = step * tensors[node.params["equalize.out"]]
         ones = torch.ones(z.shape[1], device=z.device)
         weight = (ones if norm.weight is None else norm.weight) / step
         bias = (0 * ones if norm.bias is None else norm.bias) / step
-        z_y = int(point.zero_point)
-        lo, hi = integer_limits(node.attrs.get("act"), float(scale.detach()), z_y, point.lo, point.hi)
-        watch = partial(observe_activated, node, point) if point.watching else None
+        z_y, (lo, hi), watch = int(point.zero_point), output_limits(node, point), watcher(node, point)
         return normalize_round(z, weight, bias, count_batch(norm), lo - z_y, hi - z_y, watch, first=point.learns_range)
 
     def _unfolded(self, value: Value, tensors: Mapping[str, Tensor], live: LiveBatchNorms) -> Tensor:
@@ -282,11 +279,7 @@ class Affine:
             if resolved:
                 ratio = forward_as(req.ratio("residual_a", "b")[0], ratio)
             v = v + r.q * ratio
-        if point.watching:
-            observe_activated(node, point, v)
-        z = int(point.zero_point)
-        lo, hi = integer_limits(node.attrs.get("act"), float(scale.detach()), z, point.lo, point.hi)
-        return Quantized(point.rounded(v, lo, hi), point)
+        return finish(node, v, point)
 
     # -- cache ------------------------------------------------------------------------------------------------
 
@@ -301,27 +294,3 @@ class Affine:
         if hit is None or not hit[0].current(sources):
             self._cache[what] = hit = (Snapshot(sources), make())
         return hit[1]
-
-
-def observe_activated(node: Node, point: QuantPoint, v: Tensor) -> None:
-    """Show an observer the real values of ``v`` (in output steps) as they are after a fused clamp, before rounding."""
-    values = (v.detach() * point.live_scale).float()
-    act = node.attrs.get("act")
-    point.observer.observe(apply_act(values, act, {}) if act is not None and act["kind"] == "clamp" else values)
-
-
-def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
-    """Observe ``y`` where the point observes, and put it on the point's grid where it is active."""
-    if point is None:
-        return y
-    if point.watching:
-        point.observer.observe(y.detach())
-    if not point.active:
-        return y
-    if point.learns_range:
-        q = point.rounded(y / point.live_scale, point.lo, point.hi)
-    else:
-        q = quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi)
-    if not point.training:  # as engines do; in training the loss shall show it
-        q = torch.nan_to_num(q, nan=float(point.lo - int(point.zero_point)))
-    return Quantized(q, point)

@@ -1,4 +1,4 @@
-"""Matrix products of two activations, exact on integers, and their gradients."""
+"""Products of two activations, exact on integers, and the gradients of matrix products."""
 
 from __future__ import annotations
 
@@ -8,14 +8,31 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from intact8.simulation.ops.exact_sums import EXACT
-from intact8.simulation.ops.quantized_add import pack, unpack
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train.straight_through import differentiable
 
+from .exact_sums import EXACT
+from .integer_op import IntegerOp
+from .quantized_add import pack, unpack
+
+
+def multiply(op: IntegerOp, x: list[Quantized]) -> Quantized:
+    """Compute ``mul``."""
+    return op.finish((x[0].q * x[1].q) * _ratio(op, x))
+
+
+def matmul(op: IntegerOp, x: list[Quantized]) -> Quantized:
+    """Compute ``matmul``."""
+    return op.finish(matrix_product(x[0], x[1], _ratio(op, x)))
+
+
+def _ratio(op: IntegerOp, x: list[Quantized]) -> Tensor:
+    scales = x[0].point.live_scale * x[1].point.live_scale / op.point.live_scale
+    return op.ratio(scales * op.node.attrs.get("mul", 1.0))
+
 
 def matrix_product(x: Quantized, w: Quantized, ratio: Tensor) -> Tensor:
-    """``ratio·Σ_k x_ik·w_kj`` of integers minus zero points, the sum exact.
+    """Return ``ratio·Σ_k x_ik·w_kj`` of integers minus zero points; the sum is exact.
 
     Args:
         x: (…, I, K).
@@ -28,27 +45,24 @@ def matrix_product(x: Quantized, w: Quantized, ratio: Tensor) -> Tensor:
     longest = int((EXACT - 1) // (_reach(x) * _reach(w)))
     if not differentiable(x.q, w.q, ratio):
         return _exact(x.q, w.q, longest).mul_(ratio)
-    # Integers are saved as such: a quarter of the memory.
     zero_points = [t.zero_point if t.whole else None for t in (x, w)]
     y: Tensor = _Product.apply(x.q, w.q, ratio, longest, zero_points)  # type: ignore[no-untyped-call]
     return y
 
 
 def _reach(x: Quantized) -> int:
-    """Largest |integer − zero point|."""
+    """Return the largest |integer − zero point|."""
     return max(x.zero_point - x.point.lo, x.point.hi - x.zero_point, 1)
 
 
 def _exact(x: Tensor, w: Tensor, longest: int) -> Tensor:
-    """Σ x·w, in as many parts as keep every float32 sum exact; on GPUs, whose float32 may be TF32, in float64."""
-    terms = x.shape[-1]
+    """Return Σ x·w in as many parts as keep float32 sums exact; on GPUs, whose float32 may be TF32, in float64."""
     if x.is_cuda:
         return torch.matmul(x.double(), w.double())
-    if terms <= longest:
+    if x.shape[-1] <= longest:
         return torch.matmul(x, w)
-    parts = [torch.matmul(x[..., i : i + longest], w[..., i : i + longest, :]).double()
-             for i in range(0, terms, longest)]  # fmt: skip
-    return torch.stack(parts).sum(0)
+    pairs = zip(torch.split(x, longest, -1), torch.split(w, longest, -2), strict=True)
+    return torch.stack([torch.matmul(a, b).double() for a, b in pairs]).sum(0)
 
 
 class _Product(torch.autograd.Function):
@@ -67,7 +81,7 @@ class _Product(torch.autograd.Function):
         grad_x = grad_w = grad_ratio = None
         if wants[0] or wants[2]:
             back = torch.matmul(grad, w.mT).sum_to_size(x.shape)
-            # Σ grad·(x·w) is that of (grad·wᵀ)·x, and needs no product of its own.
+            # Σ grad·(x·w) equals Σ (grad·wᵀ)·x, which needs no further matrix product.
             grad_ratio = (back * x).sum().to(ratio.dtype).reshape(ratio.shape) if wants[2] else None
             grad_x = back.mul_(ratio) if wants[0] else None
         if wants[1]:

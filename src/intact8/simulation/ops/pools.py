@@ -1,7 +1,8 @@
-"""Window sums and divisors of average pools, exact in floating point."""
+"""Means and average pools: window sums and divisors, exact in floating point."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,15 +11,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from intact8.simulation.quantized_tensor import Quantized
 from intact8.train.straight_through import round_ste
+
+from .exact_sums import EXACT
+from .integer_op import IntegerOp
 
 Shape = tuple[int, ...]
 
 _ADAPTIVE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
 
 
+def average(op: IntegerOp, x: list[Quantized]) -> Quantized:
+    """Compute ``mean``, ``avg_pool`` or ``adaptive_avg_pool``: exact sums, one multiplier per divisor."""
+    q, attrs, m = x[0].q, op.node.attrs, op.requantization
+    counts: Tensor
+    if op.node.op == "mean":
+        count = math.prod(q.shape[d] for d in attrs["dims"])
+        total, counts = _total(q, count, attrs["dims"], attrs["keepdim"]), torch.tensor(count).to(q.device)
+    elif op.node.op == "avg_pool":
+        total, counts = window_sums(attrs, q), window_counts(attrs, q.shape[2:], q.device)
+    else:
+        counts = adaptive_counts(attrs["output_size"], q.shape[2:], q.device)
+        total = adaptive_sums(attrs, q, counts)
+    assert m is not None
+    which = torch.searchsorted(m.n, counts.to(m.n.dtype)) if m.n.numel() > 1 else torch.zeros_like(counts)
+    ratio = op.ratio(x[0].point.live_scale / (counts * op.point.live_scale), which)
+    return op.finish(total * ratio.to(total.dtype))
+
+
+def _total(q: Tensor, count: int, dims: list[int], keepdim: bool) -> Tensor:
+    """Return exact sums of ``count`` 8-bit integers as float64, in which those that may pass 2^24 are added, too."""
+    return q.sum(dims, keepdim=keepdim, dtype=torch.float32 if 255 * count < EXACT else torch.float64).double()
+
+
 def window_sums(attrs: dict[str, Any], x: Tensor) -> Tensor:
-    """Sums over the windows of an ``avg_pool`` node; padding adds nothing."""
+    """Return sums over the windows of an ``avg_pool`` node; padding adds nothing."""
     rank = len(attrs["kernel"])
     args = (attrs["kernel"], attrs["stride"], attrs["padding"], attrs["ceil_mode"], True)
     if rank == 1:
@@ -29,7 +57,7 @@ def window_sums(attrs: dict[str, Any], x: Tensor) -> Tensor:
 
 
 def window_counts(attrs: dict[str, Any], spatial: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """The divisor of every output position of an ``avg_pool`` node, int64, spatial shape of the output."""
+    """Return the divisor of every output position of an ``avg_pool`` node, int64, of the output's spatial shape."""
     window = (tuple(attrs["kernel"]), tuple(attrs["stride"]), tuple(attrs["padding"]))
     return _window_counts(*window, attrs["ceil_mode"], attrs["count_include_pad"], tuple(spatial), str(device))
 
@@ -52,7 +80,7 @@ def _window_counts(
 
 
 def adaptive_counts(output_size: Sequence[int], spatial: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """The divisor of every output position of an ``adaptive_avg_pool`` node, int64."""
+    """Return the divisor of every output position of an ``adaptive_avg_pool`` node, int64."""
     return _adaptive_counts(tuple(output_size), tuple(spatial), str(device))
 
 
@@ -67,7 +95,7 @@ def _adaptive_counts(output_size: Shape, spatial: Shape, device: str) -> Tensor:
 
 
 def adaptive_sums(attrs: dict[str, Any], x: Tensor, counts: Tensor) -> Tensor:
-    """Sums over adaptive windows of integer-valued ``x``: the mean times ``counts``, rounded to the exact integer."""
+    """Return sums of integers over adaptive windows: the mean times ``counts``, rounded to the exact integer."""
     size = attrs["output_size"]
     mean: Tensor = _ADAPTIVE[len(size)](x.double(), size)
     return round_ste(mean * counts)

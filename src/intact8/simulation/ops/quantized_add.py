@@ -1,7 +1,8 @@
-"""Sums of tensors on different grids, with one rounding."""
+"""Sums and differences of tensors on different grids, with one rounding."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,23 @@ from torch.autograd.function import once_differentiable
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train.straight_through import Watch, clipped, differentiable
 
+from .integer_op import IntegerOp, output_limits, watcher
+
+
+def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
+    """Compute ``add`` or ``sub``."""
+    point, sign = op.point, -1 if op.node.op == "sub" else 1
+    ratios = [op.ratio(v.point.live_scale / point.live_scale * (sign if i else 1), i) for i, v in enumerate(x)]
+    if point.learns_range:
+        return op.finish(functools.reduce(torch.add, [v.q * ratio for v, ratio in zip(x, ratios, strict=True)]))
+    z, (lo, hi) = int(point.zero_point), output_limits(op.node, point)
+    return Quantized(add_round(x, ratios, lo - z, hi - z, watcher(op.node, point)), point)
+
 
 def add_round(
     terms: Sequence[Quantized], ratios: Sequence[Tensor], lo: int, hi: int, watch: Watch | None = None
 ) -> Tensor:
-    """``clamp(round(Σ r_j·q_j), lo, hi)``, float32; straight-through gradient, clipped at lo and hi.
+    """Return ``clamp(round(Σ r_j·q_j), lo, hi)``, float32, with a straight-through gradient clipped at lo and hi.
 
     Args:
         terms: their shapes broadcast.
@@ -30,7 +43,7 @@ def add_round(
         if watch is not None:
             watch(v)
         return v.round_().clamp_(lo, hi)
-    # Integers are saved as such: a quarter of the memory.
+    # The backward pass needs the integers: stored as uint8 they take a quarter of the memory.
     zero_points = [t.zero_point if t.whole else None for t in terms]
     q: Tensor = _AddRound.apply(lo, hi, watch, zero_points, *tensors, *ratios)  # type: ignore[no-untyped-call]
     return q
@@ -78,7 +91,7 @@ class _AddRound(torch.autograd.Function):
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Σ a·b; shapes broadcast."""
+    """Return Σ a·b of tensors that broadcast."""
     if a.shape != b.shape:
         return (a * b).sum()
     if a.is_contiguous(memory_format=torch.channels_last):  # of four dimensions
@@ -87,14 +100,14 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def pack(q: Tensor, zero_point: int | None) -> Tensor:
-    """Integers minus zero point as uint8; anything else (``zero_point`` None) as it is."""
+    """Return integers minus zero point as uint8; where ``zero_point`` is None, return ``q`` itself."""
     if zero_point is None:
         return q
     return (q + zero_point if zero_point else q).to(torch.uint8)
 
 
 def unpack(packed: Tensor, zero_point: int | None) -> Tensor:
-    """What :func:`pack` was given, float32."""
+    """Return what :func:`pack` was given, float32."""
     if zero_point is None:
         return packed
     q = packed.float()

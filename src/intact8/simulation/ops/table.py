@@ -1,4 +1,4 @@
-"""Tables: any function of one 8-bit tensor as 256 integers, computed once in float64."""
+"""Lookup tables: any function of one 8-bit tensor as 256 integers, computed once in float64."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from intact8.arithmetic.unary_functions import unary64
 from intact8.capture.graph import Node
+from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.scales.quant_points import QuantPoint
+
+from .integer_op import IntegerOp
 
 Array = npt.NDArray[Any]
 
 
+def look_up(op: IntegerOp, x: Quantized) -> Tensor:
+    """Compute ``table`` or ``requantize``: integers minus zero point."""
+    assert op.requantization is not None
+    index = (x.q.detach() + x.point.zero_point).long()
+    return (op.requantization.table[index].to(torch.int32) - op.point.zero_point).to(x.q.dtype)
+
+
 def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str, Tensor]) -> Array:
-    """uint8 (256,): ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, in float64; where f
-    gives NaN, the least integer, as ``quantize`` does.
+    """Return ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, uint8 (256,), from float64.
+
+    Where f gives NaN the entry is the least integer, as in ``quantize``.
 
     Args:
         node: ``table`` (with its ``chain``) or ``requantize``.

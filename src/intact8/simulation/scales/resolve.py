@@ -24,7 +24,6 @@ from intact8.arithmetic.tie_free import (
     largest_denominator,
 )
 from intact8.capture.graph import Node
-from intact8.simulation.ops.dispatch import POOLS, PRODUCTS, SUMS, TABLES
 from intact8.simulation.ops.pools import adaptive_counts, window_counts
 from intact8.simulation.ops.table import table_entries
 from intact8.simulation.ops.weight_only import solve
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
     from intact8.simulation.simulation import Simulation
 
 Array = npt.NDArray[Any]
+
+SUMS = frozenset({"add", "sub"})
+POOLS = frozenset({"mean", "avg_pool", "adaptive_avg_pool"})
+TABLES = frozenset({"table", "requantize"})
+PRODUCTS = frozenset({"mul", "matmul"})
 
 
 def resolve(sim: Simulation, *, from_observers: bool, freezing: bool = False) -> None:

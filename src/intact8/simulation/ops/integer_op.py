@@ -1,0 +1,123 @@
+"""What integer operations share: multipliers with gradients, and one rounding of the result to its grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS, apply_act
+from intact8.capture.graph import Node
+from intact8.simulation.quantized_tensor import Quantized, Value
+from intact8.simulation.scales.quant_points import QuantPoint, Requantization
+from intact8.train.straight_through import Watch, forward_as, quantize_ste
+
+
+@dataclass(frozen=True)
+class IntegerOp:
+    """A node whose output is on a grid, with what its integers are computed from.
+
+    Attributes:
+        node: the placed node.
+        params: its parameters by role.
+        point: quantization point of its output.
+        requantization: its multipliers; None for softmax and norms, which have none.
+        resolved: whether the multipliers are valid; else plain ratios of scales take their place.
+    """
+
+    node: Node
+    params: Mapping[str, Tensor]
+    point: QuantPoint
+    requantization: Requantization | None
+    resolved: bool
+
+    def ratio(self, nominal: Tensor, index: int | Tensor = 0) -> Tensor:
+        """Return the multiplier of that index, with the gradient of ``nominal``, the ratio of scales it stands for."""
+        if not self.resolved:
+            return nominal
+        assert self.requantization is not None
+        return forward_as(self.requantization.ratio()[index], nominal)
+
+    def finish(self, steps: Tensor) -> Quantized:
+        """Return :func:`finish` of the exact result in output steps."""
+        return finish(self.node, steps, self.point)
+
+
+def integer_limits(act: dict[str, Any] | None, scale: float, zero_point: int, lo: int, hi: int) -> tuple[int, int]:
+    """Return the clamp of an operation: the range of its output, cut by a fused clamp (ReLU, ReLU6, hardtanh).
+
+    Args:
+        act: the attribute ``act`` of a node.
+        scale, zero_point: of the output.
+        lo, hi: integer range of the output.
+
+    Example:
+        >>> integer_limits({"kind": "clamp", "min": 0.0, "max": 6.0}, 0.05, 10, 0, 255)
+        (10, 130)
+    """
+    if act is None or act["kind"] != "clamp":
+        return lo, hi
+    low, high = lo, hi
+    if act.get("min") is not None:
+        low = int(np.clip(np.rint(act["min"] / np.float64(scale)) + zero_point, lo, hi))
+    if act.get("max") is not None:
+        high = int(np.clip(np.rint(act["max"] / np.float64(scale)) + zero_point, low, hi))
+    return low, high
+
+
+def output_limits(node: Node, point: QuantPoint) -> tuple[int, int]:
+    """Return :func:`integer_limits` of a node whose output is quantized at ``point``."""
+    scale, zero_point = float(point.live_scale.detach()), int(point.zero_point)
+    return integer_limits(node.attrs.get("act"), scale, zero_point, point.lo, point.hi)
+
+
+def observe_activated(node: Node, point: QuantPoint, steps: Tensor) -> None:
+    """Show the observer real values as they are after a fused clamp, before rounding; ``steps`` are output steps."""
+    values = (steps.detach() * point.live_scale).float()
+    act = node.attrs.get("act")
+    point.observer.observe(apply_act(values, act, {}) if act is not None and act["kind"] == "clamp" else values)
+
+
+def watcher(node: Node, point: QuantPoint) -> Watch | None:
+    """Return what shows results to the observer before they are rounded; None where the point does not observe."""
+    return partial(observe_activated, node, point) if point.watching else None
+
+
+def finish(node: Node, steps: Tensor, point: QuantPoint) -> Quantized:
+    """Observe an exact result in output steps, round it once and clamp it. ``steps`` may be overwritten."""
+    if point.watching:
+        observe_activated(node, point, steps)
+    return Quantized(point.rounded(steps, *output_limits(node, point)), point)
+
+
+def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
+    """Observe ``y`` where the point observes, and put it on the point's grid where the point is active."""
+    if point is None:
+        return y
+    if point.watching:
+        point.observer.observe(y.detach())
+    if not point.active:
+        return y
+    if point.learns_range:
+        q = point.rounded(y / point.live_scale, point.lo, point.hi)
+    else:
+        q = quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi)
+    if not point.training:  # as engines do; in training the loss shall show a NaN
+        q = torch.nan_to_num(q, nan=float(point.lo - int(point.zero_point)))
+    return Quantized(q, point)
+
+
+def float_result(node: Node, inputs: list[Tensor], params: Mapping[str, Tensor], training: bool = False) -> Tensor:
+    """Compute a node in float; ``training`` is for dropout."""
+    if node.op == "requantize":
+        return inputs[0]
+    if node.op == "dropout":
+        dropout = torch.feature_dropout if node.attrs.get("feature") else torch.dropout
+        return dropout(inputs[0], node.attrs["p"], training)
+    y: Tensor = FLOAT_OPS[node.op](node.attrs, inputs, dict(params))
+    return y
