@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.train.networks import batch, exact, optimizer_of, prepared, train
-from torch import nn
+from torch import Tensor, nn
 
 import intact8
 from intact8 import RecipeError, recipes
 from intact8.calibration.weights import weight_scales
-from intact8.recipe.recipe import Recipe
+from intact8.recipe.recipe import Recipe, Scheme
 from intact8.train.learned_scale import FLOOR, LearnedScale, lsq_factor
 from intact8.train.scale_phase import ScaleWarning
 from intact8.train.weight_scales import live_weight_scales
@@ -281,3 +283,28 @@ def test_scales_of_sequences_of_any_length_are_learned() -> None:
     assert learner.moved
     program = intact8.convert(sim.eval())
     assert intact8.verify(program, torch.randn(4, 7, 6), engines=("reference",), sim=sim).exact
+
+
+class PoolsBesideAConvolution(nn.Module):
+    """A concatenation whose first operand has the fixed scale of the input, and is requantized for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool, self.conv, self.head = nn.MaxPool2d(2), nn.Conv2d(3, 4, 2, 2), nn.Conv2d(7, 2, 1)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(torch.cat([self.pool(x), self.conv(x)], 1))
+
+
+@pytest.mark.parametrize("scales", ["learned", "observed"])
+def test_gradients_pass_requantization(scales: str) -> None:
+    torch.manual_seed(0)
+    recipe = dataclasses.replace(intact8.recipes.qat(scales), inputs={"x": Scheme(fixed=(1 / 255, 0))})
+    x = torch.rand(64, 3, 4, 4)
+    sim = intact8.prepare(PoolsBesideAConvolution(), x[:2], recipe)
+    assert "requantize" in {node.op for node in sim.graph}
+    intact8.calibrate(sim, x)
+    x.requires_grad_()
+    sim.train()(x).square().sum().backward()
+    assert x.grad is not None and bool(x.grad.any())
+    assert intact8.verify(intact8.convert(sim.eval()), x.detach(), sim=sim).exact
