@@ -11,6 +11,9 @@ from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import apply_act
 from intact8.capture.graph import Node
+from intact8.simulation.ops.exact_sums import EXACT, chunk_edges, convolve, per_channel
+from intact8.simulation.ops.integer_conv import Exact, weighted_sum
+from intact8.simulation.ops.integer_op import finish, output_limits, quantize_to, watcher
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.weights.folding import apply_batch_norm, batch_norm_factor, factored, fold_before, folded
@@ -20,10 +23,6 @@ from intact8.simulation.weights.quantize import corrected_bias, integer_bias, pa
 from intact8.train.fused_batch_norm import can_fuse, count_batch, normalize_round
 from intact8.train.snapshot import Snapshot
 from intact8.train.straight_through import forward_as
-
-from .exact_sums import EXACT, chunk_edges, convolve, per_channel
-from .integer_conv import Exact, weighted_sum
-from .integer_op import finish, output_limits, quantize_to, watcher
 
 
 @dataclass

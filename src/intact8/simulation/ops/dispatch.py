@@ -9,17 +9,16 @@ from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Node
+from intact8.simulation.ops.integer_op import IntegerOp, float_result, quantize_to
+from intact8.simulation.ops.matmul import matmul, multiply
+from intact8.simulation.ops.pools import average
+from intact8.simulation.ops.quantized_add import add
+from intact8.simulation.ops.softmax_norms import norm_integers, softmax_integers
+from intact8.simulation.ops.table import look_up
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.weights.folding import own_params
 from intact8.train.straight_through import forward_as
-
-from .integer_op import IntegerOp, float_result, quantize_to
-from .matmul import matmul, multiply
-from .pools import average
-from .quantized_add import add
-from .softmax_norms import norm_integers, softmax_integers
-from .table import look_up
 
 EXACT: dict[str, Callable[[IntegerOp, list[Quantized]], Quantized]] = {
     "add": add,

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from intact8.simulation.ops.exact_sums import EXACT
+from intact8.simulation.ops.integer_op import IntegerOp
+from intact8.simulation.ops.quantized_add import pack, unpack
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train.straight_through import differentiable
-
-from .exact_sums import EXACT
-from .integer_op import IntegerOp
-from .quantized_add import pack, unpack
 
 
 def multiply(op: IntegerOp, x: list[Quantized]) -> Quantized:

@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from intact8.simulation.ops.exact_sums import EXACT
+from intact8.simulation.ops.integer_op import IntegerOp
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train.straight_through import round_ste
-
-from .exact_sums import EXACT
-from .integer_op import IntegerOp
 
 Shape = tuple[int, ...]
 

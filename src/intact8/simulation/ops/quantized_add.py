@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from intact8.simulation.ops.integer_op import IntegerOp, output_limits, watcher
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.train.straight_through import Watch, clipped, differentiable
-
-from .integer_op import IntegerOp, output_limits, watcher
 
 
 def add(op: IntegerOp, x: list[Quantized]) -> Quantized:

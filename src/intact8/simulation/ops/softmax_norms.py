@@ -16,10 +16,9 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.norms import MIDDLE, epsilon_steps, gain_offset
 from intact8.arithmetic.softmax import softmax_table
 from intact8.capture.graph import Node
+from intact8.simulation.ops.integer_op import IntegerOp
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.scales.quant_points import QuantPoint
-
-from .integer_op import IntegerOp
 
 Form = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
 """Attributes, but for the clamp, and arrays of the program's operation. They follow from scales and parameters."""

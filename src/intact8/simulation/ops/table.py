@@ -12,10 +12,9 @@ from torch import Tensor
 
 from intact8.arithmetic.unary_functions import unary64
 from intact8.capture.graph import Node
+from intact8.simulation.ops.integer_op import IntegerOp
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.scales.quant_points import QuantPoint
-
-from .integer_op import IntegerOp
 
 Array = npt.NDArray[Any]
 
