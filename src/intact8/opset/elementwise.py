@@ -125,6 +125,7 @@ KINDS = (
         attrs=RATIO,
         since=2,
         proof=Proof(named("scaled"), _products, scaled, _matmul_fits),
+        multiplies_activations=True,
     ),
     Kind(
         "table",

@@ -148,6 +148,7 @@ class Kind:
             has one.
         rows_by_index: whether its first operand are int64 indices of the rows of the array ``weight``.
         multiplies_weights: whether it multiplies by an array ``weight``, once per place of its result.
+        multiplies_activations: whether it is a matrix product of its two inputs.
         univariate: whether it is a function of one number, so that a table of 256 entries can stand for it.
         homogeneous: whether it commutes with a positive factor of all its operands.
     """
@@ -177,6 +178,7 @@ class Kind:
     lacks_form: Callable[[Mapping[str, Any], Shape], str | None] = nothing_lacks
     rows_by_index: bool = False
     multiplies_weights: bool = False
+    multiplies_activations: bool = False
     univariate: bool = False
     homogeneous: bool = False
 

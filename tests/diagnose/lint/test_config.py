@@ -41,7 +41,7 @@ def test_the_example_of_the_docstring_is_read(tmp_path: Path) -> None:
         ("select = []", "no rule is selected"),
         ('fail-on = "fatal"', "fail-on = 'fatal'"),
         ('fail_on = "error"', "unknown keys"),
-        ("select = [", "no TOML"),
+        ("select = [", "not TOML"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, table: str, message: str) -> None:

@@ -114,7 +114,7 @@ def test_a_generator_of_batches_is_read_once() -> None:
 
 @pytest.mark.parametrize("x", [3, None, b"net", {}], ids=str)
 def test_what_it_does_not_take(x: Any) -> None:
-    with pytest.raises(intact8.InputError, match="cannot look at"):
+    with pytest.raises(intact8.InputError, match="cannot lint a"):
         intact8.lint(x)
 
 

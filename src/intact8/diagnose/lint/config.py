@@ -1,9 +1,9 @@
-"""Which rules a project wants: ``[tool.intact8.lint]`` in its pyproject.toml.
+"""The configuration of lint: ``[tool.intact8.lint]`` in a project's pyproject.toml.
 
 [tool.intact8.lint]
 select = ["IQ3", "IQ4", "IQ5"]   # all rules by default
 ignore = ["IQ310"]
-fail-on = "error"                # what ends `intact8 lint` with status 1; warning by default
+fail-on = "error"                # the mildest severity that ends `intact8 lint` with status 1; warning by default
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ KEYS = ("select", "ignore", "fail-on")
 
 @dataclass(frozen=True)
 class Config:
-    """What the table says.
+    """The settings of the table.
 
     Attributes:
         select: ids or beginnings of ids; None for all rules.
-        ignore: those left out.
+        ignore: ids or beginnings of ids that are left out.
         fail_on: the mildest severity that fails, or "never".
     """
 
@@ -45,7 +45,7 @@ class Config:
 
 
 def find(start: Path | None = None) -> Config:
-    """The table of the nearest pyproject.toml, from ``start`` (the current folder) upwards; defaults without one.
+    """Read the table of the nearest pyproject.toml, from ``start`` (the current folder) upwards; defaults without one.
 
     Raises:
         RecipeError: see :func:`read`.
@@ -59,25 +59,23 @@ def find(start: Path | None = None) -> Config:
 
 
 def read(path: Path) -> Config:
-    """The table of one file; defaults where it has none.
+    """Read the table of one file; defaults where it has none.
 
     Raises:
-        RecipeError: no TOML, an unknown key, or a rule that does not exist.
+        RecipeError: the file is not TOML, or the table has an unknown key or a rule that does not exist.
     """
     where = f"[tool.intact8.lint] in {path}"
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError("this is no TOML", where=str(path), why=str(error), remedy="repair it") from error
+        raise RecipeError("this file is not TOML", where=str(path), why=str(error), remedy="repair it") from error
     table: Any = document
     for part in ("tool", "intact8", "lint"):
         table = table.get(part, {}) if isinstance(table, Mapping) else {}
     if not isinstance(table, Mapping) or not set(table) <= set(KEYS):
         raise RecipeError(f"unknown keys in {table!r}", where=where, remedy=f"known are {', '.join(KEYS)}")
-    config = Config(
-        _names(table, "select", where), _names(table, "ignore", where) or (), table.get("fail-on", "warning")
-    )
-    check_fail_on(config.fail_on, where)
+    fail_on = check_fail_on(table.get("fail-on", "warning"), where)
+    config = Config(_names(table, "select", where), _names(table, "ignore", where) or (), fail_on)
     try:
         choose(load(), config.select, config.ignore)
     except RecipeError as error:
@@ -86,7 +84,7 @@ def read(path: Path) -> Config:
 
 
 def check_fail_on(value: Any, where: str) -> str:
-    """``value``, or RecipeError where it is neither a severity nor "never"."""
+    """Return ``value``. Raises RecipeError where it is neither a severity nor "never"."""
     if value not in (*SEVERITIES, NEVER):
         raise RecipeError(f"fail-on = {value!r}", where=where, remedy=f"choose {', '.join((*SEVERITIES, NEVER))}")
     return str(value)

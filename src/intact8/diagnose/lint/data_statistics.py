@@ -1,4 +1,4 @@
-"""One pass of the given data through the float network, with everything that rules ask about it."""
+"""Statistics of the given data: one pass through the float network collects everything that rules ask about them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from intact8.simulation.simulation import Simulation
 
 MOST_CLASSES = 10_000
-"""An output with more columns is no classifier's."""
+"""An output with more columns does not belong to a classifier."""
 
 
 @dataclass
-class Seen:
-    """What the data showed.
+class DataStatistics:
+    """Statistics of the given data.
 
     Attributes:
-        samples: how many.
+        samples: number of samples.
         repeats: samples that are bit for bit equal to an earlier one.
-        predicted: class → samples the float network puts into it; empty where the output is no classifier's.
+        predicted: class → samples the float network puts into it; empty where the output is not a classifier's.
         classes: number of columns of that output, 0 where there is none.
         outside: point → (values outside its range, values); for points whose scale is known.
         channels: point → largest magnitude per channel.
@@ -50,9 +50,9 @@ class Seen:
     masked: int = 0
 
 
-def look(sim: Simulation, calls: Iterable[Call]) -> Seen:
+def collect(sim: Simulation, calls: Iterable[Call]) -> DataStatistics:
     """Run the float network on every call. The simulation's modes and switches are afterwards what they were."""
-    seen, digests = Seen(), set()
+    found, digests = DataStatistics(), set()
     point_of = {name: point for point, p in sim.placed.points.items() for name in p.observed}
     ranges = {
         name: ((p.lo - int(p.zero_point)) * float(p.scale), (p.hi - int(p.zero_point)) * float(p.scale), float(p.scale))
@@ -67,34 +67,34 @@ def look(sim: Simulation, calls: Iterable[Call]) -> Seen:
         values = real(output)
         if point in ranges:
             lo, hi, step = ranges[point]
-            # Half a step past the ends still rounds to them.
+            # Values up to half a step beyond the ends still round to them.
             out = int(((values < lo - step / 2) | (values > hi + step / 2)).sum())
-            before = seen.outside.get(point, (0, 0))
-            seen.outside[point] = before[0] + out, before[1] + values.numel()
+            before = found.outside.get(point, (0, 0))
+            found.outside[point] = before[0] + out, before[1] + values.numel()
         if values.dim() > 1 and values.shape[1] > 1:
             # Sequences are (N, T, channels), except those of convolutions.
             axis = 2 if values.dim() == 3 and node.op != "conv" else 1
             largest = values.abs().transpose(0, axis).flatten(1).amax(1).double().cpu().numpy()
-            known = seen.channels.get(point)
+            known = found.channels.get(point)
             if known is None or known.shape == largest.shape:
-                seen.channels[point] = largest if known is None else np.maximum(known, largest)
+                found.channels[point] = largest if known is None else np.maximum(known, largest)
 
-    with _float(sim), torch.no_grad():
+    with _float_evaluation(sim), torch.no_grad():
         for args, kwargs in calls:
             flat = sim.flatten(args, kwargs)
             for sample in zip(*(t.cpu() for t in flat), strict=True):
                 digest = _digest(sample)
-                seen.repeats += digest in digests
+                found.repeats += digest in digests
                 digests.add(digest)
-                seen.samples += 1
-            seen.masked += _fully_masked(sim, flat)
+                found.samples += 1
+            found.masked += _fully_masked(sim, flat)
             values = sim.run(flat, visit=visit)
-            _count_classes(seen, [real(values[name]) for name in sim.graph.outputs])
-    return seen
+            _count_classes(found, [real(values[name]) for name in sim.graph.outputs])
+    return found
 
 
 def _fully_masked(sim: Simulation, flat: list[Tensor]) -> int:
-    """Samples of an input called …mask, (N, T), that are 0 everywhere."""
+    """Count the samples of an input called …mask, (N, T), that are 0 everywhere."""
     for name, mask in zip(sim.graph.inputs, flat, strict=True):
         if "mask" in sim.graph.nodes[name].attrs["key"] and mask.dim() == 2:
             return int((mask == 0).all(1).sum())
@@ -108,29 +108,24 @@ def _digest(sample: tuple[Tensor, ...]) -> bytes:
     return out.digest()
 
 
-def _count_classes(seen: Seen, outputs: list[Tensor]) -> None:
-    if len(outputs) != 1 or outputs[0].dim() != 2 or not 2 <= outputs[0].shape[1] <= MOST_CLASSES:
-        return
-    seen.classes = outputs[0].shape[1]
-    seen.predicted.update(outputs[0].argmax(1).tolist())
+def _count_classes(found: DataStatistics, outputs: list[Tensor]) -> None:
+    if len(outputs) == 1 and outputs[0].dim() == 2 and 2 <= outputs[0].shape[1] <= MOST_CLASSES:
+        found.classes = outputs[0].shape[1]
+        found.predicted.update(outputs[0].argmax(1).tolist())
 
 
 @contextmanager
-def _float(sim: Simulation) -> Iterator[None]:
-    """Evaluation, nothing observes, nothing rounds; everything as before afterwards."""
-    training = {module: module.training for module in sim.modules()}
-    watching = [(p, p.observing) for p in sim.points.values()]
-    switches: list[Any] = [*sim.points.values(), *sim.weight_points.values()]
-    rounding = [(p, p.quantizing) for p in switches]
+def _float_evaluation(sim: Simulation) -> Iterator[None]:
+    """Evaluate without observing or rounding, and restore every mode and switch afterwards."""
+    points: list[Any] = [*sim.points.values(), *sim.weight_points.values()]
+    before = [(module, "training", module.training) for module in sim.modules()]
+    before += [(point, "observing", point.observing) for point in sim.points.values()]
+    before += [(point, "quantizing", point.quantizing) for point in points]
     try:
         sim.eval()
         sim.observe(False)
         sim.fake_quantize(False)
         yield
     finally:
-        for module, flag in training.items():
-            module.training = flag
-        for point, on in watching:
-            point.observing = on
-        for switch, on in rounding:
-            switch.quantizing = on
+        for owner, name, value in before:
+            setattr(owner, name, value)

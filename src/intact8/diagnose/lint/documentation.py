@@ -1,8 +1,8 @@
-"""Documentation pages of the rules, one per id, made of what the rules say about themselves.
+"""Documentation pages of the rules, one per id, made from the rules' docstrings.
 
     python -m intact8.diagnose.lint.documentation docs/lint
 
-writes them. A test compares them with what is in the repository, so that a rule has one source: its function.
+writes them. A test compares them with the pages in the repository, so that a rule has one source: its function.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ WRITTEN = "<!-- Written by python -m intact8.diagnose.lint.documentation docs/li
 
 
 def page(rule: Rule) -> str:
-    """One rule as Markdown.
+    """Return the page of one rule, Markdown.
 
     Example:
         >>> page(load()["IQ303"]).splitlines()[2]
         '# IQ303 few-samples'
     """
-    return "\n".join(
-        [
-            WRITTEN, "", f"# {rule.id} {rule.name}", "", rule.text, "", f"**Remedy:** {rule.remedy}.", "",
-            f"Severity: {rule.severity}. Looks at: {', '.join(rule.kinds)}.", "",
-            f'Ignore it with `ignore = ["{rule.id}"]` under `[tool.intact8.lint]` in pyproject.toml. '
-            "[All rules](index.md)", "",
-        ]
-    )  # fmt: skip
+    paragraphs = [
+        WRITTEN,
+        f"# {rule.id} {rule.name}",
+        rule.text,
+        f"**Remedy:** {rule.remedy}.",
+        f"Severity: {rule.severity}. Looks at: {', '.join(rule.kinds)}.",
+        f'Ignore it with `ignore = ["{rule.id}"]` under `[tool.intact8.lint]` in pyproject.toml. [All rules](index.md)',
+    ]
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def index(rules: Mapping[str, Rule]) -> str:
-    """The table of all rules."""
+    """Return the page with the table of all rules."""
     lines = [WRITTEN, "", "# Lint rules", "", "How to run them: [diagnosis](../diagnosis.md).", ""]
     for prefix, title in FAMILIES.items():
         lines += [f"## {prefix}xx {title}", "", "| rule | severity | what |", "|---|---|---|"]
@@ -59,13 +60,13 @@ def index(rules: Mapping[str, Rule]) -> str:
 
 
 def pages() -> dict[str, str]:
-    """File name → content of every page, the index included."""
+    """Return file name → content of every page, the index included."""
     rules = load()
     return {"index.md": index(rules), **{f"{id}.md": page(rule) for id, rule in rules.items()}}
 
 
 def write(folder: Path) -> None:
-    """Write all pages, and remove those of rules that are gone."""
+    """Write all pages, and remove those of rules that do not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = pages()
     for old in folder.glob("*.md"):

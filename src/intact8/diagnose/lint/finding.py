@@ -1,16 +1,14 @@
-"""What a lint run returns: findings, each with its rule, its place and its remedy, and the report that holds them."""
+"""The result of a lint run: findings, each with its rule, its place and its remedy, and the report that holds them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from intact8.display import Column, Grid, inert
 from intact8.text import printable
-
-if TYPE_CHECKING:
-    from intact8.display import Grid
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first, in the words of SARIF. error: numbers are wrong, or it will not convert; warning: accuracy, speed or the
@@ -22,14 +20,14 @@ class Finding:
     """One fault at one place.
 
     Attributes:
-        id: of the rule, ``IQ101``.
-        name: of the rule, in words: ``reused-module``.
+        id: id of the rule, ``IQ101``.
+        name: name of the rule, ``reused-module``.
         severity: error, warning or note.
         message: what is wrong here, with numbers.
         remedy: what to do about it.
-        module: path of the module concerned; "" where it is the whole network, or unknown.
-        node: name of the operation or quantization point; "" where it is none.
-        tensor: name of the parameter, buffer or tensor; "" where it is none.
+        module: path of the module concerned; "" where the finding is about the whole network, or the path is unknown.
+        node: name of the operation or quantization point, or "".
+        tensor: name of the parameter, buffer or tensor, or "".
         data: the numbers of the message, JSON values.
 
     Example:
@@ -61,12 +59,12 @@ class Finding:
         return f"docs/lint/{self.id}.md"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; ``where`` and ``page`` are written out for readers that do not compute them."""
+        """Return JSON values, ``where`` and ``page`` included."""
         return {**asdict(self), "data": dict(self.data), "where": self.where, "page": self.page}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Finding:
-        """What :meth:`to_dict` wrote."""
+        """Return the finding that :meth:`to_dict` wrote."""
         return Finding(**{k: v for k, v in values.items() if k not in ("where", "page")})
 
     def __str__(self) -> str:
@@ -80,10 +78,10 @@ class LintReport:
 
     Attributes:
         findings: sorted by severity, then by rule, then as the network runs.
-        subject: what was looked at: "model", "simulation", "program" or "torch.ao model".
+        subject: what was linted: "model", "simulation", "program" or "torch.ao model".
         name: the file or class it came from.
         checked: ids of the rules that ran.
-        skipped: rule that applies but could not run → what it needs ("data", "optimizer", …).
+        skipped: id of a rule that applies but could not run → what it needs ("data", "optimizer", …).
 
     Example:
         >>> report = LintReport((), "program", "net.safetensors", ("IQ601",), {})
@@ -110,21 +108,21 @@ class LintReport:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of the rules that found something, without repetition, in the order of ``findings``."""
+        """Ids of the rules that found something, each once, in the order of ``findings``."""
         return tuple(dict.fromkeys(f.id for f in self.findings))
 
     def counts(self) -> dict[str, int]:
-        """Severity → number of findings, worst first, with zeros."""
+        """Return severity → number of findings, worst first, zeros included."""
         found = Counter(f.severity for f in self.findings)
         return {severity: found[severity] for severity in SEVERITIES}
 
     def at_least(self, severity: str) -> tuple[Finding, ...]:
-        """Findings of this severity or worse."""
+        """Return the findings of this severity or worse."""
         worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
         return tuple(f for f in self.findings if f.severity in worst)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {
             "subject": self.subject,
             "name": self.name,
@@ -136,30 +134,44 @@ class LintReport:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> LintReport:
-        """What :meth:`to_dict` wrote."""
-        return LintReport(
-            tuple(Finding.from_dict(f) for f in values["findings"]), values["subject"], values["name"],
-            tuple(values["checked"]), dict(values["skipped"]),
-        )  # fmt: skip
+        """Return the report that :meth:`to_dict` wrote."""
+        findings = tuple(map(Finding.from_dict, values["findings"]))
+        checked, skipped = tuple(values["checked"]), dict(values["skipped"])
+        return LintReport(findings, values["subject"], values["name"], checked, skipped)
 
     def to_sarif(self) -> dict[str, Any]:
-        """The report as a SARIF 2.1.0 log, JSON values. See ``intact8.diagnose.lint.sarif``."""
+        """Return the report as a SARIF 2.1.0 log, JSON values. See ``intact8.diagnose.lint.sarif``."""
         from .sarif import to_sarif
 
         return to_sarif(self)
 
     def grid(self) -> Grid:
-        """The report as a table: one row per finding, and a caption that sums up."""
-        from .show import grid
+        """Return the report as a table: one row per finding, and a caption that sums up."""
+        columns = tuple(Column(title, "left") for title in ("rule", "severity", "place", "what", "remedy"))
+        rows = tuple((f"{f.id} {f.name}", f.severity, f.where, f.message, f.remedy) for f in self.findings)
+        return Grid(columns, rows, self.summary())
 
-        return grid(self)
+    def summary(self) -> str:
+        """Return one line: how much was found, by how many rules, and what could not be checked.
+
+        Example:
+            >>> LintReport((), "model", "Net", ("IQ101", "IQ102"), {"IQ303": "data"}).summary()
+            'Net (model): nothing found by 2 rules; 1 rule could not run (data: IQ303)'
+        """
+        counts = ", ".join(_count(n, severity) for severity, n in self.counts().items() if n)
+        text = f"{self.name} ({self.subject}): {counts or 'nothing'} found by {_count(len(self.checked), 'rule')}"
+        needs: dict[str, list[str]] = {}
+        for rule, need in self.skipped.items():
+            needs.setdefault(need, []).append(rule)
+        listed = "; ".join(f"{need}: {', '.join(rules)}" for need, rules in needs.items())
+        return text + (f"; {_count(len(self.skipped), 'rule')} could not run ({listed})" if needs else "")
 
     def __rich__(self) -> Any:
-        from intact8.display import inert
-
-        from .show import summary
-
-        return self.grid() if self.findings else inert(summary(self))
+        return self.grid() if self.findings else inert(self.summary())
 
     def _repr_html_(self) -> str:
         return self.grid().to_html()
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

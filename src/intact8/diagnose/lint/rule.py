@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from intact8.errors import RecipeError
 
 MODEL, SIMULATION, PROGRAM, TORCH_AO = "model", "simulation", "program", "torch.ao model"
 KINDS = (MODEL, SIMULATION, PROGRAM, TORCH_AO)
-"""What can be looked at; ``Subject.kind``."""
+"""What can be linted: the values of ``Subject.kind``."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Hit:
     Attributes:
         message: what is wrong at this place, with numbers, one sentence without a full stop.
         module, node, tensor: the place, see :class:`~intact8.diagnose.lint.finding.Finding`.
-        remedy: instead of the rule's own.
-        severity: instead of the rule's own.
+        remedy: replaces the remedy of the rule where it is not empty.
+        severity: replaces the severity of the rule where it is not empty.
         data: the numbers, JSON values.
     """
 
@@ -35,11 +35,34 @@ class Hit:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+def joint_hit(names: Sequence[str], message: str, place: str = "node", key: str = "points", **more: str) -> list[Hit]:
+    """Return one hit for all ``names``, at the first of them; no hit where there are none.
+
+    Args:
+        names: names of points, modules or tensors.
+        message, more: fields of :class:`Hit`.
+        place: the field of :class:`Hit` that holds the first name.
+        key: the entry of ``Hit.data`` that holds all names.
+    """
+    fields: dict[str, Any] = {place: names[0], **more, "data": {key: list(names)}} if names else {}
+    return [Hit(message, **fields)] if names else []
+
+
+def first_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, joined by commas.
+
+    Example:
+        >>> first_of(["a", "b", "c"], most=2)
+        'a, b …'
+    """
+    return ", ".join(names[:most]) + (" …" if len(names) > most else "")
+
+
 class NeedsError(Exception):
-    """A rule cannot run: something was not given. The text says what, in one or two words."""
+    """A rule cannot run because something was not given. The text says what, in one or two words."""
 
 
-Check = Callable[[Any], Iterator[Hit]]
+Check = Callable[[Any], Iterable[Hit]]
 
 
 @dataclass(frozen=True)
@@ -47,22 +70,22 @@ class Rule:
     """A rule.
 
     Attributes:
-        id: "IQ" and three digits; never used again for anything else.
-        name: a few words joined by hyphens.
+        id: "IQ" and three digits; an id is never used again for another rule.
         severity: of its findings: error, warning or note.
-        remedy: what to do, unless a finding says something more exact.
-        kinds: what it applies to.
-        check: takes a subject, yields hits; raises NeedsError where something it needs was not given.
-        covers: the failures it was written for, by the ids of the project's requirements.
+        kinds: the kinds of subject that it applies to.
+        check: takes a subject, yields hits; raises NeedsError where something it needs was not given. Its name is the
+            rule's name; its docstring is the rule's documentation and ends with a paragraph "Remedy: …".
     """
 
     id: str
-    name: str
     severity: str
-    remedy: str
     kinds: tuple[str, ...]
     check: Check
-    covers: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """A few words joined by hyphens."""
+        return self.check.__name__.replace("_", "-")
 
     @property
     def summary(self) -> str:
@@ -71,30 +94,40 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The documentation: the docstring of the function."""
-        return inspect.getdoc(self.check) or ""
+        """The documentation without the remedy."""
+        return self._documentation[0].rstrip()
+
+    @property
+    def remedy(self) -> str:
+        """What to do, unless a finding says something more exact."""
+        return " ".join(self._documentation[1].split())
+
+    @property
+    def _documentation(self) -> tuple[str, str]:
+        text, _, remedy = (inspect.getdoc(self.check) or "").rpartition("\nRemedy: ")
+        return text, remedy
 
 
 RULES: dict[str, Rule] = {}
 """All rules by id."""
 
 
-def rule(
-    id: str, name: str, severity: str, *kinds: str, remedy: str, covers: Iterable[str] = ()
-) -> Callable[[Check], Check]:
-    """Decorator: register the function as the check of a rule. The registry is filled by :func:`load`."""
+def rule(id: str, severity: str, *kinds: str) -> Callable[[Check], Check]:
+    """Register the decorated function as the check of a rule, for all kinds of subject where ``kinds`` is empty."""
 
     def register(check: Check) -> Check:
         if id in RULES:
             raise RuntimeError(f"two rules are called {id}")
-        RULES[id] = Rule(id, name, severity, remedy, kinds or KINDS, check, tuple(covers))
+        RULES[id] = Rule(id, severity, kinds or KINDS, check)
         return check
 
     return register
 
 
 def choose(rules: dict[str, Rule], select: Iterable[str] | None, ignore: Iterable[str] | None) -> dict[str, Rule]:
-    """The rules that ``select`` names (all by default) and ``ignore`` does not: ids, or their beginnings ("IQ3").
+    """Return the rules that ``select`` names (all by default) and ``ignore`` does not.
+
+    Entries are ids, beginnings of ids ("IQ3") or names.
 
     Raises:
         RecipeError: an entry that begins no rule's id and is no rule's name, or an empty ``select``.
@@ -116,13 +149,10 @@ def _named(rules: dict[str, Rule], entries: Iterable[str], where: str) -> set[st
         entries = [part.strip() for part in entries.split(",") if part.strip()]
     found: set[str] = set()
     for entry in entries:
-        matching = {
-            id for id, r in rules.items() if isinstance(entry, str) and (id.startswith(entry) or r.name == entry)
-        }
-        if not entry or not matching:
-            raise RecipeError(
-                f"there is no lint rule {entry!r}", where=where,
-                remedy="rules are IQ101 … ; `intact8 lint --rules` lists them all",
-            )  # fmt: skip
+        named = isinstance(entry, str) and bool(entry)
+        matching = {id for id, r in rules.items() if named and (id.startswith(entry) or r.name == entry)}
+        if not matching:
+            remedy = "rules are IQ101 … ; `intact8 lint --rules` lists them all"
+            raise RecipeError(f"there is no lint rule {entry!r}", where=where, remedy=remedy)
         found |= matching
     return found

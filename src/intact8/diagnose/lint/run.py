@@ -1,4 +1,4 @@
-"""``intact8.lint``: find out what was given, run the rules that apply, sort what they found."""
+"""``intact8.lint``: run the rules that apply to what was given, and sort what they find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from intact8.program.program import Program
 from .finding import SEVERITIES, Finding, LintReport
 from .rule import Hit, NeedsError, Rule, choose
 from .rules import load
-from .subject import SavedSubject, Subject
+from .subject import ProgramSubject, Subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,12 +36,12 @@ def lint(
         x: a float model, a simulation (what :func:`intact8.prepare` returned), a program or the path of its file, or an
             eager or FX model of ``torch.ao`` (fused, prepared or converted).
         data: samples as for :func:`intact8.calibrate`: the calibration data, or better, held-out ones. Rules that need
-            them are else skipped, and named as such in the report; a float model needs at least one sample for
-            most, a program takes none.
-        optimizer: of a model in training: does it have the learned scales?
+            data are skipped without them, and the report names these rules; a float model needs at least one sample
+            for most rules, a program takes none.
+        optimizer: optimizer of a model in training; rules check that it has the learned scales.
         schedule: the ``intact8.train.Schedule`` of a model in training.
         select: ids or names of rules, or the beginnings of ids ("IQ3"); all by default.
-        ignore: those to leave out.
+        ignore: rules to leave out.
 
     Returns:
         The report: ``report.clean``, ``report.findings``, ``report.to_dict()``, ``report.to_sarif()``.
@@ -76,26 +76,23 @@ def lint(
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
-    return Finding(
-        rule.id, rule.name, hit.severity or rule.severity, hit.message, hit.remedy or rule.remedy, hit.module, hit.node,
-        hit.tensor, hit.data,
-    )  # fmt: skip
+    severity, remedy = hit.severity or rule.severity, hit.remedy or rule.remedy
+    place = hit.module, hit.node, hit.tensor
+    return Finding(rule.id, rule.name, severity, hit.message, remedy, *place, hit.data)
 
 
 def subject_of(x: Any, data: Any = None, optimizer: Any = None, schedule: Any = None) -> Subject:
-    """What ``x`` is. Raises InputError where it is nothing that can be looked at."""
+    """Return the subject that ``x`` is. Raises InputError where it cannot be linted."""
     if isinstance(x, Program | str | os.PathLike):
         _refuse("a program is finished", data=data, optimizer=optimizer, schedule=schedule)
-        return SavedSubject(x, "program") if isinstance(x, Program) else SavedSubject.load(os.fspath(x))
+        return ProgramSubject(x, "program") if isinstance(x, Program) else ProgramSubject.load(os.fspath(x))
     if "torch" in sys.modules:
         from torch import nn
 
         if isinstance(x, nn.Module):
             return _module_subject(x, data, optimizer, schedule)
-    raise InputError(
-        f"cannot look at a {type(x).__name__}", where="lint",
-        remedy="give a torch.nn.Module, an intact8.Program or the path of a program file",
-    )  # fmt: skip
+    remedy = "give a torch.nn.Module, an intact8.Program or the path of a program file"
+    raise InputError(f"cannot lint a {type(x).__name__}", where="lint", remedy=remedy)
 
 
 def _module_subject(x: nn.Module, data: Any, optimizer: Any, schedule: Any) -> Subject:
@@ -109,8 +106,8 @@ def _module_subject(x: nn.Module, data: Any, optimizer: Any, schedule: Any) -> S
     if isinstance(x, Simulation):
         return SimulationSubject(x, data, optimizer, schedule)
     if is_torch_ao(x):
-        _refuse("torch.ao knows no schedule", schedule=schedule)
-        from intact8.diagnose.lint.subject_torch_ao import TorchAoSubject  # it reads torch.ao, which goes away one day
+        _refuse("torch.ao has no schedule", schedule=schedule)
+        from .subject_torch_ao import TorchAoSubject  # imported late, because torch.ao is deprecated
 
         return TorchAoSubject(x, data, optimizer, schedule)
     _refuse("a float model has no scales to train", optimizer=optimizer, schedule=schedule)

@@ -18,10 +18,10 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 
 def to_sarif(report: LintReport) -> dict[str, Any]:
-    """One run with one result per finding.
+    """Return a log with one run and one result per finding.
 
-    Places are logical locations (module, node, tensor): a network has no lines. Findings about a file also have it as
-    a physical location. Every rule that ran is described, documentation included.
+    Places are logical locations (module, node, tensor), because a network has no lines. Findings about a file also have
+    the file as a physical location. The log describes every rule that ran, documentation included.
 
     Example:
         >>> from intact8.diagnose.lint.finding import LintReport
@@ -81,5 +81,5 @@ def _result(finding: Finding, index: int, report: LintReport) -> dict[str, Any]:
 
 
 def _uri(name: str) -> str:
-    """A path as a URI: relative ones stay relative, so that they mean the same in another checkout."""
+    """Return a path as a URI; relative paths stay relative, so that they hold in another checkout."""
     return Path(name).as_uri() if Path(name).is_absolute() else quote(name)

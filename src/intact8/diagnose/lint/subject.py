@@ -1,4 +1,4 @@
-"""What is looked at: the base that every kind of subject shares, and programs. No torch here."""
+"""The subjects of lint: the base that every kind of subject shares, and programs. This module does not need torch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intact8.diagnose.channel_weights import channel_scales, has_channel_scales
 from intact8.opset import KINDS
 from intact8.opset.affine import by_output
+from intact8.opset.op import Op
 from intact8.program.provenance import well_formed
 
 from .rule import PROGRAM, NeedsError
-from .views import GraphView, NodeView, PointView, WeightView
+from .views import GraphView, NodeView, PointView, WeightView, numbers
 
 if TYPE_CHECKING:
-    from intact8.diagnose.lint.data_statistics import Seen
     from intact8.program.program import Program
 
-HEAVY = frozenset({"conv", "linear", "matmul", "scaled_dot_product_attention"})
+    from .data_statistics import DataStatistics
+
+CLAMPS = frozenset({"relu", "clamp"})
+"""Functions that the layer before them could compute by its own clamp."""
 WANTED = "the recipe keeps it float"
 SAME = 1.05
-"""Making multipliers tie-free moves the scales of channels that shared one apart, by less than this."""
+"""Making multipliers tie-free moves the scales of channels that shared one apart, by less than this factor."""
 
 
 class Subject:
@@ -32,7 +36,7 @@ class Subject:
 
     Attributes:
         kind: one of ``intact8.diagnose.lint.rule.KINDS``.
-        name: of the file or the class, for people.
+        name: name of the file or the class, for people.
         optimizer, schedule: as given, or None.
     """
 
@@ -53,12 +57,12 @@ class Subject:
 
     @property
     def graph(self) -> GraphView:
-        """The graph with its integer and float parts. Raises NeedsError where it cannot be had."""
+        """The graph with its integer and float parts. Raises NeedsError where there is none."""
         raise NeedsError("a graph")
 
     @property
-    def seen(self) -> Seen:
-        """What the given data showed. Raises NeedsError where none was given."""
+    def data_statistics(self) -> DataStatistics:
+        """Statistics of the given data. Raises NeedsError where none were given."""
         raise NeedsError("data")
 
     @property
@@ -71,20 +75,14 @@ class Subject:
         """What calibration recorded; empty where it did not run, or records nothing."""
         return {}
 
-    def require_optimizer(self) -> Any:
-        """The optimizer. Raises NeedsError where none was given."""
-        if self.optimizer is None:
-            raise NeedsError("optimizer")
-        return self.optimizer
-
-    def require_schedule(self) -> Any:
-        """The schedule. Raises NeedsError where none was given."""
-        if self.schedule is None:
-            raise NeedsError("schedule")
-        return self.schedule
+    def required(self, name: str) -> Any:
+        """Return the attribute "data", "optimizer" or "schedule". Raises NeedsError where it was not given."""
+        if getattr(self, name) is None:
+            raise NeedsError(name)
+        return getattr(self, name)
 
 
-class SavedSubject(Subject):
+class ProgramSubject(Subject):
     """A program.
 
     Attributes:
@@ -98,89 +96,73 @@ class SavedSubject(Subject):
         self.program = replace(program, provenance=well_formed(program.provenance))
 
     @staticmethod
-    def load(path: str | Path) -> SavedSubject:
-        """From a file. Raises ProgramError where it is none."""
+    def load(path: str | Path) -> ProgramSubject:
+        """Load a program file. Raises ProgramError where it is not one."""
         from intact8.program.program import Program
 
-        return SavedSubject(Program.load(path), Path(path).as_posix())
+        return ProgramSubject(Program.load(path), Path(path).as_posix())
 
     @property
     def calibration(self) -> Mapping[str, Any]:
-        """As the file records it."""
+        """What the file records of calibration."""
         found = self.program.provenance.get("calibration")
         return found if isinstance(found, Mapping) else {}
 
     @cached_property
     def points(self) -> list[PointView]:
-        """One per distinct scale: the first tensor that has it."""
+        """One point per quantized tensor."""
         out = []
         recorded = self.calibration.get("points", {})
         for name, t in self.program.tensors.items():
-            if t.scale is None:
-                continue
-            known = recorded.get(name.removesuffix(".quantize"), {})
-            low, high = known.get("minimum"), known.get("maximum")
-            out.append(
-                PointView(
-                    name,
-                    np.array([t.scale], np.float64),
-                    np.array([t.zero_point or 0]),
-                    0,
-                    255,
-                    seen=None if low is None else True,
-                    minimum=np.nan if low is None else float(low),
-                    maximum=np.nan if high is None else float(high),
-                )
-            )
+            if t.scale is not None:
+                known = recorded.get(name.removesuffix(".quantize"), {})
+                low, high = (np.nan if known.get(end) is None else float(known[end]) for end in ("minimum", "maximum"))
+                seen = None if known.get("minimum") is None else True
+                grid = numbers(t.scale), np.array([t.zero_point or 0])
+                out.append(PointView(name, *grid, 0, 255, seen=seen, minimum=low, maximum=high))
         return out
 
     @cached_property
     def weights(self) -> list[WeightView]:
-        """Every conv and linear, dequantized: row c is wanted on the grid of channel c."""
+        """The weights of every conv and linear, as real numbers and as integers."""
         out = []
         for op in self.program.ops:
-            if op.kind in ("conv", "linear"):
-                integers = by_output(op)
-                a, b = op.multipliers()
-                s_x = float(self.program.tensors[op.inputs[0]].scale or 1.0)
-                s_y = float(self.program.tensors[op.name].scale or 1.0)
-                scale = a / b * s_y / s_x
-                per_channel = bool(scale.max() > SAME * scale.min())
-                out.append(WeightView(op.name, integers * scale[:, None], per_channel, integers))
+            if has_channel_scales(op):
+                integers, scales = by_output(op), channel_scales(self.program, op)
+                per_channel = bool(scales.max() > SAME * scales.min())
+                out.append(WeightView(op.name, integers * scales[:, None], per_channel, integers))
         return out
 
     @cached_property
     def graph(self) -> GraphView:
-        """Its operations."""
-        program, nodes = self.program, [NodeView(n, "input", "", (), "source") for n in self.program.inputs]
-        for op in program.ops:
-            kind = op.kind.removeprefix("float.")
-            if op.kind in ("quantize", "dequantize"):
-                domain = "transition"
-            elif kind == "constant":
-                domain = "source"
-            else:
-                domain = "integer" if program.tensors[op.name].quantized else "float"
-                if KINDS[op.kind].domain == "dynamic" or op.kind == "float.decoded_linear":
-                    domain = "coded"
-            moves = KINDS[op.kind].moves and bool(op.inputs) and not op.is_float
-            clamps = kind in ("relu", "clamp") if op.is_float else op.kind == "table" and _clamps(str(op.attrs["fn"]))
-            nodes.append(
-                NodeView(
-                    op.name,
-                    kind,
-                    op.module,
-                    op.inputs,
-                    domain,
-                    moves,
-                    kind in HEAVY,
-                    op.note,
-                    WANTED in op.note,
-                    activation=clamps,
-                )
-            )
-        return GraphView(nodes, frozenset(program.outputs))
+        """The operations of the program."""
+        inputs = [NodeView(name, "input", "", (), "source") for name in self.program.inputs]
+        return GraphView([*inputs, *map(self._node, self.program.ops)], frozenset(self.program.outputs))
+
+    def _node(self, op: Op) -> NodeView:
+        kind, name = KINDS[op.kind], op.kind.removeprefix("float.")
+        domain = "integer" if self.program.tensors[op.name].quantized else "float"
+        if not op.inputs:
+            domain = "source"
+        elif kind.domain in ("quantize", "dequantize"):
+            domain = kind.domain
+        elif kind.domain == "dynamic" or "bits" in kind.attrs:
+            domain = "dynamic"
+        return NodeView(
+            op.name,
+            name,
+            op.module,
+            op.inputs,
+            domain,
+            moves=kind.moves and bool(op.inputs) and not op.is_float,
+            heavy=is_heavy(name),
+            reason=op.note,
+            wanted=WANTED in op.note,
+            activation=op.attrs.get("fn", name) in CLAMPS,
+        )
 
 
-def _clamps(fn: str) -> bool:
-    return fn in ("relu", "clamp")
+def is_heavy(name: str) -> bool:
+    """Whether operations of this name multiply by a weight, or two activations with each other (matrix products)."""
+    kind = KINDS.get(name)
+    return kind is not None and (kind.multiplies_weights or kind.multiplies_activations)

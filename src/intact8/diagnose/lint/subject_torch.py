@@ -14,24 +14,24 @@ from torch import nn
 from intact8.calibration.data import batches, device_of, first_batch
 from intact8.calibration.sketch_observer import SketchObserver
 from intact8.capture.graph import Node
-from intact8.diagnose.lint.data_statistics import Seen, look
 from intact8.errors import CaptureError, InputError, IntactError
 from intact8.simulation.simulation import Simulation
-from intact8.simulation.weights.folding import folded
-from intact8.simulation.weights.layout import output_first
+from intact8.simulation.weights import folded, groups_of, output_first, transposed
+from intact8.train.scale_phase import learned_scales
 
+from .data_statistics import DataStatistics, collect
 from .rule import MODEL, SIMULATION, NeedsError
-from .subject import HEAVY, WANTED, Subject
-from .views import GraphView, NodeView, PointView, WeightView
+from .subject import CLAMPS, WANTED, Subject, is_heavy
+from .views import GraphView, NodeView, PointView, WeightView, numbers
 
-CLAMPS = frozenset({"relu", "clamp"})
+Parameters = list[tuple[str, nn.Parameter]]
 
 
 class ModuleSubject(Subject):
     """A torch module of any kind.
 
     Attributes:
-        module: it.
+        module: the module.
         data: example inputs or calibration data, or None.
     """
 
@@ -40,10 +40,8 @@ class ModuleSubject(Subject):
         self.module, self.data = module, data
 
     def example(self) -> Any:
-        """A first batch for the model's forward. Raises NeedsError without data."""
-        if self.data is None:
-            raise NeedsError("data")
-        example, self.data = first_batch(self.module, self.data)
+        """Return a first batch for the model's forward. Raises NeedsError without data."""
+        example, self.data = first_batch(self.module, self.required("data"))
         return example
 
     @cached_property
@@ -68,6 +66,34 @@ class ModuleSubject(Subject):
             for module, flag in training.items():
                 module.training = flag
         return counted
+
+    @cached_property
+    def batch_norms(self) -> list[tuple[str, Any]]:
+        """Path and module of every batch norm with running statistics."""
+        modules = self.module.named_modules()
+        norms = [(n, m) for n, m in modules if any(cls.__name__ == "_BatchNorm" for cls in type(m).__mro__)]
+        return [(name, m) for name, m in norms if m.track_running_stats]
+
+    @property
+    def scale_parameters(self) -> Parameters:
+        """Name and parameter of every scale (and zero point) that can be learned."""
+        return []
+
+    @cached_property
+    def weight_parameters(self) -> Parameters:
+        """Name and parameter of everything else that can be trained."""
+        scales = {id(p) for _, p in self.scale_parameters}
+        return [(name, p) for name, p in self.module.named_parameters() if id(p) not in scales]
+
+    @property
+    def scales_frozen_in_training(self) -> bool:
+        """Whether the model trains with frozen scales, and batch norm was not frozen with them."""
+        return False
+
+    @property
+    def optimized(self) -> set[int]:
+        """The ``id`` of every parameter of the optimizer. Raises NeedsError where none was given."""
+        return {id(p) for group in self.required("optimizer").param_groups for p in group["params"]}
 
 
 class ModelSubject(ModuleSubject):
@@ -100,14 +126,13 @@ class ModelSubject(ModuleSubject):
 
     @cached_property
     def graph(self) -> GraphView:
-        """See :class:`Subject`."""
+        """The graph of the prepared model."""
         return graph_of(self._prepared())
 
     @cached_property
-    def seen(self) -> Seen:
-        """See :class:`Subject`."""
-        sim = self._prepared()
-        return look(sim, batches(self.data, sim.input_specs, device_of(sim)))
+    def data_statistics(self) -> DataStatistics:
+        """Statistics of the data, collected with the prepared model."""
+        return statistics_of(self._prepared(), self.data)
 
 
 class SimulationSubject(ModuleSubject):
@@ -121,28 +146,28 @@ class SimulationSubject(ModuleSubject):
 
     @property
     def calibration(self) -> Mapping[str, Any]:
-        """See :class:`Subject`."""
+        """What calibration recorded."""
         return self.sim.calibration
 
     @cached_property
     def points(self) -> list[PointView]:
-        """See :class:`Subject`."""
-        return [_activation(name, self.sim) for name in self.sim.points] + [
-            PointView(
-                name, p.scale.detach().double().cpu().numpy(), np.zeros(p.scale.numel(), np.int64), p.lo, p.hi,
-                symmetric=True, weight=True, known=p.scale.numel() > 0, quantizing=p.quantizing,
-            )
-            for name, p in self.sim.weight_points.items()
-        ]  # fmt: skip
+        """The points of activations, then those of weights."""
+        out = [_activation(name, self.sim) for name in self.sim.points]
+        for name, p in self.sim.weight_points.items():
+            grid = numbers(p.scale), np.zeros(p.scale.numel(), np.int64), p.lo, p.hi
+            known = p.scale.numel() > 0
+            view = PointView(name, *grid, symmetric=True, weight=True, known=known, quantizing=p.quantizing)
+            out.append(view)
+        return out
 
     @cached_property
     def weights(self) -> list[WeightView]:
-        """See :class:`Subject`."""
+        """The weights that have a point, batch norm folded in."""
         out = []
         for name, point in self.sim.weight_points.items():
             node = self.sim.graph.nodes[name]
             with torch.no_grad():
-                weight = output_first(folded(node, self.sim.tensors)[0], node)
+                weight = output_first(folded(node, self.sim.tensors)[0], groups_of(node), transposed(node))
             rows = weight.detach().reshape(weight.shape[0], -1).double().cpu().numpy()
             per_channel = point.scheme.granularity == "per_channel"
             out.append(WeightView(name, rows, per_channel, tensor=node.params.get("weight", "")))
@@ -150,52 +175,85 @@ class SimulationSubject(ModuleSubject):
 
     @cached_property
     def graph(self) -> GraphView:
-        """See :class:`Subject`."""
+        """The placed graph."""
         return graph_of(self.sim)
 
     @cached_property
-    def seen(self) -> Seen:
-        """See :class:`Subject`."""
-        if self.data is None:
-            raise NeedsError("data")
-        return look(self.sim, batches(self.data, self.sim.input_specs, device_of(self.sim)))
+    def data_statistics(self) -> DataStatistics:
+        """Statistics of the data. Raises NeedsError without data."""
+        return statistics_of(self.sim, self.required("data"))
+
+    @property
+    def scale_parameters(self) -> Parameters:
+        """Name and parameter of every learned scale."""
+        return learned_scales(self.sim)
+
+    @property
+    def scales_frozen_in_training(self) -> bool:
+        """Whether the simulation trains with frozen scales, and batch norm was not frozen with them."""
+        return self.sim.training and self.sim.phase == "frozen" and not self.sim.scale_motion.batch_norm_frozen
+
+
+def statistics_of(sim: Simulation, data: Any) -> DataStatistics:
+    """Return the statistics of data as users give them."""
+    return collect(sim, batches(data, sim.input_specs, device_of(sim)))
 
 
 def _activation(name: str, sim: Simulation) -> PointView:
     p = sim.points[name]
     observer = p.observer
-    bins = observer.sketch.bins() if isinstance(observer, SketchObserver) and observer.count else None
-    constant = sim.placed.points[name].constant
     return PointView(
-        name, np.array([float(p.scale)], np.float64), np.array([int(p.zero_point)]), p.lo, p.hi,
-        symmetric=p.scheme.symmetric, middle=128, known=p.calibrated or p.fixed, fixed=p.fixed, observer=observer.kind,
-        seen=None if constant else observer.count > 0, minimum=observer.minimum, maximum=observer.maximum, bins=bins,
-        observing=p.observing, quantizing=p.quantizing, trained=p.source in ("observed", "learned"),
-    )  # fmt: skip
+        name,
+        numbers(p.scale),
+        np.array([int(p.zero_point)]),
+        p.lo,
+        p.hi,
+        symmetric=p.scheme.symmetric,
+        middle=128,
+        known=p.calibrated or p.fixed,
+        fixed=p.fixed,
+        observer=observer.kind,
+        seen=None if sim.placed.points[name].constant else observer.count > 0,
+        minimum=observer.minimum,
+        maximum=observer.maximum,
+        bins=observer.sketch.bins() if isinstance(observer, SketchObserver) and observer.count else None,
+        observing=p.observing,
+        quantizing=p.quantizing,
+        trained=p.source in ("observed", "learned"),
+    )
 
 
 def graph_of(sim: Simulation) -> GraphView:
-    """The placed graph as a view."""
+    """Return the placed graph as a view."""
     return GraphView([_node(node, sim) for node in sim.graph], frozenset(sim.graph.outputs))
 
 
 def _node(node: Node, sim: Simulation) -> NodeView:
-    if node.op in ("input", "constant"):
+    placed = sim.placed
+    domain = "integer" if node.name in placed.point_of else "float"
+    if node.op in ("quantize", "dequantize"):
+        domain = node.op
+    elif not node.inputs:
         domain = "source"
-    elif node.op in ("quantize", "dequantize"):
-        domain = "transition"
-    else:
-        domain = "integer" if node.name in sim.placed.point_of else "float"
-        domain = "coded" if node.name in sim.placed.coded else domain
-    reason = sim.placed.float_nodes.get(node.name, "")
+    elif node.name in placed.coded:
+        domain = "dynamic"
     chain = [step["op"] for step in node.attrs.get("chain", [])] if node.op == "table" else [node.op]
+    reason = placed.float_nodes.get(node.name, "")
     return NodeView(
-        node.name, node.op, node.module, tuple(node.inputs), domain, node.moves, node.op in HEAVY, reason,
-        reason == WANTED, batch_norm=node.op == "scale_shift" and "bn" in node.attrs,
+        node.name,
+        node.op,
+        node.module,
+        tuple(node.inputs),
+        domain,
+        moves=node.moves,
+        heavy=is_heavy(node.op),
+        reason=reason,
+        wanted=reason == WANTED,
+        batch_norm=node.op == "scale_shift" and "bn" in node.attrs,
         activation=bool(chain) and all(op in CLAMPS for op in chain),
-    )  # fmt: skip
+    )
 
 
 def is_torch_ao(module: nn.Module) -> bool:
-    """Whether torch.ao.quantization had its hands on the model. Imports nothing of it."""
+    """Whether torch.ao.quantization changed the model. Imports nothing of it."""
     return any(type(m).__module__.startswith("torch.ao.") or hasattr(m, "qconfig") for m in module.modules())

@@ -1,4 +1,4 @@
-"""Models of torch.ao.quantization as a subject: fused, prepared or converted, eager or FX. Read, never changed."""
+"""Models of torch.ao.quantization as a subject: fused, prepared or converted, eager or FX; lint never changes them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.ao.nn import quantized as nnq
 from torch.ao.quantization import FakeQuantizeBase, ObserverBase
 
 from intact8.diagnose.lint.rule import TORCH_AO, NeedsError
-from intact8.diagnose.lint.subject_torch import ModuleSubject
+from intact8.diagnose.lint.subject_torch import ModuleSubject, Parameters
 from intact8.diagnose.lint.torch_ao_dataflow import LAYERS, MOVE_MODULES, FlowNode, flow_of
 from intact8.diagnose.lint.torch_ao_points import (
     extremes,
     is_converted,
     limits,
-    numbers,
     of_converted,
     of_fake_quantizer,
     of_observer,
 )
-from intact8.diagnose.lint.views import GraphView, NodeView, PointView, WeightView
+from intact8.diagnose.lint.views import Array, GraphView, NodeView, PointView, WeightView, numbers
+
+PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_symmetric)
 
 
 class TorchAoSubject(ModuleSubject):
-    """A model of torch.ao."""
+    """A model of torch.ao: its points, weights, graph and dataflow."""
 
     kind = TORCH_AO
 
     @cached_property
     def stage(self) -> str:
-        """fused, prepared or converted."""
+        """ "fused", "prepared" or "converted"."""
         if any(is_converted(m) for m in self.module.modules()):
             return "converted"
         prepared = any(isinstance(m, FakeQuantizeBase | ObserverBase) for m in self.module.modules())
@@ -45,9 +46,29 @@ class TorchAoSubject(ModuleSubject):
         """Readable name and module of every fake quantizer."""
         return [(self.label(n), m) for n, m in self.module.named_modules() if isinstance(m, FakeQuantizeBase)]
 
+    @property
+    def calibrated_fake_quantizers(self) -> Iterator[tuple[str, Any, Any]]:
+        """Name, module and observer of every fake quantizer that does not learn and whose observer saw values."""
+        for name, m in self.fake_quantizers:
+            observer = getattr(m, "activation_post_process", None)
+            if observer is not None and extremes(observer)[2] and not hasattr(m, "learning_enabled"):
+                yield name, m, observer
+
+    @cached_property
+    def scale_parameters(self) -> Parameters:
+        """Name and parameter of every scale and zero point of a learnable fake quantizer."""
+        learned = {id(p) for _, m in self.fake_quantizers for p in m.parameters()}
+        return [(name, p) for name, p in self.module.named_parameters() if id(p) in learned]
+
+    @property
+    def scales_frozen_in_training(self) -> bool:
+        """Whether the model trains with fake quantizers of which none observes."""
+        observing = not self.fake_quantizers or any(p.observing for p in self.points)
+        return self.module.training and not observing
+
     @cached_property
     def _observed(self) -> dict[str, str]:
-        """Path of an observer of an FX model → what it looks at."""
+        """Path of an observer of an FX model → the module or tensor that it observes."""
         out: dict[str, str] = {}
         if isinstance(self.module, fx.GraphModule):
             for node in self.module.graph.nodes:
@@ -57,14 +78,14 @@ class TorchAoSubject(ModuleSubject):
         return out
 
     def label(self, path: str) -> str:
-        """What an observer or fake quantizer at ``path`` looks at."""
+        """Return the name of the module or tensor that an observer or fake quantizer at ``path`` observes."""
         if path.rpartition(".")[2].startswith("activation_post_process_"):
             return self._observed.get(path, path)
         return path.removesuffix(".activation_post_process")
 
     @cached_property
     def points(self) -> list[PointView]:
-        """See ``Subject``."""
+        """The fake quantizers, observers and quantized modules that the forward uses."""
         inside = {id(c) for _, m in self.fake_quantizers for c in m.modules() if c is not m}
         out = []
         for path, m in self.module.named_modules():
@@ -78,8 +99,8 @@ class TorchAoSubject(ModuleSubject):
         if self.stage == "converted" and isinstance(self.module, fx.GraphModule):
             for name, scale in self.module.named_buffers(recurse=False):
                 if "_scale_" in name:
-                    point = getattr(self.module, name.replace("_scale_", "_zero_point_"))
-                    out.append(of_converted(name, scale, point))
+                    zero_point = getattr(self.module, name.replace("_scale_", "_zero_point_"))
+                    out.append(of_converted(name, scale, zero_point))
         return out
 
     def _unused(self, p: PointView) -> bool:
@@ -128,22 +149,16 @@ class TorchAoSubject(ModuleSubject):
 
     @cached_property
     def weights(self) -> list[WeightView]:
-        """See ``Subject``."""
+        """The weights of converted layers, and of layers whose weight an observer or fake quantizer sees."""
         out = []
         for path, m in self.layers:
             if is_converted(m):
-                w = m.weight()
-                per_channel = w.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric)
-                rows = w.dequantize().reshape(w.shape[0], -1).double().numpy()
-                out.append(WeightView(path, rows, per_channel))
+                weight = m.weight()
+                out.append(WeightView(path, _rows(weight.dequantize()), weight.qscheme() in PER_CHANNEL))
                 continue
             observer = self.weight_observer(path, m)
             if observer is not None:
-                rows = m.weight.detach().reshape(m.weight.shape[0], -1).double().cpu().numpy()
-                per_channel = getattr(observer, "qscheme", None) in (
-                    torch.per_channel_affine,
-                    torch.per_channel_symmetric,
-                )
+                rows, per_channel = _rows(m.weight), getattr(observer, "qscheme", None) in PER_CHANNEL
                 scale, _ = observer.calculate_qparams() if extremes(observer)[2] else (None, None)
                 integers = None if scale is None else np.rint(rows / numbers(scale)[:, None]).clip(*limits(observer))
                 out.append(WeightView(path, rows, per_channel, integers, f"{path}.weight"))
@@ -151,13 +166,13 @@ class TorchAoSubject(ModuleSubject):
 
     @property
     def reach(self) -> int:
-        """See ``Subject``."""
+        """The largest integer of an activation. Raises NeedsError for a converted model."""
         if self.stage == "converted":
             raise NeedsError("the prepared model")  # whether activations were reduced to 7 bits is not in the converted
         return max((p.hi - p.lo for p in self.points if not p.weight), default=255)
 
     def weight_observer(self, path: str, m: Any) -> Any:
-        """The observer that conversion asks for the scale of a layer's weight, shown the weight; None for float."""
+        """Return the observer that conversion asks for the scale of a layer's weight, after it saw the weight."""
         fake = getattr(m, "weight_fake_quant", None)
         if isinstance(fake, FakeQuantizeBase):
             return getattr(fake, "activation_post_process", None)
@@ -178,12 +193,12 @@ class TorchAoSubject(ModuleSubject):
 
     @cached_property
     def eager(self) -> bool:
-        """Whether it is no FX model: stubs and functionals are the user's own."""
+        """Whether it is an eager model, not an FX model: the user wrote the stubs and functionals."""
         return not isinstance(self.module, fx.GraphModule)
 
     @cached_property
     def graph(self) -> GraphView:
-        """See ``Subject``."""
+        """The calls of the forward as a graph."""
         modules = dict(self.module.named_modules(remove_duplicate=False))
         kinds = {n.name: n for n in self.flow}
         nodes = [_node(n, modules.get(n.module), list(_sources(n, kinds))) for n in self.flow if n.kind != "output"]
@@ -192,7 +207,7 @@ class TorchAoSubject(ModuleSubject):
 
 
 def _sources(node: FlowNode, nodes: dict[str, FlowNode]) -> Iterator[FlowNode]:
-    """What made the inputs, seen through observers and identities."""
+    """Yield the calls that made the inputs, observers and identities left out."""
     for name in node.inputs:
         found = nodes[name]
         if found.kind in ("observer", "identity"):
@@ -204,14 +219,27 @@ def _sources(node: FlowNode, nodes: dict[str, FlowNode]) -> Iterator[FlowNode]:
 def _node(n: FlowNode, m: nn.Module | None, sources: list[FlowNode]) -> NodeView:
     domain = "integer" if n.integers else "float"
     if n.kind in ("quantize", "dequantize"):
-        domain = "transition"
+        domain = n.kind
     elif n.kind == "input" or n.call == "get_attr":
         domain = "source"
-    moves = n.kind in ("observer", "identity") or isinstance(m, MOVE_MODULES)
+    heavy = n.kind == "layer"
     # A BatchNorm or ReLU right behind a layer could have been fused with it.
-    behind = any(s.kind == "layer" or s.kind == "norm" for s in sources)
+    behind = any(s.kind in ("layer", "norm") for s in sources)
     return NodeView(
-        n.name, n.call, n.module, n.inputs, domain, moves, n.kind == "layer",
-        "nothing quantizes it" if n.kind == "layer" and not n.integers else "",
-        batch_norm=n.kind == "norm" and behind, activation=n.kind == "relu" and behind,
-    )  # fmt: skip
+        n.name,
+        n.call,
+        n.module,
+        n.inputs,
+        domain,
+        moves=n.kind in ("observer", "identity") or isinstance(m, MOVE_MODULES),
+        heavy=heavy,
+        reason="nothing quantizes it" if heavy and not n.integers else "",
+        batch_norm=n.kind == "norm" and behind,
+        activation=n.kind == "relu" and behind,
+    )
+
+
+def _rows(weight: Tensor) -> Array:
+    """Return a weight as float64 (O, K)."""
+    rows: Array = weight.detach().reshape(weight.shape[0], -1).double().cpu().numpy()
+    return rows

@@ -1,4 +1,4 @@
-"""The flow of floats and integers through a torch.ao model: its FX graph, or one traced from an eager model."""
+"""The dataflow of floats and integers in a torch.ao model: its FX graph, or one traced from an eager model."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ FUNCTIONALS = (nnq.FloatFunctional, nnq.FXFloatFunctional, nnq.QFunctional)
 LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 RELUS = (nn.ReLU, nn.ReLU6)
+SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}
 ARITHMETIC: dict[Any, str] = {
-    operator.add: "+", operator.iadd: "+=", operator.sub: "-", operator.isub: "-=", operator.mul: "*",
-    operator.imul: "*=", operator.truediv: "/", operator.itruediv: "/=", operator.matmul: "@", torch.add: "torch.add",
-    torch.sub: "torch.sub", torch.mul: "torch.mul", torch.div: "torch.div", torch.cat: "torch.cat",
-    torch.matmul: "torch.matmul", torch.stack: "torch.stack",
-}  # fmt: skip
+    operator.matmul: "@",
+    **{getattr(operator, name): symbol for name, symbol in SYMBOLS.items()},
+    **{getattr(operator, f"i{name}"): f"{symbol}=" for name, symbol in SYMBOLS.items()},
+    **{getattr(torch, name): f"torch.{name}" for name in ("add", "sub", "mul", "div", "cat", "matmul", "stack")},
+}
 METHODS = frozenset({"add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "matmul"})
 MOVE_MODULES = (nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.Dropout, nn.Dropout2d, nn.Identity)
 UNTRACEABLE = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError, LookupError, AssertionError)
-"""What a forward raises that does something to its tensors that proxies cannot do."""
+"""What a forward raises when proxies cannot stand for its tensors."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,10 @@ class FlowNode:
         kind: input, output, quantize, dequantize, layer, functional, arithmetic, identity, observer, relu, norm or
             other.
         module: path of the module called, "" where it is none.
-        call: what is written in the model: a type's name, ``+``, ``FloatFunctional.add``.
+        call: the call as the model writes it: a type's name, ``+``, ``FloatFunctional.add``.
         inputs: names of the calls whose tensors it takes.
         integers: whether its result carries integers, once converted.
-        fused: whether the module is a fused one (convolution + ReLU …).
+        fused: whether the module is fused (convolution + ReLU …).
         with_relu: whether one of its parts is a ReLU.
     """
 
@@ -58,7 +59,7 @@ class FlowNode:
 
 @dataclass(frozen=True)
 class FunctionalCall:
-    """Stands for ``FloatFunctional.add`` and its like in the trace."""
+    """A call of a method of FloatFunctional in the trace."""
 
     path: str
     method: str
@@ -72,7 +73,7 @@ class FunctionalCall:
 
 
 class _Functional:
-    """What the trace sees instead of a FloatFunctional: every method is one call."""
+    """Replaces a FloatFunctional in the trace: every method is one call."""
 
     def __init__(self, tracer: fx.Tracer, path: str) -> None:
         self._tracer, self._path = tracer, path
@@ -93,7 +94,7 @@ class _Tracer(fx.Tracer):
 
 
 def graph_of(model: nn.Module) -> fx.Graph:
-    """The model's own FX graph, or a traced one. Raises NeedsError where tracing fails."""
+    """Return the model's own FX graph, or a traced one. Raises NeedsError where tracing fails."""
     if isinstance(model, fx.GraphModule):
         return model.graph
     try:
@@ -103,13 +104,13 @@ def graph_of(model: nn.Module) -> fx.Graph:
 
 
 def flow_of(model: nn.Module, quantizes: Callable[[str, nn.Module], bool]) -> list[FlowNode]:
-    """The calls of the model in order.
+    """Return the calls of the model in order.
 
     Args:
         model: eager or FX.
         quantizes: whether the result of a module, given with its path, becomes integers.
     """
-    # Observers that several tensors share have several names.
+    # An observer that several tensors share has several names.
     graph, modules = graph_of(model), dict(model.named_modules(remove_duplicate=False))
     integers: dict[str, bool] = {}
     out: list[FlowNode] = []
@@ -126,7 +127,7 @@ def flow_of(model: nn.Module, quantizes: Callable[[str, nn.Module], bool]) -> li
 def _describe(
     node: fx.Node, modules: dict[str, nn.Module], quantizes: Callable[[str, nn.Module], bool], carried: bool
 ) -> tuple[str, str, str, bool, nn.Module | None]:
-    """Kind, module path, call, whether the result carries integers, the module."""
+    """Return kind, module path, call, whether the result carries integers, and the module."""
     target = node.target
     if node.op in ("placeholder", "get_attr", "output"):
         return ({"placeholder": "input"}.get(node.op, node.op), "", node.op, node.op == "output" and carried, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from torch.ao.nn import quantized as nnq
 from torch.ao.quantization import HistogramObserver
 
 from intact8.calibration.sketch import Bins
-from intact8.diagnose.lint.torch_ao_dataflow import FUNCTIONALS
 
-from .views import Array, PointView
+from .torch_ao_dataflow import FUNCTIONALS
+from .views import PointView, numbers
 
 SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
@@ -25,14 +26,8 @@ def is_converted(m: nn.Module) -> bool:
     return quantized and (isinstance(m, nnq.QFunctional) or not isinstance(m, FUNCTIONALS))
 
 
-def numbers(values: Any) -> Array:
-    """A tensor or a number as float64 (n,)."""
-    tensor = values if isinstance(values, Tensor) else torch.tensor([values])
-    return np.atleast_1d(tensor.detach().double().cpu().numpy())
-
-
 def of_converted(name: str, scale: Any, zero_point: Any) -> PointView:
-    """The point of a converted module."""
+    """Return the point of a converted module."""
     return PointView(name, numbers(scale), numbers(zero_point).astype(np.int64), 0, 255)
 
 
@@ -45,7 +40,7 @@ def _kind(observer: Any) -> str:
 
 
 def extremes(observer: Any) -> tuple[float, float, bool]:
-    """Smallest and largest value an observer saw, NaN where nothing, and whether it saw any."""
+    """Return the smallest and largest value an observer saw, NaN for none, and whether it saw any."""
     low, high = getattr(observer, "min_val", None), getattr(observer, "max_val", None)
     if not isinstance(low, Tensor) or not isinstance(high, Tensor) or not low.numel():
         return np.nan, np.nan, False
@@ -63,35 +58,49 @@ def _bins(observer: Any) -> Bins | None:
 
 
 def of_observer(name: str, m: Any) -> PointView:
-    """The point of an observer that stands alone: post-training quantization."""
-    low, high, seen = extremes(m)
-    scale, zero_point = m.calculate_qparams() if seen else (np.nan, 0)
-    return PointView(
-        name, numbers(scale), numbers(zero_point).astype(np.int64), *limits(m),
-        symmetric=m.qscheme in SYMMETRIC, middle=0 if m.dtype == torch.qint8 else 128, known=seen, observer=_kind(m),
-        seen=seen, minimum=low, maximum=high, bins=_bins(m), observing=True,
-    )  # fmt: skip
+    """Return the point of an observer without a fake quantizer: post-training quantization."""
+    scale, zero_point = m.calculate_qparams() if extremes(m)[2] else (np.nan, 0)
+    point = of_converted(name, scale, zero_point)
+    lo, hi = limits(m)
+    return replace(point, lo=lo, hi=hi, known=extremes(m)[2], observing=True, **_observation(m))
 
 
 def limits(m: Any) -> tuple[int, int]:
-    """Ends of an observer's integer range."""
+    """Return the ends of an observer's integer range."""
     low, high = getattr(m, "quant_min", None), getattr(m, "quant_max", None)
     default = (-128, 127) if m.dtype == torch.qint8 else (0, 255)
     return default if low is None or high is None else (int(low), int(high))
 
 
 def of_fake_quantizer(name: str, m: Any) -> PointView:
-    """The point of a fake quantizer, of an activation or a weight."""
+    """Return the point of a fake quantizer, of an activation or a weight."""
     observer = getattr(m, "activation_post_process", m)
-    low, high, seen = extremes(observer)
+    seen = _observation(observer)
     fixed = "FixedQParams" in type(m).__name__
-    learnable = hasattr(m, "static_enabled")
-    observing = m.static_enabled if learnable else m.observer_enabled
-    qscheme, dtype = getattr(observer, "qscheme", None), getattr(observer, "dtype", torch.quint8)
-    return PointView(
-        name.removesuffix(".weight_fake_quant"), numbers(m.scale), numbers(m.zero_point).astype(np.int64),
-        int(m.quant_min), int(m.quant_max), symmetric=qscheme in SYMMETRIC, middle=0 if dtype == torch.qint8 else 128,
-        weight=name.endswith("weight_fake_quant"), known=seen or fixed, fixed=fixed, observer=_kind(observer),
-        seen=None if fixed else seen, minimum=low, maximum=high, bins=_bins(observer), observing=bool(observing[0]),
-        quantizing=bool(m.fake_quant_enabled[0]), trained=True,
-    )  # fmt: skip
+    observing = m.static_enabled if hasattr(m, "static_enabled") else m.observer_enabled
+    return replace(
+        of_converted(name.removesuffix(".weight_fake_quant"), m.scale, m.zero_point),
+        lo=int(m.quant_min),
+        hi=int(m.quant_max),
+        weight=name.endswith("weight_fake_quant"),
+        known=seen["seen"] or fixed,
+        fixed=fixed,
+        observing=bool(observing[0]),
+        quantizing=bool(m.fake_quant_enabled[0]),
+        trained=True,
+        **{**seen, "seen": None} if fixed else seen,
+    )
+
+
+def _observation(observer: Any) -> dict[str, Any]:
+    """Return the fields of a point that tell what its observer is and what it saw."""
+    low, high, seen = extremes(observer)
+    return {
+        "symmetric": getattr(observer, "qscheme", None) in SYMMETRIC,
+        "middle": 0 if getattr(observer, "dtype", None) == torch.qint8 else 128,
+        "observer": _kind(observer),
+        "seen": seen,
+        "minimum": low,
+        "maximum": high,
+        "bins": _bins(observer),
+    }

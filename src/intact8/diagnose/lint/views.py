@@ -1,4 +1,4 @@
-"""What rules look at, whatever it came from: a simulation, a program or a torch.ao model. numpy only."""
+"""What rules look at, common to simulations, programs and torch.ao models. This module needs numpy only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
+def numbers(values: Any) -> Array:
+    """Return a number, an array or a tensor as float64 (n,)."""
+    if hasattr(values, "detach"):
+        values = values.detach().double().cpu().numpy()
+    return np.atleast_1d(np.asarray(values, np.float64))
+
+
 @dataclass(frozen=True)
 class PointView:
     """A place where values are rounded to a grid.
 
     Attributes:
-        name: of the quantization point, or the module path.
+        name: name of the quantization point, or the module path.
         scale: float64 (n,): one, or one per channel; NaN where unknown, empty where there is none yet.
         zero_point: int64 (n,).
         lo, hi: ends of the integer range, in the domain of ``zero_point``.
@@ -29,9 +36,9 @@ class PointView:
         weight: whether it rounds a weight rather than an activation.
         known: whether scale and zero point were ever computed or given.
         fixed: whether the user gave them.
-        observer: kind of observer ("minmax", "moving_average", …); "" where nobody observes.
+        observer: kind of observer ("minmax", "moving_average", …); "" where there is none.
         seen: whether the observer saw values; None where there is no observer to ask.
-        minimum, maximum: of what it saw, NaN where nothing.
+        minimum, maximum: smallest and largest value it saw, NaN where it saw none.
         bins: how values were distributed, None where unknown.
         observing: whether it takes in values now.
         quantizing: whether it rounds now.
@@ -71,8 +78,8 @@ class WeightView:
     """A weight and how it is quantized.
 
     Attributes:
-        name: of the layer.
-        rows: float64 (O, K): what is rounded, output channels first (batch norm folded in where it will be).
+        name: name of the layer.
+        rows: float64 (O, K): the numbers that are rounded, output channels first, batch norm folded in.
         per_channel: whether every row has its own scale.
         integers: int64 (O, K) where they are known.
         tensor: name of the parameter, "" where unknown.
@@ -92,11 +99,11 @@ class NodeView:
     Attributes:
         name, op, module: as in the graph.
         inputs: names of the operations it reads.
-        domain: "integer", "float", "coded" (integer weights between float activations), "transition" (quantize,
-            dequantize) or "source" (inputs, constants).
+        domain: "integer", "float", "dynamic" (integer weights between float activations), "quantize", "dequantize" or
+            "source" (inputs, constants).
         moves: whether it only moves values (reshape, max pooling …).
         heavy: whether it multiplies by a weight, or two activations with each other.
-        reason: why it stays float.
+        reason: why it stays float, "" where it does not.
         wanted: whether the recipe asked for float.
         batch_norm: whether it is a batch norm that stands alone.
         activation: whether it is an activation that stands alone and could have been a clamp.
@@ -123,7 +130,7 @@ class GraphView:
     outputs: frozenset[str] = field(default_factory=frozenset)
 
     def users(self) -> dict[str, list[NodeView]]:
-        """Readers of every operation."""
+        """Return the operations that read each operation, by name."""
         out: dict[str, list[NodeView]] = {node.name: [] for node in self.nodes}
         for node in self.nodes:
             for name in node.inputs:
@@ -132,7 +139,7 @@ class GraphView:
 
 
 def quantiles(bins: Bins, share: float) -> tuple[float, float]:
-    """The interval that holds ``share`` of the values that are not 0, the same share cut off at both ends.
+    """Return the interval that holds ``share`` of the values that are not 0, the same share cut off at both ends.
 
     Zeros are left out: after a ReLU they are most of the values, and cost no range.
     """
@@ -148,6 +155,6 @@ def quantiles(bins: Bins, share: float) -> tuple[float, float]:
 
 
 def share_outside(bins: Bins, lo: float, hi: float) -> float:
-    """Share of the values outside [lo, hi], by the middles of their bins."""
+    """Return the share of the values outside [lo, hi], by the middles of their bins."""
     outside = (bins.middle < lo) | (bins.middle > hi)
     return float(bins.count[outside].sum() / max(bins.total, 1))

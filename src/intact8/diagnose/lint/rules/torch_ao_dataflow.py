@@ -1,4 +1,4 @@
-"""IQ7xx: how torch.ao's eager mode is wired: fusion by name, stubs, functionals. Only found there."""
+"""IQ7xx: faults of torch.ao's eager mode alone: fusion by name, stubs, functionals."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from intact8.diagnose.lint.rule import TORCH_AO, Hit, rule
 SCALAR = frozenset({"add_scalar", "mul_scalar"})
 
 
-@rule(
-    "IQ701", "lost-activation", "error", TORCH_AO,
-    remedy="give every call of the ReLU a module of its own and fuse the right one, or let intact8 fuse by the graph",
-    covers=("OS7", "OS8", "OS23", "OS24", "EX19d"),
-)  # fmt: skip
+@rule("IQ701", "error", TORCH_AO)
 def lost_activation(subject: Any) -> Iterator[Hit]:
     """Fusing by name replaced a ReLU by an identity that the forward still calls somewhere else.
 
-    ``fuse_modules`` moves the ReLU into the convolution and puts ``nn.Identity`` in its place. Where the same ReLU was
+    ``fuse_modules`` moves the ReLU into the convolution and puts ``nn.Identity`` in its place. If the same ReLU was
     called elsewhere too (behind an addition, as in most residual blocks), that activation is gone: the network
-    computes something else, without a message. The same happens where a list pairs a convolution with the wrong ReLU.
+    computes something else, without a message. The same happens when a list pairs a convolution with the wrong ReLU.
+
+    Remedy: give every call of the ReLU a module of its own and fuse the right one, or let intact8 fuse by the graph
     """
     if not subject.eager:
         return
@@ -41,30 +39,23 @@ def lost_activation(subject: Any) -> Iterator[Hit]:
             bad.setdefault(node.module, []).append(f"{source.call} ({source.name})")
     orphans = [n.module for n in subject.flow if n.fused and n.with_relu and n.name not in answered]
     for module, sources in bad.items():
+        called = f"called on the result of {', '.join(sources)}"
         if good[module]:
-            yield Hit(
-                f"it became an identity when it was fused, and is still called on the result of {', '.join(sources)}: "
-                "the activation there is lost",
-                module=module, data={"called_on": sources},
-            )  # fmt: skip
+            message = f"it became an identity when it was fused, and is still {called}: the activation there is lost"
+            yield Hit(message, module=module, data={"called_on": sources})
         elif orphans:
-            yield Hit(
-                f"it is an identity called on the result of {', '.join(sources)}, while {', '.join(orphans)} took in a "
-                "ReLU that was not behind it",
-                module=module, data={"called_on": sources, "fused": orphans},
-            )  # fmt: skip
+            message = f"it is an identity {called}, while {', '.join(orphans)} took in a ReLU that was not behind it"
+            yield Hit(message, module=module, data={"called_on": sources, "fused": orphans})
 
 
-@rule(
-    "IQ705", "float-arithmetic-on-integers", "error", TORCH_AO,
-    remedy="use a FloatFunctional of its own for each: self.add = FloatFunctional(), then self.add.add(x, y)",
-    covers=("OS3", "OS21", "NB10"),
-)  # fmt: skip
+@rule("IQ705", "error", TORCH_AO)
 def float_arithmetic_on_integers(subject: Any) -> Iterator[Hit]:
     """An eager forward uses +, *, torch.cat … on tensors that will be integers.
 
     Such operations need a scale for their result. Quantized tensors of torch.ao refuse them when the converted model
     runs (this is why a stock ResNet fails), or requantize without a range of their own.
+
+    Remedy: use a FloatFunctional of its own for each: self.add = FloatFunctional(), then self.add.add(x, y)
     """
     if not subject.eager:
         return
@@ -75,16 +66,14 @@ def float_arithmetic_on_integers(subject: Any) -> Iterator[Hit]:
             yield Hit(f"{node.call} on quantized tensors ({sources})", node=node.name, data={"call": node.call})
 
 
-@rule(
-    "IQ706", "misplaced-stub", "error", TORCH_AO,
-    remedy="put a QuantStub where floats enter the quantized part and a DeQuantStub where it ends",
-    covers=("OS2", "OS21", "EX12", "EX19b"),
-)  # fmt: skip
+@rule("IQ706", "error", TORCH_AO)
 def misplaced_stub(subject: Any) -> Iterator[Hit]:
     """A quantized layer gets floats, a float layer gets integers, or integers leave the network.
 
     The converted model stops with "could not run quantized::conv2d with arguments from the CPU backend" or the like. A
     QuantStub or DeQuantStub is missing or in the wrong place.
+
+    Remedy: put a QuantStub where floats enter the quantized part and a DeQuantStub where it ends
     """
     if not subject.eager or not any(n.integers for n in subject.flow):
         return
@@ -99,17 +88,15 @@ def misplaced_stub(subject: Any) -> Iterator[Hit]:
             yield Hit("the network returns integers: no DeQuantStub at the end", node=node.name)
 
 
-@rule(
-    "IQ707", "quantized-twice", "error", TORCH_AO,
-    remedy="prepare the float model once; load the trained weights and scales into that, and convert it",
-    covers=("NB6", "OS21"),
-)  # fmt: skip
+@rule("IQ707", "error", TORCH_AO)
 def quantized_twice(subject: Any) -> Iterator[Hit]:
     """The model was prepared twice, or a tensor passes two QuantStubs.
 
-    A QuantStub gets integers, a module runs its observer twice, or an observer watches another's output. The usual
-    story: a network trained with ``prepare_qat`` is wrapped, prepared again for post-training quantization and
-    calibrated. What was learned is observed anew.
+    A QuantStub gets integers, a module runs its observer twice, or an observer watches another's output. Usually a
+    network trained with ``prepare_qat`` was wrapped, prepared again for post-training quantization and calibrated, so
+    that observers replaced what was learned.
+
+    Remedy: prepare the float model once; load the trained weights and scales into that, and convert it
     """
     nodes = {n.name: n for n in subject.flow}
     for node in subject.flow:
@@ -120,20 +107,19 @@ def quantized_twice(subject: Any) -> Iterator[Hit]:
             yield Hit("an observer watches the result of an observer", module=node.module, node=node.name)
     for path, m in subject.module.named_modules():
         hooks = [getattr(h, "__name__", "") for h in m._forward_hooks.values()]
-        if hooks.count("_observer_forward_hook") > 1:
-            yield Hit(f"its observer runs {hooks.count('_observer_forward_hook')} times per forward", module=path)
+        count = hooks.count("_observer_forward_hook")
+        if count > 1:
+            yield Hit(f"its observer runs {count} times per forward", module=path)
 
 
-@rule(
-    "IQ708", "shared-quantizer", "warning", TORCH_AO,
-    remedy="give every tensor a QuantStub, and every operation a FloatFunctional, of its own",
-    covers=("OS2", "OS3"),
-)  # fmt: skip
+@rule("IQ708", "warning", TORCH_AO)
 def shared_quantizer(subject: Any) -> Iterator[Hit]:
     """One QuantStub or FloatFunctional serves several tensors, which then share one range.
 
     That is right for two images of the same kind and wrong for nearly everything else. DeQuantStubs have no state and
     may be shared.
+
+    Remedy: give every tensor a QuantStub, and every operation a FloatFunctional, of its own
     """
     calls = Counter(n.module for n in subject.flow if n.kind in ("quantize", "functional") and n.module)
     for module, count in calls.items():
@@ -141,16 +127,14 @@ def shared_quantizer(subject: Any) -> Iterator[Hit]:
             yield Hit(f"used {count} times", module=module, data={"calls": count})
 
 
-@rule(
-    "IQ709", "stale-scalar-qparams", "note", TORCH_AO,
-    remedy="ignore these entries of the state dict; the kernel derives scale and zero point from input and scalar",
-    covers=("OS4",),
-)  # fmt: skip
+@rule("IQ709", "note", TORCH_AO)
 def stale_scalar_qparams(subject: Any) -> Iterator[Hit]:
     """A FloatFunctional that only adds or multiplies scalars has a scale in the state dict that nothing uses.
 
     The results of ``add_scalar`` and ``mul_scalar`` have derived qparams. The observed ones are neither updated nor
     read, and mislead whoever reads the state dict.
+
+    Remedy: ignore these entries of the state dict; the kernel derives scale and zero point from input and scalar
     """
     methods: dict[str, set[str]] = {}
     for node in subject.flow:

@@ -14,16 +14,14 @@ LEVELS = 8
 INT16 = 32767
 
 
-@rule(
-    "IQ451", "per-tensor-weights", "warning", SIMULATION, PROGRAM, TORCH_AO,
-    remedy='use one scale per output channel: weight={"granularity": "per_channel"}, the default',
-    covers=("EX19a", "EX4"),
-)  # fmt: skip
+@rule("IQ451", "warning", SIMULATION, PROGRAM, TORCH_AO)
 def per_tensor_weights(subject: Any) -> Iterator[Hit]:
     """All channels of a weight share one scale, and their ranges differ by more than a factor of 16.
 
-    The quietest channel then has 16 levels or fewer. Depthwise convolutions after batch norm folding often differ by
-    factors of hundreds. Channels that are dead (less than a ten-thousandth of the largest) are left out.
+    The quietest channel then has 16 levels or fewer. In depthwise convolutions after batch norm folding, ranges often
+    differ by factors of hundreds. The rule leaves out dead channels (less than a ten-thousandth of the largest).
+
+    Remedy: use one scale per output channel: weight={"granularity": "per_channel"}, the default
     """
     for w in subject.weights:
         if w.per_channel:
@@ -33,24 +31,21 @@ def per_tensor_weights(subject: Any) -> Iterator[Hit]:
         ratio = float(alive.max() / alive.min()) if alive.size else 1.0
         if ratio > FACTOR:
             quiet = int((alive < alive.max() / FACTOR).sum())
-            yield Hit(
-                f"one scale for {len(largest)} channels whose ranges differ by a factor of {ratio:.0f}; {quiet} "
-                f"of them have fewer than {int(127 / FACTOR)} levels on each side",
-                node=w.name, tensor=w.tensor, data={"ratio": ratio, "quiet": quiet},
-            )  # fmt: skip
+            differ = f"one scale for {len(largest)} channels whose ranges differ by a factor of {ratio:.0f}"
+            message = f"{differ}; {quiet} of them have fewer than {int(127 / FACTOR)} levels on each side"
+            yield Hit(message, node=w.name, tensor=w.tensor, data={"ratio": ratio, "quiet": quiet})
 
 
-@rule(
-    "IQ452", "coarse-weights", "note", PROGRAM,
-    remedy="compare the layer with float (intact8.compare); equalize, or give its output a wider range",
-    covers=("EX19a", "NB8"),
-)  # fmt: skip
+@rule("IQ452", "note", PROGRAM)
 def coarse_weights(subject: Any) -> Iterator[Hit]:
     """A quarter of the channels of a layer, or more, use fewer than 8 weight levels on each side.
 
-    Their multiplier hit the smallest one there is, because the layer's output range is very wide compared with what
-    these channels give. For nearly dead channels that is harmless; the float network decides (``intact8.compare``).
-    Layers quantized to fewer than 5 bits on purpose are reported as well; ignore the rule for them.
+    Their multiplier is the smallest one there is, because the layer's output range is very wide compared with the
+    values of these channels. For nearly dead channels that is harmless; a comparison with the float network
+    (``intact8.compare``) shows it. The rule also reports layers quantized to fewer than 5 bits on purpose; ignore it
+    for them.
+
+    Remedy: compare the layer with float (intact8.compare); equalize, or give its output a wider range
     """
     for w in subject.weights:
         if w.integers is None:
@@ -62,11 +57,7 @@ def coarse_weights(subject: Any) -> Iterator[Hit]:
             yield Hit(message, node=w.name, data={"coarse": coarse, "channels": len(largest)})
 
 
-@rule(
-    "IQ453", "int16-saturation", "warning", PROGRAM, TORCH_AO,
-    remedy="run it only on CPUs with VNNI, or make it portable: Recipe(portable=True); in torch.ao reduce_range=True",
-    covers=("NB8", "DK2"),
-)  # fmt: skip
+@rule("IQ453", "warning", PROGRAM, TORCH_AO)
 def int16_saturation(subject: Any) -> Iterator[Hit]:
     """The two largest weights of a channel can overflow the 16-bit sums of x86 CPUs without VNNI.
 
@@ -74,6 +65,8 @@ def int16_saturation(subject: Any) -> Iterator[Hit]:
     results are silently wrong on such CPUs, and right on newer ones. intact8 keeps room for this by default and says so
     in the program (``needs``) where a recipe gives it up. torch.ao's answer for fbgemm is ``reduce_range``: activations
     of 7 bits. Whether it was used cannot be seen in a converted model, so there the rule needs the prepared one.
+
+    Remedy: run it only on CPUs with VNNI, or make it portable: Recipe(portable=True); in torch.ao reduce_range=True
     """
     for w in subject.weights:
         if w.integers is None or w.integers.shape[1] < 2:
@@ -81,21 +74,18 @@ def int16_saturation(subject: Any) -> Iterator[Hit]:
         top = np.partition(np.abs(w.integers), -2, axis=1)[:, -2:].sum(axis=1) * subject.reach
         if top.max() > INT16:
             channels = int((top > INT16).sum())
-            yield Hit(
-                f"pair sums reach {int(top.max())}, above {INT16}, in {channels} of {len(top)} channels",
-                node=w.name, data={"pair": int(top.max()), "channels": channels},
-            )  # fmt: skip
+            message = f"pair sums reach {int(top.max())}, above {INT16}, in {channels} of {len(top)} channels"
+            yield Hit(message, node=w.name, data={"pair": int(top.max()), "channels": channels})
 
 
-@rule(
-    "IQ454", "dead-weights", "note", SIMULATION, PROGRAM, TORCH_AO,
-    remedy="prune the channels, or check that the right checkpoint was loaded",
-    covers=("EX25",),
-)  # fmt: skip
+@rule("IQ454", "note", SIMULATION, PROGRAM, TORCH_AO)
 def dead_weights(subject: Any) -> Iterator[Hit]:
     """A quarter of the output channels of a layer, or more, have only zero weights.
 
-    They compute their bias at full price. A layer that was pruned without being made smaller, or never trained.
+    These channels cost as much as others and give only their bias. The layer was pruned without being made smaller, or
+    never trained.
+
+    Remedy: prune the channels, or check that the right checkpoint was loaded
     """
     for w in subject.weights:
         dead = int((np.abs(w.rows).max(axis=1) < 1e-30).sum()) if w.rows.size else 0
