@@ -16,7 +16,8 @@ from intact8.calibration.sketch_observer import SketchObserver
 from intact8.capture.graph import Node
 from intact8.errors import CaptureError, InputError, IntactError
 from intact8.simulation.simulation import Simulation
-from intact8.simulation.weights import folded, groups_of, output_first, transposed
+from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.layout import output_first
 from intact8.train.scale_phase import learned_scales
 
 from .data_statistics import DataStatistics, collect
@@ -167,7 +168,7 @@ class SimulationSubject(ModuleSubject):
         for name, point in self.sim.weight_points.items():
             node = self.sim.graph.nodes[name]
             with torch.no_grad():
-                weight = output_first(folded(node, self.sim.tensors)[0], groups_of(node), transposed(node))
+                weight = output_first(folded(node, self.sim.tensors)[0], node)
             rows = weight.detach().reshape(weight.shape[0], -1).double().cpu().numpy()
             per_channel = point.scheme.granularity == "per_channel"
             out.append(WeightView(name, rows, per_channel, tensor=node.params.get("weight", "")))
@@ -191,7 +192,7 @@ class SimulationSubject(ModuleSubject):
     @property
     def scales_frozen_in_training(self) -> bool:
         """Whether the simulation trains with frozen scales, and batch norm was not frozen with them."""
-        return self.sim.training and self.sim.phase == "frozen" and not self.sim.scale_motion.batch_norm_frozen
+        return self.sim.training and self.sim.phase == "frozen" and not self.sim.scale_phase.batch_norm_frozen
 
 
 def statistics_of(sim: Simulation, data: Any) -> DataStatistics:
