@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from intact8.opset.op import Op
-from intact8.program import spill as resting
+from intact8.program import spill
 from intact8.program.program import Program
 
-pytestmark = pytest.mark.skipif(not hasattr(resting.mmap, "MADV_DONTNEED"), reason="this system cannot take pages back")
+pytestmark = pytest.mark.skipif(not hasattr(spill.mmap, "MADV_DONTNEED"), reason="this system cannot take pages back")
 
 
 def large_program() -> tuple[Program, dict[str, Any]]:
@@ -30,7 +30,7 @@ def large_program() -> tuple[Program, dict[str, Any]]:
 
 def test_values_stay_and_memory_goes() -> None:
     program, arrays = large_program()
-    rested = resting.rest(program)
+    rested = spill.to_mmap(program)
     found = rested.ops[0].arrays
     assert found["small"] is arrays["small"] and rested.ops[1].arrays["weight"] is found["weight"]
     for _ in range(2):
@@ -38,7 +38,7 @@ def test_values_stay_and_memory_goes() -> None:
             assert found[name].dtype == want.dtype
             np.testing.assert_array_equal(found[name], want)
         held = resident()
-        resting.drop()
+        spill.evict()
         assert held - resident() > 0.9 * sum(a.nbytes for n, a in arrays.items() if n != "small")
 
 
@@ -48,22 +48,22 @@ def resident() -> int:
 
 
 def test_a_program_that_is_gone_holds_no_file() -> None:
-    rested = resting.rest(large_program()[0])
-    before = len(resting._mapped)
+    rested = spill.to_mmap(large_program()[0])
+    before = len(spill._mapped)
     del rested
     gc.collect()
-    assert len(resting._mapped) < before
+    assert len(spill._mapped) < before
 
 
 def test_what_cannot_or_need_not_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     program, _ = large_program()
     small = Program({}, program.ops[1:], (), ())
-    monkeypatch.setattr(resting, "LEAST", 1 << 30)
-    assert resting.rest(small) is small
+    monkeypatch.setattr(spill, "LEAST", 1 << 30)
+    assert spill.to_mmap(small) is small
     monkeypatch.undo()
 
     def full(**_: Any) -> Any:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    assert resting.rest(program) is program
+    assert spill.to_mmap(program) is program
