@@ -164,7 +164,7 @@ def test_stages_without_memory_are_refused(place: int) -> None:
     broken[0, place] = 0 if place < 3 else broken[0, place] - 1
     run._prepared = broken, band, rows
     size = run._shapes[len(numbers)]
-    with pytest.raises(EngineError, match="cascade: weights that do not fit"):
+    with pytest.raises(EngineError, match="fused_stem: weights that do not fit"):
         run(x, np.empty((len(x), *size), np.uint8))
 
 

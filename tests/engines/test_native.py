@@ -24,7 +24,7 @@ from intact8.engines.onednn.threads import thread_count
 from intact8.errors import EngineError
 
 ENOUGH = 1 << 15
-"""Elements from which a second thread is used: that of native/passes.c."""
+"""Elements from which a second thread is used: that of native/module.c."""
 
 WIDTHS = st.one_of(st.integers(1, 130), st.sampled_from([256, 1000, 4097]))
 EXAMPLES = settings(max_examples=150, deadline=None, database=None)
@@ -177,10 +177,10 @@ def with_and_without_vectors(library):
     """As on this CPU, and as on an older one."""
     try:
         for plain in (False, True):
-            library.leave_to_compiler(plain)
+            library.force_portable(plain)
             yield plain
     finally:
-        library.leave_to_compiler(False)
+        library.force_portable(False)
 
 
 @EXAMPLES
@@ -192,7 +192,7 @@ def test_tables(seed, size):
     x, table, y = rng.integers(0, 256, size, np.uint8), rng.permutation(256).astype(np.uint8), np.empty(size, np.uint8)
     for _ in with_and_without_vectors(library):
         y.fill(99)
-        library.read_table(x.ctypes.data, y.ctypes.data, size, table.ctypes.data, size, size, 256)
+        library.lookup(x.ctypes.data, y.ctypes.data, size, table.ctypes.data, size, size, 256)
         np.testing.assert_array_equal(y, table[x])
 
 
@@ -325,10 +325,10 @@ def remembered(rng):
 
 
 PASSES = {
-    "quantize": quantized,
-    "scale": scaled,
-    "finish": finished,
-    "interleave": turned,
+    "quantize_rows": quantized,
+    "scale_rows": scaled,
+    "quantize": finished,
+    "quantize_nhwc": turned,
     "multiply": gated,
     "mean": averaged,
     "norm": normed,
@@ -431,9 +431,9 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
     (bytes_, at), (others, beside), (floats, there) = guarded(size, np.uint8), guarded(rows, "f4"), guarded(size, "f4")
     library.quantize_rows(x.ctypes.data, at, beside, rows, width, 4 * size, size, 4 * rows)
     assert intact8(bytes_, others)
-    library.finish(x.ctypes.data, at, size, one, -3, 9, 5, 0, 4 * size, size)
+    library.quantize(x.ctypes.data, at, size, one, -3, 9, 5, 0, 4 * size, size)
     assert intact8(bytes_)
-    library.interleave(x.ctypes.data, at, 1, rows, width, one, -3, 9, 5, 0, 4 * size, size)
+    library.quantize_nhwc(x.ctypes.data, at, 1, rows, width, one, -3, 9, 5, 0, 4 * size, size)
     assert intact8(bytes_)
     numbers = (rows, width, rows, 3, 4, 5, one, -3, 9)
     library.multiply(codes.ctypes.data, codes.ctypes.data, at, *numbers, size, width, size)
@@ -442,7 +442,7 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
     assert intact8(others)
     library.mean(codes.ctypes.data, at, 1, rows, width, 3, 1, 9, -3, 9, 5, size, width)
     assert intact8(bytes_)
-    library.read_table(codes.ctypes.data, at, size, table.ctypes.data, size, size, 256)
+    library.lookup(codes.ctypes.data, at, size, table.ctypes.data, size, size, 256)
     assert intact8(bytes_) and (bytes_[64:-64] == table[codes].ravel()).all()
     sizes = (4 * size, 4 * width, 4 * width, 4 * size)
     library.layer_norm(x.ctypes.data, bias.ctypes.data, bias.ctypes.data, there, rows, width, one, *sizes)
@@ -459,16 +459,16 @@ def test_nothing_beyond_the_results_is_written(rows, width, library):
 
 
 def test_wrong_arguments_are_refused(library):
-    for name in set(vars(library)) - {"can_attend", "can_convolve", "leave_to_compiler"}:
+    for name in set(vars(library)) - {"can_attend", "can_convolve", "force_portable"}:
         if not name.startswith("_"):
             with pytest.raises(TypeError, match=name):
                 getattr(library, name)(0)
     with pytest.raises(TypeError, match="int"):
-        library.read_table(0, 0, "0", 0, 0, 0, 0)
+        library.lookup(0, 0, "0", 0, 0, 0, 0)
     with pytest.raises(ValueError, match="no kind 4"):
-        library.layer(4, *[0] * 32)
+        library.recurrent_layer(4, *[0] * 32)
     with pytest.raises(ValueError, match="PyCapsule"):
-        library.advance(None, 0, 0, 0)
+        library.recurrent_step(None, 0, 0, 0)
 
 
 def buffers(library, rows=3, width=20):
@@ -479,12 +479,12 @@ def buffers(library, rows=3, width=20):
     passes = {
         "quantize_rows": ([at, at, at, rows, width], [4 * n, n, 4 * rows]),
         "scale_rows": ([at, at, at, rows, width], [4 * n, 4 * rows, 4 * width]),
-        "finish": ([at, at, n, one, -3, 9, 5, 0], [4 * n, n]),
-        "interleave": ([at, at, 1, rows, width, one, -3, 9, 5, 0], [4 * n, n]),
+        "quantize": ([at, at, n, one, -3, 9, 5, 0], [4 * n, n]),
+        "quantize_nhwc": ([at, at, 1, rows, width, one, -3, 9, 5, 0], [4 * n, n]),
         "multiply": ([at, at, at, rows, width, rows, 3, 4, 5, one, -3, 9], [n, width, n]),
         "mean": ([at, at, 1, rows, width, 3, 1, 9, -3, 9, 5], [n, width]),
         "dequantize": ([at, at, rows, width, width + 2, one, 0], [n + 2 * (rows - 1), 4 * n]),
-        "read_table": ([at, at, n, at], [n, n, 256]),
+        "lookup": ([at, at, n, at], [n, n, 256]),
         "layer_norm": ([at, at, at, at, rows, width, one], [4 * n, 4 * width, 4 * width, 4 * n]),
     }
     if library.can_attend():
@@ -499,8 +499,8 @@ def buffers(library, rows=3, width=20):
 
 
 NAMES = (
-    "quantize_rows", "scale_rows", "finish", "interleave", "multiply", "mean", "dequantize", "read_table", "layer_norm",
-    "attend", "convolve",
+    "quantize_rows", "scale_rows", "quantize", "quantize_nhwc", "multiply", "mean", "dequantize", "lookup",
+    "layer_norm", "attend", "convolve",
 )  # fmt: skip
 
 
@@ -539,7 +539,7 @@ def test_sizes_that_no_memory_has_are_refused(name, size, library):
     if name not in passes:
         pytest.skip("not for this CPU")
     numbers, sizes = passes[name]
-    place = {"read_table": 2, "finish": 2, "attend": 8, "convolve": 8, "dequantize": 3, "layer_norm": 5}.get(name, 4)
+    place = {"lookup": 2, "quantize": 2, "attend": 8, "convolve": 8, "dequantize": 3, "layer_norm": 5}.get(name, 4)
     with pytest.raises((EngineError, MemoryError)):
         getattr(library, name)(*numbers[:place], size, *numbers[place + 1 :], *sizes)
 
@@ -552,16 +552,16 @@ def test_steps_of_a_layer_stay_inside_its_memory(library):
     numbers = [0, batch, hidden, at, 0, 0, at, at, at, end, *out, 0, at, at, 0, 0, time]
     table, states, product = 4 * (2 * end + 1), 4 * batch * hidden, 4 * batch * 4 * hidden
     sizes = [time * product, 0, 0, table, table, table, states, states, time * states, 0, batch * hidden, 8]
-    layer = library.layer(*numbers, *sizes)
+    layer = library.recurrent_layer(*numbers, *sizes)
     for i, needed in enumerate(sizes):
         if needed:
-            with pytest.raises(EngineError, match="layer: "):
-                library.layer(*numbers, *sizes[:i], needed - 1, *sizes[i + 1 :])
-    library.advance(layer, 0, 0, 0)
-    library.advance(layer, time - 1, at, product)
+            with pytest.raises(EngineError, match="recurrent_layer: "):
+                library.recurrent_layer(*numbers, *sizes[:i], needed - 1, *sizes[i + 1 :])
+    library.recurrent_step(layer, 0, 0, 0)
+    library.recurrent_step(layer, time - 1, at, product)
     for step, size in ((time, 4096), (-1, 4096), (0, product - 1)):
-        with pytest.raises(EngineError, match="advance: "):
-            library.advance(layer, step, at, size)
+        with pytest.raises(EngineError, match="recurrent_step: "):
+            library.recurrent_step(layer, step, at, size)
 
 
 @pytest.mark.parametrize(
@@ -569,8 +569,8 @@ def test_steps_of_a_layer_stay_inside_its_memory(library):
     [
         ("quantize_rows", [0, 0, 0, 0, 1 << 62], [0, 0, 0]),
         ("scale_rows", [0, 1, 0, 1 << 40, 0], [0, 1 << 42, 0]),
-        ("interleave", [0, 0, 1 << 62, 0, (1 << 63) - 1, 0, 0, 0, 0, 0], [0, 0]),
-        ("interleave", [0, 0, 0, 1 << 62, (1 << 63) - 1, 0, 0, 0, 0, 1], [0, 0]),
+        ("quantize_nhwc", [0, 0, 1 << 62, 0, (1 << 63) - 1, 0, 0, 0, 0, 0], [0, 0]),
+        ("quantize_nhwc", [0, 0, 0, 1 << 62, (1 << 63) - 1, 0, 0, 0, 0, 1], [0, 0]),
         ("multiply", [0, 0, 0, 1 << 62, 0, 1 << 61, 0, 0, 0, 0, 0, 0], [0, 0, 0]),
         ("mean", [0, 0, 0, 1, (1 << 63) - 1, 0, 1, 1, 0, 0, 0], [0, 0]),
         ("mean", [0, 0, 1 << 62, 0, 0, 0, 1, 1, 0, 0, 0], [0, 0]),

@@ -17,7 +17,7 @@ from intact8.engines import cpu, native
 from intact8.engines.onednn import OnednnEngine
 from intact8.engines.onednn import merge_linear as merge
 from intact8.engines.onednn.plan import read_as_images
-from intact8.engines.packed_conv import Convolution
+from intact8.engines.packed_conv import PackedConv
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
@@ -282,7 +282,7 @@ def test_compiled_convolutions_in_any_layout_and_as_on_an_older_cpu(threads: int
     library = native.load()
     for plain in (False, True):
         if library is not None:
-            library.leave_to_compiler(plain)
+            library.force_portable(plain)
         try:
             runner = ENGINE.prepare(program, threads=threads)
             for given in (x, last, x[:1], np.concatenate([x] * 5)):
@@ -292,7 +292,7 @@ def test_compiled_convolutions_in_any_layout_and_as_on_an_older_cpu(threads: int
                 np.testing.assert_array_equal(got, want[name])
         finally:
             if library is not None:
-                library.leave_to_compiler(False)
+                library.force_portable(False)
 
 
 @pytest.mark.skipif("Dense" not in native.operators(), reason="this CPU has no AVX512-VNNI")
@@ -301,6 +301,6 @@ def test_which_convolutions_are_compiled() -> None:
     kinds = []
     for op in program.ops:
         (z_x, z) = (program.tensors[n].zero_point or 0 for n in (op.inputs[0], op.name))
-        found = Convolution.of(op, z_x, z)
+        found = PackedConv.of(op, z_x, z)
         kinds.append(found.kind if found else "")
     assert kinds == ["Dense", "Depthwise", "Depthwise", ""]

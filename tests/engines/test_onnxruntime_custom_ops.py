@@ -120,7 +120,7 @@ def test_floats_of_every_shape(seed: int) -> None:
     x = rng.standard_normal(shape).astype(np.float32) * 4
     numbers, want = np.array([bits(scale), -z, 200 - z, z], np.int32), quantize(x, scale, z, 0, 200)
     np.testing.assert_array_equal(run("Quantize", x, numbers, threads=2), want)
-    np.testing.assert_array_equal(run("Interleave", x, numbers, threads=2), want.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(run("QuantizeNhwc", x, numbers, threads=2), want.transpose(0, 2, 3, 1))
 
 
 def convolution(rng: np.random.Generator, kind: str, sizes: list[int] | None = None) -> tuple[tuple[Any, ...], Any]:
@@ -191,7 +191,7 @@ def dense_with(at: int, value: int) -> tuple[Any, ...]:
         "another rank": ("Multiply", (BYTES, BYTES[0], np.zeros(6, np.int32))),
         "too few numbers": ("Multiply", (BYTES, BYTES, np.zeros(5, np.int32))),
         "no divisor": ("Quantize", (FLOATS, np.zeros(3, np.int32))),
-        "no image": ("Interleave", (FLOATS[0], np.array([bits(1), 0, 9, 0], np.int32))),
+        "not an image": ("QuantizeNhwc", (FLOATS[0], np.array([bits(1), 0, 9, 0], np.int32))),
         "no stride": ("Dense", dense_with(2, 0)),
         "no window": ("Dense", dense_with(0, 0)),
         "too large": ("Dense", dense_with(0, 9)),
@@ -257,7 +257,7 @@ def test_no_channels_are_moved_between_convolutions(tmp_path: Path) -> None:
     ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     kinds = Counter(node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node)
     assert kinds["Transpose"] == 1, kinds
-    assert {"Interleave": 1, "Multiply": 1, "Table": 2}.items() <= kinds.items()
+    assert {"QuantizeNhwc": 1, "Multiply": 1, "Table": 2}.items() <= kinds.items()
     assert kinds["Dense"] == (3 if "Dense" in native.operators() else 0)
 
 
@@ -297,13 +297,13 @@ def test_without_the_compiled_passes_the_integers_are_the_same(monkeypatch: pyte
         ("Multiply", [0, 0, 5, 0, 9, 8]),
         ("Quantize", [0, 0, 255, 2**31 - 1]),
         ("Quantize", [0, -(2**31), 255, 0]),
-        ("Interleave", [0, 0, 256, 0]),
-        ("Interleave", [0, 3, 2, 0]),
+        ("QuantizeNhwc", [0, 0, 256, 0]),
+        ("QuantizeNhwc", [0, 3, 2, 0]),
     ],
 )
 def test_numbers_that_are_none_of_bytes_are_refused(kind: str, numbers: list[int]) -> None:
     x = np.ones((1, 2, 3, 4), np.float32 if kind != "Multiply" else np.uint8)
-    with pytest.raises(Exception, match="numbers that are none of bytes"):
+    with pytest.raises(Exception, match="numbers that do not fit a byte"):
         run(kind, *([x, x] if kind == "Multiply" else [x]), np.array(numbers, np.int32))
 
 
@@ -313,13 +313,13 @@ def test_an_older_cpu_gives_the_same_integers() -> None:
     program, x = image_network(1, 3, 2)
     want = ReferenceEngine().prepare(program)({"x": x})[0]
     try:
-        library.leave_to_compiler(True)
-        assert native.operators() == {"Table", "Multiply", "Quantize", "Interleave"}
+        library.force_portable(True)
+        assert native.operators() == {"Table", "Multiply", "Quantize", "QuantizeNhwc"}
         np.testing.assert_array_equal(ENGINE.prepare(program)({"x": x})[0], want)
         with pytest.raises(Exception, match="not for this CPU"):
             run("Dense", *dense_with(10, 64))
     finally:
-        library.leave_to_compiler(False)
+        library.force_portable(False)
 
 
 def test_many_sessions_and_callers_at_once() -> None:

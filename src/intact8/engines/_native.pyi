@@ -1,79 +1,56 @@
-"""Passes over rows, in C (``native/passes.c``). Addresses, sizes and strides are integers.
+"""The compiled kernels of ``native/``. Addresses, sizes and strides are integers; floats are given as their bits.
 
-Behind all other arguments come ``sizes``: the bytes at each address, in the order of the addresses, every one of them
-(0 where the address is 0). TypeError where one is missing, EngineError where a pass would go beyond them.
+Behind all other arguments come ``sizes``: the bytes at each address, in the order of the addresses (0 for address 0). A
+missing argument raises TypeError; a size that is too small raises EngineError.
 """
 
 from typing import Any
 
-def use_threads(parallel: int, thread_number: int, thread_count: int, thread_limit: int, /) -> None:
-    """Addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads."""
+def use_threads(parallel: int, thread_number: int, thread_count: int, max_threads: int, /) -> None:
+    """Take the addresses of GOMP_parallel, omp_get_thread_num, omp_get_num_threads and omp_get_max_threads."""
+
+def force_portable(wanted: object, /) -> None:
+    """Leave out the kernels written for certain instruction sets, as on an older CPU, or take them back (for tests)."""
 
 def quantize_rows(x: int, q: int, s: int, rows: int, width: int, /, *sizes: int) -> None:
-    """``intact8.arithmetic.dynamic.quantize_rows`` of float32 (rows, width): uint8 and float32 (rows, 1)."""
+    """Fill uint8 q (rows, width) and float32 s (rows, 1): ``intact8.arithmetic.dynamic.quantize_rows`` of float32 x."""
 
 def scale_rows(y: int, s: int, bias: int, rows: int, width: int, /, *sizes: int) -> None:
-    """y = y·s + bias in place, each rounded; ``bias`` 0 for none."""
+    """Compute y = y·s + bias in place, each operation rounded; ``bias`` is 0 for none."""
 
-def finish(x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, alone: int, /, *sizes: int) -> bool:
-    """y = clamp(R(x / divisor), low, high) + zero: float32 to uint8; ``divisor`` is the float32's bits.
+def quantize(
+    x: int, y: int, size: int, divisor: int, low: int, high: int, zero: int, alone: int, /, *sizes: int
+) -> bool:
+    """Fill y = clamp(R(x / divisor), low, high) + zero, float32 to uint8, and return whether x holds NaN.
 
-    With ``alone`` in this thread only. True where x holds NaN.
+    With ``alone`` only this thread works.
     """
 
-def interleave(
-    x: int,
-    y: int,
-    samples: int,
-    channels: int,
-    pixels: int,
-    divisor: int,
-    low: int,
-    high: int,
-    zero: int,
-    alone: int,
-    /,
-    *sizes: int,
+def quantize_nhwc(
+    x: int, y: int, samples: int, channels: int, pixels: int, /, *divisor_low_high_zero_alone_and_sizes: int
 ) -> bool:
-    """:func:`finish` from (samples, channels, pixels) to (samples, pixels, channels)."""
+    """Do as :func:`quantize`, from (samples, channels, pixels) to (samples, pixels, channels)."""
+
+def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, zero: int, /, *sizes: int) -> None:
+    """Fill y = (x − zero)·scale: uint8 rows that lie ``stride`` apart become float32 rows side by side."""
+
+def can_convolve() -> bool:
+    """Whether this CPU has AVX512-VNNI, which :func:`convolve` and :func:`fused_stem` need."""
 
 def convolve(
-    x: int,
-    weight: int,
-    bias: int,
-    ratio: int,
-    y: int,
-    dense: bool,
-    alone: bool,
-    samples: int,
-    height: int,
-    width: int,
-    channels: int,
-    /,
-    *numbers_and_sizes: int,
+    x: int, weight: int, bias: int, multiplier: int, y: int, dense: bool, alone: bool, /, *shape_numbers_and_sizes: int
 ) -> None:
-    """``intact8.engines.packed_conv.Convolution`` of images (samples, height, width, C), ``alone`` in this thread."""
+    """Compute the convolution ``intact8.engines.packed_conv.PackedConv`` of images; ``shape`` is (N, H, W, C).
 
-def cascade(
-    x: int,
-    image: int,
-    y: int,
-    channels: int,
-    pixels: int,
-    divisor: int,
-    low: int,
-    high: int,
-    zero: int,
-    samples: int,
-    stages: int,
-    count: int,
-    band: int,
-    /,
-    *sizes: int,
+    With ``alone`` only this thread works.
+    """
+
+def fused_stem(
+    x: int, image: int, y: int, channels: int, pixels: int, /, *quantizer_samples_stages_count_band_and_sizes: int
 ) -> bool:
-    """Images, each as :func:`interleave` leaves it in ``image``, through convolutions one behind the other.
+    """Quantize images into ``image`` and run them through convolutions, ``band`` rows of the last one at a time.
 
-    ``band`` rows of the last one at a time; without x what is in ``image``. See ``intact8.engines.fused_stem``.
+    Without x, ``image`` holds the integers already. See ``intact8.engines.fused_stem``. Return whether x holds NaN.
     """
 
 def multiply(
@@ -92,69 +69,22 @@ def multiply(
     /,
     *sizes: int,
 ) -> None:
-    """y = clamp(R((x − zero_x)·(w − zero_w)·ratio), low, high) + zero of uint8 rows; w has one for every ``repeat``."""
+    """Fill y = clamp(R((x − zero_x)·(w − zero_w)·ratio), low, high) + zero; ``repeat`` rows of x share a row of w."""
 
-def mean(
-    x: int,
-    y: int,
-    samples: int,
-    pixels: int,
-    channels: int,
-    offset: int,
-    a: int,
-    b: int,
-    low: int,
-    high: int,
-    zero: int,
-    /,
-    *sizes: int,
-) -> None:
-    """y = clamp(R((Σ x − offset)·a/b), low, high) + zero over uint8 pixels (samples, pixels, channels)."""
+def mean(x: int, y: int, samples: int, pixels: int, channels: int, /, *offset_a_b_low_high_zero_and_sizes: int) -> None:
+    """Fill y = clamp(R((Σ x − offset)·a/b), low, high) + zero: sums over the pixels of (samples, pixels, channels)."""
 
-def dequantize(x: int, y: int, rows: int, width: int, stride: int, scale: int, zero: int, /, *sizes: int) -> None:
-    """y = (x − zero)·scale: uint8 rows ``stride`` apart to float32 rows side by side; ``scale`` as bits."""
-
-def read_table(x: int, y: int, size: int, table: int, /, *sizes: int) -> None:
-    """y = table[x] of bytes."""
+def lookup(x: int, y: int, size: int, table: int, /, *sizes: int) -> None:
+    """Fill y = table[x] of bytes."""
 
 def layer_norm(x: int, weight: int, bias: int, y: int, rows: int, width: int, epsilon: int, /, *sizes: int) -> None:
-    """Layer norm of float32 rows; ``epsilon`` as bits."""
+    """Fill y with the layer norm of float32 rows."""
 
-def layer(
-    kind: int,
-    batch: int,
-    size: int,
-    input: int,
-    scale: int,
-    bias: int,
-    sigmoid: int,
-    tanh: int,
-    cell_tanh: int,
-    end: int,
-    h: int,
-    c: int,
-    y: int,
-    step: int,
-    row: int,
-    inside: int,
-    q: int,
-    s: int,
-    zero: int,
-    own: int,
-    time: int,
-    /,
-    *sizes: int,
-) -> Any:
-    """One direction of a recurrent layer; see ``struct layer`` in ``native/passes.c``."""
+def recurrent_layer(kind: int, batch: int, size: int, /, *memories_numbers_and_sizes: int) -> Any:
+    """One direction of a recurrent layer; see ``recurrent_layer`` in ``native/recurrent.c``."""
 
-def advance(layer: Any, step: int, product: int, /, *sizes: int) -> None:
-    """One time step; ``product`` is the hidden product, 0 for none."""
-
-def leave_to_compiler(wanted: object, /) -> None:
-    """Whether passes do without the vectors some have been written for, as on an older CPU: for tests."""
-
-def can_convolve() -> bool:
-    """Whether this CPU has the vectors that the operators Dense and Depthwise need."""
+def recurrent_step(layer: Any, step: int, product: int, /, *sizes: int) -> None:
+    """Take one time step; ``product`` is the hidden product, 0 for none."""
 
 def can_attend() -> bool:
     """Whether this CPU has the vectors that :func:`attend` needs."""
@@ -173,7 +103,7 @@ def attend(
     /,
     *strides_and_sizes: int,
 ) -> None:
-    """softmax(q·kᵀ + mask)·v in float32, all (samples, heads, rows, width) with elements of rows side by side.
+    """Fill y = softmax(q·kᵀ + mask)·v in float32: (samples, heads, rows, width), elements of rows side by side.
 
-    ``mask`` (samples, heads, queries, keys) or 0; strides are three of each of q, k, v, mask and y, in elements.
+    ``mask`` is (samples, heads, queries, keys), or 0. Strides, in elements, are three of each of q, k, v, mask and y.
     """

@@ -13,7 +13,7 @@ import numpy as np
 
 from intact8.engines.input_quantizer import Quantizer
 from intact8.engines.native import address, float_bits, load
-from intact8.engines.packed_conv import Convolution
+from intact8.engines.packed_conv import PackedConv
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
@@ -43,7 +43,7 @@ class Stage:
     """
 
     op: Op
-    convolution: Convolution
+    convolution: PackedConv
     add: Op | None = None
     other: int = -1
     terms: tuple[int, ...] = (0,) * 6
@@ -79,7 +79,7 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
             and op.inputs == (last,)
             and prod(n if isinstance(n, int) else PIXELS for n in tensors[last].shape[2:]) >= PIXELS
         ):
-            made = Convolution.of(op, int(tensors[last].zero_point or 0), int(tensors[op.name].zero_point or 0))
+            made = PackedConv.of(op, int(tensors[last].zero_point or 0), int(tensors[op.name].zero_point or 0))
             stage = Stage(op, made) if made else None
         elif op.kind == "add" and last in op.inputs and found and uses[found[-1].op.name] == 1:
             stage = _summed(program, op, found)
@@ -138,7 +138,7 @@ class FusedStem:
     def __init__(self, program: Program, quantize: Op, stages: tuple[Stage, ...]) -> None:
         library = load()
         assert library is not None
-        self._cascade, tensors = library.cascade, program.tensors
+        self._cascade, tensors = library.fused_stem, program.tensors
         _, channels, *size = (int(n or 1) for n in tensors[quantize.name].shape)
         self._own = np.empty((1, *size, channels), np.uint8)
         self._quantizer, self._image = Quantizer(quantize, tensors[quantize.name]), np.moveaxis(self._own, -1, 1)
@@ -211,7 +211,7 @@ class FusedStem:
 
     def _held(self, stages: tuple[Stage, ...], band: int) -> list[int]:
         """The most bytes behind each stage but the last, for so many rows of the last one at a time: what
-        ``native/cascade.c`` does."""
+        ``native/fused_stem.c`` does."""
         rows = [shape[0] for shape in self._shapes[1 : len(stages) + 1]]
         tall, down, above = ([s.convolution.numbers[i] for s in stages] for i in (0, 2, 4))
         first, end, most = ([0] * len(stages) for _ in range(3))

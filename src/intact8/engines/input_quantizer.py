@@ -87,8 +87,8 @@ class Quantizer:
             samples, channels = x.shape[:2]
             pixels = x.size // max(samples * channels, 1)
             sizes = samples, channels, pixels
-            return bool(library.interleave(address(x), address(own), *sizes, *self.numbers, 1, x.nbytes, own.nbytes))
-        return bool(library.finish(address(x), address(own), x.size, *self.numbers, 1, x.nbytes, own.nbytes))
+            return bool(library.quantize_nhwc(address(x), address(own), *sizes, *self.numbers, 1, x.nbytes, own.nbytes))
+        return bool(library.quantize(address(x), address(own), x.size, *self.numbers, 1, x.nbytes, own.nbytes))
 
     def _by_numpy(self, x: Array, own: Array) -> bool:
         """One sample at a time: its steps stay in the cache from the first pass over them to the last."""

@@ -34,8 +34,8 @@ FEW = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Convolution:
-    """What ``native/convolutions.c`` takes.
+class PackedConv:
+    """What ``native/conv.c`` takes.
 
     Attributes:
         kind: "Depthwise" or "Dense".
@@ -49,7 +49,7 @@ class Convolution:
     given: tuple[Array, Array, Array]
 
     @staticmethod
-    def of(op: Op, z_x: int, z: int) -> Convolution | None:
+    def of(op: Op, z_x: int, z: int) -> PackedConv | None:
         """That of a ``conv``, from zero points of its input and result; None where it is another one.
 
         Also where sums times M might not fit int32, far beyond what networks have.
@@ -73,7 +73,7 @@ class Convolution:
         if (reach * np.maximum(np.abs(ratio), 1)).max(initial=0) >= 1 << 30:
             return None
         numbers = (tall, wide, *t["stride"], *t["padding"], z_x, z, t["lo"], t["hi"], last)
-        return Convolution(kind, numbers, (weight, bias.astype(np.int32), ratio))
+        return PackedConv(kind, numbers, (weight, bias.astype(np.int32), ratio))
 
     def size(self, given: Sequence[int]) -> list[int]:
         """Height and width of the result, from those of the image."""

@@ -8,7 +8,7 @@ import torch
 
 from intact8.engines.onednn import torch_native
 from intact8.engines.onednn.lowering import OpContext, Step, is_nhwc, to_nhwc, zero_point
-from intact8.engines.packed_conv import Convolution
+from intact8.engines.packed_conv import PackedConv
 
 
 def lower_native_conv(ctx: OpContext) -> Step | None:
@@ -16,7 +16,7 @@ def lower_native_conv(ctx: OpContext) -> Step | None:
     library, x = torch_native.load(), ctx.inputs[0]
     if library is None or x.dim() != 4 or not library.can_convolve():
         return None
-    found = Convolution.of(ctx.op, zero_point(ctx.metas[0]), ctx.z)
+    found = PackedConv.of(ctx.op, zero_point(ctx.metas[0]), ctx.z)
     if found is None:
         return None
 

@@ -36,7 +36,7 @@ def make_quantize(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool =
 
     if library is None:
         return several
-    one_pass = library.finish
+    one_pass = library.quantize
 
     def one(v: Tensor) -> Tensor:
         if v.dtype != torch.float32:
@@ -56,7 +56,7 @@ def make_quantize_nhwc(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> P
     library, end, bits = torch_native.load(), make_quantize(z, lo, hi, divisor, nan=True), float_bits(divisor)
     if library is None or not x.is_contiguous():
         return lambda x: end(x.movedim(1, -1).contiguous()).movedim(-1, 1)
-    one_pass, (samples, channels, *size) = library.interleave, x.shape
+    one_pass, (samples, channels, *size) = library.quantize_nhwc, x.shape
     pixels = prod(size)
 
     def one(x: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def make_lookup(table: Tensor) -> Pass:
 
     if library is None:
         return select
-    one_pass = library.read_table
+    one_pass = library.lookup
 
     def one(x: Tensor) -> Tensor:
         y = torch.empty_like(x)

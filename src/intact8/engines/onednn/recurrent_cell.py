@@ -71,7 +71,7 @@ class Call:
 
 
 class CompiledCell:
-    """Steps by ``native/passes.c``, one pass each.
+    """Steps by ``native/recurrent.c``, one pass each.
 
     Attributes:
         q: integers of the hidden states + zero, (B, H): uint8, or int8 for zero = 0.
@@ -82,11 +82,11 @@ class CompiledCell:
         t = call.tables
         self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
         self._scales = torch.empty(batch, dtype=torch.float32)
-        self._call, self._advance = call, library.advance  # memory stays while the call is there
+        self._call, self._advance = call, library.recurrent_step  # memory stays while the call is there
         tables: list[Tensor | None] = [None, None, None] if t is None else [t.sigmoid, t.tanh, t.cell]
         memories = [call.input, call.scale, call.bias_hh, *tables, call.h, call.c, call.y]
         memories += [call.inside, self.q, self._scales]
-        self._layer = library.layer(
+        self._layer = library.recurrent_layer(
             KINDS.index("relu" if t is None else call.kind),
             batch,
             size,

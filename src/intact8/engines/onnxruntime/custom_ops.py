@@ -1,16 +1,16 @@
-"""Operators that the compiled passes bring to ONNX Runtime (``native/ort.c``): for the engine here, never for a file.
+"""Custom operators of ONNX Runtime from the compiled kernels (``native/onnxruntime_ops.c``), for the engine only.
 
-============ =====================================================================================================
-Table        0.025 ns per element, where ONNX's own operators look up at 0.7 ns
-Multiply     a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
-Quantize,    floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
-Interleave   224 × 224 instead of 75
-Depthwise,   see ``intact8.engines.packed_conv``
+============= ====================================================================================================
+Table         0.025 ns per element, where ONNX's own operators look up at 0.7 ns
+Multiply      a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
+Quantize,     floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
+QuantizeNhwc  224 × 224 instead of 75
+Depthwise,    see ``intact8.engines.packed_conv``
 Dense
-============ =====================================================================================================
+============= ====================================================================================================
 
-They stand between two moves of the channels where they are last for the convolutions around: ONNX Runtime turns a
-convolution to channels last by the same moves, and drops those that undo each other.
+Each stands between two Transpose nodes where its neighbours have channels last: ONNX Runtime moves a convolution to
+channels last by the same nodes, and drops those that undo each other.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.engines.native import float_bits
-from intact8.engines.packed_conv import Convolution
+from intact8.engines.packed_conv import PackedConv
 from intact8.export.onnx_builder import Builder, OwnRule, zero
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
 DOMAIN = "intact8"
-"""Domain of the operators, as ``native/ort.c`` registers it."""
+"""Domain of the operators, as ``native/onnxruntime_ops.c`` registers it."""
 
 _KEPT = frozenset({"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample"})
 """Kinds of operations that ONNX Runtime lets run on channels last as well."""
@@ -75,13 +75,13 @@ class _Own:
 
     def quantize(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
         """``quantize`` of an image of floats; None for other tensors."""
-        if "Interleave" not in self.operators or op.name not in self.images or inputs[0].dtype == "uint8":
+        if "QuantizeNhwc" not in self.operators or op.name not in self.images or inputs[0].dtype == "uint8":
             return None
         z = zero(y)
         numbers = _numbers(b, [float_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
         if op.inputs[0] in self.images:
             return _between_moves(b, "Quantize", x, [numbers], _last(y.shape))
-        return _moved_back(b, b.node("Interleave", [x[0], numbers], domain=DOMAIN), _last(y.shape))
+        return _moved_back(b, b.node("QuantizeNhwc", [x[0], numbers], domain=DOMAIN), _last(y.shape))
 
     def table(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
         """entries[x]; None without the operator, or where ONNX Runtime computes the entries."""
@@ -104,7 +104,7 @@ class _Own:
     def conv(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
         """A ``conv`` with its clamp; None for those the passes do not do, see ``intact8.engines.packed_conv``."""
         some = not self.operators.isdisjoint({"Depthwise", "Dense"})
-        found = Convolution.of(op, zero(inputs[0]), zero(y)) if some else None
+        found = PackedConv.of(op, zero(inputs[0]), zero(y)) if some else None
         if found is None or found.kind not in self.operators:
             return None
         return self._node(b, op, found.kind, x, *_packed(b, found), _numbers(b, found.numbers))
@@ -115,7 +115,7 @@ class _Own:
         return b.node(kind, [*x, *constants], domain=DOMAIN)
 
 
-def _packed(b: Builder, found: Convolution) -> list[str]:
+def _packed(b: Builder, found: PackedConv) -> list[str]:
     roles = "weight", "bias", "multiplier"
     return [b.constant(array, role) for array, role in zip(found.packed, roles, strict=True)]
 

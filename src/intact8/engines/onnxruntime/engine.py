@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from intact8.export.onnx_builder import Choice
 
 NAN = "x holds NaN, for which no integer exists"
-"""What the compiled passes say (``native/ort.c``)."""
+"""What the compiled passes say (``native/onnxruntime_ops.c``)."""
 
 BEYOND = "out of data bounds"
 """What ONNX Runtime's Gather says of an index that the table does not have."""

@@ -1,19 +1,17 @@
-/* Operators inside ONNX Runtime, in that runtime's threads:
+/* Custom operators of ONNX Runtime, which run in that runtime's threads:
 
-       Table       y = table[x] of bytes
-       Multiply    products of bytes, one row of w for many of x
-       Quantize    bytes of float32
-       Interleave  the same, and channels become last: (N, C, H, W) to (N, H, W, C)
-       Depthwise   depthwise convolutions of images (N, H, W, C)
-       Dense       other convolutions of images
+       Table         y = table[x] of bytes
+       Multiply      products of uint8 tensors; a row of w may serve many rows of x
+       Quantize      float32 to uint8
+       QuantizeNhwc  the same with channels moved to the end: (N, C, H, W) to (N, H, W, C)
+       Depthwise     depthwise convolutions of images (N, H, W, C)
+       Dense         convolutions of images with one group
 
-   Their bodies are those of native.h; intact8/export/onnx_own.py writes the nodes. The runtime's C interface is a table
-   of functions whose places never change ("OrtApi" of onnxruntime_c_api.h, here as of its version 18); the few that are
-   needed are named by their places, so that no header of it is needed. */
+   Their kernels are those of kernels.h; intact8/engines/onnxruntime/custom_ops.py writes the nodes. The C interface of the
+   runtime is a table of functions whose places never change ("OrtApi" of onnxruntime_c_api.h, here its version 18). The few
+   functions that are needed are named here by their places, so that no header of the runtime is needed. */
 
-#include "native.h"
-
-#include <limits.h>
+#include "kernels.h"
 
 #if defined(_WIN32)
 #define EXPORTED __declspec(dllexport)
@@ -26,15 +24,17 @@
 #define INT8 3
 #define INT32 6
 #define INVALID 2     /* ORT_INVALID_ARGUMENT */
-#define SHARE 32768   /* elements a thread takes at a time */
-#define ROWS 16       /* rows of convolutions, each thread's first of which costs more */
-#define DENSE (1 << 21)     /* multiplications of convolutions */
-#define DEPTHWISE (1 << 18)
-#define MOST_DIMS 16
+#define MAX_RANK 16
+
+/* What a thread takes at a time. */
+#define ELEMENTS 32768
+#define MIN_CONV_ROWS 16 /* the first row of every part costs more than the others */
+#define DENSE_WORK (1 << 21) /* multiplications */
+#define DEPTHWISE_WORK (1 << 18)
 
 typedef void (*function)(void);
 typedef const function *api;
-typedef void *status; /* NULL where all went well */
+typedef void *status; /* NULL for success */
 
 static api ort;
 
@@ -62,18 +62,18 @@ static api ort;
 typedef struct {
     const void *data;
     size_t rank;
-    int64_t dims[MOST_DIMS];
+    int64_t dims[MAX_RANK];
     int64_t count;
 } tensor;
 
-static status take(void *context, size_t index, tensor *t) {
+static status get_input(void *context, size_t index, tensor *t) {
     const void *value = NULL;
     void *shape = NULL;
     TRY(GET_INPUT(context, index, &value));
     TRY(TENSOR_DATA(value, &t->data));
     TRY(TYPE_AND_SHAPE(value, &shape));
     status failed = DIMENSIONS_COUNT(shape, &t->rank);
-    if (!failed && t->rank > MOST_DIMS) failed = CREATE_STATUS(INVALID, "more than 16 dimensions");
+    if (!failed && t->rank > MAX_RANK) failed = CREATE_STATUS(INVALID, "more than 16 dimensions");
     if (!failed) failed = DIMENSIONS(shape, t->dims, t->rank);
     RELEASE_SHAPE(shape);
     t->count = 1;
@@ -81,36 +81,36 @@ static status take(void *context, size_t index, tensor *t) {
     return failed;
 }
 
-static status give(void *context, const int64_t *dims, size_t rank, uint8_t **y) {
+static status make_output(void *context, const int64_t *dims, size_t rank, uint8_t **y) {
     void *value = NULL;
     TRY(GET_OUTPUT(context, 0, dims, rank, &value));
     return TENSOR_DATA(value, y);
 }
 
-/* The last input: int32 numbers that do not change. */
-static status take_numbers(void *context, size_t index, int64_t count, const int32_t **numbers) {
+/* Reads the last input, which is `count` constant int32 numbers. */
+static status get_numbers(void *context, size_t index, int64_t count, const int32_t **numbers) {
     tensor t;
-    TRY(take(context, index, &t));
+    TRY(get_input(context, index, &t));
     *numbers = (const int32_t *)t.data;
     return t.count == count ? NULL : CREATE_STATUS(INVALID, "another number of numbers");
 }
 
 typedef struct {
-    body run;
+    kernel run;
     const void *args;
     size_t count, share;
-} work;
+} parallel_job;
 
-static void part(void *given, size_t i) {
-    const work *w = (const work *)given;
-    const size_t lo = i * w->share, hi = lo + w->share < w->count ? lo + w->share : w->count;
-    w->run(w->args, (Py_ssize_t)lo, (Py_ssize_t)hi);
+static void run_part(void *given, size_t i) {
+    const parallel_job *job = (const parallel_job *)given;
+    const size_t lo = i * job->share, hi = lo + job->share < job->count ? lo + job->share : job->count;
+    job->run(job->args, (Py_ssize_t)lo, (Py_ssize_t)hi);
 }
 
-/* run(args, lo, hi) for 0 <= lo < hi <= count, `share` at a time. */
-static status divided(const void *context, body run, const void *args, int64_t count, int64_t share) {
-    work w = {run, args, (size_t)count, (size_t)(share < 1 ? 1 : share)};
-    if (w.count > w.share) return PARALLEL_FOR(context, part, (w.count + w.share - 1) / w.share, 0, &w);
+/* Calls run for parts of 0 to count, `share` indices at a time. */
+static status run_parallel(const void *context, kernel run, const void *args, int64_t count, int64_t share) {
+    parallel_job job = {run, args, (size_t)count, (size_t)(share < 1 ? 1 : share)};
+    if (job.count > job.share) return PARALLEL_FOR(context, run_part, (job.count + job.share - 1) / job.share, 0, &job);
     run(args, 0, (Py_ssize_t)count);
     return NULL;
 }
@@ -120,52 +120,52 @@ static status divided(const void *context, body run, const void *args, int64_t c
 static status look_up(void *kernel, void *context) {
     (void)kernel;
     tensor x, table;
-    table_args args;
-    TRY(take(context, 0, &x));
-    TRY(take(context, 1, &table));
+    lookup_args args;
+    TRY(get_input(context, 0, &x));
+    TRY(get_input(context, 1, &table));
     if (table.count != 256) return CREATE_STATUS(INVALID, "a table has 256 entries");
-    TRY(give(context, x.dims, x.rank, &args.y));
+    TRY(make_output(context, x.dims, x.rank, &args.y));
     args.x = (const uint8_t *)x.data, args.table = (const uint8_t *)table.data;
-    return divided(context, prepare_table(), &args, x.count, SHARE);
+    return run_parallel(context, lookup_kernel(), &args, x.count, ELEMENTS);
 }
 
-/* w has the shape of x, or is one row of the last dimension for each index of the first. Numbers: zero points of x, w
-   and y, bits of the ratio, limits. */
+/* w has the shape of x, or one row of the last dimension for each index of the first. The numbers are the zero points of x,
+   w and y, bits of the ratio, and limits. */
 static status multiply(void *kernel, void *context) {
     (void)kernel;
     tensor x, w;
     const int32_t *n;
-    TRY(take(context, 0, &x));
-    TRY(take(context, 1, &w));
-    TRY(take_numbers(context, 2, 6, &n));
+    TRY(get_input(context, 0, &x));
+    TRY(get_input(context, 1, &w));
+    TRY(get_numbers(context, 2, 6, &n));
     int same = x.rank == w.rank, rows = x.rank == w.rank && x.rank > 1;
     for (size_t i = 0; i < x.rank && i < w.rank; i++) {
         same &= w.dims[i] == x.dims[i];
         rows &= w.dims[i] == (i == 0 || i == x.rank - 1 ? x.dims[i] : 1);
     }
     if (!same && !rows) return CREATE_STATUS(INVALID, "shapes that do not fit");
-    if (!are_bytes(n[4], n[5], n[2]) || !are_bytes(0, 0, n[0]) || !are_bytes(0, 0, n[1]))
-        return CREATE_STATUS(INVALID, "numbers that are none of bytes");
+    if (!is_uint8_clamp(n[4], n[5], n[2]) || !is_uint8_clamp(0, 0, n[0]) || !is_uint8_clamp(0, 0, n[1]))
+        return CREATE_STATUS(INVALID, "numbers that do not fit a byte");
     const int64_t width = x.rank ? x.dims[x.rank - 1] : 1, count = width ? x.count / width : 0;
     multiply_args args = {(const uint8_t *)x.data, (const uint8_t *)w.data, NULL, (Py_ssize_t)width, 1, n[0], n[1], n[2],
-                          number(n[3]), (float)n[4], (float)n[5]};
+                          bits_float(n[3]), (float)n[4], (float)n[5]};
     if (!same) args.repeat = (Py_ssize_t)(count && x.dims[0] ? count / x.dims[0] : 1);
-    TRY(give(context, x.dims, x.rank, &args.y));
-    return divided(context, prepare_multiply(&args), &args, count, SHARE / (width ? width : 1));
+    TRY(make_output(context, x.dims, x.rank, &args.y));
+    return run_parallel(context, multiply_kernel(&args), &args, count, ELEMENTS / (width ? width : 1));
 }
 
-/* Numbers: bits of the divisor, limits, zero point. */
-static status begin_quantizing(void *context, tensor *x, finish_args *args, volatile int *nan) {
+/* Reads x and the numbers: bits of the divisor, limits, zero point. */
+static status get_quantize_args(void *context, tensor *x, quantize_args *args, volatile int *nan) {
     const int32_t *n;
-    TRY(take(context, 0, x));
-    TRY(take_numbers(context, 1, 4, &n));
-    if (!are_bytes(n[1], n[2], n[3])) return CREATE_STATUS(INVALID, "numbers that are none of bytes");
-    const finish_args made = {(const float *)x->data, NULL, number(n[0]), (float)n[1], (float)n[2], n[3], 1, nan};
+    TRY(get_input(context, 0, x));
+    TRY(get_numbers(context, 1, 4, &n));
+    if (!is_uint8_clamp(n[1], n[2], n[3])) return CREATE_STATUS(INVALID, "numbers that do not fit a byte");
+    const quantize_args made = {(const float *)x->data, NULL, bits_float(n[0]), (float)n[1], (float)n[2], n[3], 1, nan};
     *args = made;
     return NULL;
 }
 
-static status not_a_number(const volatile int *nan) {
+static status refuse_nan(const volatile int *nan) {
     return *nan ? CREATE_STATUS(INVALID, "x holds NaN, for which no integer exists") : NULL;
 }
 
@@ -173,57 +173,55 @@ static status quantize(void *kernel, void *context) {
     (void)kernel;
     tensor x;
     volatile int nan = 0;
-    finish_args args;
-    TRY(begin_quantizing(context, &x, &args, &nan));
-    TRY(give(context, x.dims, x.rank, &args.y));
-    TRY(divided(context, finish_run, &args, x.count, SHARE));
-    return not_a_number(&nan);
+    quantize_args args;
+    TRY(get_quantize_args(context, &x, &args, &nan));
+    TRY(make_output(context, x.dims, x.rank, &args.y));
+    TRY(run_parallel(context, quantize_kernel, &args, x.count, ELEMENTS));
+    return refuse_nan(&nan);
 }
 
-static status interleave(void *kernel, void *context) {
+static status quantize_nhwc(void *kernel, void *context) {
     (void)kernel;
     tensor x;
     volatile int nan = 0;
-    interleave_args args;
-    TRY(begin_quantizing(context, &x, &args.f, &nan));
-    if (x.rank != 4) return CREATE_STATUS(INVALID, "no image");
+    quantize_nhwc_args args;
+    TRY(get_quantize_args(context, &x, &args.q, &nan));
+    if (x.rank != 4) return CREATE_STATUS(INVALID, "not an image");
     const int64_t dims[4] = {x.dims[0], x.dims[2], x.dims[3], x.dims[1]};
     args.channels = (Py_ssize_t)x.dims[1], args.pixels = (Py_ssize_t)(x.dims[2] * x.dims[3]);
-    args.blocks = blocks_of(args.pixels);
-    TRY(give(context, dims, 4, &args.f.y));
-    TRY(divided(context, interleave_run, &args, x.dims[0] * args.blocks, SHARE / (args.channels * BLOCK + 1)));
-    return not_a_number(&nan);
+    args.blocks = ceil_div(args.pixels, BLOCK);
+    TRY(make_output(context, dims, 4, &args.q.y));
+    TRY(run_parallel(context, quantize_nhwc_kernel, &args, x.dims[0] * args.blocks, ELEMENTS / (args.channels * BLOCK + 1)));
+    return refuse_nan(&nan);
 }
 
-/* After x: weights, sums to begin with, ratios. Numbers: height and width of the window, strides, padding above and left
-   (and as much below and right), zero points of x and y, limits, and the channels of y or pixels of a block. */
+/* The inputs are x, packed weights, initial accumulators and multipliers, and the 11 numbers of packed_conv.py. */
 static status convolve(void *context, int dense) {
     tensor x, packed[3];
     const int32_t *given;
     Py_ssize_t size[4], n[11];
-    const body run = prepare_convolution(dense);
+    const kernel run = conv_kernel(dense);
     if (!run) return CREATE_STATUS(INVALID, "not for this CPU");
-    TRY(take(context, 0, &x));
-    for (size_t i = 0; i < 3; i++) TRY(take(context, i + 1, packed + i));
-    TRY(take_numbers(context, 4, 11, &given));
+    TRY(get_input(context, 0, &x));
+    for (size_t i = 0; i < 3; i++) TRY(get_input(context, i + 1, packed + i));
+    TRY(get_numbers(context, 4, 11, &given));
     for (int i = 0; i < 11; i++) n[i] = given[i];
-    if (x.rank != 4) return CREATE_STATUS(INVALID, "no image");
+    if (x.rank != 4) return CREATE_STATUS(INVALID, "not an image");
     for (int i = 0; i < 4; i++) size[i] = (Py_ssize_t)x.dims[i];
-    volatile int no_memory = 0;
-    convolution_args args;
-    memset(&args, 0, sizeof args);
-    args.x = (const uint8_t *)x.data, args.weight = (const int8_t *)packed[0].data;
-    args.bias = (const int32_t *)packed[1].data, args.ratio = (const float *)packed[2].data, args.no_memory = &no_memory;
-    const char *reason = describe_convolution(&args, dense, size, n);
+    volatile int out_of_memory = 0;
+    conv_args args = {.x = x.data, .weight = packed[0].data, .bias = packed[1].data, .multiplier = packed[2].data,
+                      .out_of_memory = &out_of_memory};
+    const char *reason = describe_conv(&args, dense, size, n);
     if (reason) return CREATE_STATUS(INVALID, reason);
-    const packed_sizes sizes = sizes_of_packed(&args, dense);
-    if (packed[0].count != sizes.weight || packed[1].count != sizes.results || packed[2].count != sizes.results)
+    const packed_size want = packed_size_of(&args, dense);
+    if (packed[0].count != want.weight || packed[1].count != want.channels || packed[2].count != want.channels)
         return CREATE_STATUS(INVALID, "weights that do not fit");
-    const int64_t dims[4] = {size[0], args.rows, args.columns, args.results};
-    TRY(give(context, dims, 4, &args.y));
-    const int64_t share = (dense ? DENSE : DEPTHWISE) / (args.work ? args.work : 1), least = args.by_block ? 1 : ROWS;
-    TRY(divided(context, run, &args, args.count, share < least ? least : share));
-    return no_memory ? CREATE_STATUS(INVALID, "no memory for rows of an image") : NULL;
+    const int64_t dims[4] = {size[0], args.out_height, args.out_width, args.out_channels};
+    TRY(make_output(context, dims, 4, &args.y));
+    const int64_t share = (dense ? DENSE_WORK : DEPTHWISE_WORK) / max_size(args.work, 1);
+    const int64_t least = args.split_channels ? 1 : MIN_CONV_ROWS;
+    TRY(run_parallel(context, run, &args, args.count, share < least ? least : share));
+    return out_of_memory ? CREATE_STATUS(INVALID, "no memory for rows of an image") : NULL;
 }
 
 static status depthwise(void *kernel, void *context) { return (void)kernel, convolve(context, 0); }
@@ -253,12 +251,12 @@ typedef struct operator {
     size_t (*in_place)(int **, int **);
     void (*release_in_place)(int *, int *);
     void *alias[2];
-    /* ours */
+    /* of this file */
     const char *own_name;
-    const char *own_inputs; /* a letter each: bytes, signed bytes, floats, integers */
+    const char *own_inputs; /* a letter for each: b uint8, s int8, f float, i int32 */
 } operator;
 
-static int first[1] = {0}; /* output 0 may be written where input 0 was; and what stands for a kernel */
+static int first[1] = {0}; /* output 0 may take the memory of input 0; its address also stands for a kernel's state */
 
 static const char *name(const operator *op) { return op->own_name; }
 static const char *provider(const operator *op) { return (void)op, "CPUExecutionProvider"; }
@@ -290,14 +288,14 @@ static const operator operators[] = {
     OPERATOR("Table", "bb", look_up, in_place, release),
     OPERATOR("Multiply", "bbi", multiply, in_place, release),
     OPERATOR("Quantize", "fi", quantize, NULL, NULL),
-    OPERATOR("Interleave", "fi", interleave, NULL, NULL),
+    OPERATOR("QuantizeNhwc", "fi", quantize_nhwc, NULL, NULL),
     OPERATOR("Depthwise", "bsifi", depthwise, NULL, NULL),
     OPERATOR("Dense", "bsifi", dense, NULL, NULL),
 };
 
-/* Called by ONNX Runtime when a session registers this library. A version older than 18 gets no operators. */
+/* ONNX Runtime calls this when a session registers the library. A version older than 18 gets no operators. */
 EXPORTED status RegisterCustomOps(void *options, const void *base) {
-    static void *domain; /* must outlive all sessions */
+    static void *domain; /* outlives all sessions */
     if (!domain) {
         ort = ((api(*const *)(uint32_t))base)[0](VERSION);
         if (!ort) return NULL;
