@@ -36,8 +36,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intact8.arithmetic.dimensions import Dim, SizeError, has_names, measure, resolve
-from intact8.capture.operations import FLOAT_KINDS
+from intact8.capture.operations import FLOAT_KINDS, INTEGER_KINDS
 from intact8.errors import InputError
+from intact8.opset.kind import Kind
 from intact8.opset.op import INTERPOLATING
 
 
@@ -89,6 +90,17 @@ class Node:
         kind = FLOAT_KINDS.get(self.op)
         moves = kind is not None and kind.moves and self.op != "constant"
         return self.op == "dropout" or (moves and self.attrs.get("mode") not in INTERPOLATING)
+
+    @property
+    def integer_kind(self) -> Kind | None:
+        """The kind that computes it on integers; None where there is none, or values move."""
+        linear = self.op == "upsample" and self.attrs["mode"] in ("linear", "bilinear", "trilinear")
+        return INTEGER_KINDS.get("resize_linear" if linear else self.op)
+
+    @property
+    def shares_grid(self) -> bool:
+        """Whether the output, on integers, has the scale and zero point of the inputs."""
+        return self.moves or (self.integer_kind is not None and self.integer_kind.shares_grid)
 
     @property
     def parts(self) -> list[str]:
@@ -152,9 +164,9 @@ class Graph:
         return out
 
     def origin(self, name: str) -> Node:
-        """The node that computes the values of ``name``: back through moves with one input."""
+        """The node that gives ``name`` its scale: back through what shares the grid of its only input."""
         node = self.nodes[name]
-        while node.moves and node.op != "cat":
+        while node.shares_grid and node.op != "cat":
             node = self.nodes[node.inputs[0]]
         return node
 

@@ -190,16 +190,7 @@ def _rules() -> dict[str, Rule]:
         **dict.fromkeys(("lstm", "gru", "rnn"), onnx_recurrent.recurrent),
         "decoded_embedding": onnx_dynamic_linear.decoded_embedding,
         "float.decoded_linear": onnx_dynamic_linear.decoded_linear,
-        "max_pool": onnx_moves.max_pool,
-        "cat": onnx_moves.cat,
-        "reshape": onnx_moves.reshape,
-        "permute": onnx_moves.permute,
-        "slice": onnx_moves.cut,
-        "pad": onnx_moves.pad,
-        "expand": onnx_moves.expand,
-        "roll": onnx_moves.roll,
-        "upsample": onnx_moves.upsample,
-        "constant": onnx_moves.constant,
+        **onnx_moves.RULES,
         **{f"float.{name}": rule for name, rule in FLOATS.items()},
     }
 

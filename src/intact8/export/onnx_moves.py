@@ -11,7 +11,7 @@ from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps
 from intact8.errors import EngineError
 from intact8.opset.op import Op, Tensor
 
-from .onnx_builder import Builder
+from .onnx_builder import Builder, Rule
 from .onnx_elementwise import along_axes, hang
 
 
@@ -163,3 +163,18 @@ def constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     value = np.ascontiguousarray(op.arrays["value"]).reshape(op.arrays["value"].shape)
     b.nodes.append(helper.make_node("Constant", [], [op.name], name=op.name, value=numpy_helper.from_array(value)))
     return op.name
+
+
+RULES: dict[str, Rule] = {
+    "max_pool": max_pool,
+    "cat": cat,
+    "reshape": reshape,
+    "permute": permute,
+    "slice": cut,
+    "pad": pad,
+    "expand": expand,
+    "roll": roll,
+    "upsample": upsample,
+    "constant": constant,
+}
+"""Kind → rule."""

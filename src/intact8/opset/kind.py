@@ -151,6 +151,7 @@ class Kind:
         multiplies_activations: whether it is a matrix product of its two inputs.
         univariate: whether it is a function of one number, so that a table of 256 entries can stand for it.
         homogeneous: whether it commutes with a positive factor of all its operands.
+        shares_grid: whether its result has the scale and zero point of its inputs, though it computes values.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Kind:
     multiplies_activations: bool = False
     univariate: bool = False
     homogeneous: bool = False
+    shares_grid: bool = False
 
     @property
     def moves(self) -> bool:

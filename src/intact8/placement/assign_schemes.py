@@ -48,7 +48,7 @@ class Requests:
                     self._quantize[node.name] = rule.quantize
                 if rule.mode is not None:
                     self._mode[node.name] = rule.mode, index
-                if rule.activation and (node.op == "cat" or not node.moves):
+                if rule.activation and (node.op == "cat" or not node.shares_grid):
                     own[node.name].append((index, rule.activation))
                 if rule.weight:
                     self._weight[node.name].append((index, rule.weight))

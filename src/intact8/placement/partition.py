@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from intact8.capture.graph import Graph, Node
-from intact8.capture.operations import HEAVY, INTEGER_KINDS, LIGHT, NONLINEAR
+from intact8.capture.operations import HEAVY, LIGHT, NONLINEAR
 from intact8.placement.error_amplification import amplified
 
 _NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
@@ -100,7 +100,7 @@ def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], re
     if name in reasons or _ends(name, graph, users):
         return True
     numbers = [i for i in node.inputs if graph.nodes[i].op != "constant"]
-    passes = node.moves or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
+    passes = node.shares_grid or (node.op in ("add", "sub", "mul") and len(numbers) < 2) or node.op == "scale_shift"
     if not passes or name in graph.outputs or not users[name]:
         return False
     return all(_leads_to_floats(user, graph, users, reasons) for user in users[name])
@@ -112,7 +112,7 @@ def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
     while todo:
         node = graph.nodes[todo.pop()]
         after = set(users[node.name])
-        if (node.op not in LIGHT and not node.moves) or not (after or node.name in graph.outputs):
+        if (node.op not in LIGHT and not node.shares_grid) or not (after or node.name in graph.outputs):
             return False
         todo += after - seen
         seen |= after
@@ -124,7 +124,7 @@ def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reaso
     if name in graph.outputs or not users[name]:
         return False
     return all(
-        user in reasons or (graph.nodes[user].moves and _floats_after(user, graph, users, reasons))
+        user in reasons or (graph.nodes[user].shares_grid and _floats_after(user, graph, users, reasons))
         for user in users[name]
     )
 
@@ -164,7 +164,7 @@ def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
     dtypes = {node.dtype, *(graph.nodes[i].dtype for i in node.inputs if not _no_number(node, i, graph))}
     if node.op in NONLINEAR and not nonlinear:
         return f'{_describe(node)} is float in this recipe (nonlinear = "float")'
-    if node.op not in HEAVY | LIGHT | NONLINEAR and not node.moves:
+    if node.op not in HEAVY | LIGHT | NONLINEAR and not node.shares_grid:
         return f"no integer form yet: {_NAMES.get(node.op) or _describe(node)}"
     if dtypes != {"float32"}:
         return f"its numbers are {', '.join(sorted(dtypes - {'float32'}))}, not float32"
@@ -175,8 +175,8 @@ def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
             return f"no integer form yet: a mean over {changing[0]}"
     if node.op == "scale_shift" and (len(node.shape) < 2 or not isinstance(node.shape[1], int)):
         return "no integer form yet: channels that change from call to call"
-    if node.op in NONLINEAR:
-        lacking = INTEGER_KINDS[node.op].lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape)
+    if node.integer_kind is not None:
+        lacking = node.integer_kind.lacks_form(node.attrs, graph.nodes[node.inputs[0]].shape)
         if lacking is not None:
             return f"no integer form yet: {_describe(node)} with {lacking}"
     if node.op == "roll" and not node.attrs["dims"]:
@@ -205,8 +205,8 @@ def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
     out: set[str] = set()
     for node in graph:
         constant = node.op == "constant" and node.dtype == "float32"
-        moved = node.moves and bool(node.inputs) and all(i in out for i in node.inputs) and node.name not in reasons
-        if constant or moved:
+        moved = node.shares_grid and bool(node.inputs) and all(i in out for i in node.inputs)
+        if constant or (moved and node.name not in reasons):
             out.add(node.name)
     return out
 
@@ -220,6 +220,6 @@ def _on_grid_inputs(graph: Graph, users: Mapping[str, list[str]], reasons: Mappi
         elif node.name in reasons or node.op == "constant":
             leads[node.name] = False
         else:
-            ends = node.name in graph.outputs and not node.moves
+            ends = node.name in graph.outputs and not node.shares_grid
             leads[node.name] = node.op in HEAVY or ends or any(leads[u] for u in users[node.name])
     return {name for name, yes in leads.items() if yes and graph.nodes[name].op == "input"}

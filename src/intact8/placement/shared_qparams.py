@@ -69,14 +69,14 @@ class _Groups:
 def assign_points(graph: Graph, integer: Set[str], requests: Requests) -> list[Group]:
     """Quantization points of a placed graph, in execution order.
 
-    A move joins its input. A ``cat`` joins all its inputs, except one whose scheme cannot be shared (fixed qparams,
+    What shares the grid of its only input joins it. A ``cat`` joins all its inputs, except one whose scheme cannot be shared (fixed qparams,
     or another scheme somebody named): that one gets a ``requantize`` node, which is added to ``graph``.
     """
     groups = _Groups()
     for node in list(graph):
         if node.name not in integer:
             continue
-        if node.moves and node.op != "cat":
+        if node.shares_grid and node.op != "cat":
             groups.add(node.name, groups.scheme[groups.find(node.inputs[0])], False)
             groups.unite(node.inputs[0], node.name)
             continue
@@ -127,12 +127,12 @@ def _collect(graph: Graph, groups: _Groups, requests: Requests) -> list[Group]:
             members.setdefault(groups.find(node.name), []).append(node)
     out = []
     for root, nodes in members.items():
-        makers = [n for n in nodes if not n.moves]
+        makers = [n for n in nodes if not n.shares_grid]
         first = next((n for n in makers if n.op not in ("requantize", "constant")), None)
         first = first or next((n for n in nodes if n.op == "cat"), makers[0])
         name = first.inputs[0] if first.op == "quantize" else requests.owner(first)
         # A pad with another value than 0 brings that value in.
-        observed = [n.name for n in nodes if not n.moves or (n.op == "pad" and n.attrs["value"] != 0)]
+        observed = [n.name for n in nodes if not n.shares_grid or (n.op == "pad" and n.attrs["value"] != 0)]
         constant = all(n.op == "constant" for n in makers)
         out.append(Group(name, groups.scheme[root], [n.name for n in nodes], observed, constant, groups.explicit[root]))
     return out

@@ -78,7 +78,7 @@ class PartialNetwork:
     def layers(self) -> list[Node]:
         """The operations on integers that make new values, in execution order."""
         return [n for n in self.graph if n.name in self.point_of and n.op != "constant"
-                and (n.op == "cat" or not n.moves)]  # fmt: skip
+                and (n.op == "cat" or not n.shares_grid)]  # fmt: skip
 
     def run(self, inputs: Sequence[Tensor], chosen: Selection) -> Values:
         """Every tensor of the network with ``chosen`` quantized."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -90,3 +92,17 @@ def lower_constant(ctx: OpContext) -> Step:
     """The stored value."""
     value = ctx.array("value")
     return lambda: value
+
+
+LOWER: dict[str, Callable[[Site], Step]] = {
+    "cat": lower_cat,
+    "reshape": lower_reshape,
+    "permute": lower_permute,
+    "slice": lower_slice,
+    "pad": lower_pad,
+    "expand": lower_expand,
+    "roll": lower_roll,
+    "upsample": lower_upsample,
+    "constant": lower_constant,
+}
+"""Kind → rule."""

@@ -48,15 +48,7 @@ LOWER: dict[str, Callable[[OpContext], Step]] = {
     "gru": lower_recurrent,
     "rnn": lower_recurrent,
     "max_pool": pools.lower_max_pool,
-    "cat": moves.lower_cat,
-    "reshape": moves.lower_reshape,
-    "permute": moves.lower_permute,
-    "slice": moves.lower_slice,
-    "pad": moves.lower_pad,
-    "expand": moves.lower_expand,
-    "roll": moves.lower_roll,
-    "upsample": moves.lower_upsample,
-    "constant": moves.lower_constant,
+    **moves.LOWER,
 }
 """Kind → rule. Other kinds ``float.NAME`` go to torch's float operations; ``dynamic_linear`` reads quantized rows."""
 
