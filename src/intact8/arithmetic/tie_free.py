@@ -49,6 +49,8 @@ FORMS: dict[str, Roundings] = {
     "sum": Roundings(4, 0, 8),
     # one exact integer times one multiplier computed from three scales, + z.
     "scaled": Roundings(6, 0, 0),
+    # one exact sum, divided by an integer.
+    "resize": Roundings(1, 0, 0),
 }
 """Roundings of the float formulas of onednn and onnxruntime: the larger number of the two (docs/arithmetic.md)."""
 # An affine operation with a residual in the same rounding, and a mean, have names of their own for OpenVINO's sake.
@@ -71,6 +73,8 @@ OPENVINO: dict[str, Roundings] = {
     "scaled": Roundings(9, 0, 0),
     # exact sum times 1/n stored: 2 on the mean; FakeQuantize as in "sum", the mean of the raw integers being the term.
     "mean": Roundings(7, 0, 7),
+    # one exact sum, divided by an integer.
+    "resize": Roundings(1, 0, 0),
 }
 """Roundings of OpenVINO's formulas, as ``intact8.engines.openvino`` builds them (docs/arithmetic.md).
 
