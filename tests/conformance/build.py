@@ -6,14 +6,17 @@ under test.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from intact8.arithmetic import integer, windows
+from intact8.arithmetic.resize import denominators
 from intact8.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
@@ -408,9 +411,40 @@ def table(rng: Rng, wide: bool) -> Case:
     return d.finish(Op("y", "table", (x,), {"fn": fn}, {"table": values}), z, values[q], f"table {fn} {shape}")
 
 
+def resize(rng: Rng, wide: bool) -> Case:
+    """Linear resizing of one to three dimensions, up and down, by the weights that conversion takes and by others."""
+    d, dims = Draft(rng), int(rng.choice([1, 2, 2, 2, 3]))
+    size = [int(v) for v in rng.choice([1, 2, 3, 5, 8] if dims == 3 else [1, 2, 3, 4, 5, 7, 8, 16, 31], dims)]
+    x, q, z = d.input("x", (int(rng.integers(1, 4)), int(rng.choice([1, 3, 16, 40])), *size))
+    out = [int(rng.choice([1, n, 2 * n, 3 * n, n + 1, -(-n // 2), 19])) for n in size]
+    corners = bool(rng.random() < 0.5)
+    chosen = [int(2 * v + 1) for v in rng.integers(0, 20, dims)]
+    if rng.random() < 0.7:
+        chosen = denominators(size, out, corners)
+    attrs = {"size": out, "align_corners": corners, "denominators": chosen}
+    op = Op("y", "resize_linear", (x,), attrs)
+    return d.finish(op, z, _resized(q, out, corners, chosen), f"resize_linear {q.shape}")
+
+
+def _resized(q: Array, out: Sequence[int], corners: bool, denominators: Sequence[int]) -> Array:
+    """The definition, axis by axis with the whole matrix of its weights in fractions."""
+    total = q.astype(np.int64)
+    for axis, (m, d) in enumerate(zip(out, denominators, strict=True), start=2):
+        n = q.shape[axis]
+        weights = np.zeros((m, n), np.int64)
+        for i in range(m):
+            at = Fraction(i * (n - 1), max(m - 1, 1)) if corners else Fraction((2 * i + 1) * n, 2 * m) - Fraction(1, 2)
+            left = math.floor(max(at, 0))
+            share = math.floor((max(at, 0) - left) * d + Fraction(1, 2)) if left + 1 < n else 0
+            weights[i, left] += d - share
+            weights[i, min(left + 1, n - 1)] += share
+        total = np.moveaxis(np.tensordot(total, weights, (axis, 1)), -1, axis)
+    return integer.requantize(total, 1, math.prod(denominators), 0)
+
+
 KINDS: dict[str, Callable[[Rng, bool], Case]] = {
     "conv": conv, "linear": linear, "add": add, "mul": mul, "matmul": matmul, "mean": mean, "pool": pool,
-    "table": table,
+    "table": table, "resize": resize,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ STATUS = engine_status()
 ENGINES = [
     pytest.param(name, marks=pytest.mark.skipif(STATUS[name] is not None, reason=str(STATUS[name]))) for name in PROVED
 ]
-SHARE = {"conv": 60, "linear": 12, "add": 14, "mul": 10, "matmul": 5, "mean": 8, "pool": 14, "table": 6}
+SHARE = {"conv": 60, "linear": 12, "add": 14, "mul": 10, "matmul": 5, "mean": 8, "pool": 14, "table": 6, "resize": 10}
 """How many of each kind, in the proportion of what can go wrong in it."""
 
 PER_EXAMPLE = {"onednn": 30, "onnxruntime": 10, "openvino": 6}

@@ -17,6 +17,7 @@ import numpy as np
 from intact8.arithmetic.bit_packing import group_count
 from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.arithmetic.recurrent import GATES, REACH, STEPS, state_count
+from intact8.arithmetic.resize import denominators
 from intact8.arithmetic.windows import adaptive_windows, pool_windows
 from intact8.opset import KINDS
 from intact8.opset.values import Validator
@@ -308,6 +309,13 @@ def upsample(s: Source, kind: str, x: Shape) -> Built:
     return [], attrs | {"align_corners": s.flag()}, {}
 
 
+def resize(s: Source, kind: str, x: Shape) -> Built:
+    size = known(x)[2:]
+    out, corners = [s.pick(1, n, 2 * n, n + 3) for n in size], s.flag()
+    chosen = s.pick([1] * len(size), [35] * len(size), denominators(size, out, corners))
+    return [], {"size": out, "align_corners": corners, "denominators": chosen}, {}
+
+
 def constant(s: Source, kind: str, x: Shape) -> Built:
     dtype = s.pick("float32", "int64", "bool", "uint8")
     return [], {}, {"value": s.rng.integers(0, 2 if dtype == "bool" else 100, known(x)).astype(dtype)}
@@ -359,12 +367,13 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys([name for name in KINDS if name.removeprefix("float.") in GATES], recurrent),
     "cat": cat,
     "upsample": upsample,
+    "resize_linear": resize,
     "constant": constant,
 }
 """Kind → builder; other kinds are built by :func:`anything`."""
 
 RANKS: dict[Builder, tuple[int, ...]] = {
-    conv: (3, 4, 4, 5), pool: (3, 4, 4, 5), adaptive: (3, 4, 5), upsample: (3, 4, 4, 5), matmul: (2, 3, 4),
-    channels: (2, 3, 4), recurrent: (3,), embedding: (1, 2, 3), norm: (2, 3, 4),
+    conv: (3, 4, 4, 5), pool: (3, 4, 4, 5), adaptive: (3, 4, 5), upsample: (3, 4, 4, 5), resize: (3, 4, 4, 5),
+    matmul: (2, 3, 4), channels: (2, 3, 4), recurrent: (3,), embedding: (1, 2, 3), norm: (2, 3, 4),
 }  # fmt: skip
 """Dimensions that the first operand of a builder must have; others take any."""

@@ -74,6 +74,9 @@ CASES: dict[str, Case] = {
     "mean": ({"dims": [1, 2], "keepdim": True, **RATIO}, {}, [q("t", None, 2, 3, 4)], q("t", None, 1, 1, 4)),
     "avg_pool": (pool(count_include_pad=False, multipliers=ROWS, **CLAMP), {}, [IMAGE], SMALLER),
     "adaptive_avg_pool": ({"output_size": [4, 4], "multipliers": [[4, 1, 5]], **CLAMP}, {}, [IMAGE], SMALLER),
+    "resize_linear": (
+        {"size": [9, 8], "align_corners": False, "denominators": [255, 1]}, {}, [IMAGE], q("t", None, 3, 9, 8)
+    ),
     "table": ({"fn": "t"}, TABLE, [q("t", None, 3)], q("t", None, 3)),
     "softmax": ({"axis": 2, "levels": 256.0, **CLAMP}, FALLING, [MOVE, f(None, 1, 4, dtype="bool")], MOVE),
     "layer_norm": (NORM, GAIN, [MOVE], MOVE), "rms_norm": (NORM, GAIN, [MOVE], MOVE),
@@ -210,6 +213,7 @@ def test_the_output_has_one_shape_and_dtype(kind: str) -> None:
 
 SIZED = {
     "expand": {(0, 1)}, "float.reduce": {(0, 1)}, "float.mean": {(0, 1)}, "upsample": {(0, 2), (0, 3)},
+    "resize_linear": {(0, 2), (0, 3)},
     "float.adaptive_avg_pool": {(0, 2), (0, 3)}, "slice": {(0, 2)}, "max_pool": {(0, 2), (0, 3)},
     "float.avg_pool": {(0, 2), (0, 3)}, "avg_pool": {(0, 2), (0, 3)}, "mean": {(0, 1), (0, 2)},
 }  # fmt: skip

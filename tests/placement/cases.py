@@ -16,7 +16,7 @@ _ATTRS: dict[str, dict[str, Any]] = {
     "conv": {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, "transposed": False},
     "mean": {"dims": [2, 3], "keepdim": False},
     "max_pool": {"kernel": [1, 1], "stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "ceil_mode": False},
-    "upsample": {"mode": "nearest"},
+    "upsample": {"mode": "nearest", "size": [16, 16], "align_corners": False},
     "softmax": {"axis": 1},
     "layer_norm": {"shape": [4], "eps": 1e-5},
     "rms_norm": {"shape": [4], "eps": 1e-5},

@@ -119,13 +119,13 @@ def test_a_pad_with_a_value_is_observed() -> None:
     assert placed.points["c"].observed == ["c", "pad"]
 
 
-def test_upsampling_shares_when_nearest_and_floats_when_bilinear() -> None:
-    for mode, integer in (("nearest", True), ("nearest-exact", True), ("bilinear", False)):
+def test_upsampling_shares_unless_bicubic() -> None:
+    for mode, integer in (("nearest", True), ("nearest-exact", True), ("bilinear", True), ("bicubic", False)):
         b = Build()
         attrs = {"size": [8, 8], "mode": mode, "align_corners": False}
         placed = put(b, b.conv("c2", b.node("up", "upsample", b.conv("c", b.input()), attrs=attrs)))
         assert ("up" in placed.point_of) is integer
-        assert placed.float_nodes == ({} if integer else {"up": "no integer form yet: bilinear upsampling"})
+        assert placed.float_nodes == ({} if integer else {"up": "no integer form yet: bicubic upsampling"})
         assert placed.transitions == (2 if integer else 4)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnx import helper, numpy_helper
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.moves import nearest_index
-from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps
+from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps, weight_matrix
 from intact8.errors import EngineError
 from intact8.opset.op import Op, Tensor
 
@@ -158,6 +160,15 @@ def upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     return value
 
 
+def resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Products with a matrix of integer weights per axis, exact in float32, and one division as it is rounded."""
+    t, meta = op.attrs, inputs[0]
+    rows = zip(meta.shape[2:], t["size"], t["denominators"], strict=True)
+    matrices = [weight_matrix(int(n or 0), o, t["align_corners"], d).T for n, o, d in rows]
+    total = along_axes(b, b.cast(x[0], "float32"), matrices, len(meta.shape))
+    return b.quantized(total, 0, 0, 255, math.prod(t["denominators"]))
+
+
 def constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """A Constant node, so that the value can also be an output."""
     value = np.ascontiguousarray(op.arrays["value"]).reshape(op.arrays["value"].shape)
@@ -175,6 +186,7 @@ RULES: dict[str, Rule] = {
     "expand": expand,
     "roll": roll,
     "upsample": upsample,
+    "resize_linear": resize_linear,
     "constant": constant,
 }
 """Kind → rule."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from intact8.arithmetic.dimensions import Dim, known
+from intact8.arithmetic.resize import denominators
 from intact8.capture.graph import Node
 from intact8.errors import ProgramError
 from intact8.golden import with_golden
@@ -126,11 +128,19 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
             lo, hi = output_limits(node, point)
             attrs.update(lo=lo, hi=hi)
         return [Op(node.name, kind, inputs, attrs, arrays, **common)]
+    if node.op == "upsample" and not node.moves:
+        return [_resize(node, sim.graph.nodes[node.inputs[0]].shape, inputs, common)]
     attrs = dict(node.attrs)
     if node.op == "pad":
         z = int(point.zero_point)
         attrs["value"] = min(max(round(attrs["value"] / float(point.scale)) + z, point.lo), point.hi)
     return [Op(node.name, node.op, inputs, attrs, **common)]
+
+
+def _resize(node: Node, shape: Sequence[Dim], inputs: tuple[str, ...], common: dict[str, Any]) -> Op:
+    size, corners = node.attrs["size"], node.attrs["align_corners"]
+    attrs = {"size": size, "align_corners": corners, "denominators": denominators(known(shape[2:]), size, corners)}
+    return Op(node.name, "resize_linear", inputs, attrs, **common)
 
 
 def _nonlinear(sim: Simulation, node: Node, inputs: tuple[str, ...], point: QuantPoint, common: dict[str, Any]) -> Op:

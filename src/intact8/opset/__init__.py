@@ -17,6 +17,7 @@ from . import (
     norms,
     pools,
     recurrent,
+    resize,
     softmax,
 )
 from .kind import Call, Interval, Kind
@@ -27,7 +28,7 @@ from .values import LARGEST_SIZE
 from .violation import Violation, need
 
 INTEGER_FAMILIES = (boundary, affine, elementwise, pools, softmax, norms, embedding, dynamic_linear, recurrent)
-FAMILIES = (*INTEGER_FAMILIES, moves, floats, float_layers)
+FAMILIES = (*INTEGER_FAMILIES, resize, moves, floats, float_layers)
 
 KINDS: dict[str, Kind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
 """Every kind by its name."""

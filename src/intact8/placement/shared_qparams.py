@@ -69,8 +69,8 @@ class _Groups:
 def assign_points(graph: Graph, integer: Set[str], requests: Requests) -> list[Group]:
     """Quantization points of a placed graph, in execution order.
 
-    What shares the grid of its only input joins it. A ``cat`` joins all its inputs, except one whose scheme cannot be shared (fixed qparams,
-    or another scheme somebody named): that one gets a ``requantize`` node, which is added to ``graph``.
+    What shares the grid of its only input joins it. A ``cat`` joins all its inputs, except one whose scheme cannot be
+    shared (fixed qparams, or another scheme somebody named): that one gets a ``requantize`` node, added to ``graph``.
     """
     groups = _Groups()
     for node in list(graph):

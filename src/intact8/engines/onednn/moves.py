@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.moves import expanded_shape, nearest_index
+from intact8.arithmetic.torch_resize import weighted_sums
 
 from .lowering import OpContext, Step
+from .quantize_passes import make_quantize
 
 
 def lower_cat(ctx: OpContext) -> Step:
@@ -88,13 +91,21 @@ def lower_upsample(ctx: OpContext) -> Step:
     return step
 
 
+def lower_resize_linear(ctx: OpContext) -> Step:
+    """Weighted sums in float32, which holds them, and one division."""
+    t = ctx.op.attrs
+    size, corners, denominators = t["size"], t["align_corners"], t["denominators"]
+    divided = make_quantize(0, 0, 255, float(prod(denominators)))
+    return lambda x: divided(weighted_sums(x, size, corners, denominators))
+
+
 def lower_constant(ctx: OpContext) -> Step:
     """The stored value."""
     value = ctx.array("value")
     return lambda: value
 
 
-LOWER: dict[str, Callable[[Site], Step]] = {
+LOWER: dict[str, Callable[[OpContext], Step]] = {
     "cat": lower_cat,
     "reshape": lower_reshape,
     "permute": lower_permute,
@@ -103,6 +114,7 @@ LOWER: dict[str, Callable[[Site], Step]] = {
     "expand": lower_expand,
     "roll": lower_roll,
     "upsample": lower_upsample,
+    "resize_linear": lower_resize_linear,
     "constant": lower_constant,
 }
 """Kind → rule."""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.resize import denominators
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
+from intact8.arithmetic.torch_resize import resize_linear
 from intact8.capture.graph import Node
 from intact8.simulation.ops.integer_op import IntegerOp, float_result, quantize_to
 from intact8.simulation.ops.matmul import matmul, multiply
@@ -18,7 +20,7 @@ from intact8.simulation.ops.table import look_up
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.weights.folding import own_params
-from intact8.train.straight_through import forward_as
+from intact8.train.straight_through import differentiable, forward_as
 
 EXACT: dict[str, Callable[[IntegerOp, list[Quantized]], Quantized]] = {
     "add": add,
@@ -95,9 +97,18 @@ def _with_float_gradient(op: IntegerOp, x: Quantized, others: list[Tensor]) -> V
 
 
 def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Tensor:
-    """Move integers minus zero point; padding takes the integer nearest to its value."""
+    """Move integers minus zero point, or resize them; padding takes the integer nearest to its value."""
+    if node.op == "upsample" and not node.moves:
+        return _resize(node, q[0])
     if node.op != "pad":
         return float_result(node, q, {}, training)
     z = int(point.zero_point)
     value = round(node.attrs["value"] / float(point.live_scale.detach()))
     return FLOAT_OPS["pad"]({**node.attrs, "value": float(min(max(value, point.lo - z), point.hi - z))}, q, {})
+
+
+def _resize(node: Node, q: Tensor) -> Tensor:
+    """The integers of ``resize_linear`` forward, the gradient of the float function backward."""
+    size, corners = node.attrs["size"], node.attrs["align_corners"]
+    value = resize_linear(q.detach(), size, corners, denominators(q.shape[2:], size, corners))
+    return forward_as(value, FLOAT_OPS[node.op](node.attrs, [q], {})) if differentiable(q) else value
