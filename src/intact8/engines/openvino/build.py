@@ -36,6 +36,7 @@ INTEGERS: dict[str, Callable[[OpContext], Value]] = {
     "mean": pools.mean,
     "avg_pool": pools.avg_pool,
     "adaptive_avg_pool": pools.adaptive_avg_pool,
+    "resize_linear": moves.resize_linear,
     "constant": moves.constant,
     "quantize": elementwise.quantize,
     "dequantize": elementwise.dequantize,

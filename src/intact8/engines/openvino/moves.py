@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from openvino import opset14 as ov
 
 from intact8.arithmetic.moves import nearest_index
+from intact8.arithmetic.resize import weight_matrix
 
 from . import nonfinite
-from .lowering import OpContext, Port, Value, dequantized, ints, port, unsigned
+from .lowering import OpContext, Port, Value, dequantized, integers, ints, port, scalar, unsigned
 from .pools import max_pool
 
 
@@ -88,6 +90,27 @@ def _upsample(context: OpContext) -> Port:
         index = nearest_index(x.shape[axis], out, mode == "nearest-exact")
         y = port(ov.gather(y, ints(index), ints(axis)))
     return y
+
+
+def resize_linear(context: OpContext) -> Value:
+    """Products with a matrix of integer weights per axis, exact in float32, and a division that is corrected.
+
+    The quotient is a product with an inverse, which may be off by one; what remains of the sum is exact, and says so.
+    """
+    x, t = context.inputs[0], context.op.attrs
+    y, rank = integers(x), len(x.shape)
+    for axis, (out, d) in enumerate(zip(t["size"], t["denominators"], strict=True), start=rank - len(t["size"])):
+        matrix = weight_matrix(x.shape[axis], out, t["align_corners"], d)
+        order = [*(i for i in range(rank) if i != axis), axis]
+        last = port(ov.matmul(port(ov.transpose(y, ints(order))), port(ov.constant(matrix)), False, True))
+        y = port(ov.transpose(last, ints(np.argsort(order))))
+    total, one, nothing = math.prod(t["denominators"]), scalar(1.0), scalar(0.0)
+    quotient = port(ov.round(port(ov.multiply(y, scalar(1 / total))), "half_to_even"))
+    rest = port(ov.subtract(y, port(ov.multiply(quotient, scalar(total)))))
+    more = port(ov.select(port(ov.greater(rest, scalar(total / 2))), one, nothing))
+    less = port(ov.select(port(ov.less(rest, scalar(-total / 2))), one, nothing))
+    q = port(ov.subtract(port(ov.add(quotient, more)), less))
+    return dequantized(port(ov.convert(q, np.uint8)), context.z, context.unit)
 
 
 MOVES: dict[str, Callable[[OpContext], Port]] = {
