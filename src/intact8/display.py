@@ -24,6 +24,16 @@ class Column:
     align: Literal["left", "right"] = "right"
 
 
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Columns by their headings; cells below a heading that begins with ``<`` are aligned to the left.
+
+    Example:
+        >>> columns("<layer", "SQNR dB")[0]
+        Column(title='layer', align='left')
+    """
+    return tuple(Column(t.removeprefix("<"), "left" if t.startswith("<") else "right") for t in titles)
+
+
 @dataclass(frozen=True)
 class Grid:
     """Text in rows and columns; the first cell of a row names the row.

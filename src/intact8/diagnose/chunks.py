@@ -1,4 +1,4 @@
-"""Data a few samples at a time: what the network takes, and the batch as it was given, labels and all."""
+"""Data a few samples at a time: the inputs of the network, and the batch as it was given, labels included."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
-from intact8.calibration.data import SLICE, batches, device_of
+from intact8.calibration.data import SLICE, batches
+from intact8.capture import Captured
 from intact8.errors import InputError
-from intact8.simulation.simulation import Simulation
 
 LARGEST = 1 << 23
-"""Samples run at once are so many that no tensor has more elements than this (one sample in any case): larger ones
-fall out of the caches, and memory the allocator gets anew for each costs more than the work on it."""
+"""Elements of the largest tensor of a chunk of more than one sample. Larger tensors fall out of the caches, and the
+allocator gets memory anew for each of them, which costs more than the work on it."""
 
 
 @dataclass(frozen=True)
@@ -28,39 +28,59 @@ class Chunk:
     Attributes:
         inputs: flat inputs of the network, images with channels last.
         batch: the batch as the data gave it, cut along dimension 0.
-        samples: how many.
+        samples: number of samples, which is also the length.
     """
 
     inputs: list[Tensor]
     batch: Any
     samples: int
 
+    def __len__(self) -> int:
+        return self.samples
 
-def chunks(sim: Simulation, data: Any, samples: int | None = None, most: int | None = None) -> Iterator[Chunk]:
-    """The first ``samples`` samples (all by default), at most ``most`` and what LARGEST allows at a time.
+
+def chunks(
+    captured: Captured,
+    device: torch.device,
+    data: Any,
+    samples: int | None = None,
+    most: int | None = None,
+    elements: float = LARGEST,
+) -> Iterator[Chunk]:
+    """Yield the samples of the data in chunks of about equal size.
+
+    Args:
+        captured: the network, for the shapes of its inputs and tensors.
+        device: where the network is.
+        data: as for :func:`intact8.calibrate`.
+        samples: stop after so many samples; None for all.
+        most: samples of a chunk at most; None for no such limit.
+        elements: no tensor of the network has more elements than this in a chunk of more than one sample.
 
     Raises:
-        InputError: no data.
-        CalibrationError: data that do not fit the inputs.
+        InputError: the data hold no batch.
+        CalibrationError: the data do not fit the inputs.
     """
-    graph, device = sim.graph, device_of(sim)
-    cut = graph.dynamic_batch and all(graph.nodes[n].shape[:1] == (None,) for n in graph.inputs)
+    graph = captured.graph
+    specs = [(n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs)]
+    divisible = graph.dynamic_batch and all(shape[:1] == (None,) for _, _, shape in specs)
     largest = max(math.prod(known(node.shape)) for node in graph)
-    bound = max(1, min(LARGEST // max(largest, 1), LARGEST if most is None else most))
+    bound = max(1, int(min(elements / max(largest, 1), LARGEST if most is None else most)))
     left, empty = samples, True
-    for entry in _entries(data, sim):
-        (call,) = batches([entry], sim.input_specs, device)
+    for entry in _entries(data, specs[0][2] if specs else ()):
+        (call,) = batches([entry], specs, device)
         empty = False
-        inputs = [_channels_last(t) for t in sim.flatten(*call)]
+        inputs = [_channels_last(t) for t in captured.flatten(*call)]
         count = whole = inputs[0].shape[0] if inputs and inputs[0].dim() else 1
-        if left is not None and cut:
+        if left is not None and divisible:
             count = min(count, left)
-        parts = math.ceil(count / bound) if cut else 1
-        size = math.ceil(count / parts)  # parts of equal size: engines plan for every size anew
+        size = math.ceil(count / math.ceil(count / bound)) if divisible else count  # engines plan for every size anew
         for start in range(0, count, size):
-            stop = min(start + size, count)
-            here = [t[start:stop] for t in inputs] if cut else inputs
-            yield Chunk(here, _slice(entry, start, stop, whole) if cut else entry, stop - start)
+            part = slice(start, min(start + size, count))
+            if divisible:
+                yield Chunk([t[part] for t in inputs], cut(entry, part, whole), part.stop - start)
+            else:
+                yield Chunk(inputs, entry, count)
         if left is not None:
             left -= count
             if left <= 0:
@@ -73,8 +93,8 @@ def chunks(sim: Simulation, data: Any, samples: int | None = None, most: int | N
         )
 
 
-def samples_in(data: Any, limit: int | None) -> int | None:
-    """How many samples data hold, at most ``limit``; None where it cannot be known beforehand."""
+def count_samples(data: Any, limit: int | None) -> int | None:
+    """Return how many samples the data hold, at most ``limit``; None where it cannot be known beforehand."""
     count: int | None = None
     if isinstance(data, Tensor | np.ndarray):
         count = len(data)
@@ -96,25 +116,24 @@ def _count(entry: Any) -> int | None:
     return _count(entry[0]) if isinstance(entry, list | tuple) and entry else None
 
 
-def _entries(data: Any, sim: Simulation) -> Iterator[Any]:
-    """Batches as the data give them; a tensor is cut into some."""
+def _entries(data: Any, shape: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield the batches of the data; a tensor is cut into batches of the size that the first input's shape demands."""
     if isinstance(data, Tensor | np.ndarray) and data.ndim:
-        shape = sim.input_specs[0][2] if sim.input_specs else ()
         size = shape[0] if shape and isinstance(shape[0], int) else SLICE
         return (data[i : i + size] for i in range(0, len(data), size))
     whole = isinstance(data, Mapping | str | bytes) or not isinstance(data, Iterable)
     return iter([data]) if whole else iter(data)
 
 
-def _slice(value: Any, start: int, stop: int, whole: int) -> Any:
-    """Every tensor and array of ``whole`` samples cut to some of them."""
+def cut(value: Any, index: Any, whole: int) -> Any:
+    """Index dimension 0 of every tensor and array of ``whole`` samples in a nested batch."""
     if isinstance(value, Tensor | np.ndarray):
-        return value[start:stop] if value.ndim and len(value) == whole else value
+        return value[index] if value.ndim and len(value) == whole else value
     if isinstance(value, Mapping):
-        return {key: _slice(entry, start, stop, whole) for key, entry in value.items()}
+        return {key: cut(entry, index, whole) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        cut = [_slice(entry, start, stop, whole) for entry in value]
-        return cut if isinstance(value, list) else tuple(cut)
+        parts = [cut(entry, index, whole) for entry in value]
+        return parts if isinstance(value, list) else tuple(parts)
     return value
 
 

@@ -9,7 +9,7 @@ import torch
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's rank and the number of ranks: (0, 1) without a process group.
+    """Return this process's rank and the number of ranks, which are 0 and 1 without a process group.
 
     Example:
         >>> rank_and_size()
@@ -22,7 +22,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def gathered(mine: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of all ranks; every rank gets them."""
+    """Return the entries of all ranks, on every rank."""
     size = rank_and_size()[1]
     if size == 1:
         return dict(mine)

@@ -1,4 +1,4 @@
-"""The network one operation at a time: in float, on an engine, in the simulation."""
+"""Executors run a network one operation at a time: in float, in the simulation, or on an engine."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.engines import available_engines, get_engine
 from intact8.engines.base import Runner
 from intact8.errors import InputError
+from intact8.opset import KINDS
 from intact8.opset.op import Op
 from intact8.program.certify import uncertified
 from intact8.program.dimensions import fixed
@@ -25,26 +26,25 @@ from intact8.simulation.quantized_tensor import Quantized, Value
 from intact8.simulation.simulation import AFFINE, Simulation
 from intact8.simulation.weights.folding import folded
 
-Step = Callable[[Node, Sequence[Tensor]], Tensor]
-"""A node's output from its inputs': uint8 where a tensor is quantized, real numbers elsewhere."""
+Executor = Callable[[Node, Sequence[Tensor]], Tensor]
+"""Computes the output of a node from its inputs: uint8 where a tensor is quantized, real numbers elsewhere."""
 
 AUTO, SIMULATION = "auto", "simulation"
 
+NEEDS_BATCH = frozenset(kind.name for kind in KINDS.values() if kind.moves and "shape" in kind.attrs)
+"""Operations that move values and need the batch of the whole network. By themselves they cannot tell it from a
+multiple of it (heads times samples), or have no operand with a batch."""
 
-OF_THE_WHOLE = frozenset({"expand", "reshape"})
-"""Operations that move values and need to know the batch of the whole network: by themselves they cannot tell it from a
-multiple (heads times samples), or have no operand with a batch."""
 
+class FloatExecutor:
+    """Computes the float network, with batch norms folded into weights.
 
-class FloatStep:
-    """The float network, batch norm folded.
-
-    Weights are folded once and lie in memory as convolutions of images with channels last want them, and activations
-    are applied in place.
+    Weights are folded once and stored in the layout that convolutions of channels-last images take; activations are
+    applied in place.
 
     Args:
         tensors: parameters, buffers and constants by name.
-        rounded: takes a layer and its folded weight, and gives the weight to use instead.
+        rounded: takes a layer and its folded weight, and returns the weight to use instead.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], rounded: Callable[[Node, Tensor], Tensor] | None = None) -> None:
@@ -80,8 +80,8 @@ class FloatStep:
         return weight, None if bias is None else bias.detach()
 
 
-class SimulationStep:
-    """What the simulation computes."""
+class SimulationExecutor:
+    """Computes what the simulation computes."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim, self._resolved = sim, sim.ready()
@@ -95,13 +95,13 @@ class SimulationStep:
         return value.integers() if isinstance(value, Quantized) else value
 
 
-class EngineStep:
-    """What an engine computes: every operation is a program of its own for it.
+class EngineExecutor:
+    """Computes what an engine computes; the engine runs every operation as a program of its own.
 
     Args:
-        program: checked.
-        graph: the placed graph it was lowered from.
-        engine: its name.
+        program: a checked program.
+        graph: the placed graph from which the program was lowered.
+        engine: name of the engine.
 
     Raises:
         EngineError: the engine is missing.
@@ -111,16 +111,13 @@ class EngineStep:
     def __init__(self, program: Program, graph: Graph, engine: str) -> None:
         self.program, self._engine = program, get_engine(engine)
         self.ops = ops_of(program, graph)
-        self._alias: dict[str, str] = {}
-        for node in graph:
-            if node.op == "dropout":
-                self._alias[node.name] = self._alias.get(node.inputs[0], node.inputs[0])
+        self._alias = aliases(graph)
         self._runners: dict[tuple[str, tuple[tuple[str, int], ...]], Runner] = {}
 
     def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
         if node.op == "dropout":
             return inputs[0]
-        if node.op in OF_THE_WHOLE:
+        if node.op in NEEDS_BATCH:
             return FLOAT_OPS[node.op](node.attrs, inputs, {}).contiguous()
         values = {self._alias.get(name, name): x for name, x in zip(node.inputs, inputs, strict=True)}
         for op in self.ops[node.name]:
@@ -143,13 +140,12 @@ class EngineStep:
         return torch.from_numpy(np.require(output, requirements="W"))
 
     def _sizes(self, op: Op, values: Mapping[str, Tensor], node: Node) -> dict[str, int]:
-        """Sizes of the named dimensions an operation meets: of its inputs, and what its node says."""
+        """Return the sizes of named dimensions, from the inputs of an operation and the attributes of its node."""
         if not self.program.dimensions:
             return {}
-        pairs = [
-            pair for name in op.inputs
-            for pair in zip(self.program.tensors[name].shape, values[name].shape, strict=True)
-        ]  # fmt: skip
+        pairs: list[tuple[Any, Any]] = []
+        for name in op.inputs:
+            pairs += zip(self.program.tensors[name].shape, values[name].shape, strict=True)
         for key in SIZED:
             named: Any = op.attrs.get(key)
             if isinstance(named, str):
@@ -159,8 +155,17 @@ class EngineStep:
         return {name: size for name, size in pairs if isinstance(name, str)}
 
 
+def aliases(graph: Graph) -> dict[str, str]:
+    """Map every dropout to the node whose output it passes on; a program has no operation for it."""
+    found: dict[str, str] = {}
+    for node in graph:
+        if node.op == "dropout":
+            found[node.name] = found.get(node.inputs[0], node.inputs[0])
+    return found
+
+
 def ops_of(program: Program, graph: Graph) -> dict[str, list[Op]]:
-    """The operations each node was lowered to, by node; the last one has its name.
+    """Map every node to the operations to which it was lowered, of which the last one has the node's name.
 
     Raises:
         InputError: the program has other operations than the graph has nodes.
@@ -170,48 +175,55 @@ def ops_of(program: Program, graph: Graph) -> dict[str, list[Op]]:
     for node in graph:
         if node.op in ("input", "dropout"):
             continue
-        part: list[Op] = []
-        found[node.name] = part
+        part = found[node.name] = list[Op]()
         while not part or part[-1].name != node.name:
             op = next(ops, None)
             if op is None or (part and part[-1].name.rpartition(".part")[0] != node.name):
                 raise InputError(
-                    "the program was not made from this model", where=node.name,
-                    why="their operations differ", remedy="give the model and the recipe it was quantized with",
-                )  # fmt: skip
+                    "the program was not made from this model",
+                    where=node.name,
+                    why="their operations differ",
+                    remedy="give the model and the recipe it was quantized with",
+                )
             part.append(op)
     return found
 
 
 def choose_engine(engine: str, program: Program, device: torch.device, fallback: str) -> str:
-    """The engine ``auto`` stands for: onednn where it runs and is proved exact, else ``fallback``."""
+    """Return the engine ``auto`` stands for: onednn where it runs and is proved exact, else ``fallback``."""
     if engine != AUTO:
         return engine
     usable = device.type == "cpu" and "onednn" in available_engines()
     return "onednn" if usable and not uncertified(program) else fallback
 
 
-def tensors_for(model: nn.Module, sim: Simulation) -> dict[str, Tensor]:
-    """What the nodes of a simulation name, with the model's own parameters and buffers.
+def tensors_for(model: nn.Module, graph: Graph, prepared: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors that a graph names, with the model's own parameters and buffers.
+
+    Args:
+        model: the float network.
+        graph: a graph captured from it.
+        prepared: tensors of the simulation by name.
 
     Raises:
-        InputError: the model has not what was prepared.
+        InputError: the model is not the one that was prepared.
     """
     own: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
     own.update(model.named_buffers(remove_duplicate=False))
     found: dict[str, Tensor] = {}
-    for node in sim.graph:
-        for name in node.params.values():
-            here = sim.tensors[name]
-            if name.startswith(("constants.", "quantizers.")):
-                found[name] = here
-                continue
-            if name not in own or own[name].shape != here.shape:
-                raise InputError(
-                    "the model is not the one that was prepared", where=name,
-                    why="it has no such tensor" if name not in own
-                    else f"its shape is {tuple(own[name].shape)}, not {tuple(here.shape)}",
-                    remedy="give the float model itself",
-                )  # fmt: skip
-            found[name] = own[name].detach().to(here.device)
+    for name in (name for node in graph for name in node.params.values()):
+        here = prepared[name]
+        if name.startswith(("constants.", "quantizers.")):
+            found[name] = here
+            continue
+        given = own.get(name)
+        if given is None or given.shape != here.shape:
+            shapes = "" if given is None else f"its shape is {tuple(given.shape)}, not {tuple(here.shape)}"
+            raise InputError(
+                "the model is not the one that was prepared",
+                where=name,
+                why=shapes or "it has no such tensor",
+                remedy="give the float model itself",
+            )
+        found[name] = given.detach().to(here.device)
     return found

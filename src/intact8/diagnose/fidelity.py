@@ -19,7 +19,7 @@ from torch import Tensor
 
 from intact8.calibration.data import device_of
 from intact8.capture.graph import Node
-from intact8.diagnose.executors import FloatStep
+from intact8.diagnose.executors import FloatExecutor
 from intact8.errors import AccuracyWarning
 from intact8.simulation.quantized_tensor import real
 from intact8.simulation.simulation import Simulation
@@ -104,7 +104,7 @@ def _ratio(wanted: Tensor, got: Tensor) -> float | None:
 
 def _float(sim: Simulation, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, int]]:
     """Every output in float, and how many multiplications each operation takes."""
-    step, work = FloatStep(sim.tensors), dict[str, int]()
+    step, work = FloatExecutor(sim.tensors), dict[str, int]()
 
     def compute(node: Node, taken: list[Tensor]) -> Tensor:
         y = step(node, taken)
@@ -131,7 +131,7 @@ def _plain(sim: Simulation, inputs: Sequence[Tensor]) -> dict[str, Tensor]:
         scale = per_output(largest / point.hi, weight, node).clamp_min(1e-30)
         return torch.round(weight / scale).clamp(point.lo, point.hi) * scale
 
-    step, grids = FloatStep(sim.tensors, rounded), dict[str, Tensor]()
+    step, grids = FloatExecutor(sim.tensors, rounded), dict[str, Tensor]()
 
     def compute(node: Node, taken: list[Tensor]) -> Tensor:
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
@@ -167,7 +167,7 @@ def _walk(sim: Simulation, inputs: Sequence[Tensor], compute: Any) -> dict[str, 
 def _first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str]) -> dict[str, Any]:
     """The first operation behind which these outputs are bad: it is, and what it reads is much better."""
     ratios: dict[str, float] = {}
-    got, step = sim.run(list(inputs), keep=True), FloatStep(sim.tensors)
+    got, step = sim.run(list(inputs), keep=True), FloatExecutor(sim.tensors)
     wanted = dict(zip(sim.graph.inputs, inputs, strict=True))
     ancestors = _ancestors(sim, outputs)
     drops: list[tuple[str, float, float]] = []

@@ -1,13 +1,12 @@
-"""What reports of one row per layer have in common: rows by name, plain values, and how they are shown."""
+"""Base of reports that have one row per layer."""
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
+from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid
 from intact8.errors import InputError
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Row(Protocol):
-    """A layer by its name and the names it has swallowed."""
+    """A layer by its name and the names of the operations fused into it."""
 
     @property
     def name(self) -> str: ...
@@ -28,12 +27,12 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 
-class Rows(Generic[R]):
-    """Base of the reports, which are frozen dataclasses with the field ``rows``."""
+class LayerReport(JsonReport, Generic[R]):
+    """Base of frozen dataclasses with the field ``rows``; prints as a table with rich and in Jupyter."""
 
     rows: tuple[R, ...]
-    found: ClassVar[str] = "found"
-    """What was done to a layer that has a row."""
+    verb: ClassVar[str]
+    """What was done to every layer that has a row, in the past tense."""
 
     def __iter__(self) -> Iterator[R]:
         return iter(self.rows)
@@ -42,33 +41,20 @@ class Rows(Generic[R]):
         return len(self.rows)
 
     def __getitem__(self, name: str) -> R:
-        """The row of that name, or of the operation that has swallowed what bore it (``bn1``, say).
+        """The row of that name, or of the operation into which that name was fused (``bn1``, say).
 
         Raises:
-            InputError: there is none.
+            InputError: no row has that name.
         """
-        for row in self.rows:
-            if row.name == name:
-                return row
-        for row in self.rows:
-            if name in row.source:
-                return row
-        raise InputError(
-            f"no layer {name!r} was {self.found}", remedy="choose from " + ", ".join(row.name for row in self.rows[:8])
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values that JSON can hold."""
-        values: dict[str, Any] = json.loads(self.to_json())
-        return values
-
-    def to_json(self) -> str:
-        """The report as JSON text."""
-        return json.dumps(asdict(self))  # type: ignore[call-overload]
+        found = [row for row in self.rows if row.name == name] or [row for row in self.rows if name in row.source]
+        if found:
+            return found[0]
+        names = ", ".join(row.name for row in self.rows[:8])
+        raise InputError(f"no layer {name!r} was {self.verb}", remedy=f"choose from {names}")
 
     @abstractmethod
     def grid(self) -> Grid:
-        """The table that is shown."""
+        """The report as a table."""
 
     def __rich__(self) -> Table:
         return self.grid().__rich__()

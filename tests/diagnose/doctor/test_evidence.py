@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from intact8.diagnose.doctor import quantization_error
 from intact8.diagnose.doctor.activations import examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.consumers import importance
-from intact8.diagnose.doctor.float_network import Patient, Reference, unquantized
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, unquantized
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
-from intact8.diagnose.doctor.quantization_error import Grid
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.tensor_statistics import TensorStats, observe
 from intact8.diagnose.doctor.weights import examine_weight
+from intact8.diagnose.quantizer import Quantizer
 
 CPU = torch.device("cpu")
 MINMAX = Recipe(activation=Scheme(observer="minmax"), equalize=False)
@@ -42,10 +43,10 @@ class Bed:
     """A model, a simulation of it and samples."""
 
     def __init__(self, model: nn.Module, x: Tensor, recipe: Recipe = MINMAX, shown: Tensor | None = None) -> None:
-        self.patient = Patient(model.eval(), x[:2], CPU)
-        self.data = gather(x, self.patient.captured, CPU, 10_000, None)
-        self.shown = self.data if shown is None else gather(shown, self.patient.captured, CPU, 10_000, None)
-        self.sim = self.patient.simulate(recipe, self.shown)
+        self.network = FloatNetwork(model.eval(), x[:2], CPU)
+        self.data = gather(x, self.network.captured, CPU, 10_000)
+        self.shown = self.data if shown is None else gather(shown, self.network.captured, CPU, 10_000)
+        self.sim = self.network.simulate(recipe, self.shown)
         self.seen, self.known = observe(self.sim, self.data), observe(self.sim, self.shown)
 
     def activation(self, name: str) -> Any:
@@ -54,9 +55,7 @@ class Bed:
         return found
 
     def quality(self) -> CalibrationQuality:
-        return examine_calibration(
-            self.patient, self.sim, self.sim.recipe, self.shown, self.data, self.known, self.seen
-        )
+        return examine_calibration(self.network, self.sim, self.shown, self.data, self.known, self.seen)
 
 
 # -- grids ----------------------------------------------------------------------------------------------------------
@@ -64,14 +63,14 @@ class Bed:
 
 def test_error_is_that_of_rounding() -> None:
     x = uniform(64, 32)
-    grid = Grid(1 / 255, 0, 0, 255)
+    grid = Quantizer(1 / 255, 0, 0, 255)
     direct = (x.double() - torch.clamp(torch.round(x.double() / grid.scale), 0, 255) * grid.scale).pow(2).sum()
     assert quantization_error.error([stats(x)], grid) == pytest.approx(float(direct), rel=0.05)
 
 
 def test_clip_error_is_what_sticks_out() -> None:
     x = uniform(64, 512)
-    grid = Grid(0.5 / 255, 0, 0, 255)
+    grid = Quantizer(0.5 / 255, 0, 0, 255)
     direct = (x.double() - 0.5).clamp(min=0).pow(2).sum()
     assert quantization_error.clip_error([stats(x)], grid) == pytest.approx(float(direct), rel=0.02)
     assert quantization_error.clipped_share([stats(x)], grid) == pytest.approx(0.5, abs=0.02)
@@ -79,9 +78,9 @@ def test_clip_error_is_what_sticks_out() -> None:
 
 @pytest.mark.parametrize("true", [0, 70, 255])
 def test_best_zero_point_is_found(true: int) -> None:
-    grid = Grid(1 / 255, true, 0, 255)
+    grid = Quantizer(1 / 255, true, 0, 255)
     x = uniform(64, 256, low=grid.ends[0], high=grid.ends[1])
-    assert quantization_error.best_zero_point([stats(x)], grid._replace(zero_point=128)).zero_point == pytest.approx(
+    assert quantization_error.best_zero_point([stats(x)], replace(grid, zero_point=128)).zero_point == pytest.approx(
         true, abs=2
     )
 
@@ -229,10 +228,10 @@ def test_overflowing_bias_is_counted() -> None:
 
 def test_confidence() -> None:
     bed = Bed(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), torch.randn(32, 3, 6, 6))
-    assert check_confidence(bed.patient, bed.sim, bed.data).passed
+    assert check_confidence(bed.network, bed.sim, bed.data).passed
     with torch.no_grad():
         bed.sim.get_parameter("0.weight").mul_(1.1)
-    wrong = check_confidence(bed.patient, bed.sim, bed.data)
+    wrong = check_confidence(bed.network, bed.sim, bed.data)
     assert not wrong.passed and wrong.error > 0.01
 
 
@@ -244,10 +243,10 @@ def test_stale_batch_norm_is_the_first_of_them() -> None:
     for _ in range(60):
         model(x)
     bed = Bed(model, x)
-    assert stale_batch_norm(bed.patient, bed.sim, bed.data) == []
+    assert stale_batch_norm(bed.network, bed.sim, bed.data) == []
     with torch.no_grad():
         model[4].running_var.mul_(16)
-    (found,) = stale_batch_norm(bed.patient, bed.sim, bed.data)
+    (found,) = stale_batch_norm(bed.network, bed.sim, bed.data)
     assert found.place == "3" and found.evidence["deviation_ratio"] == pytest.approx(4, rel=0.1)
 
 
@@ -294,20 +293,20 @@ def test_convergence_ends_at_one() -> None:
 
 def test_division_is_disjoint_and_complete() -> None:
     x = torch.arange(300.0).reshape(100, 3)
-    patient = Patient(nn.Linear(3, 2), x[:2], CPU)
-    samples = gather([(b, torch.zeros(len(b))) for b in x.split(30)], patient.captured, CPU, 1000, None)
+    network = FloatNetwork(nn.Linear(3, 2), x[:2], CPU)
+    samples = gather([(b, torch.zeros(len(b))) for b in x.split(30)], network.captured, CPU, 1000)
     parts = divide(samples, (0.25, 0.25, 0.5), 0, None)
     values = [torch.cat([b.inputs[0] for b in part])[:, 0].tolist() for part in parts]
     assert sorted(v for part in values for v in part) == x[:, 0].tolist()
     assert [len(part) for part in parts] == [len(v) for v in values]
-    assert all(len(b.raw[1]) == len(b.inputs[0]) for part in parts for b in part)
+    assert all(len(b.batch[1]) == len(b.inputs[0]) for part in parts for b in part)
 
 
 def test_noise_is_the_error_over_the_signal() -> None:
     x = torch.randn(64, 8)
     model = nn.Linear(8, 4)
     bed = Bed(model, x)
-    noise, metric = Reference(bed.sim, bed.data, "signal").noise(bed.sim)
+    noise, metric = FloatOutputs(bed.sim, bed.data, "signal").noise(bed.sim)
     with torch.no_grad():
         y, other = model(x).double(), bed.sim(x).double()
     assert noise == pytest.approx(float((y - other).pow(2).sum() / y.pow(2).sum()), rel=1e-4)
@@ -315,10 +314,10 @@ def test_noise_is_the_error_over_the_signal() -> None:
 
 
 def test_gather_stops_at_the_limit() -> None:
-    patient = Patient(nn.Linear(3, 2), torch.zeros(2, 3), CPU)
+    network = FloatNetwork(nn.Linear(3, 2), torch.zeros(2, 3), CPU)
     endless = (torch.zeros(16, 3) for _ in iter(int, 1))
-    found = gather(endless, patient.captured, CPU, 40, None)
-    assert isinstance(found, Samples) and len(found) == 48
+    found = gather(endless, network.captured, CPU, 40)
+    assert isinstance(found, Samples) and len(found) == 40
 
 
 def test_public_names() -> None:

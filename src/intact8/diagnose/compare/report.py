@@ -1,14 +1,14 @@
-"""What :func:`intact8.compare` found: numbers per layer, as values, JSON and tables."""
+"""The report of :func:`intact8.compare`: numbers per layer, as values, JSON and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.diagnose.layer_report import Rows
-from intact8.display import Column, Grid, number, percent
+from intact8.diagnose.layer_report import LayerReport
+from intact8.display import Grid, columns, number, percent
 from intact8.verification import Difference
 
 Against = Literal["own", "cascade"]
@@ -20,8 +20,8 @@ class Histogram:
 
     Attributes:
         low, high: where the first bin begins and the last one ends; equal where all values are the same.
-        counts: values per bin.
-        below, above: values outside.
+        counts: number of values in each bin.
+        below, above: number of values outside of the bins.
     """
 
     low: float
@@ -32,13 +32,8 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """All values, those outside the bins included."""
+        """The number of all values, those outside of the bins included."""
         return sum(self.counts) + self.below + self.above
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Histogram:
-        """What :func:`dataclasses.asdict` gave."""
-        return Histogram(**{**values, "counts": tuple(values["counts"])})
 
 
 @dataclass(frozen=True)
@@ -52,8 +47,8 @@ class LayerError:
         cosine: of the angle between both tensors as vectors; None where one of them is zero.
         max_error, mean_error: largest and mean magnitude.
         bias: mean of the error, with its sign.
-        channel_bias: the same per channel; empty for tensors without channels.
-        histogram: of the error with its sign, of every element or of an even sample of them.
+        channel_bias: mean of the error per channel; empty for tensors without channels.
+        histogram: distribution of the error with its sign, of every element or of an even sample of them.
     """
 
     sqnr: float | None
@@ -66,14 +61,8 @@ class LayerError:
 
     @property
     def worst_bias(self) -> float:
-        """The largest magnitude of a channel's bias; of the whole tensor's where it has no channels."""
+        """The largest magnitude of a channel's bias, or that of the tensor's bias where it has no channels."""
         return max(map(abs, self.channel_bias), default=abs(self.bias))
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> LayerError:
-        """What :func:`dataclasses.asdict` gave."""
-        histogram = Histogram.from_dict(values["histogram"])
-        return LayerError(**{**values, "channel_bias": tuple(values["channel_bias"]), "histogram": histogram})
 
 
 @dataclass(frozen=True)
@@ -85,8 +74,8 @@ class WeightError:
         per_channel: whether channels have scales of their own; tie-free multipliers make them differ by a little
             even where the recipe asks for one per tensor.
         minimum, maximum: float32 range per output channel.
-        scale: per output channel.
-        used: integers of the largest magnitude in use over the largest there is, per output channel.
+        scale: scale of every output channel.
+        used: largest magnitude among the integers over the largest one that the scheme has, per output channel.
     """
 
     sqnr: float | None
@@ -103,27 +92,21 @@ class WeightError:
         sizes = [size for size in sizes if size > 0]
         return max(sizes) / min(sizes) if sizes else 1.0
 
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> WeightError:
-        """What :func:`dataclasses.asdict` gave."""
-        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in values.items()}
-        return WeightError(**made)
-
 
 @dataclass(frozen=True)
 class LayerRow:
     """One operation that makes new values, float32 against int8.
 
     Attributes:
-        name: of the operation and its output tensor, as in the program and the simulation's graph.
-        kind: of the program's operation: conv, linear, add, table, quantize, float.softmax …
+        name: name of the operation and its output tensor, as in the program and the simulation's graph.
+        kind: kind of the program's operation: conv, linear, add, table, quantize, float.softmax …
         module: path of the original module, "" for the root.
         source: what was fused into it: names of the captured operations, original modules mostly.
         inputs: names of the operations it reads.
-        shape: of the output; None is the batch.
-        elements: values compared.
+        shape: shape of the output; None is the batch.
+        elements: number of values compared.
         quantized: whether the output is integers; a float operation has no grid, and no error of its own.
-        scale, zero_point: of the output's grid.
+        scale, zero_point: scale and zero point of the output.
         lo, hi: the smallest and the largest integer this operation can give (its clamp).
         float_min, float_max: extremes of the float tensor.
         clipped_low, clipped_high: share of float values that lie more than half a step outside the grid's ends
@@ -131,14 +114,14 @@ class LayerRow:
         integers: distinct integers the float tensor meets on the grid.
         grid: how many integers the scheme has.
         span: integers between the smallest and the largest met, both included.
-        channels: of the output (dimension 1; the last one behind ``linear``), 0 where there are none.
+        channels: number of channels of the output (dimension 1; the last one behind ``linear``), 0 where it has none.
         dead: channels whose float values never changed.
         saturated: channels of which more than SATURATED of the integers lie on an end of the grid beyond which the
             float values go on.
         own: error with the layer's own float input, quantized as its input is; None for float operations.
         cascade: error with what arrives in the quantized network.
-        histogram: of the float tensor.
-        weight: of conv and linear (a per-channel product is a conv), else None.
+        histogram: distribution of the float tensor.
+        weight: error of the weight of conv and linear (a per-channel product is a conv), else None.
         first_difference: first integer that differs between the simulation and the program, where both were given;
             index, and the integers expected (the simulation's) and got (the program's).
         note: why it stayed float, and what else is worth a line.
@@ -189,30 +172,18 @@ class LayerRow:
         return self.span / self.grid if self.grid else 0.0
 
     def error(self, against: Against) -> LayerError | None:
-        """``own`` or ``cascade`` by name."""
+        """Return ``own`` or ``cascade`` by name."""
         return self.own if against == "own" else self.cascade
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> LayerRow:
-        """What :func:`dataclasses.asdict` gave, or JSON made of it."""
-        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in values.items()}
-        made["own"] = None if values["own"] is None else LayerError.from_dict(values["own"])
-        made["cascade"] = LayerError.from_dict(values["cascade"])
-        made["histogram"] = Histogram.from_dict(values["histogram"])
-        made["weight"] = None if values["weight"] is None else WeightError.from_dict(values["weight"])
-        first = values["first_difference"]
-        made["first_difference"] = None if first is None else Difference(**{**first, "index": tuple(first["index"])})
-        return LayerRow(**made)
 
 
 @dataclass(frozen=True)
-class CompareReport(Rows[LayerRow]):
+class CompareReport(LayerReport[LayerRow]):
     """What :func:`intact8.compare` found. Prints as a table with rich and in Jupyter; iterates over its rows.
 
     Attributes:
-        rows: one per operation that makes new values, in execution order. Operations that only move integers (max
-            pooling, reshaping, …) have none.
-        samples: how many were run.
+        rows: a row for every operation that makes new values, in execution order. Operations that only move integers
+            (max pooling, reshaping, …) have none.
+        samples: number of samples run.
         engine: what computed the integers.
 
     Example:
@@ -225,7 +196,7 @@ class CompareReport(Rows[LayerRow]):
     samples: int
     engine: str
 
-    found: ClassVar[str] = "compared"
+    verb: ClassVar[str] = "compared"
 
     def worst(self, count: int = 5, against: Against = "own") -> list[LayerRow]:
         """Quantized layers with the smallest SQNR, worst first. Those without error are left out."""
@@ -237,37 +208,40 @@ class CompareReport(Rows[LayerRow]):
         """First integer, in execution order, in which simulation and program differ; None where none does."""
         return next((row.first_difference for row in self.rows if row.first_difference), None)
 
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> CompareReport:
-        """The report that :meth:`to_dict` wrote (or ``json.loads`` of :meth:`to_json`)."""
-        rows = tuple(LayerRow.from_dict(row) for row in values["rows"])
-        return CompareReport(rows, values["samples"], values["engine"])
-
     def grid(self) -> Grid:
-        """The table that is shown."""
-        columns = (
-            Column("layer", "left"), Column("kind", "left"), Column("own SQNR dB"), Column("cascade SQNR dB"),
-            Column("cosine"), Column("max error"), Column("mean error"), Column("clipped"), Column("grid used"),
-            Column("dead"), Column("saturated"), Column("scale"), Column("zero point"), Column("float range", "left"),
-            Column("weight SQNR dB"), Column("first difference", "left"),
-        )  # fmt: skip
-        return Grid(columns, tuple(_cells(row) for row in self.rows), self._caption())
-
-    def _caption(self) -> str:
+        """The report as a table."""
         text = f"{len(self.rows)} layers over {self.samples:,} samples on {self.engine}; errors in steps of the scale"
-        worst = self.worst(1)
-        return text + (f"; smallest own SQNR: {worst[0].name}" if worst else "")
+        text += "".join(f"; smallest own SQNR: {row.name}" for row in self.worst(1))
+        rows = tuple(tuple(cell(row) for cell in _CELLS.values()) for row in self.rows)
+        return Grid(columns(*_CELLS), rows, text)
 
 
-def _cells(row: LayerRow) -> tuple[str, ...]:
-    own, cascade, first = row.own, row.cascade, row.first_difference
-    sqnr = "" if own is None else "exact" if own.sqnr is None and own.max_error == 0 else number(own.sqnr)
-    return (
-        row.name, row.kind, sqnr, number(cascade.sqnr), number(cascade.cosine, 6), number(cascade.max_error),
-        number(cascade.mean_error), percent(row.clipped) if row.quantized else "",
-        percent(row.grid_used) if row.quantized else "", f"{len(row.dead)}/{row.channels}" if row.dead else "",
-        f"{len(row.saturated)}/{row.channels}" if row.saturated else "", number(row.scale, 4),
-        "" if row.zero_point is None else str(row.zero_point), f"{number(row.float_min)} … {number(row.float_max)}",
-        number(row.weight.sqnr) if row.weight else "",
-        "" if first is None else f"[{', '.join(map(str, first.index))}] {first.expected} → {first.got}",
-    )  # fmt: skip
+def _own_sqnr(row: LayerRow) -> str:
+    exact = row.own is not None and row.own.sqnr is None and row.own.max_error == 0
+    return "exact" if exact else "" if row.own is None else number(row.own.sqnr)
+
+
+def _difference(row: LayerRow) -> str:
+    first = row.first_difference
+    return "" if first is None else f"[{', '.join(map(str, first.index))}] {first.expected} → {first.got}"
+
+
+_CELLS: dict[str, Callable[[LayerRow], str]] = {
+    "<layer": lambda row: row.name,
+    "<kind": lambda row: row.kind,
+    "own SQNR dB": _own_sqnr,
+    "cascade SQNR dB": lambda row: number(row.cascade.sqnr),
+    "cosine": lambda row: number(row.cascade.cosine, 6),
+    "max error": lambda row: number(row.cascade.max_error),
+    "mean error": lambda row: number(row.cascade.mean_error),
+    "clipped": lambda row: percent(row.clipped) if row.quantized else "",
+    "grid used": lambda row: percent(row.grid_used) if row.quantized else "",
+    "dead": lambda row: f"{len(row.dead)}/{row.channels}" if row.dead else "",
+    "saturated": lambda row: f"{len(row.saturated)}/{row.channels}" if row.saturated else "",
+    "scale": lambda row: number(row.scale, 4),
+    "zero point": lambda row: "" if row.zero_point is None else str(row.zero_point),
+    "<float range": lambda row: f"{number(row.float_min)} … {number(row.float_max)}",
+    "weight SQNR dB": lambda row: number(row.weight.sqnr) if row.weight else "",
+    "<first difference": _difference,
+}
+"""Heading of a column, see :func:`intact8.display.columns`, and its cell for a row."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,24 +14,29 @@ from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.chunks import Chunk, chunks
 from intact8.diagnose.compare.report import CompareReport, LayerRow
-from intact8.diagnose.compare.statistics import Quantizer, TensorStatistics
+from intact8.diagnose.compare.statistics import TensorStatistics
 from intact8.diagnose.compare.weights import weight_error
 from intact8.diagnose.executors import (
     SIMULATION,
-    EngineStep,
-    FloatStep,
-    SimulationStep,
-    Step,
+    EngineExecutor,
+    Executor,
+    FloatExecutor,
+    SimulationExecutor,
+    aliases,
     choose_engine,
     ops_of,
     tensors_for,
 )
+from intact8.diagnose.quantizer import Quantizer
 from intact8.errors import InputError, StateError
 from intact8.lower import draft
+from intact8.opset.op import Op
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.simulation import Simulation
 from intact8.verification import Difference
+
+CPU = torch.device("cpu")
 
 
 def compare(
@@ -87,33 +91,32 @@ def compare(
         if program is not None:
             raise InputError("two programs", where="compare", remedy="compare the simulation with one of them")
         example, data = first_batch(model, data)
-        sim = _skeleton(model, quantized, example)
-        shipped, name = quantized, choose_engine(engine, quantized, torch.device("cpu"), "reference")
-        step: Step = EngineStep(quantized, sim.graph, name)
+        sim, shipped = _uncalibrated(model, quantized, example), quantized
+        name = choose_engine(engine, quantized, CPU, "reference")
     elif isinstance(quantized, Simulation):
-        sim = quantized
-        shipped = draft(sim)
+        sim, shipped = quantized, draft(quantized)
         name = SIMULATION if program else choose_engine(engine, shipped, device_of(sim), SIMULATION)
-        step = SimulationStep(sim) if name == SIMULATION else EngineStep(shipped, sim.graph, name)
     else:
         raise StateError(
             f"compare takes a simulation or a program, not {type(quantized).__name__}",
             remedy="call intact8.prepare and intact8.calibrate, or intact8.quantize, first",
         )
+    simulated = name == SIMULATION and isinstance(quantized, Simulation)
+    integers = SimulationExecutor(sim) if simulated else EngineExecutor(shipped, sim.graph, name)
     other = None
     if program is not None:
-        other = EngineStep(program, sim.graph, choose_engine(engine, program, torch.device("cpu"), "reference"))
-    run = _Run(sim, shipped, FloatStep(tensors_for(model, sim)), step, other)
+        other = EngineExecutor(program, sim.graph, choose_engine(engine, program, CPU, "reference"))
+    comparison = _Comparison(sim, shipped, tensors_for(model, sim.graph, sim.tensors), integers, other)
     with torch.no_grad():
-        for chunk in chunks(sim, data, samples):
-            run.add(chunk)
+        for chunk in chunks(sim.captured, device_of(sim), data, samples):
+            comparison.add(chunk)
             if progress is not None:
-                progress(run.samples)
-    return CompareReport(run.rows(), run.samples, name)
+                progress(comparison.samples)
+    return CompareReport(comparison.rows(), comparison.samples, name)
 
 
-def _skeleton(model: nn.Module, program: Program, example: Any) -> Simulation:
-    """The uncalibrated simulation a program was made from: for its graph, names and schemes."""
+def _uncalibrated(model: nn.Module, program: Program, example: Any) -> Simulation:
+    """Return the uncalibrated simulation from which a program was made, for its graph, names and schemes."""
     from intact8.simulation.prepare import prepare
 
     named = {
@@ -134,151 +137,144 @@ def _skeleton(model: nn.Module, program: Program, example: Any) -> Simulation:
     for place in sim.equalized:
         own = sim.tensors[place.factor]
         given = factors.get(place.name) if isinstance(factors, dict) else None
-        if given is None:  # no channel of it was scaled
+        if given is None:  # none of its channels was scaled
             continue
         if not isinstance(given, list) or len(given) != len(own):
             raise InputError(
-                f"the program has no {len(own)} equalization factors", where=place.name,
+                f"the program has no {len(own)} equalization factors",
+                where=place.name,
                 remedy="compare with the simulation it was converted from",
-            )  # fmt: skip
+            )
         own.copy_(torch.tensor(given, dtype=torch.float32))
     return sim
 
 
-@dataclass
-class _Run:
-    """One pass over the data: three networks side by side, a value kept until its last reader has had it."""
+class _Comparison:
+    """One pass over the data through the float network, the quantized one and, where given, another program.
 
-    sim: Simulation
-    program: Program
-    real: Step
-    step: Step
-    other: EngineStep | None
-    samples: int = 0
-    statistics: dict[str, TensorStatistics] = field(default_factory=dict)
-    differences: dict[str, Difference] = field(default_factory=dict)
+    Args:
+        sim: the simulation, for its graph, points and schemes.
+        program: the program of the quantized network.
+        tensors: tensors of the float network by name.
+        integers: computes the quantized network.
+        other: runs the program with whose integers those of the quantized network are compared.
+    """
 
-    def __post_init__(self) -> None:
-        graph = self.sim.graph
-        axes = channel_axes(graph)
-        self.grids = {name: self._grid(name) for name in self.sim.placed.point_of}
-        for node in graph:
-            if _makes_values(node):
-                self.statistics[node.name] = TensorStatistics(axes[node.name], self.grids.get(node.name))
-        last = {name: node.name for node in graph for name in node.inputs}
-        self.done: dict[str, list[str]] = {}
-        for name, reader in last.items():
-            self.done.setdefault(reader, []).append(name)
-
-    def _grid(self, name: str) -> Quantizer:
-        point, tensor = self.sim.point(name), self.program.tensors.get(self._alias(name))
-        assert point is not None and tensor is not None
-        assert tensor.scale is not None and tensor.zero_point is not None
-        return Quantizer(tensor.scale, tensor.zero_point, point.lo, point.hi)
-
-    def _alias(self, name: str) -> str:
-        node = self.sim.graph.nodes[name]
-        return self._alias(node.inputs[0]) if node.op == "dropout" else name
+    def __init__(
+        self,
+        sim: Simulation,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        integers: Executor,
+        other: EngineExecutor | None,
+    ) -> None:
+        self.graph, self.program, self.tensors = sim.graph, program, tensors
+        self.weight_points, self.last_uses = sim.weight_points, sim.last_uses
+        self.float, self.integers, self.other, self.samples = FloatExecutor(tensors), integers, other, 0
+        self.quantizers: dict[str, Quantizer] = {}
+        alias = aliases(sim.graph)
+        for name, point in sim.placed.point_of.items():
+            tensor, limits = program.tensors[alias.get(name, name)], sim.points[point]
+            assert tensor.scale is not None and tensor.zero_point is not None
+            self.quantizers[name] = Quantizer(tensor.scale, tensor.zero_point, limits.lo, limits.hi)
+        axes = channel_axes(sim.graph)
+        self.statistics = {
+            node.name: TensorStatistics(axes[node.name], self.quantizers.get(node.name))
+            for node in sim.graph
+            if _makes_values(node)
+        }
+        self.differences: dict[str, Difference] = {}
 
     def add(self, chunk: Chunk) -> None:
-        graph = self.sim.graph
-        reals: dict[str, Tensor] = dict(zip(graph.inputs, chunk.inputs, strict=True))
+        """Run one chunk; a value is dropped when its last reader has run."""
+        reals: dict[str, Tensor] = dict(zip(self.graph.inputs, chunk.inputs, strict=True))
         cascade, shipped = dict(reals), dict(reals)
         rounded: dict[str, Tensor] = {}
 
         def on_grid(name: str) -> Tensor:
-            """The float tensor on its grid; real numbers where it has none."""
-            if name not in self.grids:
+            if name not in self.quantizers:
                 return reals[name]
             if name not in rounded:
-                grid = self.grids[name]
-                rounded[name] = grid.round(grid.steps(reals[name]))
+                quantizer = self.quantizers[name]
+                rounded[name] = quantizer.round(quantizer.steps(reals[name]))
             return rounded[name]
 
-        for node in graph.sized(chunk.inputs):
+        for node, done in zip(self.graph.sized(chunk.inputs), self.last_uses, strict=True):
             name = node.name
             if node.op == "input":
                 continue
-            reals[name] = self.real(node, [reals[i] for i in node.inputs])
-            cascade[name] = self.step(node, [cascade[i] for i in node.inputs])
+            reals[name] = self.float(node, [reals[i] for i in node.inputs])
+            cascade[name] = self.integers(node, [cascade[i] for i in node.inputs])
             if self.other is not None:
-                self._compare(node, [shipped[i] for i in node.inputs], cascade, shipped)
+                shipped[name] = self._run_other(self.other, node, shipped, cascade[name].cpu())
             if name in self.statistics:
-                own = self.step(node, [on_grid(i) for i in node.inputs]) if name in self.grids else None
-                met = on_grid(name) if name in self.grids else None
-                self.statistics[name].add(reals[name], cascade[name], own, met)
-            for used in self.done.get(name, []):
+                quantized = name in self.quantizers
+                own = self.integers(node, [on_grid(i) for i in node.inputs]) if quantized else None
+                self.statistics[name].add(reals[name], cascade[name], own, on_grid(name) if quantized else None)
+            for used in done:
                 for values in (reals, cascade, shipped, rounded):
                     values.pop(used, None)
         self.samples += chunk.samples
 
-    def _compare(
-        self, node: Node, inputs: list[Tensor], cascade: dict[str, Tensor], shipped: dict[str, Tensor]
-    ) -> None:
-        """Run the program's operation. Behind float operations it goes on from the simulation's values, so that one
-        float's noise is not counted again in every integer after it."""
-        assert self.other is not None
-        name, expected = node.name, cascade[node.name].cpu()
-        if name not in self.grids:
-            shipped[name] = expected
-            return
-        shipped[name] = got = self.other(node, [x.cpu() for x in inputs])
-        if name in self.differences or torch.equal(got, expected):
-            return
-        index = [int(i) for i in torch.nonzero(got != expected)[0]]
-        want, have = int(expected[tuple(index)]), int(got[tuple(index)])
-        if node.shape[:1] == (None,):
-            index[0] += self.samples
-        self.differences[name] = Difference("program", name, tuple(index), want, have)
+    def _run_other(self, other: EngineExecutor, node: Node, shipped: Mapping[str, Tensor], expected: Tensor) -> Tensor:
+        """Run the other program's operation and note the first integer that differs.
+
+        Behind float operations it goes on from the quantized network's values, so that one float's noise is not
+        counted again in every integer after it.
+        """
+        name = node.name
+        if name not in self.quantizers:
+            return expected
+        got = other(node, [shipped[i].cpu() for i in node.inputs])
+        if name not in self.differences and not torch.equal(got, expected):
+            index = [int(i) for i in torch.nonzero(got != expected)[0]]
+            want, have = int(expected[tuple(index)]), int(got[tuple(index)])
+            if node.shape[:1] == (None,):
+                index[0] += self.samples
+            self.differences[name] = Difference("program", name, tuple(index), want, have)
+        return got
 
     def rows(self) -> tuple[LayerRow, ...]:
-        ops = ops_of(self.program, self.sim.graph)
-        tensors = self.real.tensors if isinstance(self.real, FloatStep) else {}
-        out = []
-        for name, statistics in self.statistics.items():
-            node, op, grid = self.sim.graph.nodes[name], ops[name][-1], self.grids.get(name)
-            point = self.sim.weight_points.get(name)
-            out.append(
-                LayerRow(
-                    name=name, kind=op.kind, module=op.module, source=op.source, inputs=tuple(node.inputs),
-                    shape=node.shape, quantized=grid is not None,
-                    scale=None if grid is None else grid.scale,
-                    zero_point=None if grid is None else grid.zero_point,
-                    lo=None if grid is None else op.attrs.get("lo", grid.lo),
-                    hi=None if grid is None else op.attrs.get("hi", grid.hi),
-                    grid=0 if grid is None else grid.hi - grid.lo + 1,
-                    weight=None if point is None or grid is None else weight_error(
-                        node, op, self.program, tensors, point
-                    ),
-                    first_difference=self.differences.get(name), note=op.note, **statistics.fields(),
-                )
-            )  # fmt: skip
-        return tuple(out)
+        """Return the rows of the report."""
+        ops = ops_of(self.program, self.graph)
+        return tuple(self._row(name, ops[name][-1], self.quantizers.get(name)) for name in self.statistics)
+
+    def _row(self, name: str, op: Op, quantizer: Quantizer | None) -> LayerRow:
+        node, point, fields = self.graph.nodes[name], self.weight_points.get(name), self.statistics[name].fields()
+        fields |= {"first_difference": self.differences.get(name), "note": op.note}
+        if quantizer is not None:
+            fields |= {"lo": op.attrs.get("lo", quantizer.lo), "hi": op.attrs.get("hi", quantizer.hi)}
+            if point is not None:
+                fields["weight"] = weight_error(node, op, self.program, self.tensors, point)
+        return LayerRow(name, op.kind, op.module, op.source, tuple(node.inputs), node.shape, **fields)
 
 
 def _makes_values(node: Node) -> bool:
-    """Whether a node's real numbers are new, not moved from elsewhere."""
+    """Return whether a node's real numbers are new, and not those of another node."""
     passed_on = node.op in ("input", "constant", "dequantize") or (node.moves and node.op != "cat")
     return not passed_on and node.dtype == "float32"
 
 
 def channel_axes(graph: Graph) -> dict[str, int | None]:
-    """The dimension of channels of every node's output: 1 behind a convolution, the last one behind ``linear``; other
-    operations keep their input's where the number of dimensions stays. None for tensors of fewer than two."""
+    """Map every node to the dimension of its output's channels.
+
+    That is 1 behind a convolution and the last one behind ``linear``. Other operations have their input's where the
+    number of dimensions stays. It is None for tensors of fewer than two dimensions.
+    """
     axes: dict[str, int | None] = {}
     for node in graph:
         rank = len(node.shape)
-        kept = [axes[i] for i in node.inputs if len(graph.nodes[i].shape) == rank and graph.nodes[i].op != "constant"]
+        read = [axes[i] for i in node.inputs if len(graph.nodes[i].shape) == rank and graph.nodes[i].op != "constant"]
         if rank < 2:
             axes[node.name] = None
         elif node.op == "linear":
             axes[node.name] = rank - 1
-        elif node.op == "permute" and kept and kept[0] is not None:
-            axes[node.name] = node.attrs["dims"].index(kept[0])
-        elif node.op in ("conv", "scale_shift", "reshape") or not kept:
+        elif node.op == "permute" and read and read[0] is not None:
+            axes[node.name] = node.attrs["dims"].index(read[0])
+        elif node.op in ("conv", "scale_shift", "reshape") or not read:
             axes[node.name] = 1
         else:
-            axes[node.name] = kept[0]
+            axes[node.name] = read[0]
         if axes[node.name] == 0 or not isinstance(node.shape[axes[node.name] or 0], int):
             axes[node.name] = None
     return axes

@@ -1,9 +1,8 @@
-"""Running statistics of one tensor, float against integers. What is kept does not grow with the amount of data."""
+"""Running statistics of one tensor, float against integers; their size does not grow with the amount of data."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,46 +12,22 @@ from torch import Tensor
 
 from intact8.calibration.sketch import Sketch
 from intact8.diagnose.compare.report import Histogram, LayerError
+from intact8.diagnose.quantizer import Quantizer
 
 Array = npt.NDArray[np.float64]
 
 BINS = 64
-"""Bins of a histogram."""
+"""Number of bins of a histogram."""
 
 COUNTED = 1 << 12
-"""Of tensors with more values per sample than this, every k-th goes into the histogram of the error, for an odd k."""
+"""Of tensors with more values per sample than this, every k-th one enters the histogram of the error, for an odd k."""
 
 SATURATED = 0.05
-"""A channel with a larger share of clipped values is saturated."""
-
-
-@dataclass(frozen=True)
-class Quantizer:
-    """The grid of a tensor and the clamp of the operation that makes it.
-
-    Attributes:
-        scale, zero_point: of the grid.
-        lo, hi: smallest and largest integer.
-    """
-
-    scale: float
-    zero_point: int
-    lo: int
-    hi: int
-
-    def steps(self, x: Tensor) -> Tensor:
-        """Real numbers in units of the scale: IEEE division, as ``quantize`` begins."""
-        return x / self.scale
-
-    def round(self, steps: Tensor) -> Tensor:
-        """Integers, uint8, of numbers in units of the scale. Clamping to integers commutes with rounding."""
-        z = self.zero_point
-        rounded = torch.round(steps).clamp_(self.lo - z, self.hi - z)
-        return rounded.to(torch.int16).add_(z).to(torch.uint8)
+"""A channel counts as saturated where a larger share of its values is clipped."""
 
 
 def by_channel(x: Tensor, axis: int | None) -> Tensor:
-    """(outer, channels, inner): a view where memory allows. One channel where there are none."""
+    """Reshape to (outer, channels, inner), as a view where memory allows; one channel where ``axis`` is None."""
     if axis is None:
         return x.reshape(1, 1, -1)
     moved = x.movedim(axis, -1)
@@ -61,16 +36,11 @@ def by_channel(x: Tensor, axis: int | None) -> Tensor:
     return x.reshape(math.prod(x.shape[:axis]), x.shape[axis], -1)
 
 
-def like(values: Tensor, model: Tensor) -> Tensor:
-    """float32 of ``values`` in the memory layout of ``model``."""
-    return torch.empty_like(model).copy_(values)
-
-
 class ErrorSums:
-    """Sums that SQNR, cosine, bias and the like are made of.
+    """Sums from which SQNR, cosine and bias follow.
 
     Args:
-        axis: of the channels, None where there are none.
+        axis: dimension of the channels, None where there are none.
     """
 
     def __init__(self, axis: int | None) -> None:
@@ -83,15 +53,15 @@ class ErrorSums:
         self.below = self.above = 0
 
     def add(self, steps: Tensor, values: Tensor, zero_point: int, signal: float) -> None:
-        """Count one chunk.
+        """Add one chunk.
 
         Args:
             steps: the float tensor in units of the scale.
             values: the integers (uint8), or float values in the same units.
-            zero_point: to subtract from them.
-            signal: Σ steps².
+            zero_point: zero point of ``values``.
+            signal: sum of the squares of ``steps``.
         """
-        q = like(values, steps)
+        q = torch.empty_like(steps).copy_(values)  # float32 in the memory layout of the float tensor
         if zero_point:
             q.sub_(zero_point)
         flat, reference = _flat(q), _flat(steps)
@@ -122,7 +92,7 @@ class ErrorSums:
         self.above += int((sample > reach).sum())
 
     def result(self) -> LayerError:
-        """The numbers."""
+        """Return what the sums make."""
         n = max(self.elements, 1)
         channels = () if self.axis is None else tuple(float(v) for v in self.total / max(self.per_channel, 1))
         both = math.sqrt(self.signal * self.power)
@@ -139,11 +109,11 @@ class ErrorSums:
 
 
 class TensorStatistics:
-    """One layer's output: the float tensor, the grid it meets, and both errors.
+    """Statistics of one layer's output: the float tensor, how it meets its grid, and both errors.
 
     Args:
-        axis: of the channels, None where there are none.
-        quantizer: None where the output stays float.
+        axis: dimension of the channels, None where there are none.
+        quantizer: grid of the output, None where it stays float.
     """
 
     def __init__(self, axis: int | None, quantizer: Quantizer | None) -> None:
@@ -157,7 +127,7 @@ class TensorStatistics:
         self.high: Array = np.zeros(1)
 
     def add(self, y: Tensor, cascade: Tensor, own: Tensor | None = None, rounded: Tensor | None = None) -> None:
-        """Count one chunk.
+        """Add one chunk.
 
         Args:
             y: the float tensor.
@@ -197,7 +167,7 @@ class TensorStatistics:
             self.high = self.high + _count(steps > most)
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a ``LayerRow`` that come from values."""
+        """Return the fields of a ``LayerRow`` that come from values."""
         assert self.minimum is not None and self.maximum is not None
         n = self.cascade.elements
         per_channel = max(self.cascade.per_channel, 1)
@@ -205,7 +175,14 @@ class TensorStatistics:
         channels = 0 if self.axis is None else self.minimum.numel()
         still = torch.nonzero(self.minimum == self.maximum).flatten().tolist() if channels else []
         over = np.broadcast_to((self.low + self.high) / per_channel, (max(channels, 1),))
+        q = self.quantizer
         return {
+            "quantized": q is not None,
+            "scale": None if q is None else q.scale,
+            "zero_point": None if q is None else q.zero_point,
+            "lo": None,
+            "hi": None,
+            "grid": 0 if q is None else q.hi - q.lo + 1,
             "elements": n,
             "float_min": float(self.minimum.min()),
             "float_max": float(self.maximum.max()),
@@ -222,7 +199,7 @@ class TensorStatistics:
         }
 
     def _histogram(self) -> Histogram:
-        """The sketch's bins, spread evenly over bins of equal width between the extremes."""
+        """Spread the sketch's bins over bins of equal width between the extremes."""
         bins = self.sketch.bins()
         low, high = float(self.sketch.minimum), float(self.sketch.maximum)
         if low == high:
@@ -240,18 +217,18 @@ class TensorStatistics:
 
 
 def _count(true: Tensor) -> Array:
-    """How many are true per channel. Sums of floats are vectorized, those of bools are not; exact up to 2²⁴."""
+    """Count the true values per channel, exactly up to 2²⁴. Sums of floats are vectorized, those of bools are not."""
     counts: Array = true.to(torch.float32).sum((0, 2)).double().cpu().numpy()
     return counts
 
 
 def _flat(x: Tensor) -> Tensor:
-    """All values in memory order, a view where the memory is dense."""
+    """Return all values in memory order, as a view where the memory is dense."""
     return _in_order(x).reshape(-1)
 
 
 def _dense(x: Tensor) -> Tensor:
-    """The tensor itself, or a copy where its memory has holes or overlaps."""
+    """Return the tensor itself, or a copy where its memory has holes or overlaps."""
     return x if _in_order(x).is_contiguous() else x.contiguous()
 
 

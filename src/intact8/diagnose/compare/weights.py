@@ -1,4 +1,4 @@
-"""The weight of one layer, float against integers."""
+"""The error of one layer's integer weight."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from intact8.simulation.weights.layout import output_first
 def weight_error(
     node: Node, op: Op, program: Program, tensors: Mapping[str, Tensor], point: WeightPoint
 ) -> WeightError:
-    """How far a layer's integers are from its float weight.
+    """Compare a layer's integers with its float weight.
 
     Args:
-        node, op: conv, linear or scale_shift, and what it was lowered to.
-        program: the op's.
-        tensors: of the float network.
-        point: for the scheme.
+        node: a conv, linear or scale_shift.
+        op: the operation to which the node was lowered.
+        program: the program of that operation.
+        tensors: tensors of the float network by name.
+        point: the weight's quantization point.
     """
     weight, _ = folded(node, tensors)
     rows = _rows(output_first(weight.detach().cpu(), node))

@@ -1,6 +1,6 @@
-"""Why an activation's grid is worse than it could be, in decibels per reason.
+"""Why an activation's quantizer is worse than it could be, in decibels per reason.
 
-The error of the grid in use is compared with that of grids which differ in one thing more each time:
+The error of the quantizer in use is compared with that of quantizers which differ in one thing more each time:
 
     in use → best for the calibration data → best for the data → 8 bits → asymmetric → one per tensor → one per channel
 
@@ -16,19 +16,27 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from intact8.diagnose.doctor import quantization_error
-from intact8.diagnose.doctor.consumers import cancels, importance
-from intact8.diagnose.doctor.quantization_error import Grid
+from intact8.diagnose.doctor.consumers import importance, sum_of
+from intact8.diagnose.doctor.quantization_error import (
+    best_quantizer,
+    best_zero_point,
+    channel_widths,
+    clip_error,
+    clipped_share,
+    decibels,
+    error,
+    merged,
+    rounding_noise,
+)
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
+from intact8.diagnose.quantizer import Quantizer
+from intact8.opset.op import Array
 from intact8.simulation.scales.quant_points import QuantPoint
 from intact8.simulation.simulation import Simulation
 
-Array = npt.NDArray[Any]
-
 MOVED = 0.05
-"""Tie-free multipliers move a scale by less than this share; what differs by more has another origin."""
+"""Tie-free multipliers move a scale by less than this share; a scale that differs by more has another origin."""
 
 
 @dataclass
@@ -55,12 +63,12 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
     """Examine one quantization point.
 
     Args:
-        sim: calibrated.
-        name: of the point.
-        data, calibration: the float network on representative data and on the calibration data.
+        sim: a calibrated simulation.
+        name: name of the point.
+        data, calibration: statistics of the float network on representative data and on the calibration data.
 
     Returns:
-        None where nothing but constants is quantized.
+        Its evidence; None where nothing but constants is quantized.
     """
     point, placed = sim.points[name], sim.placed.points[name]
     nodes = [n for n in placed.observed if n in data.made]
@@ -68,24 +76,22 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
         return None
     seen = [data.made[n] for n in nodes]
     shown = [calibration.made[n] for n in nodes]
-    grid = Grid(float(point.scale), int(point.zero_point), point.lo, point.hi)
+    grid = Quantizer(float(point.scale), int(point.zero_point), point.lo, point.hi)
     symmetric = point.scheme.symmetric
     found = Evidence(origin=_origin(point, shown))
-    actual = quantization_error.error(seen, grid)
-    best = quantization_error.best_grid(seen, grid.lo, grid.hi, symmetric)
-    known = (
-        best if found.origin not in ("observer",) else quantization_error.best_grid(shown, grid.lo, grid.hi, symmetric)
-    )
+    actual = error(seen, grid)
+    best = best_quantizer(seen, grid.lo, grid.hi, symmetric)
+    known = best if found.origin not in ("observer",) else best_quantizer(shown, grid.lo, grid.hi, symmetric)
     lo, hi = (grid.lo, grid.hi) if grid.hi - grid.lo >= 254 else (0, 255)
     chain = [
         ("range", actual),
-        ("data", quantization_error.error(seen, known)),
-        ("bits", quantization_error.error(seen, best)),
-        ("symmetric", quantization_error.error(seen, quantization_error.best_grid(seen, lo, hi, symmetric))),
-        ("", quantization_error.error(seen, quantization_error.best_grid(seen, lo, hi, False))),
+        ("data", error(seen, known)),
+        ("bits", error(seen, best)),
+        ("symmetric", error(seen, best_quantizer(seen, lo, hi, symmetric))),
+        ("", error(seen, best_quantizer(seen, lo, hi, False))),
     ]
     for (reason, worse), (_, better) in pairwise(chain):
-        found.gains[reason] = quantization_error.decibels(worse, better)
+        found.gains[reason] = decibels(worse, better)
     found.facts |= _facts(seen, shown, grid, best, point)
     _examine_channels(found, seen, np.concatenate([importance(sim, n, len(data.made[n].low)) for n in nodes]))
     _examine_sum(found, sim, nodes[0], data)
@@ -93,28 +99,23 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
 
 
 def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -> None:
-    """What one grid for all tensors, and for all channels, costs."""
-    widths = quantization_error.channel_widths(seen)
+    """Measure what one quantizer for all tensors, and for all channels, costs."""
+    widths = channel_widths(seen)
     own = np.concatenate([np.full(len(t.low), t.width) for t in seen])
     few = max(1, len(widths) // 20)
     rest = np.sort(widths)[: len(widths) - few].max(initial=0.0)
-    common = np.full(len(widths), quantization_error.best_grid(seen, 0, 255, False).width)
-    noise = {
-        name: quantization_error.rounding_noise(seen, np.minimum(common, w) / 255, weight)
-        for name, w in (
-            ("common", common),
-            ("own", own),
-            ("apart", np.where(widths > rest, widths, rest)),  # the widest few for themselves, the others share
-            ("alone", widths),
-        )
-    }
-    found.gains["shared"] = quantization_error.decibels(noise["common"], noise["own"]) if len(seen) > 1 else 0.0
-    start = noise["own"] if len(seen) > 1 else noise["common"]
-    found.gains["channels"] = quantization_error.decibels(start, noise["alone"])
+    common = np.full(len(widths), best_quantizer(seen, 0, 255, False).width)
+
+    def noise(ranges: Array) -> float:
+        return rounding_noise(seen, np.minimum(common, ranges) / 255, weight)
+
+    found.gains["shared"] = decibels(noise(common), noise(own)) if len(seen) > 1 else 0.0
+    start = noise(own) if len(seen) > 1 else noise(common)
+    found.gains["channels"] = decibels(start, noise(widths))
     found.facts |= {
         "channels": len(widths),
         "outlier_channels": few,
-        "outlier_channel_gain_db": quantization_error.decibels(start, noise["apart"]),
+        "outlier_channel_gain_db": decibels(start, noise(np.where(widths > rest, widths, rest))),
         "channel_gain_db": found.gains["channels"],
         "widest_channel_over_median": float(widths.max() / max(np.median(widths), 1e-30)),
         "widest_channel": int(np.argmax(widths)),
@@ -123,14 +124,14 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
 
 
 def _examine_sum(found: Evidence, sim: Simulation, node: str, data: Statistics) -> None:
-    """What is lost because the tensor goes into a sum that is much smaller than its terms."""
-    total = cancels(sim, node)
+    """Measure what is lost because the tensor goes into a sum that is much smaller than its terms."""
+    total = sum_of(sim.graph, node)
     if total is None or total not in data.made:
         return
     terms, result = data.made[node], data.made[total]
     power = float(terms.square.sum()) / max(terms.count, 1) / max(len(terms.low), 1)
     left = float(result.square.sum()) / max(result.count, 1) / max(len(result.low), 1)
-    found.gains["cancellation"] = max(0.0, quantization_error.decibels(power, left))
+    found.gains["cancellation"] = max(0.0, decibels(power, left))
     found.facts |= {"sum": total, "term_rms": math.sqrt(power), "sum_rms": math.sqrt(left)}
 
 
@@ -141,7 +142,7 @@ def _origin(point: QuantPoint, shown: list[TensorStats]) -> str:
         return "set"
     if not point.observer.count:
         return "foreign"
-    now = quantization_error.merged(shown).extremes
+    now = merged(shown).extremes
     then = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
     width = max(now[1] - now[0], then[1] - then[0], 1e-30)
     if max(abs(now[0] - then[0]), abs(now[1] - then[1])) > MOVED * width:
@@ -152,15 +153,15 @@ def _origin(point: QuantPoint, shown: list[TensorStats]) -> str:
 
 
 def _facts(
-    seen: list[TensorStats], shown: list[TensorStats], grid: Grid, best: Grid, point: QuantPoint
+    seen: list[TensorStats], shown: list[TensorStats], grid: Quantizer, best: Quantizer, point: QuantPoint
 ) -> dict[str, Any]:
-    low, high = quantization_error.merged(seen).extremes
-    c_low, c_high = quantization_error.merged(shown).extremes
+    low, high = merged(seen).extremes
+    c_low, c_high = merged(shown).extremes
     ratio = best.scale * (best.hi - best.lo) / grid.width
-    actual, least = quantization_error.error(seen, grid), quantization_error.error(seen, best)
+    actual, least = error(seen, grid), error(seen, best)
     # Only where there is something to explain: it takes some tens of evaluations.
-    shifted = quantization_error.best_zero_point(seen, grid) if actual > 2 * least else grid
-    moved = quantization_error.error(seen, shifted)
+    shifted = best_zero_point(seen, grid) if actual > 2 * least else grid
+    moved = error(seen, shifted)
     return {
         "scale": grid.scale,
         "zero_point": grid.zero_point,
@@ -169,11 +170,11 @@ def _facts(
         "calibration_range": [c_low, c_high],
         "best_represents": list(best.ends),
         "best_over_used_width": ratio,
-        "clipped": quantization_error.clipped_share(seen, grid),
-        "clip_share_of_error": quantization_error.clip_error(seen, grid) / max(actual, 1e-300),
+        "clipped": clipped_share(seen, grid),
+        "clip_share_of_error": clip_error(seen, grid) / max(actual, 1e-300),
         "better_zero_point": shifted.zero_point,
-        "zero_point_gain_db": quantization_error.decibels(actual, moved),
-        "range_gain_db": quantization_error.decibels(actual, least),
+        "zero_point_gain_db": decibels(actual, moved),
+        "range_gain_db": decibels(actual, least),
         "bits": math.log2(grid.hi - grid.lo + 1),
         "observer": point.scheme.observer,
     }

@@ -1,4 +1,4 @@
-"""How good calibration data is: varied, like the data to come, enough, and seen alike in batches of any size."""
+"""The quality of calibration data: varied, like the data to come, enough, and the same in batches of any size."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections import Counter
 import numpy as np
 import torch
 
-from intact8.diagnose.doctor.float_network import Patient, outputs_of, unquantized
+from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of, unquantized
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
+from intact8.opset.op import Array
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.simulation import Simulation
 
@@ -20,27 +21,20 @@ GREW = 0.05
 """A range that widens by more than this in the second half of the samples has not converged."""
 
 FEW_EXTREMES = 50
-"""One sample in so many may be extreme: it is left out to see what the others need."""
+"""One sample in so many may be extreme; it is left out to see what the others need."""
 
 INVARIANCE = 16
-"""Samples on which batch sizes are compared."""
+"""Number of samples on which batch sizes are compared."""
 
 
 def examine_calibration(
-    patient: Patient,
-    sim: Simulation,
-    recipe: Recipe,
-    calibration: Samples,
-    data: Samples,
-    shown: Statistics,
-    seen: Statistics,
+    network: FloatNetwork, sim: Simulation, calibration: Samples, data: Samples, shown: Statistics, seen: Statistics
 ) -> CalibrationQuality:
     """Measure calibration data against representative data.
 
     Args:
-        patient: the network.
+        network: the float network.
         sim: a simulation of it.
-        recipe: its recipe.
         calibration, data: samples of both.
         shown, seen: statistics of both in the float network.
     """
@@ -58,7 +52,7 @@ def examine_calibration(
         extreme_tensor=tensor,
         convergence=_convergence(shown, order),
         unconverged=tuple(sorted(n for n, t in shown.made.items() if _grown(t, order) > GREW)),
-        batch_dependence=_batch_dependence(patient, recipe, calibration),
+        batch_dependence=_batch_dependence(network, sim.recipe, calibration),
     )
 
 
@@ -74,7 +68,7 @@ def _distinct(samples: Samples) -> int:
 
 
 def _classes(sim: Simulation, samples: Samples) -> float | None:
-    """Effective number of classes among the network's answers, where they are (N, classes)."""
+    """Return the effective number of classes among the network's answers, where these are (N, classes)."""
     counts: Counter[int] = Counter()
     with unquantized(sim):
         for batch in samples:
@@ -87,7 +81,7 @@ def _classes(sim: Simulation, samples: Samples) -> float | None:
 
 
 def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
-    """1 % and 99 % of the values of all float inputs, medians over the batches so that no sample decides."""
+    """Return the 1 % and 99 % quantiles of all float inputs, medians over the batches so that no sample decides."""
     found = []
     for batch in samples:
         values = torch.cat([x.float().flatten() for x in batch.inputs if x.is_floating_point()] or [torch.zeros(1)])
@@ -98,9 +92,9 @@ def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
 
 
 def _extreme(shown: Statistics) -> tuple[int, float, str]:
-    """The sample that reaches furthest beyond the others, by the median over all tensors: how far, and where most.
+    """Return the sample that reaches furthest beyond the others by the median over all tensors, how far, and where.
 
-    Others are all but a few: one extreme sample may have company.
+    A few of the others are left out, because one extreme sample may have company.
     """
     if shown.samples < 8 or not shown.made:
         return 0, 1.0, ""
@@ -114,31 +108,29 @@ def _extreme(shown: Statistics) -> tuple[int, float, str]:
     return sample, float(beyond[sample]), names[int(np.argmax(ratios[:, sample]))]
 
 
-def _width(t: TensorStats, chosen: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:
+def _width(t: TensorStats, chosen: Array) -> float:
     low, high = np.asarray(t.sample_low)[chosen].min(), np.asarray(t.sample_high)[chosen].max()
     return float(max(high, 0) - min(low, 0))
 
 
-def _grown(t: TensorStats, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> float:
+def _grown(t: TensorStats, order: Array) -> float:
     half = _width(t, order[: max(1, len(order) // 2)])
     return _width(t, order) / half - 1 if half > 0 else 0.0
 
 
-def _convergence(
-    shown: Statistics, order: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-) -> tuple[tuple[int, float], ...]:
+def _convergence(shown: Statistics, order: Array) -> tuple[tuple[int, float], ...]:
     sizes = sorted({max(1, len(order) * part // 16) for part in (1, 2, 4, 8, 12, 16)})
     tensors = [t for t in shown.made.values() if t.width > 0]
     return tuple((n, float(np.median([_width(t, order[:n]) / t.width for t in tensors]))) for n in sizes if tensors)
 
 
-def _batch_dependence(patient: Patient, recipe: Recipe, calibration: Samples) -> float | None:
-    if patient.static is not None:
+def _batch_dependence(network: FloatNetwork, recipe: Recipe, calibration: Samples) -> float | None:
+    if network.static is not None:
         return None
     inputs = [x[:INVARIANCE] for x in calibration.batches[0].inputs]
     scales = []
     for size in (1, 8):
-        sim = patient.prepare(recipe)
+        sim = network.prepare(recipe)
         for point in sim.points.values():
             point.observing = True
         with unquantized(sim), torch.no_grad():

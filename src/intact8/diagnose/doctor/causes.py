@@ -1,4 +1,4 @@
-"""The name of a fault: from the reason that was measured, and what is known about where the numbers come from."""
+"""The name of a fault, from the reason that was measured and where the numbers come from."""
 
 from __future__ import annotations
 
@@ -13,15 +13,78 @@ if TYPE_CHECKING:
     from .findings import Measured
 
 FEW = 32
-"""Fewer distinct samples than this are few."""
+"""Distinct samples below which there are too few."""
+
+RECALIBRATE = "calibrate on a few hundred varied samples, loaded as they are in use"
 
 EXTREME = 2.0
-"""A sample that reaches so many times as far as the others is extreme; among ordinary images none exceeds 1.0."""
+"""A sample that reaches so many times as far as the others is extreme; no ordinary image exceeds 1.0."""
+
+
+LAYER_CAUSES = {
+    "cancellation": (
+        "cancellation",
+        "its terms are {ratio:.3g} times as large as the sum (rms {term_rms:.3g} and {sum_rms:.3g}), and so is their "
+        "rounding",
+        'keep the terms float, or train with a penalty on them; residual="fused" saves one rounding',
+    ),
+    "bits": ("few_bits", "the {part} has {bits:.0f} bits; 8 would make {gain:.0f} dB less noise", "{part} bits = 8"),
+    "symmetric": (
+        "symmetric_range",
+        "a symmetric range wastes integers on the side where no values are: {gain:.0f} dB",
+        "symmetric = false, where the target allows it",
+    ),
+    "shared": (
+        "shared_range",
+        "tensors of widths {widths} share one scale; with one each there would be {gain:.0f} dB less noise behind the "
+        "next weights",
+        "bring them to one range before they are joined, or leave the join float",
+    ),
+    "channels": (
+        "channel_imbalance",
+        "channel {widest_channel} is {widest_channel_over_median:.3g} times as wide as the median one; one scale per "
+        "channel would make {gain:.0f} dB less noise, {outlier_channel_gain_db:.0f} dB of it by the widest "
+        "{outlier_channels} of {channels}",
+        "equalize, smooth (rescale the channels into the next weights), or leave float what reads them",
+    ),
+    "granularity": (
+        "per_tensor_weight",
+        "one scale for all channels, though their weights differ by a factor of {channel_imbalance:.3g}; one per "
+        "channel would make {gain:.0f} dB less noise",
+        'granularity = "per_channel"',
+    ),
+    "outlier_weight": (
+        "outlier_weight",
+        "the largest weights are {largest_over_median:.3g} times the median; {gain:.0f} dB are theirs",
+        'weight observer = "mse", clip the weights, or leave the layer float',
+    ),
+    "columns": (
+        "input_imbalance",
+        "weights of different inputs differ so much that small ones round to nothing: {gain:.0f} dB",
+        "rescale the inputs' channels, or leave the layer float",
+    ),
+    "stale": (
+        "stale_range",
+        "the weight scales are not those of the present weights, which would make {gain:.0f} dB less noise",
+        "calibrate again, or freeze scales later in training",
+    ),
+    "tie_free": (
+        "large_bias",
+        "biases up to {largest_bias:.3g} steps leave the weights coarse scales: {gain:.0f} dB",
+        "look for a channel with a huge bias; leave the layer float",
+    ),
+    "mean_shift": (
+        "bias_shift",
+        "rounding the weights shifts the mean of the output: {mean_share_of_error:.0%} of their noise",
+        "bias_correction = true",
+    ),
+}
+"""Reason → name of the cause, its message and its remedy, both formatted with the facts that were measured."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A fault by name, where it is, and what to say about it."""
+    """Name, place, message, remedy and evidence of a fault, as in a finding."""
 
     name: str
     place: str
@@ -31,97 +94,35 @@ class Cause:
 
 
 def name_cause(sim: Simulation, site: Measured, sites: list[Measured], quality: CalibrationQuality) -> Cause:
-    """The cause behind a site's reason."""
+    """Return the cause behind a site's reason."""
     reason, gain = site.reason
-    if reason == "data":
-        return _of_data(site, gain, quality)
-    if reason == "range":
-        return _of_range(sim, site, sites, gain)
     facts = site.evidence.facts
+    if reason == "data":
+        name, text = name_calibration_fault(quality)
+        seen, shown = _range(facts["data_range"]), _range(facts["calibration_range"])
+        message = f"{text}; {site.name} lies in {seen}, in calibration in {shown}: {gain:.0f} dB"
+        return Cause(name, CALIBRATION, message, RECALIBRATE, facts)
+    if reason == "range":
+        return _range_cause(sim, site, sites, gain)
     if reason == "columns":
         producer = _imbalanced_input(sim, site, sites)
         if producer is not None:
             return name_cause(sim, producer, sites, quality)
+    words = {"part": site.part, "gain": gain, **facts}
     if reason == "cancellation":
-        return Cause(
-            "cancellation", facts["sum"],
-            f"its terms are {facts['term_rms'] / max(facts['sum_rms'], 1e-30):.3g} times as large as the sum "
-            f"(rms {facts['term_rms']:.3g} and {facts['sum_rms']:.3g}), and so is their rounding",
-            "keep the terms float, or train with a penalty on them; residual=\"fused\" saves one rounding", facts,
-        )  # fmt: skip
-    return _of_layer(site, reason, gain)
-
-
-def _of_layer(site: Measured, reason: str, gain: float) -> Cause:
-    facts, name, what = site.evidence.facts, site.name, site.part
+        words["ratio"] = facts["term_rms"] / max(facts["sum_rms"], 1e-30)
     if reason == "bits":
-        bits = facts.get("bits") or _bits(facts["range"])
-        text = f"the {what} has {bits:.0f} bits; 8 would make {gain:.0f} dB less noise"
-        return Cause("few_bits", name, text, f"{what} bits = 8", facts)
-    if reason == "symmetric":
-        text = f"a symmetric range wastes integers on the side where no values are: {gain:.0f} dB"
-        return Cause("symmetric_range", name, text, "symmetric = false, where the target allows it", facts)
+        words["bits"] = facts.get("bits") or _bits(facts["range"])
     if reason == "shared":
-        text = (
-            f"tensors of widths {', '.join(f'{w:.3g}' for w in facts['tensor_widths'])} share one scale; with one each "
-            f"there would be {gain:.0f} dB less noise behind the next weights"
-        )
-        return Cause(
-            "shared_range", name, text, "bring them to one range before they are joined, or leave the join float", facts
-        )
-    if reason == "channels":
-        few = facts["outlier_channel_gain_db"] >= 0.7 * facts["channel_gain_db"]
-        text = (
-            f"channel {facts['widest_channel']} is {facts['widest_channel_over_median']:.3g} times as wide as the "
-            f"median one; one scale per channel would make {gain:.0f} dB less noise, "
-            f"{facts['outlier_channel_gain_db']:.0f} dB of it by the widest {facts['outlier_channels']} of "
-            f"{facts['channels']}"
-        )
-        return Cause(
-            "outlier_channel" if few else "channel_imbalance",
-            name,
-            text,
-            "equalize, smooth (rescale the channels into the next weights), or leave float what reads them",
-            facts,
-        )
-    if reason == "granularity":
-        text = (
-            f"one scale for all channels, though their weights differ by a factor of "
-            f"{facts['channel_imbalance']:.3g}; one per channel would make {gain:.0f} dB less noise"
-        )
-        return Cause("per_tensor_weight", name, text, 'granularity = "per_channel"', facts)
-    if reason == "outlier_weight":
-        text = f"the largest weights are {facts['largest_over_median']:.3g} times the median; {gain:.0f} dB are theirs"
-        return Cause(
-            "outlier_weight", name, text, 'weight observer = "mse", clip the weights, or leave the layer float', facts
-        )
-    if reason == "columns":
-        text = f"weights of different inputs differ so much that small ones round to nothing: {gain:.0f} dB"
-        return Cause("input_imbalance", name, text, "rescale the inputs' channels, or leave the layer float", facts)
-    if reason == "stale":
-        text = f"the weight scales are not those of the present weights, which would make {gain:.0f} dB less noise"
-        return Cause("stale_range", name, text, "calibrate again, or freeze scales later in training", facts)
-    if reason == "tie_free":
-        text = f"biases up to {facts['largest_bias']:.3g} steps leave the weights coarse scales: {gain:.0f} dB"
-        return Cause("large_bias", name, text, "look for a channel with a huge bias; leave the layer float", facts)
-    share = facts["mean_share_of_error"]
-    text = f"rounding the weights shifts the mean of the output: {share:.0%} of their noise"
-    return Cause("bias_shift", name, text, "bias_correction = true", facts)
+        words["widths"] = ", ".join(f"{width:.3g}" for width in facts["tensor_widths"])
+    few = reason == "channels" and facts["outlier_channel_gain_db"] >= 0.7 * facts["channel_gain_db"]
+    name, message, remedy = LAYER_CAUSES[reason]
+    place = facts["sum"] if reason == "cancellation" else site.name
+    return Cause("outlier_channel" if few else name, place, message.format(**words), remedy.format(**words), facts)
 
 
-def _of_data(site: Measured, gain: float, q: CalibrationQuality) -> Cause:
-    """What is wrong with the calibration data, by its own measurements."""
-    name, text = kind_of_data(q)
-    facts = site.evidence.facts
-    seen, shown = facts["data_range"], facts["calibration_range"]
-    message = f"{text}; {site.name} lies in {_range(seen)}, in calibration in {_range(shown)}: {gain:.0f} dB"
-    return Cause(
-        name, CALIBRATION, message, "calibrate on a few hundred varied samples, loaded as they are in use", facts
-    )
-
-
-def kind_of_data(q: CalibrationQuality) -> tuple[str, str]:
-    """The name and the description of what calibration data lacks most."""
+def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
+    """Return the name and the description of what calibration data lacks most."""
     low, high = q.input_quantiles
     data_low, data_high = q.data_quantiles
     width = max(data_high - data_low, 1e-30)
@@ -146,7 +147,7 @@ def kind_of_data(q: CalibrationQuality) -> tuple[str, str]:
     return "unrepresentative", f"{q.samples} samples do not cover the ranges of the data"
 
 
-def _of_range(sim: Simulation, site: Measured, sites: list[Measured], gain: float) -> Cause:
+def _range_cause(sim: Simulation, site: Measured, sites: list[Measured], gain: float) -> Cause:
     facts, origin, point = site.evidence.facts, site.evidence.origin, sim.points[site.name]
     ends, best = facts["represents"], facts["best_represents"]
     where = f"it represents {_range(ends)}, best were {_range(best)}: {gain:.0f} dB"
@@ -179,7 +180,7 @@ def _of_range(sim: Simulation, site: Measured, sites: list[Measured], gain: floa
 
 
 def _place(sim: Simulation, site: Measured, sites: list[Measured]) -> str:
-    """The network where its default observer is to blame at half of all points, else the layer."""
+    """Return the network where its default observer is to blame at half of all points, else the layer."""
     default = sim.recipe.activation
     scheme = sim.points[site.name].scheme
     if site.evidence.origin != "observer":
@@ -192,21 +193,16 @@ def _place(sim: Simulation, site: Measured, sites: list[Measured]) -> str:
 
 
 def _twin(sim: Simulation, name: str) -> str | None:
-    """Another point with the same scale and zero point."""
-    point = sim.points[name]
-    for other, q in sim.points.items():
-        if other != name and float(q.scale) == float(point.scale) and int(q.zero_point) == int(point.zero_point):
-            return other
-    return None
+    """Return another point with the same scale and zero point."""
+    qparams = {other: (float(q.scale), int(q.zero_point)) for other, q in sim.points.items()}
+    return next((other for other, found in qparams.items() if other != name and found == qparams[name]), None)
 
 
 def _imbalanced_input(sim: Simulation, site: Measured, sites: list[Measured]) -> Measured | None:
-    """The activation a layer reads, where its channels or tensors are as far apart as the layer's weights."""
+    """Return the activation a layer reads, where its channels or tensors are as far apart as the layer's weights."""
     point = sim.placed.point_of.get(sim.graph.nodes[site.name].inputs[0])
-    for other in sites:
-        if other.part == "activation" and other.name == point and other.reason[0] in ("channels", "shared"):
-            return other
-    return None
+    found = (other for other in sites if other.part == "activation" and other.name == point)
+    return next((other for other in found if other.reason[0] in ("channels", "shared")), None)
 
 
 def _range(ends: list[float]) -> str:

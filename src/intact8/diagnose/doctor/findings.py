@@ -6,13 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from intact8.diagnose.doctor.activations import Evidence
+from intact8.diagnose.doctor.causes import Cause, name_cause
+from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, CalibrationQuality, Finding, Site
 from intact8.simulation.simulation import Simulation
 
-from .activations import Evidence
-from .causes import Cause, name_cause
-from .report import NETWORK, SEVERITIES, CalibrationQuality, Finding, Site
-
-NAMED = {
+FAULT_DECIBELS = {
     "range": 3.0, "data": 3.0, "bits": 3.0, "symmetric": 3.0, "shared": 8.0, "channels": 15.0, "cancellation": 10.0,
     "tie_free": 3.0, "stale": 3.0, "granularity": 3.0, "outlier_weight": 6.0, "columns": 10.0, "mean_shift": 4.0,
 }  # fmt: skip
@@ -28,7 +27,7 @@ SPREAD = 8.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A site's noise and evidence."""
+    """A site with its noise and evidence; see :class:`Site`."""
 
     part: str
     name: str
@@ -38,16 +37,16 @@ class Measured:
     @property
     def reason(self) -> tuple[str, float]:
         """The reason with the largest gain among those that are faults; ("", 0) where none is."""
-        faults = {r: g for r, g in self.evidence.gains.items() if g >= NAMED[r]}
+        faults = {r: g for r, g in self.evidence.gains.items() if g >= FAULT_DECIBELS[r]}
         return max(faults.items(), key=lambda item: item[1], default=("", 0.0))
 
     @property
     def avoidable(self) -> float:
-        """Noise that goes away with the reason."""
+        """The noise that goes away with the reason."""
         return self.noise * (1 - 10 ** (-self.reason[1] / 10))
 
     def site(self) -> Site:
-        """For the report."""
+        """Return the entry of the report."""
         gains = {r: round(g, 2) for r, g in self.evidence.gains.items()}
         return Site(self.name, self.part, self.noise, self.evidence.worst()[0], gains, self.evidence.origin)
 
@@ -55,12 +54,12 @@ class Measured:
 def noise_findings(
     sim: Simulation, measured: list[Measured], quality: CalibrationQuality, total: float
 ) -> list[Finding]:
-    """Findings for everything that makes noise.
+    """Return findings for everything that makes noise.
 
     Args:
-        sim: calibrated.
+        sim: a calibrated simulation.
         measured: all sites.
-        quality: of the calibration data.
+        quality: quality of the calibration data.
         total: noise over signal with everything quantized.
     """
     groups: dict[tuple[str, str], list[tuple[Measured, Cause]]] = defaultdict(list)
@@ -68,30 +67,26 @@ def noise_findings(
         if m.reason[0]:
             cause = name_cause(sim, m, measured, quality)
             groups[cause.name, cause.place].append((m, cause))
-    out = [_finding(name, place, members) for (name, place), members in groups.items()]
-    accumulated = _accumulated(measured, total, out)
-    return [f for f in [*out, *accumulated] if f.noise >= NOTE]
+    out = [_finding(members) for members in groups.values()]
+    return [f for f in [*out, *_accumulated(measured, total, out)] if f.noise >= NOTE]
 
 
-def _finding(name: str, place: str, members: list[tuple[Measured, Cause]]) -> Finding:
+def _finding(members: list[tuple[Measured, Cause]]) -> Finding:
     members = sorted(members, key=lambda pair: -pair[0].avoidable)
     worst, cause = members[0]
     noise = sum(m.avoidable for m, _ in members)
-    more = f"; {len(members)} tensors are concerned" if len(members) > 1 else ""
+    message = cause.message + (f"; {len(members)} tensors are concerned" if len(members) > 1 else "")
     evidence: dict[str, Any] = {"gains_db": worst.evidence.gains, **cause.evidence}
-    return Finding(
-        name, place, severity_of(noise), cause.message + more, cause.remedy, noise,
-        tuple((m.part, m.name) for m, _ in members), evidence,
-    )  # fmt: skip
+    sites = tuple((m.part, m.name) for m, _ in members)
+    return Finding(cause.name, cause.place, _severity(noise), message, cause.remedy, noise, sites, evidence)
 
 
-def severity_of(noise: float) -> str:
-    """By what the outputs lose."""
+def _severity(noise: float) -> str:
     return "error" if noise >= ERROR else "warning" if noise >= WARNING else "note"
 
 
 def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -> list[Finding]:
-    """Noise that many sites make together and that no finding explains."""
+    """Return a finding of the noise that many sites make together and that no finding explains."""
     alone = sum(m.noise for m in measured)
     if alone <= 0:
         return []
@@ -99,24 +94,25 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
     spread = alone**2 / sum(m.noise**2 for m in measured)
     if spread < SPREAD or unexplained < total / 2:
         return []
-    return [
-        Finding(
-            "accumulated", NETWORK, severity_of(unexplained),
-            f"{len(measured)} tensors make the noise together, none more than "
-            f"{max(m.noise for m in measured) / alone:.0%} of it: as if {spread:.0f} made equal parts",
-            "finer ranges everywhere, corrected biases, fewer rounding steps; train on (intact8.train), or leave the "
-            "noisiest layers float",
-            noise=unexplained,
-            evidence={"spread": spread, "sites": len(measured), "unexplained": unexplained, "total": total},
-        )
-    ]  # fmt: skip
+    largest = max(m.noise for m in measured) / alone
+    message = (
+        f"{len(measured)} tensors make the noise together, none more than {largest:.0%} of it: as if {spread:.0f} made "
+        "equal parts"
+    )
+    remedy = (
+        "finer ranges everywhere, corrected biases, fewer rounding steps; train on (intact8.train), or leave the "
+        "noisiest layers float"
+    )
+    evidence = {"spread": spread, "sites": len(measured), "unexplained": unexplained, "total": total}
+    severity = _severity(unexplained)
+    return [Finding("accumulated", NETWORK, severity, message, remedy, noise=unexplained, evidence=evidence)]
 
 
 def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Worst first: what is wrong with the float network, then by severity and noise."""
+    """Sort findings, worst first: what is wrong with the float network, then by severity and noise."""
 
-    def key(finding: Finding) -> tuple[int, int, float]:
-        before = finding.severity == "error" and finding.cause in ("float_mismatch", "stale_batch_norm")
-        return 0 if before else 1, SEVERITIES.index(finding.severity), -finding.noise
+    def key(finding: Finding) -> tuple[bool, int, float]:
+        float_network = finding.severity == "error" and finding.cause in ("float_mismatch", "stale_batch_norm")
+        return not float_network, SEVERITIES.index(finding.severity), -finding.noise
 
     return tuple(sorted(findings, key=key))

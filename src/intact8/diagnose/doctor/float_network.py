@@ -1,18 +1,21 @@
-"""A network captured once and simulated under as many recipes as there are remedies to try."""
+"""The float network, captured once and simulated under as many recipes as there are remedies to try."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from intact8.calibration.data import batches
 from intact8.calibration.run import Switchable, calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
-from intact8.diagnose.doctor.samples import Batch, Samples
+from intact8.diagnose.chunks import Chunk
+from intact8.diagnose.doctor.samples import Samples
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
@@ -24,14 +27,14 @@ Metric = Callable[[Any, Any], Any]
 one number per sample."""
 
 
-class Patient:
+class FloatNetwork:
     """The float network under examination.
 
     Attributes:
-        model: as it was given; it is not changed.
+        model: the model as it was given; it is not changed.
         captured: its graph, captured once.
-        device: where it is.
-        static: the batch size it insists on; None where any will do.
+        device: where the model is.
+        static: the batch size that the model insists on; None where it takes any.
     """
 
     def __init__(self, model: nn.Module, example_inputs: Any, device: torch.device) -> None:
@@ -41,34 +44,38 @@ class Patient:
         shape = graph.nodes[graph.inputs[0]].shape
         self.static = shape[0] if shape and isinstance(shape[0], int) else None
 
+    def __call__(self, sim: Simulation, batch: Chunk) -> Any:
+        """Run the original model on a batch."""
+        ((args, kwargs),) = batches([batch.batch], sim.input_specs, self.device)
+        with torch.no_grad():
+            return self.model(*args, **kwargs)
+
     def prepare(self, recipe: Recipe) -> Simulation:
-        """What ``intact8.prepare`` gives, without capturing again."""
+        """Return what ``intact8.prepare`` gives, without capturing again."""
+        residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
         tensors = self.captured.tensors()
         with torch.inference_mode(False):
-            fused = fuse(
-                self.captured.graph, tensors, residual=recipe.residual == "fused", leaky=recipe.leaky == "fused",
-                masks=recipe.nonlinear == "integer",
-            )  # fmt: skip
+            fused = fuse(self.captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
             return Simulation(self.model, self.captured, fused, place(fused.graph, recipe), recipe).eval()
 
-    def simulate(self, recipe: Recipe, calibration: Samples | Iterable[Any]) -> Simulation:
-        """A calibrated simulation. What calibration warns about is examined by the doctor itself."""
+    def simulate(self, recipe: Recipe, calibration: Samples) -> Simulation:
+        """Return a calibrated simulation. What calibration warns about is examined by the doctor itself."""
         sim = self.prepare(recipe)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
-            calibrate(sim, calibration.calls() if isinstance(calibration, Samples) else calibration)
+            calibrate(sim, calibration.calls())
         return sim
 
 
-def outputs_of(sim: Simulation, batch: Batch) -> list[Tensor]:
-    """The network's flat output tensors for one batch."""
+def outputs_of(sim: Simulation, batch: Chunk) -> list[Tensor]:
+    """Return the network's flat output tensors for one batch."""
     with torch.no_grad():
         values = sim.run(list(batch.inputs))
     return [real(values[name]) for name in sim.graph.outputs]
 
 
-class Reference:
-    """What the float network answers to some samples, to measure others against.
+class FloatOutputs:
+    """The outputs of the float network on some samples, with which those of simulations are compared.
 
     Args:
         sim: a simulation of the network; its switches are as before afterwards.
@@ -85,7 +92,7 @@ class Reference:
         self.score = self._score(self.outputs)
 
     def noise(self, sim: Simulation) -> tuple[float, float]:
-        """Noise over signal of the outputs, Σ(ŷ − y)²/Σy², and the metric (NaN without one)."""
+        """Return the noise over signal of the outputs, Σ(ŷ − y)²/Σy², and the metric (NaN without one)."""
         found = [outputs_of(sim, batch) for batch in self.samples]
         return self._noise(found), self._score(found)
 
@@ -107,22 +114,20 @@ class Reference:
             if isinstance(self.metric, str):
                 value: Any = (ys[0].argmax(1) == exact[0].argmax(1)).double()
             else:
-                value = self.metric(self.rebuild(ys), batch.raw)
+                value = self.metric(self.rebuild(ys), batch.batch)
             total += float(torch.as_tensor(value, dtype=torch.float64).mean()) * len(batch)
         return total / max(len(self.samples), 1)
 
 
-class unquantized:
-    """Context: every point of a simulation computes in float; switches are as before afterwards."""
-
-    def __init__(self, sim: Simulation) -> None:
-        self.switches: list[Switchable] = [*sim.points.values(), *sim.weight_points.values()]
-
-    def __enter__(self) -> None:
-        self.before = [point.quantizing for point in self.switches]
-        for point in self.switches:
-            point.quantizing = False
-
-    def __exit__(self, *_: object) -> None:
-        for point, on in zip(self.switches, self.before, strict=True):
+@contextmanager
+def unquantized(sim: Simulation) -> Iterator[None]:
+    """Let every point of a simulation compute in float; its switches are as before afterwards."""
+    points: list[Switchable] = [*sim.points.values(), *sim.weight_points.values()]
+    before = [point.quantizing for point in points]
+    for point in points:
+        point.quantizing = False
+    try:
+        yield
+    finally:
+        for point, on in zip(points, before, strict=True):
             point.quantizing = on

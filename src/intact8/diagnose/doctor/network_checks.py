@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from intact8.calibration.data import batches
-from intact8.diagnose.doctor.float_network import Patient, outputs_of, unquantized
+from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of, unquantized
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
-from intact8.diagnose.doctor.samples import Batch, Samples
+from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.simulation.simulation import Simulation
 
@@ -26,24 +26,17 @@ channels), or standard deviations by this factor (geometric mean). On held-out d
 off by 0.12 at most and standard deviations by 1.10."""
 
 DEAD_SHARE = 0.1
-"""Fewer dead channels than this share are usual."""
+"""A smaller share of dead channels than this is usual."""
 
 
-def call(patient: Patient, sim: Simulation, batch: Batch) -> Any:
-    """The original model on a batch."""
-    ((args, kwargs),) = batches([batch.raw], sim.input_specs, patient.device)
-    with torch.no_grad():
-        return patient.model(*args, **kwargs)
-
-
-def check_confidence(patient: Patient, sim: Simulation, samples: Samples) -> Confidence:
-    """Compare the simulation, rounding off, with the model."""
+def check_confidence(network: FloatNetwork, sim: Simulation, samples: Samples) -> Confidence:
+    """Compare the simulation without rounding with the model."""
     worst, largest = 0.0, 1e-30
+    leaves = torch.utils._pytree.tree_leaves
     with unquantized(sim):
         for batch in samples:
-            leaves = torch.utils._pytree.tree_leaves(call(patient, sim, batch))
-            mine = torch.utils._pytree.tree_leaves(sim.captured.rebuild(outputs_of(sim, batch)))
-            for y, other in zip(leaves, mine, strict=True):
+            simulated = leaves(sim.captured.rebuild(outputs_of(sim, batch)))
+            for y, other in zip(leaves(network(sim, batch)), simulated, strict=True):
                 if isinstance(y, Tensor) and y.is_floating_point():
                     worst = max(worst, float((y - other).abs().max()))
                     largest = max(largest, float(y.abs().max()))
@@ -52,45 +45,36 @@ def check_confidence(patient: Patient, sim: Simulation, samples: Samples) -> Con
 
 
 def mismatch(confidence: Confidence) -> list[Finding]:
-    """The finding of a failed confidence check."""
+    """Return the finding of a failed confidence check."""
     if confidence.passed:
         return []
-    return [
-        Finding(
-            "float_mismatch", NETWORK, "error",
-            f"with rounding off the simulation differs from the model by {confidence.error:.1%} of the largest output",
-            "find the operation that is captured wrongly before looking at anything else; intact8.compare names it",
-            evidence={"relative_error": confidence.error},
-        )
-    ]  # fmt: skip
+    message = f"with rounding off the simulation differs from the model by {confidence.error:.1%} of the largest output"
+    remedy = "find the operation that is captured wrongly before looking at anything else; intact8.compare names it"
+    evidence = {"relative_error": confidence.error}
+    return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence=evidence)]
 
 
-def stale_batch_norm(patient: Patient, sim: Simulation, samples: Samples) -> list[Finding]:
-    """The first batch norm whose running statistics are not those of its inputs."""
-    norms = {n: m for n, m in patient.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
+def stale_batch_norm(network: FloatNetwork, sim: Simulation, samples: Samples) -> list[Finding]:
+    """Return the first batch norm whose running statistics are not those of its inputs."""
+    norms = {n: m for n, m in network.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
     norms = {n: m for n, m in norms.items() if m.running_mean is not None}
     sums: dict[str, tuple[Tensor, Tensor, int]] = {}
 
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            x = inputs[0].detach().double().transpose(0, 1).flatten(1)
-            total, square, count = sums.get(name, (torch.zeros(()), torch.zeros(()), 0))
-            sums[name] = (total + x.sum(1), square + x.pow(2).sum(1), count + x.shape[1])
+    def add(name: str, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        x = inputs[0].detach().double().transpose(0, 1).flatten(1)
+        total, square, count = sums.get(name, (torch.zeros(()), torch.zeros(()), 0))
+        sums[name] = (total + x.sum(1), square + x.pow(2).sum(1), count + x.shape[1])
 
-        return hook
-
-    handles = [module.register_forward_pre_hook(watch(name)) for name, module in norms.items()]
+    handles = [module.register_forward_pre_hook(partial(add, name)) for name, module in norms.items()]
     try:
         for batch in samples:
-            call(patient, sim, batch)
+            network(sim, batch)
     finally:
         for handle in handles:
             handle.remove()
-    for name in sums:  # in the order they ran
-        found = _stale(name, norms[name], sums[name], sim)
-        if found is not None:
-            return [found]  # those behind it see what it made of their inputs
-    return []
+    found = (_stale(name, norms[name], sums[name], sim) for name in sums)  # in the order they ran
+    first = next((finding for finding in found if finding is not None), None)
+    return [] if first is None else [first]  # those behind it see what it made of their inputs
 
 
 def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], sim: Simulation) -> Finding | None:
@@ -108,59 +92,50 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], sim: Si
     if shift < STALE_SHIFT and ratio < STALE_RATIO:
         return None
     place = next((n.name for n in sim.graph if name in n.source or name == n.name), name)
-    return Finding(
-        "stale_batch_norm", place, "error",
+    message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
-        f"deviations, standard deviations by a factor of {ratio:.2f}",
-        "the float network itself is wrong: load the right statistics, or renew them on batches in training mode",
-        evidence={"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio},
-    )  # fmt: skip
+        f"deviations, standard deviations by a factor of {ratio:.2f}"
+    )
+    remedy = "the float network itself is wrong: load the right statistics, or renew them on batches in training mode"
+    evidence = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
+    return Finding("stale_batch_norm", place, "error", message, remedy, evidence=evidence)
 
 
 def dead_channels(sim: Simulation, seen: Statistics) -> list[Finding]:
-    """Layers of which a good part never changes."""
+    """Return findings of the layers of which a good part never changes."""
     out = []
+    remedy = "prune them, or train on: they cost time and say nothing"
     for name, t in seen.made.items():
-        dead = int((t.low == t.high).sum())
-        if name in sim.weight_points and len(t.low) > 1 and dead >= max(2, DEAD_SHARE * len(t.low)):
-            out.append(
-                Finding(
-                    "dead_channels", name, "warning",
-                    f"{dead} of {len(t.low)} channels never change on {seen.samples} samples",
-                    "prune them, or train on: they cost time and say nothing",
-                    evidence={"dead": dead, "channels": len(t.low), "share": dead / len(t.low)},
-                )
-            )  # fmt: skip
+        channels, dead = len(t.low), int((t.low == t.high).sum())
+        if name in sim.weight_points and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
+            message = f"{dead} of {channels} channels never change on {seen.samples} samples"
+            evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
+            out.append(Finding("dead_channels", name, "warning", message, remedy, evidence=evidence))
     return sorted(out, key=lambda f: -f.evidence["share"])
 
 
 def islands(sim: Simulation) -> list[Finding]:
-    """Layers that the recipe keeps float, and those that have no integer form, at least not in it."""
-    out = []
-    for name, reason in sim.placed.float_nodes.items():
+    """Return findings of the layers that the recipe keeps float, and of those that have no integer form in it."""
+    out, placed = [], sim.placed
+    for name, reason in placed.float_nodes.items():
         node = sim.graph.nodes.get(name)
         if node is not None and reason == "the recipe keeps it float":
-            out.append(
-                Finding(
-                    "left_float", name, "warning",
-                    f"the recipe keeps this {node.op} float; {sim.placed.transitions} conversions between float and "
-                    "integers in the network",
-                    "quantize it unless that costs accuracy",
-                    evidence={"op": node.op, "transitions": sim.placed.transitions},
-                )
-            )  # fmt: skip
-    incapable = {
-        n: r for n, r in sim.placed.float_nodes.items() if r.startswith("no integer form") or FLOAT_BY_RECIPE in r
-    }
+            message = (
+                f"the recipe keeps this {node.op} float; {placed.transitions} conversions between float and integers "
+                "in the network"
+            )
+            evidence: dict[str, Any] = {"op": node.op, "transitions": placed.transitions}
+            remedy = "quantize it unless that costs accuracy"
+            out.append(Finding("left_float", name, "warning", message, remedy, evidence=evidence))
+    reasons = placed.float_nodes.items()
+    incapable = {n: r for n, r in reasons if r.startswith("no integer form") or FLOAT_BY_RECIPE in r}
     if incapable:
         names = ", ".join(list(incapable)[:5])
-        out.append(
-            Finding(
-                "no_integer_form", NETWORK, "note",
-                f"{len(incapable)} operations have no integer form, or none in this recipe: {names}",
-                "leave them: they cost time, not accuracy; softmax, norms and embeddings become integers with "
-                'nonlinear = "integer"',
-                evidence={"operations": dict(incapable)},
-            )
-        )  # fmt: skip
+        message = f"{len(incapable)} operations have no integer form, or none in this recipe: {names}"
+        remedy = (
+            "leave them: they cost time, not accuracy; softmax, norms and embeddings become integers with "
+            'nonlinear = "integer"'
+        )
+        evidence = {"operations": incapable}
+        out.append(Finding("no_integer_form", NETWORK, "note", message, remedy, evidence=evidence))
     return out

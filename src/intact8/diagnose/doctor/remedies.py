@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from intact8.recipe.override import Override
-from intact8.recipe.recipe import Recipe, Scheme
+from intact8.recipe.recipe import Recipe
 from intact8.simulation.simulation import Simulation
 
 from .report import CALIBRATION, Finding
@@ -24,8 +24,8 @@ ANEW = "calibrate on representative data"
 
 
 @dataclass(frozen=True)
-class Treatment:
-    """How the network is quantized: the recipe, and whether it is calibrated on the representative data."""
+class Candidate:
+    """A way to quantize the network: a recipe, and whether it is calibrated on the representative data."""
 
     recipe: Recipe
     recalibrate: bool = False
@@ -33,35 +33,35 @@ class Treatment:
 
 @dataclass(frozen=True)
 class Remedy:
-    """One change of a treatment.
+    """One change of a candidate.
 
     Attributes:
-        text: for the report.
-        treatment: with the change.
-        structural: whether it makes more, not fewer, integers: taken unless accuracy falls.
+        text: description for the report.
+        candidate: the candidate with the change.
+        structural: whether it makes more, not fewer, integers; such a remedy is taken unless accuracy falls.
         costly: whether it leaves a layer float.
     """
 
     text: str
-    treatment: Treatment
+    candidate: Candidate
     structural: bool = False
     costly: bool = False
 
 
-def remedies_for(finding: Finding, now: Treatment, sim: Simulation) -> list[Remedy]:
-    """What may help against a finding, cheapest first; nothing that is in force already.
+def remedies_for(finding: Finding, now: Candidate, sim: Simulation) -> list[Remedy]:
+    """Return what may help against a finding, cheapest first, and is not in force already.
 
     Args:
         finding: what was found.
-        now: the present treatment.
-        sim: the simulation under it, for names and schemes.
+        now: the present candidate.
+        sim: the simulation of that candidate, for names and schemes.
     """
     if finding.place == CALIBRATION:
         return [] if now.recalibrate else [Remedy(ANEW, replace(now, recalibrate=True))]
     if finding.cause == "left_float":
         return _quantize(finding.place, now, sim)
     found = [Remedy(text, replace(now, recipe=recipe)) for text, recipe in _recipes(finding, now.recipe, sim)]
-    return [remedy for remedy in found if remedy.treatment != now]
+    return [remedy for remedy in found if remedy.candidate != now]
 
 
 def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tuple[str, Recipe]]:
@@ -97,8 +97,8 @@ def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tupl
         yield "fused residual", replace(recipe, residual="fused")
 
 
-def _quantize(layer: str, now: Treatment, sim: Simulation) -> list[Remedy]:
-    """Without the rules that keep a layer float, where they name nothing else."""
+def _quantize(layer: str, now: Candidate, sim: Simulation) -> list[Remedy]:
+    """Remove the rules that keep a layer float, where they name nothing else."""
     rules = tuple(r for r in now.recipe.rules if r.match != layer or r.quantize is not False)
     if any(r.quantize is False and r.matches(sim.graph.nodes[layer]) for r in rules):
         return []
@@ -106,8 +106,8 @@ def _quantize(layer: str, now: Treatment, sim: Simulation) -> list[Remedy]:
     return [Remedy(f"quantize {layer}", replace(now, recipe=recipe), structural=True)]
 
 
-def general(now: Treatment) -> list[Remedy]:
-    """Settings worth trying on every network that still makes noise."""
+def general(now: Candidate) -> list[Remedy]:
+    """Return the settings worth trying on every network that still makes noise."""
     recipe = now.recipe
     finer = recipe.activation.changed({"observer": "mse"}) if recipe.scales != "observed" else recipe.activation
     changes = {
@@ -120,65 +120,54 @@ def general(now: Treatment) -> list[Remedy]:
     return [Remedy(text, replace(now, recipe=changed)) for text, changed in changes.items() if changed != recipe]
 
 
-def leave_float(groups: list[list[str]], now: Treatment) -> list[Remedy]:
-    """Each of some groups of layers left float; a tensor is float only where all that make and read it are."""
+def leave_float(groups: list[list[str]], now: Candidate) -> list[Remedy]:
+    """Leave groups of layers float, one group per remedy; a tensor is float where all that make and read it are."""
     out = []
     for names in groups:
-        recipe = now.recipe
-        for name in names:
-            recipe = _with(recipe, Override(name, quantize=False))
+        recipe = _with(now.recipe, *(Override(name, quantize=False) for name in names))
         out.append(Remedy(f"leave {' and '.join(names)} float", replace(now, recipe=recipe), costly=True))
     return out
 
 
 def layers_of(finding: Finding, sim: Simulation) -> list[str]:
-    """The layers to leave float so that a finding's tensors are not quantized: those that make and read them."""
+    """Return the layers that make and read a finding's tensors; left float, those tensors are not quantized."""
     names: list[str] = []
     users = sim.graph.users()
     for part, name in finding.sites:
-        if part == "activation" and name not in sim.points:
-            continue
-        node = name if part == "weight" else next((n for n in sim.points[name].tensors if n in sim.weight_points), "")
-        if part == "activation":
-            pending = list(sim.points[name].tensors)
-            names += [u for n in pending for u in users[n] if u in sim.weight_points]
-        if node:
-            names.append(node)
+        if part == "weight":
+            names.append(name)
+        elif name in sim.points:
+            tensors = sim.points[name].tensors
+            names += [u for n in tensors for u in users[n] if u in sim.weight_points]
+            names += [n for n in tensors if n in sim.weight_points][:1]
     return list(dict.fromkeys(names))
 
 
 def _observe(recipe: Recipe, points: list[str], observer: str, sim: Simulation) -> Recipe:
-    """Points observed anew: by the default where they follow it, else by an override or as an input."""
+    """Change the observer of points: in the default where they follow it, else by an override or as an input."""
     default = recipe.activation
     alike = [p for p in points if sim.points[p].scheme == default]
     if alike and len(alike) == len(points) and 2 * len(alike) >= len(sim.points):
         return replace(recipe, activation=default.changed({"observer": observer}))
-    inputs = {sim.graph.nodes[n].name for n in sim.graph.inputs}
-    keep: dict[str, Scheme] = dict(recipe.inputs)
-    for point in points:
-        if point in inputs:
-            scheme = sim.points[point].scheme.changed({"observer": observer, "fixed": "none"})
-            keep = {k: v for k, v in keep.items() if v.fixed is None}
-            keep[point] = scheme
-    others = [p for p in points if p not in inputs]
-    return _activations(replace(recipe, inputs=keep), others, sim, observer=observer, fixed="none")
+    changes = {"observer": observer, "fixed": "none"}
+    schemes = {p: sim.points[p].scheme.changed(changes) for p in points if p in sim.graph.inputs}
+    if schemes:
+        recipe = replace(recipe, inputs={k: v for k, v in recipe.inputs.items() if v.fixed is None} | schemes)
+    return _activations(recipe, [p for p in points if p not in schemes], sim, **changes)
 
 
 def _activations(recipe: Recipe, names: list[str], sim: Simulation, **changes: Any) -> Recipe:
-    """Overrides for those points whose scheme they change."""
-    for name in names:
-        if sim.points[name].scheme.changed(changes) != sim.points[name].scheme:
-            recipe = _with(recipe, Override(name, activation=changes))
-    return recipe
+    """Add overrides for those points whose scheme they change."""
+    changed = [name for name in names if sim.points[name].scheme.changed(changes) != sim.points[name].scheme]
+    return _with(recipe, *(Override(name, activation=changes) for name in changed))
 
 
 def _weights(recipe: Recipe, names: list[str], sim: Simulation, **changes: Any) -> Recipe:
-    """Overrides for those weights whose scheme they change."""
-    for name in names:
-        if sim.weight_points[name].scheme.changed(changes) != sim.weight_points[name].scheme:
-            recipe = _with(recipe, Override(name, weight=changes))
-    return recipe
+    """Add overrides for those weights whose scheme they change."""
+    schemes = {name: sim.weight_points[name].scheme for name in names}
+    changed = [name for name, scheme in schemes.items() if scheme.changed(changes) != scheme]
+    return _with(recipe, *(Override(name, weight=changes) for name in changed))
 
 
-def _with(recipe: Recipe, rule: Override) -> Recipe:
-    return replace(recipe, overrides=(*recipe.rules, rule))
+def _with(recipe: Recipe, *rules: Override) -> Recipe:
+    return replace(recipe, overrides=(*recipe.rules, *rules)) if rules else recipe

@@ -1,20 +1,20 @@
-"""What :func:`intact8.doctor` found: the course of an examination, as values, JSON and tables. No torch here."""
+"""The report of :func:`intact8.doctor`: findings, remedies and outcomes, as values, JSON and tables."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intact8.diagnose.json_report import JsonReport
 from intact8.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 SEVERITIES = ("error", "warning", "note")
-"""error: the answers suffer visibly; warning: they could be better, or speed could; note: worth knowing."""
+"""An error harms the answers visibly, a warning costs accuracy or speed, and a note is worth knowing."""
 
 CALIBRATION, NETWORK = "calibration data", "network"
 """Places of findings that belong to no single layer."""
@@ -22,17 +22,17 @@ CALIBRATION, NETWORK = "calibration data", "network"
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: where, what, how it was measured, and what helps.
+    """One fault: where it is, how it was measured, and what helps.
 
     Attributes:
-        cause: stable name; see docs/diagnosis.md for all of them.
+        cause: stable name of the fault; docs/diagnosis.md has all of them.
         place: a layer, "calibration data" or "network".
         severity: error, warning or note.
         message: what was measured, in words.
-        remedy: what helps.
+        remedy: what helps against it.
         noise: output noise over signal that would go away with this fault, measured by quantizing the places named in
             ``sites`` alone; 0 for faults that make no noise.
-        sites: (part, name) of the tensors concerned: "activation" or "weight".
+        sites: (part, name) of the tensors concerned; the part is "activation" or "weight".
         evidence: the numbers behind the message.
     """
 
@@ -54,12 +54,12 @@ class Site:
     """One tensor that is quantized.
 
     Attributes:
-        name: of the quantization point, or of the layer whose weight it is.
-        part: activation or weight.
+        name: name of the quantization point, or of the layer whose weight it is.
+        part: "activation" or "weight".
         noise: output noise over signal when nothing else is quantized.
-        reason: the largest of ``gains``.
+        reason: reason of the largest gain.
         gains: reason → decibels by which the error of the tensor would fall without it.
-        origin: of an activation's scale: observer, fixed, set, foreign or stale; "" for weights.
+        origin: where an activation's scale comes from: observer, fixed, set, foreign or stale; "" for weights.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Confidence:
     Attributes:
         error: largest difference of any output, over the largest output.
         passed: whether that is float32 noise.
-        samples: compared.
+        samples: number of samples compared.
     """
 
     error: float
@@ -87,15 +87,17 @@ class Confidence:
 
 @dataclass(frozen=True)
 class CalibrationQuality:
-    """How good the calibration data is, whatever came of it.
+    """How good the calibration data is, whether or not it does harm.
 
     Attributes:
-        samples: how many; ``distinct``: how many of them differ.
-        classes: effective number of classes the network sees in it (exponential of the entropy of its answers);
-            ``data_classes``: in as many samples of the representative data. None where outputs are no classes.
-        input_quantiles: 1 % and 99 % quantile of the inputs' values; ``data_quantiles``: of the representative data.
-        extreme_sample: the sample that reaches furthest beyond the others; ``extreme_ratio``: how many times as far,
-            median over all tensors; ``extreme_tensor``: where most.
+        samples, distinct: number of samples, and how many of them differ.
+        classes: effective number of classes that the network sees in it, the exponential of the entropy of its
+            answers; None where outputs are not classes.
+        data_classes: effective number of classes in as many samples of the representative data.
+        input_quantiles, data_quantiles: 1 % and 99 % quantile of its inputs, and of the representative data's.
+        extreme_sample: the sample that reaches furthest beyond the others.
+        extreme_ratio: how many times as far it reaches, median over all tensors.
+        extreme_tensor: the tensor in which it reaches furthest.
         convergence: samples seen → median over all ranges of their width, over their width in the end.
         unconverged: quantization points whose range grew by more than 5 % in the second half of the data.
         batch_dependence: largest relative difference of a scale between calibrating one by one and in batches of
@@ -122,8 +124,8 @@ class Outcome:
 
     Attributes:
         name: float, before or after.
-        metric: higher is better.
-        noise: of its outputs, over signal.
+        metric: the metric, of which more is better.
+        noise: noise over signal of its outputs.
     """
 
     name: str
@@ -137,8 +139,8 @@ class Trial:
 
     Attributes:
         remedy: what was changed.
-        cause, place: of the finding it was tried for; "" for what is tried on every network.
-        metric, noise: with it.
+        cause, place: cause and place of the finding for which it was tried; "" for what is tried on every network.
+        metric, noise: metric and noise of the network with it.
         accepted: whether it is part of the recipe.
     """
 
@@ -155,13 +157,13 @@ class Verdict:
     """Whether int8 pays for this network on this machine.
 
     Attributes:
-        pays: the answer.
-        reason: in a sentence, with the numbers.
-        drop: metric of the float network less that of the quantized one, after treatment.
+        pays: whether it pays.
+        reason: why, in a sentence with the numbers.
+        drop: metric of the float network less that of the quantized one after remedies.
         speedup: float32 time over int8 time, medians of one interleaved run; None where it was not measured.
         float_ms, int8_ms: these times for one batch.
-        batch: samples in it.
-        engine: what ran the program.
+        batch: number of samples in the batch.
+        engine: the engine that ran the program.
     """
 
     pays: bool
@@ -175,20 +177,20 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class DoctorReport:
-    """The course of an examination. Prints with rich and in Jupyter.
+class DoctorReport(JsonReport):
+    """What :func:`intact8.doctor` found and tried. Prints with rich and in Jupyter.
 
     Attributes:
         metric: name of the metric.
-        confidence, calibration: the first two checks.
-        findings: the worst first.
+        confidence, calibration: results of the first two checks.
+        findings: the findings, the worst first.
         sites: every quantized tensor, the noisiest first.
         trials: remedies tried, in order.
-        outcomes: float, before and after, on held-out samples.
+        outcomes: outcomes named float, before and after, on held-out samples.
         recipe_toml: the recipe that applies the remedies.
         recalibrate: whether the recipe counts on better calibration data than was given.
         verdict: whether to quantize this at all.
-        samples: how many samples there were to examine, to choose by, held out.
+        samples: number of samples to calibrate on, to examine and choose by, and held out.
 
     Example:
         >>> from intact8.diagnose.doctor.report import Verdict
@@ -218,41 +220,14 @@ class DoctorReport:
         return self.recipe.save(path)
 
     def outcome(self, name: str) -> Outcome:
-        """One of the outcomes by name."""
+        """Return the outcome of that name."""
         return next(o for o in self.outcomes if o.name == name)
 
     @property
     def recovered(self) -> float | None:
-        """Share of the metric that quantizing lost and the remedies won back; None where nothing was lost."""
+        """The share of the metric lost by quantizing that the remedies won back; None where nothing was lost."""
         exact, before, after = (self.outcome(name).metric for name in ("float", "before", "after"))
         return (after - before) / (exact - before) if exact > before else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Values that JSON can hold."""
-        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return values
-
-    def to_json(self) -> str:
-        """The report as JSON text."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> DoctorReport:
-        """The report that :meth:`to_dict` wrote."""
-        quality: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values["calibration"].items()}
-        quality["convergence"] = tuple((int(n), float(w)) for n, w in quality["convergence"])
-        made: dict[str, Any] = {
-            "confidence": Confidence(**values["confidence"]),
-            "calibration": CalibrationQuality(**quality),
-            "findings": tuple(
-                Finding(**{**f, "sites": tuple((part, name) for part, name in f["sites"])}) for f in values["findings"]
-            ),
-            "sites": tuple(Site(**s) for s in values["sites"]),
-            "trials": tuple(Trial(**t) for t in values["trials"]),
-            "outcomes": tuple(Outcome(**o) for o in values["outcomes"]),
-            "verdict": Verdict(**values["verdict"]),
-        }
-        return DoctorReport(**{**values, **made})
 
     def __rich__(self) -> Group:
         from intact8.diagnose.doctor.render import as_rich

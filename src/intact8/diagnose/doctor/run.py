@@ -9,25 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from intact8 import recipes
 from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
-from intact8.diagnose.doctor.decision import judge
-from intact8.diagnose.doctor.float_network import Metric, Patient, Reference
-from intact8.diagnose.doctor.search import Course, treat
+from intact8.diagnose.doctor.decision import decide
+from intact8.diagnose.doctor.examine import examine
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
+from intact8.diagnose.doctor.remedies import Candidate
+from intact8.diagnose.doctor.report import DoctorReport, Outcome
+from intact8.diagnose.doctor.samples import Samples, divide, gather
+from intact8.diagnose.doctor.search import RecipeSearch
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.simulation import Simulation
 
-from .examine import examine
-from .remedies import Treatment
-from .report import DoctorReport, Outcome
-from .samples import Samples, divide, gather
-
 SHARES = (0.25, 0.25, 0.5)
-"""Of the data: to calibrate on, to examine and choose remedies by, to hold out for the outcomes."""
+"""Shares of the data to calibrate on, to examine and choose remedies by, and to hold out for the outcomes."""
 
 EXAMINED = 256
-"""Samples that are enough to examine and to choose by."""
+"""Samples to examine and to choose by, at most."""
 
 
 def doctor(
@@ -63,10 +63,10 @@ def doctor(
             class index per sample follows the inputs; agreement with the float network where outputs are classes; else
             the share of the outputs that is no noise.
         tolerance: loss of the metric that is accepted, on top of the standard error of the difference.
-        remedies: try them; otherwise it ends with the findings, and "after" is as "before".
-        max_samples: of ``data`` and of ``calibration``.
-        seconds: for measuring time; 0 leaves it out.
-        seed: divides the data.
+        remedies: whether to try remedies; otherwise it ends with the findings, and "after" is as "before".
+        max_samples: samples of ``data`` and of ``calibration`` to read at most.
+        seconds: seconds for measuring time; 0 leaves it out.
+        seed: seed that divides the data.
         progress: called with the name of every step.
 
     Raises:
@@ -85,64 +85,60 @@ def doctor(
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
     step("capture")
+    given_sim = sim is not None
     if sim is not None:
         sim = copy.deepcopy(sim).eval()
         model = _with_weights(model, sim)
     example, data = first_batch(model, data)
-    patient = Patient(model, example, device_of(model))
-    samples = gather(data, patient.captured, patient.device, max_samples, patient.static)
-    better, chosen, held = divide(samples, SHARES, seed, patient.static)
-    if not (better.batches and chosen.batches and held.batches):
-        raise InputError(
-            f"{len(samples)} samples", where="doctor", why="they cannot be divided in three",
-            remedy="give a few hundred, in several batches where the network insists on a batch size",
-        )  # fmt: skip
-    given = better if calibration is None else gather(
-        calibration, patient.captured, patient.device, max_samples, patient.static
-    )  # fmt: skip
+    network = FloatNetwork(model, example, device_of(model))
+    better, chosen, held_out = _divided(gather(data, network.captured, network.device, max_samples), network, seed)
+    given = better
+    if calibration is not None:
+        given = gather(calibration, network.captured, network.device, max_samples)
     chosen = chosen.first(EXAMINED)
-    treatment = Treatment(sim.recipe if sim is not None else recipe or _default(), recalibrate=calibration is None)
+    recipe = recipe or recipes.default()
+    candidate = Candidate(recipe if sim is None else sim.recipe, recalibrate=calibration is None)
     step("calibrate")
-    again = sim is not None
-    before = patient.simulate(treatment.recipe, given) if sim is None else sim
+    before = network.simulate(candidate.recipe, given) if sim is None else sim
     before.require_deployable()
-    name, score = _metric(metric, samples, before)
-    found = examine(patient, before, given, chosen, step)
-    course = Course(patient, Reference(before, chosen, score), given, better, treatment, before)
-    worst = [site.name for site in found.sites]
+    name, score = _metric(metric, held_out, before)
+    found = examine(network, before, given, chosen, step)
+    search = RecipeSearch(network, FloatOutputs(before, chosen, score), given, better, candidate, before)
     if remedies:
-        treat(course, found.findings, worst, tolerance, again, step)
+        search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)
     step("outcome")
-    reference = Reference(before, held, score)
+    reference = FloatOutputs(before, held_out, score)
     outcomes = [Outcome("float", reference.score, 0.0)]
-    for label, network in (("before", before), ("after", course.sim)):
-        noise, value = reference.noise(network)
+    for label, quantized in (("before", before), ("after", search.sim)):
+        noise, value = reference.noise(quantized)
         outcomes.append(Outcome(label, value, noise))
     step("time")
-    verdict = judge(patient, course.sim, held, outcomes[0], outcomes[2], tolerance, seconds)
     return DoctorReport(
         metric=name,
         confidence=found.confidence,
         calibration=found.quality,
         findings=found.findings,
         sites=found.sites,
-        trials=tuple(course.trials),
+        trials=tuple(search.trials),
         outcomes=tuple(outcomes),
-        recipe_toml=course.treatment.recipe.to_toml(),
-        recalibrate=course.treatment.recalibrate and calibration is not None,
-        verdict=verdict,
-        samples={"calibration": len(given), "examined": len(chosen), "held_out": len(held)},
+        recipe_toml=search.candidate.recipe.to_toml(),
+        recalibrate=search.candidate.recalibrate and calibration is not None,
+        verdict=decide(network, search.sim, held_out, outcomes[0], outcomes[2], tolerance, seconds),
+        samples={"calibration": len(given), "examined": len(chosen), "held_out": len(held_out)},
     )
 
 
-def _default() -> Recipe:
-    from intact8 import recipes
-
-    return recipes.default()
+def _divided(samples: Samples, network: FloatNetwork, seed: int) -> list[Samples]:
+    parts = divide(samples, SHARES, seed, network.static)
+    if not all(part.batches for part in parts):
+        why = "they cannot be divided in three"
+        remedy = "give a few hundred, in several batches where the network insists on a batch size"
+        raise InputError(f"{len(samples)} samples", where="doctor", why=why, remedy=remedy)
+    return parts
 
 
 def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
-    """A copy of the model with the simulation's parameters and buffers."""
+    """Copy the model, with the simulation's parameters and buffers."""
     model = copy.deepcopy(model)
     names = set(model.state_dict())
     model.load_state_dict({k: v for k, v in sim.state_dict().items() if k in names})
@@ -150,7 +146,7 @@ def _with_weights(model: nn.Module, sim: Simulation) -> nn.Module:
 
 
 def accuracy(inputs: int) -> Metric:
-    """The share of samples whose largest output is their class, which is entry ``inputs`` of every batch."""
+    """Return the metric "share of samples whose largest output is their class", entry ``inputs`` of every batch."""
 
     def metric(outputs: Any, batch: Any) -> Tensor:
         y = next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, Tensor))

@@ -1,13 +1,10 @@
-"""What a float tensor is like: its distribution, its channels, its samples. Gathered in one pass over the data."""
+"""Statistics of float tensors, by distribution, channel and sample, gathered in one pass over the data."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,11 +13,14 @@ from intact8.calibration.sketch import Bins
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.float_network import unquantized
 from intact8.diagnose.doctor.samples import Samples
+from intact8.opset.op import Array
 from intact8.simulation.channel_statistics import channel_axis
 from intact8.simulation.quantized_tensor import Value, real
 from intact8.simulation.simulation import Simulation
 
-Array = npt.NDArray[Any]
+
+def _empty() -> Array:
+    return np.zeros(0)
 
 
 @dataclass
@@ -28,20 +28,20 @@ class TensorStats:
     """One tensor of the float network over some samples.
 
     Attributes:
-        observer: the sketch of all values, and the range of least squared error for any grid.
+        observer: sketch of all values, and the range of least squared error for any grid.
         low, high: extremes per channel.
-        nonzero: values other than zero per channel.
+        nonzero: number of values other than zero per channel.
         total, square: sum and sum of squares per channel.
-        count: values per channel.
+        count: number of values per channel.
         sample_low, sample_high: extremes per sample, in the order of the data.
     """
 
     observer: MSEObserver = field(default_factory=MSEObserver)
-    low: Array = field(default_factory=lambda: np.zeros(0))
-    high: Array = field(default_factory=lambda: np.zeros(0))
-    nonzero: Array = field(default_factory=lambda: np.zeros(0))
-    total: Array = field(default_factory=lambda: np.zeros(0))
-    square: Array = field(default_factory=lambda: np.zeros(0))
+    low: Array = field(default_factory=_empty)
+    high: Array = field(default_factory=_empty)
+    nonzero: Array = field(default_factory=_empty)
+    total: Array = field(default_factory=_empty)
+    square: Array = field(default_factory=_empty)
     count: int = 0
     sample_low: list[float] = field(default_factory=list)
     sample_high: list[float] = field(default_factory=list)
@@ -49,13 +49,13 @@ class TensorStats:
     _qparams: dict[tuple[int, int, bool], tuple[float, int]] = field(default_factory=dict)
 
     def add(self, x: Tensor, axis: int, samples: int | None = None, along: int = 0) -> None:
-        """Take in one batch.
+        """Add one batch.
 
         Args:
             x: the tensor.
-            axis: its dimension of channels.
-            samples: how many samples the batch has; as many as dimension ``along`` is long when None.
-            along: its dimension of samples, or of parts of samples one after the other.
+            axis: dimension of the channels.
+            samples: number of samples in the batch; the size of dimension ``along`` when None.
+            along: dimension of the samples, or of parts of samples one after the other.
         """
         x = x.detach().float()
         self._bins, self._qparams = None, {}
@@ -78,13 +78,13 @@ class TensorStats:
 
     @property
     def bins(self) -> Bins:
-        """The distribution of all values."""
+        """Distribution of all values."""
         if self._bins is None:
             self._bins = self.observer.sketch.bins()
         return self._bins
 
     def best_qparams(self, lo: int, hi: int, symmetric: bool) -> tuple[float, int]:
-        """Scale and zero point of least squared error for the integers lo..hi."""
+        """Return scale and zero point of least squared error for the integers lo..hi."""
         key = (lo, hi, symmetric)
         if key not in self._qparams:
             scale, zero_point = self.observer.calculate_qparams(lo, hi, symmetric)
@@ -98,13 +98,13 @@ class TensorStats:
 
     @property
     def width(self) -> float:
-        """From the smaller to the larger of :attr:`extremes`."""
+        """Distance between the :attr:`extremes`."""
         lo, hi = self.extremes
         return hi - lo
 
     @property
     def mean(self) -> Array:
-        """Per channel."""
+        """Mean per channel."""
         return self.total / max(self.count, 1)
 
     @property
@@ -112,14 +112,9 @@ class TensorStats:
         """Mean square per channel."""
         return self.square / max(self.count, 1)
 
-    def quantile(self, share: float) -> float:
-        """The value that a share of all values do not exceed, to the width of a bin."""
-        cumulated = np.cumsum(self.bins.count)
-        return float(self.bins.middle[min(np.searchsorted(cumulated, share * cumulated[-1]), len(cumulated) - 1)])
-
 
 def _per_sample(x: Tensor, samples: int | None, along: int) -> Tensor:
-    """A row per sample. What belongs to no sample alone belongs to each of them."""
+    """Return a row per sample. Values that belong to no single sample belong to each of them."""
     if not x.dim():
         return x.reshape(1, 1).expand(samples or 1, 1)
     count = x.shape[along] if samples is None else samples
@@ -129,7 +124,7 @@ def _per_sample(x: Tensor, samples: int | None, along: int) -> Tensor:
 
 
 def axis_of(node: Node) -> int:
-    """The dimension of a node's channels: the last one of token sequences, else dimension 1."""
+    """Return the dimension of a node's channels: the last one of token sequences, else dimension 1."""
     rank = len(node.shape)
     if node.op in ("linear", "conv"):
         return channel_axis(node) % max(rank, 1)
@@ -141,23 +136,18 @@ class Statistics:
     """The tensors of a float network on some samples.
 
     Attributes:
-        made: node → its output, for every node whose values decide a range.
-        read: node with a weight → its input.
-        samples: how many.
+        made: statistics of the output of every node whose values decide a range.
+        read: statistics of the input of every node with a weight.
+        samples: number of samples.
     """
 
     made: dict[str, TensorStats]
     read: dict[str, TensorStats]
     samples: int
 
-    def extremes_of(self, nodes: list[str]) -> tuple[float, float]:
-        """Common extremes of some tensors."""
-        found = [self.made[n].extremes for n in nodes if n in self.made]
-        return min((lo for lo, _ in found), default=math.nan), max((hi for _, hi in found), default=math.nan)
-
 
 def observe(sim: Simulation, samples: Samples) -> Statistics:
-    """Run samples through the float network of ``sim`` and keep what its tensors are like."""
+    """Run samples through the float network of ``sim`` and gather statistics of its tensors."""
     wanted = {name for point in sim.placed.points.values() for name in point.observed}
     made: dict[str, TensorStats] = {}
     read: dict[str, TensorStats] = {}

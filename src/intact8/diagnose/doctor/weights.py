@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.diagnose.doctor.quantization_error import decibels
 from intact8.diagnose.doctor.tensor_statistics import Statistics
+from intact8.opset.op import Array
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import groups_of, output_first, per_input, per_output, transposed
@@ -27,10 +27,8 @@ from intact8.simulation.weights.quantize import integer_weight
 
 from .activations import Evidence
 
-Array = npt.NDArray[Any]
-
 SMALL = 16
-"""Rows of fewer weights have no tail that an outlier could stand out of."""
+"""Weights per row below which there is no tail that an outlier could stand out of."""
 
 INT32 = 2.0**31 - 1
 
@@ -39,9 +37,9 @@ def examine_weight(sim: Simulation, name: str, data: Statistics) -> Evidence:
     """Examine the weight and the bias of one layer.
 
     Args:
-        sim: calibrated.
-        name: of the layer.
-        data: the float network on representative data.
+        sim: a calibrated simulation.
+        name: name of the layer.
+        data: statistics of the float network on representative data.
     """
     node, point = sim.graph.nodes[name], sim.weight_points[name]
     with torch.no_grad():
@@ -61,7 +59,7 @@ def examine_weight(sim: Simulation, name: str, data: Statistics) -> Evidence:
         ("granularity", measure(tensor, lo, hi)),
         ("bits", measure(fresh, lo, hi)),
         ("outlier_weight", measure(fine, *eight)),
-        ("columns", measure(_without_outliers(rows, *eight, point.portable), *eight, free=_outliers(rows))),
+        ("columns", measure(_scales_without_outliers(rows, *eight, point.portable), *eight, free=_outliers(rows))),
         ("", measure.balanced(rows, *eight, point.portable)),
     ]
     found = Evidence()
@@ -78,7 +76,7 @@ def examine_weight(sim: Simulation, name: str, data: Statistics) -> Evidence:
 
 
 class _Measure:
-    """Error at the layer's output for a weight rounded with some scales: (random part, mean part)."""
+    """Measures the error at a layer's output for a weight rounded with some scales: (random part, mean part)."""
 
     def __init__(self, node: Node, weight: Tensor, sim: Simulation, data: Statistics) -> None:
         self.node, self.weight = node, weight.double()
@@ -104,26 +102,22 @@ class _Measure:
         return random, shift
 
     def balanced(self, rows: Array, lo: int, hi: int, portable: bool) -> tuple[float, float]:
-        """The random part if the inputs were rescaled so that every one has weights of the same largest magnitude."""
+        """Return the error with inputs rescaled so that the weights of each have the same largest magnitude."""
         node, weight = self.node, self.weight
         if node.op == "scale_shift" or transposed(node) or weight.shape[1] < 2 or groups_of(node) > 1:
-            return self(weight_scales(_kept(rows), lo, hi, "minmax", portable), lo, hi, free=_outliers(rows))
+            return self(_scales_without_outliers(rows, lo, hi, portable), lo, hi, free=_outliers(rows))
         size = weight.abs().amax([d for d in range(weight.dim()) if d != 1])
         size = torch.where(size > 0, size, torch.ones_like(size)).reshape(1, -1, *[1] * (weight.dim() - 2))
         even = (weight / size).reshape(len(rows), -1).cpu().numpy()
-        scale = torch.from_numpy(weight_scales(_kept(even), lo, hi, "minmax", portable)).double()
+        scale = torch.from_numpy(_scales_without_outliers(even, lo, hi, portable)).double()
         step = per_output(scale.to(weight.device), weight, node) * size
         free = torch.from_numpy(_outliers(even)).to(weight.device).reshape(weight.shape)
         noise = torch.where(free, torch.zeros_like(weight), torch.minimum(step**2 / 12, weight**2))
         return float((noise * self.variance).sum()), 0.0
 
 
-def _kept(rows: Array) -> Array:
-    return np.where(_outliers(rows), 0.0, rows)
-
-
-def _outliers(rows: Array) -> npt.NDArray[np.bool_]:
-    """The largest hundredth of the weights of every channel, one at least; none where channels are small."""
+def _outliers(rows: Array) -> Array:
+    """Mark the largest weights of every channel, 1 in 32 and one at least; none where channels are small."""
     if rows.shape[1] < SMALL:
         return np.zeros(rows.shape, bool)
     count = max(1, rows.shape[1] // 32)
@@ -131,9 +125,9 @@ def _outliers(rows: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(np.abs(rows) >= edge[:, None])
 
 
-def _without_outliers(rows: Array, lo: int, hi: int, portable: bool) -> Array:
-    """Scales for what is not among the outliers."""
-    return weight_scales(_kept(rows), lo, hi, "minmax", portable)
+def _scales_without_outliers(rows: Array, lo: int, hi: int, portable: bool) -> Array:
+    """Return scales for the weights that are not outliers."""
+    return weight_scales(np.where(_outliers(rows), 0.0, rows), lo, hi, "minmax", portable)
 
 
 def _facts(

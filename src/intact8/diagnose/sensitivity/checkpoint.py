@@ -1,4 +1,4 @@
-"""Results of a sensitivity run so far, in a file, so that an interrupted run can go on."""
+"""A file of the results so far, from which an interrupted sensitivity run goes on."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from intact8.errors import InputError
 
 Sums = dict[str, list[float]]
-"""Run → its metric's sums."""
+"""Name of a run → the sums of its metric."""
 
 
-class Progress:
+class Checkpoint:
     """How far each pass over the data has come, and its sums.
 
     Args:
-        path: of the file; None keeps nothing.
-        fingerprint: what the run is; a file of another run is refused.
+        path: the file; None keeps nothing.
+        fingerprint: describes the run; a file of another run is refused.
 
     Raises:
         InputError: the file cannot be read or belongs to another run.
@@ -39,18 +39,20 @@ class Progress:
         other = [key for key in fingerprint if found.get(key) != fingerprint[key]]
         if other:
             raise InputError(
-                "the file is of another sensitivity run", where=str(path), why=f"it differs in {', '.join(other)}",
+                "the file is of another sensitivity run",
+                where=str(path),
+                why=f"it differs in {', '.join(other)}",
                 remedy="call with the same arguments and data, or delete it to begin anew",
-            )  # fmt: skip
+            )
         self._values = values
 
-    def of(self, name: str) -> tuple[int, int, Sums]:
-        """Chunks done, samples in them, and sums of a pass; zeros where it has not begun."""
+    def get(self, name: str) -> tuple[int, int, Sums]:
+        """Return the chunks done, their samples and the sums of a pass; zeros where it has not begun."""
         found = self._values["passes"].get(name)
         return (found["chunks"], found["samples"], found["sums"]) if found else (0, 0, {})
 
     def put(self, name: str, chunks: int, samples: int, sums: Sums) -> None:
-        """Note it and write the file, atomically."""
+        """Set the results of a pass and write the file atomically."""
         if self.path is None:
             return
         self._values["passes"][name] = {"chunks": chunks, "samples": samples, "sums": sums}

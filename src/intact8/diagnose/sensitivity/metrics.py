@@ -1,4 +1,4 @@
-"""What sensitivity measures: sums over samples, added up chunk by chunk, and the number they make."""
+"""Metrics of sensitivity: sums over samples, added up chunk by chunk, and the number that follows from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ included; returns a number, or a tensor with one number per sample. It must be a
 fit into memory, and results are averaged by samples."""
 
 CEILING = 150.0
-"""dB; an SQNR above the precision of float32 (144 dB) tells nothing."""
+"""Largest SQNR in dB; one above the precision of float32 (144 dB) tells nothing."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Metric:
     """A measure of a network's outputs.
 
     Attributes:
-        name: for the report.
-        higher_is_better: how to read it.
+        name: name of the metric in the report.
+        higher_is_better: whether a larger number is better.
         sums: (outputs, the float network's outputs, rebuilt outputs, batch, samples) → numbers to add up.
-        value: what the added sums make.
+        value: added sums → the metric.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Metric:
 
 
 def make_metric(metric: str | UserMetric, higher_is_better: bool) -> Metric:
-    """The built-in metric of that name, or a user's.
+    """Return the built-in metric of that name, or a metric that calls the user's function.
 
     Raises:
-        InputError: neither.
+        InputError: no built-in metric has that name.
 
     Example:
         >>> metric = make_metric("top1", True)
@@ -53,10 +53,8 @@ def make_metric(metric: str | UserMetric, higher_is_better: bool) -> Metric:
     if callable(metric):
         return _of_user(metric, higher_is_better)
     if metric not in METRICS:
-        raise InputError(
-            f"there is no metric {metric!r}", where="sensitivity",
-            remedy=f"choose from {', '.join(METRICS)}, or give a function of (outputs, batch)",
-        )  # fmt: skip
+        remedy = f"choose from {', '.join(METRICS)}, or give a function of (outputs, batch)"
+        raise InputError(f"there is no metric {metric!r}", where="sensitivity", remedy=remedy)
     return METRICS[metric]
 
 
@@ -98,7 +96,7 @@ def _cosine_sums(y: Sequence[Tensor], r: Sequence[Tensor], _: Any, __: Any, n: i
 
 
 def _logits(outputs: Sequence[Tensor]) -> Tensor:
-    """The first float output as (positions, classes): classes are dimension 1, or the only one."""
+    """Reshape the first float output to (positions, classes); classes are dimension 1, or the only one."""
     y = _floats(outputs)[0]
     return y.movedim(1, -1).reshape(-1, y.shape[1]) if y.dim() > 1 else y.reshape(1, -1)
 

@@ -15,9 +15,9 @@ from torch import nn
 
 from intact8.arithmetic.dimensions import known
 from intact8.capture.graph import Node
-from intact8.diagnose.chunks import Chunk, chunks, samples_in
+from intact8.diagnose.chunks import Chunk, chunks, count_samples
 from intact8.diagnose.distributed import gathered, rank_and_size
-from intact8.diagnose.sensitivity.checkpoint import Progress, Sums
+from intact8.diagnose.sensitivity.checkpoint import Checkpoint, Sums
 from intact8.diagnose.sensitivity.metrics import Metric, UserMetric, make_metric
 from intact8.diagnose.sensitivity.partial_network import PartialNetwork, Selection
 from intact8.diagnose.sensitivity.report import (
@@ -37,6 +37,7 @@ from intact8.simulation.simulation import Simulation
 
 FLOAT, QUANTIZED = "float", "quantized"
 NOTHING = Selection()
+Progress = Callable[[int, int | None], object]
 
 
 def sensitivity(
@@ -53,7 +54,7 @@ def sensitivity(
     samples: int | None = None,
     memory: int = 1 << 30,
     state: str | Path | None = None,
-    progress: Callable[[int, int | None], object] | None = None,
+    progress: Progress | None = None,
 ) -> SensitivityReport:
     """Measure what quantizing each layer costs.
 
@@ -68,13 +69,13 @@ def sensitivity(
         data: as for :func:`intact8.calibrate`; a metric of your own gets each batch as it is here, labels included.
         metric: ``sqnr`` (dB, at most 150), ``kl`` (nats), ``cosine`` or ``top1`` (agreement with the float network), or
             a callable: see :data:`intact8.diagnose.sensitivity.metrics.UserMetric`.
-        higher_is_better: of a callable; built-in metrics know.
+        higher_is_better: how to read a callable's numbers; of built-in metrics it is known.
         modes: which layers are quantized: ``alone``, ``without`` (all but this one), ``cumulative`` (up to this one).
-        parts: what of a layer: ``both``, its ``weight``, its ``activation`` (the output; with ``without``, what is left
-            in float).
+        parts: what of a layer is quantized: ``both``, its ``weight``, or its ``activation``, which is the output; with
+            ``without``, what is left in float.
         greedy: from everything quantized, put so many layers back to float, each time the one that gains most. Reads
             the data once for every step, so an iterator will not do.
-        calibration, recipe: for a float network.
+        calibration, recipe: how a float network is calibrated and quantized.
         samples: stop after so many; None for all.
         memory: bytes that kept activations may take. At least one sample is run at once.
         state: a file results are kept in after every chunk of data; a call that was interrupted continues from it. Each
@@ -100,28 +101,25 @@ def sensitivity(
     chosen_modes, chosen_parts = _chosen("mode", modes, MODES), _chosen("part", parts, PARTS)
     if memory < 1 or greedy < 0 or (samples is not None and samples < 1):
         raise InputError(
-            f"memory = {memory}, greedy = {greedy}, samples = {samples}", where="sensitivity",
+            f"memory = {memory}, greedy = {greedy}, samples = {samples}",
+            where="sensitivity",
             remedy="give memory and samples of 1 or more, and greedy of 0 or more",
-        )  # fmt: skip
-    if greedy and iter_once(data):
+        )
+    if greedy and isinstance(data, Iterator):
         raise InputError(
             "greedy reads the data more than once", where="data", remedy="give a tensor, list or DataLoader"
         )
-    sim = _simulation(model, data if calibration is None else calibration, data, recipe, calibration is None)
-    network = PartialNetwork(sim)
-    measured = make_metric(metric, higher_is_better)
-    layers = network.layers()
-    selections = {node.name: _selection(network, node) for node in layers}
+    network = PartialNetwork(_simulation(model, data, calibration, recipe))
+    measured, layers = make_metric(metric, higher_is_better), network.layers()
     runs = _runs(network, layers, chosen_modes, chosen_parts)
     greedy = min(greedy, len(layers))
-    work = _Work(
-        network, measured, data, samples, memory, state, progress, _greedy_runs(len(layers), greedy) + len(runs)
-    )
-    found = work.measure("layers", runs)
-    steps = _greedy(work, selections, greedy)
+    count = len(runs) + sum(len(layers) - step for step in range(greedy))
+    measurement = _Measurement(network, measured, data, samples, memory, state, progress, count)
+    found = measurement.run("layers", runs)
+    steps = _greedy(measurement, {node.name: network.select(node) for node in layers}, greedy)
     rows = tuple(_row(network, node, found) for node in layers)
     return SensitivityReport(
-        measured.name, measured.higher_is_better, found[FLOAT], found[QUANTIZED], rows, steps, work.samples
+        measured.name, measured.higher_is_better, found[FLOAT], found[QUANTIZED], rows, steps, measurement.samples
     )
 
 
@@ -135,15 +133,8 @@ def _chosen(what: str, given: Iterable[Any], known: Sequence[Any]) -> list[Any]:
     return [value for value in known if value in wanted]
 
 
-def iter_once(data: Any) -> bool:
-    """Whether data can be read only once."""
-    return isinstance(data, Iterator)
-
-
-def _simulation(
-    model: nn.Module | Simulation, calibration: Any, data: Any, recipe: Recipe | None, shared: bool
-) -> Simulation:
-    """The calibrated simulation to measure."""
+def _simulation(model: nn.Module | Simulation, data: Any, calibration: Any, recipe: Recipe | None) -> Simulation:
+    """Return the calibrated simulation to measure."""
     if isinstance(model, Simulation):
         if recipe is not None:
             raise InputError("a recipe for a simulation", why="it was prepared with one", remedy="leave recipe out")
@@ -152,17 +143,18 @@ def _simulation(
         return model
     if not isinstance(model, nn.Module):
         raise StateError(f"sensitivity takes a simulation or a module, not {type(model).__name__}")
-    if shared and iter_once(data):
+    if calibration is None and isinstance(data, Iterator):
         raise InputError(
-            "an iterator is read only once, and calibration comes first", where="data",
+            "an iterator is read only once, and calibration comes first",
+            where="data",
             remedy="give a tensor, list or DataLoader, or calibration data of their own",
-        )  # fmt: skip
+        )
     from intact8.calibration.data import first_batch
     from intact8.calibration.dynamic_dimensions import changing
     from intact8.calibration.run import calibrate
     from intact8.simulation.prepare import prepare
 
-    example, calibration = first_batch(model, calibration)
+    example, calibration = first_batch(model, data if calibration is None else calibration)
     found, calibration = changing(model, example, calibration)
     sim = prepare(model, example, recipe, dynamic_shapes=found).eval()
     calibrate(sim, calibration)
@@ -171,88 +163,84 @@ def _simulation(
 
 @dataclass(frozen=True)
 class _Run:
-    """One network to measure: what is quantized in it, and the network whose activations it shares."""
+    """One network to measure.
+
+    Attributes:
+        key: name of the run.
+        chosen: what is quantized.
+        base: name of the network whose activations it shares.
+    """
 
     key: str
     chosen: Selection
     base: str
 
 
-def _selection(network: PartialNetwork, node: Node, part: Part = "both") -> Selection:
-    points = frozenset() if part == "weight" else frozenset({network.point_of[node.name]})
-    weighted = part != "activation" and node.name in network.sim.weight_points
-    return Selection(points, frozenset({node.name}) if weighted else frozenset())
-
-
 def _runs(network: PartialNetwork, layers: list[Node], modes: list[Mode], parts: list[Part]) -> list[_Run]:
-    """All runs, in the order of ``layers`` per mode and part, so that cumulative ones grow."""
-    everything = network.everything
-    runs = [_Run(FLOAT, NOTHING, FLOAT), _Run(QUANTIZED, everything, QUANTIZED)]
-    for mode in modes:
-        for part in parts:
-            so_far = NOTHING
-            for node in layers:
-                chosen = _selection(network, node, part)
-                if chosen == NOTHING:
-                    continue
-                key = f"{mode} {part} {node.name}"
-                if mode == "alone":
-                    runs.append(_Run(key, chosen, FLOAT))
-                elif mode == "without":
-                    runs.append(_Run(key, everything - chosen, QUANTIZED))
-                else:
-                    so_far = so_far | chosen
-                    runs.append(_Run(key, so_far, f"{mode} {part}"))
+    """List all runs, in the order of ``layers`` per mode and part, so that cumulative ones grow."""
+    runs = [_Run(FLOAT, NOTHING, FLOAT), _Run(QUANTIZED, network.everything, QUANTIZED)]
+    for mode, part in ((mode, part) for mode in modes for part in parts):
+        so_far = NOTHING
+        for node in layers:
+            chosen = network.select(node, weight=part != "activation", activation=part != "weight")
+            if chosen == NOTHING:
+                continue
+            so_far = so_far | chosen
+            selected, base = {
+                "alone": (chosen, FLOAT),
+                "without": (network.everything - chosen, QUANTIZED),
+                "cumulative": (so_far, f"{mode} {part}"),
+            }[mode]
+            runs.append(_Run(f"{mode} {part} {node.name}", selected, base))
     return runs
 
 
-def _greedy_runs(layers: int, steps: int) -> int:
-    return sum(layers - step for step in range(steps))
-
-
-def _greedy(work: _Work, selections: Mapping[str, Selection], steps: int) -> tuple[GreedyStep, ...]:
+def _greedy(measurement: _Measurement, selections: Mapping[str, Selection], steps: int) -> tuple[GreedyStep, ...]:
     """Put the layer back to float that gains most, ``steps`` times."""
     done: list[GreedyStep] = []
-    present, left = work.network.everything, dict(selections)
+    present, left = measurement.network.everything, dict(selections)
     for number in range(steps):
         runs = [_Run(name, present - selection, QUANTIZED) for name, selection in left.items()]
-        found = work.measure(f"greedy {number + 1}", runs, present)
-        pick = max if work.metric.higher_is_better else min
+        found = measurement.run(f"greedy {number + 1}", runs, present)
+        pick = max if measurement.metric.higher_is_better else min
         best = pick(found, key=lambda name: found[name])
         done.append(GreedyStep(best, found[best]))
         present = present - left.pop(best)
     return tuple(done)
 
 
-class _Work:
-    """Runs measured over the data, chunk by chunk, this rank's share of them."""
+class _Measurement:
+    """Measures this rank's share of the runs over the data, chunk by chunk."""
 
     def __init__(
-        self, network: PartialNetwork, metric: Metric, data: Any, samples: int | None, memory: int,
-        state: str | Path | None, progress: Callable[[int, int | None], object] | None, runs: int,
-    ) -> None:  # fmt: skip
+        self,
+        network: PartialNetwork,
+        metric: Metric,
+        data: Any,
+        samples: int | None,
+        memory: int,
+        state: str | Path | None,
+        progress: Progress | None,
+        runs: int,
+    ) -> None:
         self.network, self.metric, self.data, self.limit = network, metric, data, samples
         self.samples, self._told, self._progress = 0, 0, progress
         self.rank, self.size = rank_and_size()
-        total = samples_in(data, samples)
+        total = count_samples(data, samples)
         self._total = None if total is None else total * math.ceil(runs / self.size)
-        self._bytes = self._per_sample()
-        self.chunk = max(1, memory // self._bytes)
-        self._state: Progress | None = None
+        # A sample takes the activations of the float network, of the quantized one, and a quarter of one in between.
+        elements = sum(math.prod(known(node.shape)) for node in network.graph)
+        self.chunk = max(1, memory // max(1, 4 * elements * 9 // 4))
+        self._checkpoint: Checkpoint | None = None
         self._path = None if state is None else Path(state)
         if self._path is not None and self.size > 1:
             self._path = self._path.with_name(f"{self._path.name}.rank{self.rank}of{self.size}")
 
-    def _per_sample(self) -> int:
-        """Bytes of all activations of one sample: of the float network, the quantized one and one in between."""
-        shapes = [node.shape for node in self.network.graph]
-        return max(1, sum(4 * math.prod(known(shape)) for shape in shapes) * 9 // 4)
-
-    def measure(self, name: str, runs: list[_Run], quantized: Selection | None = None) -> dict[str, float]:
-        """The metric of every run, by key.
+    def run(self, name: str, runs: list[_Run], quantized: Selection | None = None) -> dict[str, float]:
+        """Return the metric of every run by key.
 
         Args:
-            name: of the pass over the data.
+            name: name of the pass over the data.
             runs: what to measure.
             quantized: what the base ``quantized`` stands for; everything by default.
         """
@@ -260,18 +248,19 @@ class _Work:
         mine = runs[self.rank :: self.size]
         sums: Sums = {}
         begun = seen = 0
+        parts = chunks(self.network.captured, self.network.device, self.data, self.limit, self.chunk)
         with torch.no_grad():
-            for number, chunk in enumerate(chunks(self.network.sim, self.data, self.limit, self.chunk)):
-                if self._state is None:
-                    self._state = Progress(self._path, self._fingerprint(runs, chunk) if self._path else {})
+            for number, chunk in enumerate(parts):
+                if self._checkpoint is None:
+                    self._checkpoint = Checkpoint(self._path, self._fingerprint(runs, chunk) if self._path else {})
                 if number == 0:
-                    begun, seen, sums = self._state.of(name)
+                    begun, seen, sums = self._checkpoint.get(name)
                 if number < begun:
                     self._tell(chunk.samples * len(mine))
                     continue
                 self._measure_chunk(chunk, mine, bases, sums)
                 seen += chunk.samples
-                self._state.put(name, number + 1, seen, sums)
+                self._checkpoint.put(name, number + 1, seen, sums)
         self.samples = seen
         merged = gathered(sums)
         return {run.key: self.metric.value(merged[run.key]) for run in runs}
@@ -280,20 +269,19 @@ class _Work:
         network = self.network
         real = network.run(chunk.inputs, NOTHING)
         reference = [real[name] for name in network.graph.outputs]
-        kept = {FLOAT: real}
+        computed = {FLOAT: real}
         chosen = dict(bases)
-        needed = {run.base for run in runs} - {FLOAT}
-        for base in sorted(needed):
+        for base in sorted({run.base for run in runs} - {FLOAT}):
             if base in bases:
-                kept[base] = network.run(chunk.inputs, bases[base])
-            else:  # cumulative: grows from the float network
-                kept[base], chosen[base] = dict(real), NOTHING
+                computed[base] = network.run(chunk.inputs, bases[base])
+            else:  # a cumulative network grows from the float network
+                computed[base], chosen[base] = dict(real), NOTHING
         for run in runs:
             step = network.resume if run.base in bases else network.advance
-            outputs = step(kept[run.base], chosen[run.base], run.chosen)
+            outputs = step(computed[run.base], chosen[run.base], run.chosen)
             if run.base not in bases:
                 chosen[run.base] = run.chosen
-            rebuilt = network.sim.captured.rebuild(outputs)
+            rebuilt = network.captured.rebuild(outputs)
             added = self.metric.sums(outputs, reference, rebuilt, chunk.batch, chunk.samples)
             before = sums.get(run.key, [0.0] * len(added))
             sums[run.key] = [a + b for a, b in zip(before, added, strict=True)]
@@ -305,24 +293,29 @@ class _Work:
             self._progress(self._told, self._total)
 
     def _fingerprint(self, runs: list[_Run], first: Chunk) -> dict[str, Any]:
-        """What must be the same for sums to be continued."""
+        """Return what must be the same for sums to be continued."""
         crc = 0
         for x in first.inputs:
             crc = zlib.crc32(np.ascontiguousarray(x.detach().cpu().numpy()).tobytes(), crc)
         return {
-            "program": digest(self.network.program), "metric": self.metric.name, "data": crc, "samples": self.limit,
-            "chunk": self.chunk, "runs": [run.key for run in runs], "rank": [self.rank, self.size],
-        }  # fmt: skip
+            "program": digest(self.network.program),
+            "metric": self.metric.name,
+            "data": crc,
+            "samples": self.limit,
+            "chunk": self.chunk,
+            "runs": [run.key for run in runs],
+            "rank": [self.rank, self.size],
+        }
 
 
 def _row(network: PartialNetwork, node: Node, found: Mapping[str, float]) -> SensitivityRow:
-    scores = [
-        Score(mode, part, found[key])
-        for mode in MODES
-        for part in PARTS
-        if (key := f"{mode} {part} {node.name}") in found
-    ]
+    keys = {(mode, part): f"{mode} {part} {node.name}" for mode in MODES for part in PARTS}
     return SensitivityRow(
-        node.name, node.op, node.module, tuple(node.source or [node.name]), network.point_of[node.name],
-        node.name in network.sim.weight_points, tuple(scores),
-    )  # fmt: skip
+        name=node.name,
+        kind=node.op,
+        module=node.module,
+        source=tuple(node.source or [node.name]),
+        point=network.point_of[node.name],
+        has_weight=node.name in network.weight_points,
+        scores=tuple(Score(mode, part, found[key]) for (mode, part), key in keys.items() if key in found),
+    )
