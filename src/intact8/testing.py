@@ -53,7 +53,7 @@ def assert_bit_exact(
         samples, seed: of made-up data.
 
     Raises:
-        AssertionError: an integer differs (names the first), or an operation has no certificate.
+        AssertionError: an integer differs (names the first), an engine cannot be proved, or an operation has no certificate.
         EngineError: an engine is missing.
     """
     __tracebackhide__ = True
@@ -69,6 +69,8 @@ def assert_bit_exact(
             f"integers differ from the reference: {by_engine} of {report.elements:,} over {report.samples} samples. "
             f"First difference: {report.first}"
         )
+    if report.refused:
+        raise AssertionError(f"not compared: {'; '.join(report.refused.values())}")
     if report.uncertified:
         listed = "".join(f"\n  {name}: {reason}" for name, reason in list(report.uncertified.items())[:SHOWN])
         raise AssertionError(

@@ -20,7 +20,7 @@ from intact8.errors import EngineError, InputError, ProgramError
 from intact8.golden import reproduce
 from intact8.nesting import arguments, leaves, nests
 from intact8.opset.op import Array
-from intact8.program.certify import uncertified
+from intact8.program.certify import claim_error, uncertified
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 from intact8.text import printable
@@ -107,6 +107,7 @@ class VerifyReport:
         uncertified: op → reason, for integer ops without proof.
         golden: engine, the reference included → what of the program's golden vectors it reproduced, bit for bit.
         golden_differs: engine → what is wrong, where it did not.
+        refused: engine → why it was not run: a certificate leaves it out, and it cannot be proved there.
         remarks: about the file the program was loaded from.
         nan: ``quantize`` op → how many NaN of a float island it turned into its least integer, in the reference.
     """
@@ -119,6 +120,7 @@ class VerifyReport:
     uncertified: dict[str, str] = field(default_factory=dict)
     golden: dict[str, str] = field(default_factory=dict)
     golden_differs: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     nan: dict[str, int] = field(default_factory=dict)
 
@@ -141,7 +143,7 @@ class VerifyReport:
     def exact(self) -> bool:
         """Whether every integer of every engine was compared and is the reference's, and the golden vectors hold."""
         missing = any(e.missing for e in self.by_engine.values())
-        return self.mismatches == 0 and not missing and not self.golden_differs
+        return self.mismatches == 0 and not missing and not self.golden_differs and not self.refused
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -166,6 +168,7 @@ class VerifyReport:
             "uncertified": dict(self.uncertified),
             "golden": dict(self.golden),
             "golden_differs": dict(self.golden_differs),
+            "refused": dict(self.refused),
             "remarks": list(self.remarks),
             "nan": dict(self.nan),
         }
@@ -188,6 +191,7 @@ class VerifyReport:
         lines += [f"not proved: {name}: {reason}" for name, reason in self.uncertified.items()]
         lines += [f"{count:,} NaN became the least integer in {name}" for name, count in self.nan.items()]
         lines += [f"golden vectors on {name}: {what}" for name, what in (self.golden | self.golden_differs).items()]
+        lines += [f"{name} was not run: {reason}" for name, reason in self.refused.items()]
         return Group(table, *map(inert, (*lines, *self.remarks)))
 
 
@@ -233,7 +237,8 @@ def verify(
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
-    names = [name for name in dict.fromkeys(engines) if name != REFERENCE]
+    asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
+    names = [name for name, error in asked.items() if error is None]
     reference = get_runner(program, REFERENCE)
     runners = {name: get_runner(program, name) for name in names}
     order = {name: i for i, name in enumerate(program.tensors)}
@@ -243,6 +248,7 @@ def verify(
         by_engine={name: EngineReport() for name in [*names, *([SIMULATION] if sim is not None else [])]},
         islands=[op.name for op in program.islands()],
         uncertified={op.name: reason for op, reason in uncertified(program)},
+        refused={name: str(error) for name, error in asked.items() if error is not None},
         remarks=program.remarks,
     )
     for name, runner in {REFERENCE: reference, **runners}.items():

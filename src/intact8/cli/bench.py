@@ -61,7 +61,7 @@ def bench(
 
         program = Program.load(file, public_key=public_key, expect=expect)
         network = None if model is None else load_model(model)
-        names = options.names(engines) if engines is not None else _all_engines()
+        names = options.names(engines) if engines is not None else _all_engines(program)
         peak = int8_peak(threads)
         rows: list[Row] = []
         with progress_bar() as bar:
@@ -105,10 +105,10 @@ class Row(NamedTuple):
         }  # fmt: skip
 
 
-def _all_engines() -> tuple[str, ...]:
+def _all_engines(program: Program) -> tuple[str, ...]:
     from intact8.engines import available_engines
 
-    names = available_engines()
+    names = available_engines(program)
     return tuple(name for name in reversed(names) if name != "reference") or ("reference",)
 
 

@@ -122,7 +122,7 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
     report("convert", 1.0)
 
     held_out = data.held_out_images
-    engines = tuple(available_engines())
+    engines = tuple(available_engines(program))
     batches = [held_out[i : i + 50] for i in range(0, len(held_out), 50)]
     verification = verify(program, _tracked(batches, report, "verify", len(batches)), engines=engines, sim=sim)
 

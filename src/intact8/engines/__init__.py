@@ -11,7 +11,7 @@ import numpy as np
 
 from intact8.errors import EngineError
 from intact8.opset.op import Array
-from intact8.program.certify import in_order, register
+from intact8.program.certify import claim_error, in_order, register
 from intact8.program.program import Program
 
 from .base import Engine, Runner
@@ -78,9 +78,14 @@ def engine_status() -> dict[str, str | None]:
     return status
 
 
-def available_engines() -> list[str]:
-    """Names of the engines that can run here, in the order of ENGINES; never empty."""
-    return [name for name, reason in engine_status().items() if reason is None]
+def available_engines(program: Program | None = None) -> list[str]:
+    """Names of the engines that can run here, in the order of ENGINES; never empty.
+
+    Args:
+        program: leaves out those that cannot be proved for it (see ``intact8.program.certify.claim_error``).
+    """
+    names = [name for name, reason in engine_status().items() if reason is None]
+    return [name for name in names if program is None or claim_error(program, name) is None]
 
 
 class _Runners:
@@ -126,18 +131,36 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
             runners.auto = name
             return found
         raise no_engine_error(refused)
-    chosen = get_engine(engine)
     with runners.lock:
-        key = (chosen.name, threads)
+        key = (engine, threads)
         if key not in runners.by_key:
-            reason = chosen.available()
-            if reason is not None:
-                raise EngineError(
-                    "the engine cannot run here", where=chosen.name, why=reason, remedy="engine='reference'"
-                )
-            runner = chosen.prepare(program, threads=threads)
-            runners.by_key[key] = runner, admission(runner, chosen.name)
+            runner = prepare(program, engine, threads)
+            runners.by_key[key] = runner, admission(runner, engine)
         return runners.by_key[key]
+
+
+def prepare(program: Program, engine: str, threads: int | None = None) -> Runner:
+    """A new runner of ``program`` on the engine of that name.
+
+    Raises:
+        EngineError: unknown or missing engine, one that a certificate of the program leaves out because it cannot be
+            proved (see ``intact8.program.certify.claim_error``), a library that cannot be imported, or an op it
+            cannot run.
+    """
+    chosen = get_engine(engine)
+    error = claim_error(program, engine)
+    if error is not None:
+        raise error
+    try:
+        reason = chosen.available()
+        if reason is not None:
+            raise EngineError("the engine cannot run here", where=engine, why=reason, remedy="engine='reference'")
+        return chosen.prepare(program, threads=threads)
+    except (ImportError, OSError) as import_error:
+        raise EngineError(
+            "a library of the engine cannot be imported", where=engine, why=str(import_error),
+            remedy="reinstall it, or use engine='reference'",
+        ) from import_error  # fmt: skip
 
 
 def admission(runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None) -> Admission:
@@ -184,5 +207,6 @@ __all__ = [
     "engine_status",
     "get_engine",
     "get_runner",
+    "prepare",
     "run",
 ]

@@ -76,6 +76,7 @@ class Evaluation:
         largest: kind → what sums of stored integers, zero points not yet taken off, must stay below; 2³¹ where a kind
             is not named.
         terms: numbers of operands of ``add`` that are claimed; None: any.
+        largest_input: |integer| that int64 inputs may hold at most, which the engine checks in every call; None: any.
         by_margin: whether the engine is left out of a certificate where its own margin fails. Else the certificate
             says that the operation is not exact.
     """
@@ -85,6 +86,7 @@ class Evaluation:
     without_zero: Collection[str] = ()
     largest: Mapping[str, float] = field(default_factory=dict)
     terms: Collection[int] | None = None
+    largest_input: int | None = None
     by_margin: bool = False
 
 

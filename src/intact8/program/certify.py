@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.tie_free import FORMS, OPENVINO, ROUNDINGS, error_bound
-from intact8.errors import ProgramError
+from intact8.errors import EngineError, ProgramError
 from intact8.opset import KINDS, Array, Op, Tensor
 from intact8.opset.proof import FLOAT32, INT16, INT32, Evaluation, Proof, Sums
 
 from .dimensions import largest
+from .indices import table_rows
 from .program import Program
 
 EVALUATIONS: dict[str, Evaluation] = {
@@ -37,6 +38,7 @@ EVALUATIONS: dict[str, Evaluation] = {
         OPENVINO,
         exactly=(),
         without_zero=tuple(OPENVINO),
+        largest_input=1 << 22,
         largest=dict.fromkeys(("linear", "matmul", "avg_pool", "adaptive_avg_pool"), FLOAT32),
         terms=(2,),
         by_margin=True,
@@ -127,17 +129,51 @@ def unclaimed(program: Program, engine: str) -> Op | None:
     return None
 
 
+def claim_error(program: Program, engine: str) -> EngineError | None:
+    """Return the refusal of an engine that a certificate of the program leaves out and that cannot be proved there.
+
+    This is the one rule for every engine and every way to run a program. An operation without a certificate, one whose
+    certificate is not exact on any engine, and one whose certificate only was not asked to claim the engine are no
+    reason to refuse: they are told of as remarks.
+    """
+    if engine not in EVALUATIONS:
+        return None  # it computes integers, or is an engine of which nothing is known
+    tensors: dict[str, Tensor] | None = None
+    for op in program.ops:
+        if not certifiable(op) or op.certificate is None or engine in op.certificate.get("engines", ()):
+            continue
+        tensors = largest(program).tensors if tensors is None else tensors
+        reason = _unproved(engine, op, tensors)
+        if reason:
+            return EngineError(
+                f"{engine} is not proved to give the integers of this {op.kind}", where=op.name, why=reason,
+                remedy="use engine='auto', which takes an engine that is proved, or engine='reference'",
+            )  # fmt: skip
+    return None
+
+
 def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Return the engines in the order in which "auto" looks at them: those that every certificate claims, the others,
-    the reference.
+    the reference, and last those that may refuse an input which the reference takes.
 
     Example:
         >>> by_claim(Program({}, (), (), ()), ("onednn", "reference"))
-        (('onednn',), (), ('reference',))
+        (('onednn',), (), ('reference',), ())
     """
-    claimed = tuple(name for name in engines if name != "reference" and unclaimed(program, name) is None)
-    rest = tuple(name for name in engines if name != "reference" and name not in claimed)
-    return claimed, rest, tuple(name for name in engines if name == "reference")
+    fast = [name for name in engines if name != "reference"]
+    partial = tuple(name for name in fast if _may_refuse_inputs(program, name))
+    claimed = tuple(name for name in fast if name not in partial and unclaimed(program, name) is None)
+    rest = tuple(name for name in fast if name not in (*partial, *claimed))
+    return claimed, rest, tuple(name for name in engines if name == "reference"), partial
+
+
+def _may_refuse_inputs(program: Program, engine: str) -> bool:
+    """Return whether an int64 input may hold more than the engine takes. What tables are indexed with is checked for all."""
+    limit = EVALUATIONS[engine].largest_input if engine in EVALUATIONS else None
+    rows = table_rows(program) if limit is not None else {}
+    return limit is not None and any(
+        program.tensors[name].dtype == "int64" and rows.get(name, limit + 2) > limit + 1 for name in program.inputs
+    )
 
 
 def in_order(program: Program, engines: Sequence[str]) -> list[str]:
@@ -155,7 +191,7 @@ def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[
     proof = KINDS[op.kind].proof
     assert proof is not None
     sums = proof.sums(op, tensors)
-    engines = tuple(name for name in engines if name == "reference" or _claimed(name, proof, op, tensors, sums))
+    engines = tuple(name for name in engines if name == "reference" or not _gap(name, proof, op, tensors, sums))
     b, margins = _margins(proof, op, tensors, engines)
     margin = float(margins.min()) if len(b) else None
     reasons = []
@@ -199,15 +235,24 @@ def _margins(proof: Proof, op: Op, tensors: dict[str, Tensor], engines: tuple[st
     return b, 1.0 / (2.0 * b) - (np.concatenate(bounds) if floats else 0.0)
 
 
-def _claimed(engine: str, proof: Proof, op: Op, tensors: dict[str, Tensor], sums: Sums) -> bool:
-    """Return whether the engine's formula can be proved for these numbers."""
+def _unproved(engine: str, op: Op, tensors: dict[str, Tensor]) -> str:
+    """Return why the engine cannot be proved for the operation; "" where it can, or where no engine can."""
+    proof = KINDS[op.kind].proof
+    assert proof is not None
+    return _gap(engine, proof, op, tensors, proof.sums(op, tensors))
+
+
+def _gap(engine: str, proof: Proof, op: Op, tensors: dict[str, Tensor], sums: Sums) -> str:
+    """Return what the proof of the engine's formula lacks for these numbers; "" where it is whole."""
     evaluation = EVALUATIONS[engine]
     form = proof.form(op)
     if form not in evaluation.exactly and form not in evaluation.forms:
-        return False
+        return f"nothing bounds the rounding errors of {engine} for a {op.kind} of the form {form!r}"
     if not proof.fits(evaluation, op, tensors, sums):
-        return False
-    return not evaluation.by_margin or bool(_margins(proof, op, tensors, (engine,))[1].min(initial=1.0) > 0)
+        return f"a number of {engine}'s formula may leave what float32 or int32 holds"
+    if evaluation.by_margin and _margins(proof, op, tensors, (engine,))[1].min(initial=1.0) <= 0:
+        return f"the rounding errors of {engine} may be larger than the tie margin"
+    return ""
 
 
 def _limit(margins: Array, b: Array) -> int:

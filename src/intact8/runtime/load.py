@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.engines import admission, get_engine
+from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
 from intact8.engines.fallback import no_engine_error, startable
@@ -23,7 +23,7 @@ from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
-from intact8.program.certify import by_claim, in_order
+from intact8.program.certify import by_claim, claim_error, in_order
 from intact8.program.file import digest
 from intact8.program.file import opened as open_file
 from intact8.program.inputs import check_layout
@@ -253,7 +253,7 @@ def start(
     ranges = wanted(opened.program, engine, batches, sizes or {}, integers, exact=probe == "always")
     with opened.timed("preflight"):
         rows = preflight(opened.program, engine, facts)
-    error = refusal(rows, engine)
+    error = claim_error(opened.program, engine) or refusal(rows, engine)
     if error is not None:
         raise error
     with opened.timed("probe"):
@@ -261,8 +261,8 @@ def start(
         subject = Subject(path, opened.program, opened.digest, engine, threads, probe, time_limit, facts)
         outcome, told = probed(subject, ranges)
     if outcome is not None and outcome.verdict != PASSED:
-        usable = tuple(n for n in (*others, "reference") if n != engine and refusal(
-            preflight(opened.program, n, facts), n) is None)  # fmt: skip
+        rest = [n for n in (*others, "reference") if n != engine and claim_error(opened.program, n) is None]
+        usable = tuple(n for n in rest if refusal(preflight(opened.program, n, facts), n) is None)
         raise failure(outcome, engine, usable, told.startswith("remembered"))
     with opened.timed("prepare"):
         runner = prepare(opened.program, engine, threads)
@@ -304,25 +304,6 @@ def _asked(subject: Subject, about: os.stat_result | None, asked: Range) -> Engi
 
 def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:
     return {n: (program.tensors[n].dtype, program.tensors[n].shape) for n in names}
-
-
-def prepare(program: Program, engine: str, threads: int | None) -> Runner:
-    """The engine's own runner.
-
-    Raises:
-        EngineError: unknown or missing engine, a library that cannot be imported, an op it cannot run.
-    """
-    chosen = get_engine(engine)
-    try:
-        reason = chosen.available()
-        if reason is not None:
-            raise EngineError("the engine cannot run here", where=engine, why=reason, remedy="engine='reference'")
-        return chosen.prepare(program, threads=threads)
-    except (ImportError, OSError) as error:
-        raise EngineError(
-            "a library of the engine cannot be imported", where=engine, why=str(error),
-            remedy="reinstall it, or use engine='reference'",
-        ) from error  # fmt: skip
 
 
 class LoadedProgram:

@@ -11,7 +11,7 @@ from intact8.engines.cpu import has_vnni, isa
 from intact8.engines.memory import predicted
 from intact8.engines.spec import MIB, SPECS, EngineSpec
 from intact8.errors import EngineError
-from intact8.program.certify import certifiable, uncertified, unclaimed
+from intact8.program.certify import certifiable, claim_error, uncertified, unclaimed
 from intact8.program.program import Program
 
 from .facts import Facts
@@ -77,9 +77,12 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
 
 
 def claim_row(program: Program, engine: str) -> Row:
-    """Whether every certificate claims the engine. Nothing is refused for it: golden vectors and ``verify`` compare."""
-    first = unclaimed(program, engine) if engine != "reference" else None
+    """Whether every certificate claims the engine; refused where one does not because the engine cannot be proved."""
     needed = f"every certificate claims {engine}"
+    error = claim_error(program, engine)
+    if error is not None:
+        return Row("proof", needed, f"{error.where}: {error.what}. {error.why}", REFUSED, error.remedy)
+    first = unclaimed(program, engine) if engine != "reference" else None
     if first is None:
         return Row("proof", needed, "all do")
     found = f"not proved for {engine}, which may give other integers: {first.name} ({first.kind})"
