@@ -53,7 +53,8 @@ def assert_bit_exact(
         samples, seed: of made-up data.
 
     Raises:
-        AssertionError: an integer differs (names the first), an engine cannot be proved, or an operation has no certificate.
+        AssertionError: an integer differs (names the first), an engine cannot be proved, or an operation has no
+            certificate.
         EngineError: an engine is missing.
     """
     __tracebackhide__ = True

@@ -197,13 +197,13 @@ def test_unknown_engine() -> None:
         certify(network(), ("tpu",))
 
 
-@pytest.mark.parametrize(("terms", "claims"), [(258, True), (259, False)])
-def test_what_openvino_is_claimed_for_among_products_of_activations(terms: int, claims: bool) -> None:
+@pytest.mark.parametrize("terms", [258, 259])
+def test_openvino_is_claimed_for_products_of_activations_of_any_length(terms: int) -> None:
     op = Op("y", "matmul", ("x", "w"), {"a": 3, "b": 1001, "lo": 0, "hi": 255})
     tensors = {"x": q("x", None, 4, terms), "w": q("w", None, terms, 9), "y": q("y", None, 4, 9)}
     certificate = prove(op, tensors, ENGINES)
     assert certificate["exact"] and certificate["accumulator"] == terms * 155 * 155
-    assert ("openvino" in certificate["engines"]) == claims
+    assert "openvino" in certificate["engines"]
 
 
 def test_what_weights_need_is_demanded_without_a_certificate_too() -> None:

@@ -67,6 +67,7 @@ def test_sums_of_raw_bytes_must_fit_int32() -> None:
         "reference",
         "onednn",
         "onnxruntime",
+        "openvino",
     ]
 
 
@@ -75,15 +76,15 @@ def test_results_of_affine_operations_must_fit_int32() -> None:
     assert linear(far | {"bias": np.zeros(4, np.int32)}) == ["reference"]
 
 
-def test_one_term_is_not_openvinos() -> None:
+def test_more_than_two_terms_are_not_openvinos() -> None:
     for count in (1, 2, 3):
         names = [f"x{i}" for i in range(count)]
         op = Op("y", "add", tuple(names), {"a": [1] * count, "b": 101, **CLAMP})
-        assert ("openvino" in engines(op, *(q(n, None, 4) for n in names))) == (count == 2)
+        assert ("openvino" in engines(op, *(q(n, None, 4) for n in names))) == (count < 3)
 
 
 def test_long_products_of_two_activations() -> None:
-    for terms, claimed in ((100, ALL), (33_000, ALL[:3]), (34_000, ALL[:2])):
+    for terms, claimed in ((100, ALL), (33_000, ALL), (34_000, ALL[:2])):
         op = Op("y", "matmul", ("x", "w"), {"a": 1, "b": 1001, **CLAMP})
         assert engines(op, q("x", None, 4, terms), q("w", None, terms, 4)) == claimed
 

@@ -32,15 +32,15 @@ EVALUATIONS: dict[str, Evaluation] = {
     # Matrix products multiply differences, in parts that float32 holds; a negative slope is computed as M'/M.
     "onednn": Evaluation(FORMS, without_zero=("leaky",), largest={"matmul": math.inf}),
     "onnxruntime": Evaluation(FORMS),
-    # Tables may be evaluated as the functions they were made from. Of linear layers and products of activations what
-    # the zero points make of a sum is subtracted in float32; multipliers are divided by.
+    # Tables are indexed, or evaluated by kernels that gave all their entries (docs/arithmetic.md). Windows are summed
+    # in float32; multipliers are divided by.
     "openvino": Evaluation(
         OPENVINO,
-        exactly=(),
+        exactly=("table",),
         without_zero=tuple(OPENVINO),
         largest_input=1 << 22,
-        largest=dict.fromkeys(("linear", "matmul", "avg_pool", "adaptive_avg_pool"), FLOAT32),
-        terms=(2,),
+        largest=dict.fromkeys(("avg_pool", "adaptive_avg_pool"), FLOAT32),
+        terms=(1, 2),
         by_margin=True,
     ),
 }

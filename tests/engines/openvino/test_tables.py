@@ -103,7 +103,7 @@ def test_a_table_no_kernel_takes_is_indexed(monkeypatch: pytest.MonkeyPatch) -> 
     name = net.table(last, "silu")
     program = net.program((name,))
     assert ENGINE.prepare(program)._plan.indexed == frozenset()
-    monkeypatch.setattr("intact8.engines.openvino.infer_requests.Compiled.inside_products", lambda self: set())
+    monkeypatch.setattr("intact8.engines.openvino.infer_requests.Compiled.inside_products", lambda self: {})
     runner = ENGINE.prepare(program)
     assert runner._plan.indexed == {name}
     kinds = {node.kind for node in runner._model(1).nodes}

@@ -22,7 +22,7 @@ from intact8.program.program import Program
 from ..shapes import sized
 from . import elementwise, input_quantize, kernel_selection, moves, nonfinite, pools, products, scale_assignment
 from .core import GIVEN
-from .execution_graph import END
+from .execution_graph import END, FLOAT_PRODUCT
 from .floats import FLOATS, island
 from .lowering import OpContext, Value, apart, dequantized, port
 from .tables import Function, fits, table
@@ -83,7 +83,8 @@ class Built:
         batch: size of the batch.
         last: those of ``feeds`` with channels last.
         products: names of the products that int8 kernels are to compute.
-        checked: names inside the model of what multiplies or rounds, and of the op each belongs to.
+        checked: names inside the model of what multiplies or rounds → the op each belongs to, and the kind of what is
+            evaluated there (see ``Node.evaluates``).
     """
 
     model: Any
@@ -94,7 +95,7 @@ class Built:
     batch: int
     last: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()
-    checked: Mapping[str, str] = field(default_factory=dict)
+    checked: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -327,13 +328,16 @@ class _Builder:
             frozenset(op.name for op in computed if op.kind in PRODUCTS) - self._plan.plain, self._checked(model),
         )  # fmt: skip
 
-    def _checked(self, model: Any) -> dict[str, str]:
+    def _checked(self, model: Any) -> dict[str, tuple[str, str]]:
         names = {node.get_friendly_name() for node in model.get_ops()}
-        found: dict[str, str] = {}
+        found: dict[str, tuple[str, str]] = {}
         for op in self._program.ops:
             if op.kind in CHECKED:
-                asked = self._labels[op.name] + END, self._labels[op.name]
-                found |= {name: op.name for name in (asked if op.kind in ELEMENTS else asked[:1]) if name in names}
+                label = self._labels[op.name]
+                asked = {label + END: op.kind}
+                if op.kind in ELEMENTS or op.name in self._plan.plain:
+                    asked[label] = op.kind if op.kind in ELEMENTS else FLOAT_PRODUCT
+                found |= {name: (op.name, kind) for name, kind in asked.items() if name in names}
         return found
 
     def _functions(self, needed: set[str], wanted: Iterable[str]) -> frozenset[str]:
@@ -359,7 +363,7 @@ class _Builder:
             op = replace(op, attrs={"scale": program.tensors[op.inputs[0]].scale})
         context = OpContext(
             op, self._labels[op.name], tuple(self._values[n] for n in op.inputs), out, plan.units.get(op.name, 1.0),
-            op.name in plan.rounded, op.name in self._inside, op.name in plan.plain,
+            op.name in plan.rounded | plan.plain, op.name in self._inside, op.name in plan.plain,
             0 if not plan.kernels else 1 if plan.joined else self._batch, not plan.special.isdisjoint(op.inputs),
         )  # fmt: skip
         try:

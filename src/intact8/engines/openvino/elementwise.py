@@ -9,7 +9,20 @@ from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.integer import requantize
 from intact8.opset.op import Array
 
-from .lowering import LEVELS, OpContext, Port, Value, dequantized, integers, named, port, requantized, scalar, times
+from .lowering import (
+    LEVELS,
+    OpContext,
+    Port,
+    Value,
+    dequantized,
+    integers,
+    named,
+    port,
+    requantized,
+    scalar,
+    times,
+    whole,
+)
 from .nonfinite import replaced
 
 
@@ -108,8 +121,7 @@ def dequantize(context: OpContext) -> Value:
     follows computes in float32. Some would go wrong with integers: a Clamp's ends, say, are cut to integers.
     """
     x, s = context.inputs[0], float(context.op.attrs["scale"])
-    steps = port(ov.round(times(x.port, 1.0 / x.steps), "half_to_even"))
-    return Value(port(ov.multiply(steps, scalar(s))))
+    return Value(port(ov.multiply(whole(x.port, x.steps), scalar(s))))
 
 
 def quantize(context: OpContext) -> Value:

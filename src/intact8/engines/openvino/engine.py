@@ -276,11 +276,12 @@ class OpenVinoRunner:
                     raise
                 self._plan = self._plan.with_indexed(linear or built.evaluated)
                 continue
-            kernels, apart = compiled.kernels(), built.evaluated - compiled.inside_products()
+            kernels, inside = compiled.kernels(), compiled.inside_products()
+            apart = {n for n in built.evaluated if inside.get(n) != plan.functions[n].isa}
             missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
             missing |= built.products - kernels.keys()  # became part of a kernel nothing is known of
-            kinds = {name: self._ops[op].kind for name, op in built.checked.items()}
-            lost = {built.checked[name] for name in unknown(compiled.nodes, kinds)}
+            kinds = {name: kind for name, (_, kind) in built.checked.items()}
+            lost = {built.checked[name][0] for name in unknown(compiled.nodes, kinds)}
             if not missing and not apart and not lost:
                 return compiled
             if not missing and not apart and lost <= plan.rounded:

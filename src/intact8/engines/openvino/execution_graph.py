@@ -37,6 +37,9 @@ FLOAT32 = frozenset({"f32", "u8", "i8"})
 """Precisions of nodes that compute in float32; bytes are what they read."""
 
 
+FLOAT_PRODUCT = "product of float32 integers"
+"""What stands for a kind where a product is built from integers in float32."""
+
 END = ".end"
 """What is added to the label of an op for the node that rounds its result."""
 
@@ -60,14 +63,21 @@ class Node:
     before: int
 
     @property
+    def isa(self) -> str:
+        """The instruction set in the name of the kernel, "avx512" say: one code evaluates functions for all of it."""
+        return "_".join(part for part in self.kernel.split("_") if part.startswith(("sse", "avx", "vnni", "amx")))
+
+    @property
     def exact_product(self) -> bool:
         """Whether it is a product in a kernel whose sums are exact."""
         return self.kind in PRODUCTS and trusted(self.kernel)
 
     def evaluates(self, kind: str) -> bool:
-        """Whether it is one of the evaluations above of an op of that kind."""
+        """Whether it is one of the evaluations above of an op of that kind, or of FLOAT_PRODUCT."""
         if self.precision not in FLOAT32 or "wino" in self.kernel:
             return False
+        if kind == FLOAT_PRODUCT:
+            return self.kind in PRODUCTS and self.kernel.endswith("_f32")
         return self.kind in ARITHMETIC or self.kind in PRODUCTS or (self.kind == "Reduce" and kind == "mean")
 
 

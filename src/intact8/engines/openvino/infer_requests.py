@@ -95,14 +95,20 @@ class Compiled:
                 release_memory()
 
     def kernels(self) -> dict[str, str]:
-        """Name of an op that became part of a product's kernel → that kernel, precision included."""
-        ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
-        return {ops[n]: node.kernel for node in self.nodes if node.kind in PRODUCTS for n in node.names if n in ops}
+        """Name of an op that became part of a product's kernel → that kernel, precision included.
 
-    def inside_products(self) -> set[str]:
-        """Names of the ops that became part of an exact product's kernel."""
+        Of an op in several kernels it is one that is not exact, if there is any.
+        """
+        exact_first = sorted(self._products(), key=lambda found: not found[1].exact_product)
+        return {name: node.kernel for name, node in exact_first}
+
+    def inside_products(self) -> dict[str, str]:
+        """Name of an op that became part of an exact product's kernel → the instruction set of that kernel."""
+        return {name: node.isa for name, node in self._products() if node.exact_product}
+
+    def _products(self) -> list[tuple[str, Node]]:
         ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
-        return {ops[n] for node in self.nodes if node.exact_product for n in node.names if n in ops}
+        return [(ops[n], node) for node in self.nodes if node.kind in PRODUCTS for n in node.names if n in ops]
 
     @cached_property
     def nodes(self) -> list[Node]:

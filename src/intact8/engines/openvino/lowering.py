@@ -144,9 +144,18 @@ def times(x: Port, factor: float) -> Port:
     return x if factor == 1.0 else port(ov.multiply(x, scalar(factor)))
 
 
+def whole(x: Port, unit: float = 1.0) -> Port:
+    """The integers x / unit, behind a Round that changes nothing and that no pass of OpenVINO's moves factors across.
+
+    Without it a factor behind a product in float32 (2026.4) is put into the weights, which are no integers then, and
+    factors of integers into what follows.
+    """
+    return port(ov.round(times(x, 1.0 / unit), "half_to_even"))
+
+
 def unscaled(x: Value) -> Port:
     """x − z as float32 integers."""
-    return x.port if x.steps == 1.0 else port(ov.round(times(x.port, 1.0 / x.steps), "half_to_even"))
+    return x.port if x.steps == 1.0 else whole(x.port, x.steps)
 
 
 def integers(x: Value) -> Port:

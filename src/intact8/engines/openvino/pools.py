@@ -12,7 +12,20 @@ from intact8.arithmetic.windows import adaptive_windows, pool_size, pool_windows
 from intact8.opset.op import Array
 
 from .elementwise import scaled
-from .lowering import OpContext, Port, Value, constant, integers, named, port, requantized, scalar, times, unscaled
+from .lowering import (
+    OpContext,
+    Port,
+    Value,
+    constant,
+    integers,
+    named,
+    port,
+    requantized,
+    scalar,
+    times,
+    unscaled,
+    whole,
+)
 
 Ints = Sequence[int]
 
@@ -83,6 +96,7 @@ def _window_sums(context: OpContext, kernel: Ints, stride: Ints, padding: Ints, 
     node = ov.group_convolution(y, weight, list(stride), list(padding), after, single)
     node.set_friendly_name(context.label)
     y = port(node)
+    y = whole(y) if context.plain_integers else y
     if uniform and context.plain_integers:
         y = times(y, float(ratio.flat[0]))
     elif not uniform:

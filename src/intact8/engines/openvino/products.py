@@ -18,7 +18,7 @@ from intact8.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
 from .kernel_selection import convolution
-from .lowering import OpContext, Port, Value, constant, ints, port, ratios, requantized, shaped, unscaled
+from .lowering import OpContext, Port, Value, constant, ints, port, ratios, requantized, shaped, unscaled, whole
 from .moves import cut
 
 FLOAT32 = 1 << 24
@@ -58,26 +58,36 @@ def linear(context: OpContext) -> Value:
 
 
 def matmul(context: OpContext) -> Value:
-    """A product of two activations; of float32 integers in exact parts where int8 kernels do not take it."""
+    """A product of two activations: sums of as many terms as float32 counts, added as integers.
+
+    OpenVINO's int8 kernels add products of uint8 integers and take off in float32 what the zero points make of the sum.
+    Where they are not to be used, the integers stand behind a Round, which nothing passes.
+    """
     x, w = context.inputs
     a, b, terms = int(context.op.attrs["a"]), int(context.op.attrs["b"]), x.shape[-1]
-    reach = max(x.zero, 255 - x.zero) * max(w.zero, 255 - w.zero)
-    longest = (FLOAT32 - 1) // reach if context.plain_integers else terms
-    y = _named(context, ov.matmul(x.port, w.port, False, False)) if terms <= longest else _in_parts(x, w, longest)
-    return scaled(context, y, x.steps * w.steps, a, b)
-
-
-def _in_parts(x: Value, w: Value, longest: int) -> Port:
-    """Exact sums of ``longest`` terms each, added as integers."""
-    last, terms = len(x.shape) - 1, x.shape[-1]
-    parts: list[Port] = []
+    longest, factors, unit = (FLOAT32 - 1) // (255 * 255), (x.port, w.port), x.steps * w.steps
+    if context.plain_integers:
+        longest = (FLOAT32 - 1) // (max(x.zero, 255 - x.zero) * max(w.zero, 255 - w.zero))
+        factors, unit = (whole(x.port, x.steps), whole(w.port, w.steps)), 1.0
+    sums = []
     for start in range(0, terms, longest):
         end = min(start + longest, terms)
-        pair = cut(x.port, last, start, end), cut(w.port, len(w.shape) - 2, start, end)
-        parts.append(port(ov.convert(port(ov.matmul(*pair, False, False)), np.int32)))
-    total = parts[0]
-    for part in parts[1:]:
-        total = port(ov.add(total, part))
+        left, right = factors
+        if end - start < terms:
+            left = cut(left, len(x.shape) - 1, start, end)
+            right = cut(right, len(w.shape) - 2, start, end)
+        sums.append(_named(context, ov.matmul(left, right, False, False)))
+    if len(sums) > 1:
+        return scaled(replace(context, rounded=True), _int32_sum(sums), unit, a, b)
+    return scaled(context, whole(sums[0]) if context.plain_integers else sums[0], unit, a, b)
+
+
+def _int32_sum(terms: list[Port], bias: Array | None = None) -> Port:
+    """The sum of integers in float32, and of int32 constants, rounded to float32 once."""
+    total = None if bias is None else port(ov.constant(bias))
+    for term in terms:
+        integer = port(ov.convert(term, np.int32))
+        total = integer if total is None else port(ov.add(total, integer))
     return port(ov.convert(total, np.float32))
 
 
@@ -119,8 +129,12 @@ def _affine(context: OpContext, product: Product, along: list[int]) -> Value:
             below = m_neg / m
         else:
             return _two_sided(context, product, along, m, m_neg, step)
+    stored = 255 * int(np.abs(by_output(op)).sum(axis=1).max()) + int(np.abs(bias).max(initial=0))
     if context.plain_integers:
         y = times_channels(_exact_sums(context, product, along), m, along)
+    elif op.kind == "linear" and x.zero and x.steps == 1.0 and stored >= FLOAT32:
+        y = times_channels(_split_sums(context, along), m, along)
+        context = replace(context, rounded=True)
     else:
         y = product(x.port, op.arrays["weight"], m / x.steps)
         if bias.any():
@@ -153,11 +167,32 @@ def _exact_sums(context: OpContext, product: Product, along: list[int]) -> Port:
         parts += 1
     if parts == 1 and reach * heavy + int(np.abs(bias).max(initial=0)) < FLOAT32:
         y = product(centered, weight, None)
-        return port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
-    total = port(ov.constant(bias.reshape(along).astype(np.int32)))
-    for w in dealt:
-        total = port(ov.add(total, port(ov.convert(product(centered, w.astype(np.int8), None), np.int32))))
-    return port(ov.convert(total, np.float32))
+        y = port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
+        return whole(y)
+    sums = [product(centered, w.astype(np.int8), None) for w in dealt]
+    return _int32_sum(sums, bias.reshape(along).astype(np.int32))
+
+
+def _split_sums(context: OpContext, along: list[int]) -> Port:
+    """Σ (x − z_x)·w + bias of a linear layer, rounded to float32 once, in int8 kernels for a part of the inputs each.
+
+    They add products of uint8 integers, and take off in float32 what the zero point makes of the sum: in every part
+    both stay below 2²⁴.
+    """
+    x, weight = context.inputs[0], context.op.arrays["weight"]
+    parts = 2
+    while max(int(np.abs(w.astype(np.int64)).sum(axis=1).max()) for w in _split(weight, parts)) * 255 >= FLOAT32:
+        parts += 1
+    start, sums = 0, []
+    for w in _split(weight, parts):
+        part = cut(x.port, len(x.shape) - 1, start, start + w.shape[1])
+        sums.append(_named(context, ov.matmul(part, _weights(w, np.ones(len(w)), (-1, 1)), False, True)))
+        start += w.shape[1]
+    return _int32_sum(sums, context.op.arrays["bias"].reshape(along).astype(np.int32))
+
+
+def _split(weight: Array, parts: int) -> list[Array]:
+    return np.array_split(weight, parts, axis=1)
 
 
 def _with_weight(op: Op, weight: Array) -> Op:

@@ -5,7 +5,8 @@ Anywhere else OpenVINO's low precision passes come first. Before a Clamp of uint
 multiplication behind it, and its ends, which then are no integers, are cut to integers.
 
 So a table is evaluated where it is the only reader of a product, where OpenVINO gives all its 256 entries behind a
-product, and where the compiled model shows that it became part of the product's kernel (see ``execution_graph``).
+product, and where the compiled model shows that it became part of a product's kernel for the same instruction set (see
+``execution_graph``): oneDNN evaluates functions of 256 arguments there with the code that gave the entries.
 
 A table whose entries are R(f(v)/s_y + δ) for one small δ keeps every entry away from its rounding boundaries by a
 margin; δ goes into the input range of the FakeQuantize. A margin of a thousandth of a step is usual, and what single
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +74,7 @@ class Function:
         lo, hi: the clamp.
         shift: δ, in output steps.
         x_scale, y_scale: real value of one input and output step.
+        isa: the instruction set of the kernel that gave all entries; "" before that is known.
     """
 
     fn: str
@@ -81,6 +83,7 @@ class Function:
     shift: float
     x_scale: float
     y_scale: float
+    isa: str = ""
 
 
 class _Table(NamedTuple):
@@ -126,7 +129,7 @@ def fits(program: Program) -> dict[str, Function]:
                 z_x, z_y = (int(program.tensors[n].zero_point or 0) for n in (op.inputs[0], op.name))
                 found[op.name] = _Table(function, z_x, z_y, op.arrays["table"].tobytes())
     right = _right(set(found.values()))
-    return {name: t.function for name, t in found.items() if t in right}
+    return {name: replace(t.function, isa=right[t]) for name, t in found.items() if t in right}
 
 
 def table(context: OpContext, function: Function | None) -> Value:
@@ -153,15 +156,15 @@ def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:
     return fake_quantize(y, z, step, unit, f.shift)
 
 
-def _right(tables: Iterable[_Table]) -> set[_Table]:
-    """Those whose function OpenVINO evaluates to their entries inside the kernel of a product.
+def _right(tables: Iterable[_Table]) -> dict[_Table, str]:
+    """Those whose function OpenVINO evaluates to their entries inside the kernel of a product → its instruction set.
 
     Each gets an int8 convolution of its own, of all 256 integers: times 1, which gives every argument, and times 2,
     which gives results beyond what an argument can be.
     """
     tables = list(tables)
     if not tables:
-        return set()
+        return {}
     every = np.arange(LEVELS, dtype=np.uint8).reshape(1, SIDE, 4, 4)
     eye = np.eye(SIDE, dtype=np.int8)
     weight = ov.constant(np.concatenate([eye, 2 * eye])[:, :, None, None])
@@ -177,11 +180,11 @@ def _right(tables: Iterable[_Table]) -> set[_Table]:
         results.append(ov.result(y))
     compiled = compile_model(openvino.Model(results, inputs, "tables"), None)
     given = compiled([every] * len(tables))
-    inside = {name for node in executed(compiled) if node.exact_product for name in node.names}
+    inside = {name: node.isa for node in executed(compiled) if node.exact_product for name in node.names}
     sums = np.concatenate([every, np.clip(2 * every.astype(np.int64) - 128, 0, LEVELS - 1)], axis=1)
-    right = set()
+    right: dict[_Table, str] = {}
     for i, t in enumerate(tables):
         want: Array = np.frombuffer(t.entries, np.uint8)[sums]
         if f"table.{i}" in inside and np.array_equal(np.asarray(given[i]) + t.z_y, want):
-            right.add(t)
+            right[t] = inside[f"table.{i}"]
     return right
