@@ -168,7 +168,7 @@ def by_claim(program: Program, engines: Sequence[str]) -> tuple[tuple[str, ...],
 
 
 def _may_refuse_inputs(program: Program, engine: str) -> bool:
-    """Return whether an int64 input may hold more than the engine takes. What tables are indexed with is checked for all."""
+    """Return whether an int64 input may hold more than the engine takes; every engine checks indices of tables."""
     limit = EVALUATIONS[engine].largest_input if engine in EVALUATIONS else None
     rows = table_rows(program) if limit is not None else {}
     return limit is not None and any(
