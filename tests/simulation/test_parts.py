@@ -226,7 +226,7 @@ def test_a_held_scale_is_not_what_a_parameter_says() -> None:
         point.learner.value.mul_(3.0)
     own = point.scale.double().numpy()
     with torch.no_grad():
-        assert (Layer(sim.graph.nodes[name], sim, fresh=False).base < 1.5 * own).all()
+        assert (Layer(sim.graph.nodes[name], sim.quantized_graph, fresh=False).base < 1.5 * own).all()
 
 
 def test_what_equalization_changed_is_told_with_the_program() -> None:

@@ -20,7 +20,7 @@ from intact8 import recipes
 from intact8.arithmetic.dynamic_torch import quantize_rows
 from intact8.calibration.summary import CalibrationWarning
 from intact8.engines import engine_status
-from intact8.simulation.ops.recurrent import names
+from intact8.simulation.ops.recurrent import weight_names
 from intact8.testing import assert_qparams_in
 from intact8.train.learned_scale import LearnedScale, LearnedScales, lsq_factor
 
@@ -98,7 +98,7 @@ def test_scales_of_recurrent_weights_have_the_gradients_of_the_formula(kind: str
             part.value.mul_(0.6)  # so that some weights lie outside
     learned, rows, g = list(point.learner), 8, torch.randn(16, 8)
     s = [part.value.detach().expand(rows)[:, None] for part in learned]
-    w = [sim.get_parameter(name).detach() for name in names(sim.graph.nodes[point.name])]
+    w = [sim.get_parameter(name).detach() for name in weight_names(sim.graph.nodes[point.name])]
     for v, step in zip(w, s, strict=True):
         assert 0 < int(((v / step).round().abs() > 7).sum()) < v.numel() / 2
     y, _ = sim(X)
@@ -131,7 +131,7 @@ def test_learned_scales_of_recurrent_layers_ship(name: str, granularity: str) ->
     train(sim, optimizer, 4)
     assert all(part.moved for part in point.learner)
     exact(sim)
-    weights = [sim.get_parameter(n) for n in names(sim.graph.nodes[point.name])]
+    weights = [sim.get_parameter(n) for n in weight_names(sim.graph.nodes[point.name])]
     assert torch.equal(
         point.scale, torch.cat([point.scales_of(w, part) for w, part in zip(weights, point.learner, strict=True)])
     )
@@ -153,7 +153,7 @@ def test_no_pair_saturates_where_weights_outgrow_their_scales(frozen: bool) -> N
         sim.freeze_scales()
     (point,) = sim.recurrent_points.values()
     with torch.no_grad():
-        for name in names(sim.graph.nodes[point.name]):
+        for name in weight_names(sim.graph.nodes[point.name]):
             sim.get_parameter(name).mul_(1.7)
     program = intact8.convert(sim.eval())
     assert "vnni" not in program.needs and intact8.verify(program, X, ENGINES, sim=sim).exact
@@ -226,7 +226,7 @@ def test_other_recipes_follow_the_weights(scales: str) -> None:
     assert point.learner is None
     train(sim, torch.optim.Adam(sim.parameters(), 0.01), 3)
     exact(sim)
-    weights = [sim.get_parameter(name) for name in names(sim.graph.nodes[point.name])]
+    weights = [sim.get_parameter(name) for name in weight_names(sim.graph.nodes[point.name])]
     assert torch.equal(point.scale, torch.cat([point.scales_of(w, None) for w in weights]))
 
 

@@ -22,8 +22,9 @@ from intact8.program.dimensions import fixed
 from intact8.program.program import Program
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.exact_sums import convolve
+from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.quantized_tensor import Quantized, Value
-from intact8.simulation.simulation import AFFINE, Simulation
+from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
 
 Executor = Callable[[Node, Sequence[Tensor]], Tensor]

@@ -12,13 +12,13 @@ from intact8.arithmetic.bit_packing import pack
 from intact8.capture.graph import Node
 from intact8.lower.float_islands import float_ops
 from intact8.opset.op import Op
-from intact8.simulation.ops.weight_only import DynamicLinear
+from intact8.simulation.ops.weight_only import DecodedEmbedding, DecodedLinear, DynamicLinear
 from intact8.simulation.simulation import Simulation
 
 
 def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:
     """The ops of one layer: the first is the layer itself, then what was fused into it."""
-    layer = sim.coded[node.name]
+    layer = sim.layer_ops[node.name]
     first, *rest = float_ops(node, inputs, sim.tensors, sim.graph.nodes, **common)
     q, scale = layer.codes(sim.tensors)
     arrays = {role: a for role, a in first.arrays.items() if role == "bias"} | {"scale": _numpy(scale, np.float32)}
@@ -26,8 +26,9 @@ def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: An
         arrays["weight"] = _numpy(q, np.int8)
         attrs: dict[str, Any] = {"granularity": layer.rows}
         return [replace(first, kind="dynamic_linear", attrs=attrs, arrays=arrays), *rest]
+    assert isinstance(layer, (DecodedLinear, DecodedEmbedding)) and layer.weight_point is not None
     columns = q.shape[1]
-    bits = 4 if layer.weight_point.lo >= -8 and layer.weight_point.hi <= 7 else 8  # type: ignore[union-attr]
+    bits = 4 if layer.weight_point.lo >= -8 and layer.weight_point.hi <= 7 else 8
     # A group of all columns is a whole row.
     group = layer.group if layer.group < columns else 0
     arrays["weight"] = pack(_numpy(q, np.int16), bits)

@@ -25,8 +25,9 @@ from intact8.simulation.ops.affine import Affine
 from intact8.simulation.ops.integer_op import output_limits
 from intact8.simulation.ops.recurrent import layer_arrays
 from intact8.simulation.ops.softmax_norms import program_form
+from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
-from intact8.simulation.simulation import AFFINE, Simulation
+from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import own_params
 
 from .provenance import provenance
@@ -111,7 +112,7 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
     if node.name in sim.recurrent_points:
         arrays = layer_arrays(node, sim.tensors, sim.recurrent_points[node.name])
         return [Op(node.name, node.op, inputs, dict(node.attrs), arrays, **common)]
-    if node.name in sim.coded:
+    if node.name in sim.coded_points:
         return coded_ops(sim, node, inputs, note=note, **common)
     if point is None:
         return float_ops(node, inputs, sim.tensors, sim.graph.nodes, note=note, **common)
@@ -167,7 +168,7 @@ def _affine(sim: Simulation, node: Node, inputs: tuple[str, ...], point: QuantPo
     x = sim.point(node.inputs[0])
     assert x is not None
     req = sim.requantizations[node.name]
-    layer = sim._affine[node.name]
+    layer = sim.layer_ops[node.name]
     assert isinstance(layer, Affine)
     integers = layer.integers(x, sim.tensors)
     weight, bias = _numpy(integers.weight, np.int8), _numpy(integers.bias, np.int32)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,11 +11,10 @@ from torch import Tensor
 
 from intact8.calibration.sketch_observer import LOUD, loudness_weights
 from intact8.capture.graph import Node
-from intact8.simulation.equalization import factors
+from intact8.capture.operations import HEAVY
+from intact8.simulation.equalization import Equalized, factors
+from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Value, real
-
-if TYPE_CHECKING:
-    from intact8.simulation.simulation import Simulation
 
 
 def channel_axis(node: Node) -> int:
@@ -22,60 +22,78 @@ def channel_axis(node: Node) -> int:
     return -1 if node.op == "linear" else 1
 
 
-def collect(sim: Simulation, calls: list[list[Tensor]]) -> None:
-    """Run the float network on a few samples and store equalization factors and mean inputs in ``sim``.
+def attach_mean_inputs(q: QuantizedGraph) -> None:
+    """Give layers whose bias the recipe corrects a buffer for the mean of their input, named ``correct.mean``."""
+    for node in q.graph if q.recipe.bias_correction else ():
+        if node.op in HEAVY and not node.attrs.get("transposed") and node.name in q.weight_points:
+            channels = q.graph.nodes[node.inputs[0]].shape[channel_axis(node)]
+            node.params["correct.mean"] = q.channel_values(node.name, "mean_input", channels, 0.0)
 
-    Args:
-        sim: equalization off or as it was before; points are neither observing nor quantizing.
-        calls: flat inputs per batch.
-    """
-    for place in sim.equalized:
-        sim.tensors[place.factor].fill_(1.0)
-    corrected = [n for n in sim.graph if "correct.mean" in n.params]
-    largest: dict[str, Tensor] = {}
-    counts: dict[str, float] = {}
-    means: dict[str, list[Tensor]] = {}
-    energies: dict[str, list[Tensor]] = {}
-    watched = {name: (place.name, axis) for place in sim.equalized for name, axis in place.observed.items()}
-    extent: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def visit(node: Node, inputs: list[Value], output: Value) -> None:
-        if node.name in sim.weight_points:
-            extent[node.name] = _extent(node, real(output), extent.get(node.name))
-        if node.name in watched:
-            place, axis = watched[node.name]
+class _Collector:
+    """What one pass over samples finds: channel ranges for equalization, mean inputs, and extremes of channels."""
+
+    def __init__(self, q: QuantizedGraph, places: list[Equalized]) -> None:
+        self.q, self.samples = q, 1
+        self.watched = {name: (place.name, axis) for place in places for name, axis in place.observed.items()}
+        self.largest: dict[str, Tensor] = {}
+        self.counts: dict[str, float] = {}
+        self.means: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.extent: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def count(self, place: Equalized) -> float:
+        """Return of how many values per channel ``largest`` is the largest."""
+        return max(self.counts.get(name, 1) for name in place.observed)
+
+    def __call__(self, node: Node, inputs: list[Value], output: Value) -> None:
+        """Look at a node's inputs and output."""
+        if node.name in self.q.weight_points:
+            self.extent[node.name] = _extent(node, real(output), self.extent.get(node.name))
+        if node.name in self.watched:
+            place, axis = self.watched[node.name]
             y = real(output)
             m = y.abs().amax([d for d in range(y.dim()) if d != axis])
-            largest[place] = torch.maximum(largest[place], m) if place in largest else m
-            counts[node.name] = counts.get(node.name, 0) + y.numel() / max(m.numel(), 1)
+            self.largest[place] = torch.maximum(self.largest[place], m) if place in self.largest else m
+            self.counts[node.name] = self.counts.get(node.name, 0) + y.numel() / max(m.numel(), 1)
         if "correct.mean" in node.params:
-            mean, energy = _per_sample(real(inputs[0]), channel_axis(node), samples)
-            means.setdefault(node.name, []).append(mean)
-            energies.setdefault(node.name, []).append(energy)
+            found = _per_sample(real(inputs[0]), channel_axis(node), self.samples)
+            self.means.setdefault(node.name, []).append(found)
 
-    samples = 1
-    batched = sim.graph.dynamic_batch and all(sim.graph.nodes[n].shape[:1] == (None,) for n in sim.graph.inputs)
+
+def collect(
+    q: QuantizedGraph, places: list[Equalized], calls: list[list[Tensor]], run: Callable[..., Any]
+) -> dict[str, tuple[int, int]]:
+    """Run the float network on a few samples, and store equalization factors and mean inputs.
+
+    Args:
+        q: its points are neither observing nor quantizing.
+        places: where channels are equalized.
+        calls: flat inputs per batch.
+        run: computes the graph, see ``Simulation.run``.
+
+    Returns:
+        layer → (channels that never changed, channels), for layers that have such.
+    """
+    for place in places:
+        q.tensors[place.factor].fill_(1.0)
+    seen = _Collector(q, places)
     for inputs in calls:
-        samples = len(inputs[0]) if batched and inputs else 1
-        sim.run(inputs, visit=visit)
-    sim.constant_channels = {}
-    for name, (low, high) in extent.items():
-        if constant := int((low == high).sum()):
-            sim.constant_channels[name] = (constant, low.numel())
+        seen.samples = len(inputs[0]) if q.batched and inputs else 1
+        run(inputs, visit=seen)
+    found = {place.name: factors(place, seen.largest[place.name], q.tensors, seen.count(place)) for place in places}
     divided: dict[str, Tensor] = {}
-    found = {
-        place.name: factors(place, largest[place.name], sim.tensors, max(counts.get(n, 1) for n in place.observed))
-        for place in sim.equalized
-    }
-    for place in sim.equalized:
+    for place in places:
         factor = found[place.name]
         if factor is not None:
-            sim.tensors[place.factor].copy_(factor)
+            q.tensors[place.factor].copy_(factor)
             divided |= dict.fromkeys((reader.name for reader in place.readers), factor)
-    for node in corrected:
-        mean = _usual_mean(torch.cat(means[node.name]), torch.cat(energies[node.name])).float()
+    for name, parts in seen.means.items():
+        means, energies = (torch.cat(part) for part in zip(*parts, strict=True))
+        mean = _usual_mean(means, energies).float()
         # The reader of an equalized tensor sees it divided by the factors.
-        sim.tensors[node.params["correct.mean"]].copy_(mean / divided.get(node.name, torch.ones_like(mean)))
+        q.tensors[q.graph.nodes[name].params["correct.mean"]].copy_(mean / divided.get(name, torch.ones_like(mean)))
+    constant = {name: (int((low == high).sum()), low.numel()) for name, (low, high) in seen.extent.items()}
+    return {name: counts for name, counts in constant.items() if counts[0]}
 
 
 def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:

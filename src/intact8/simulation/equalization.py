@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
 from intact8.placement.rescale_groups import Channels, homogeneous
+from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.weights.folding import folded
-
-if TYPE_CHECKING:
-    from intact8.simulation.simulation import Simulation
 
 SMALLEST = 1e-3
 """No channel is stretched by more than 1/SMALLEST."""
@@ -49,21 +46,21 @@ class Equalized:
     alpha: float = 1.0
 
 
-def attach(sim: Simulation) -> list[Equalized]:
-    """Give nodes of ``sim`` the factors its recipe wants, all of them 1."""
-    found = [_between(sim, channels) for channels in sim.placed.channels]
-    for node, reader in equalizable(sim.graph, set(sim.weight_points)) if sim.recipe.equalize else []:
+def attach_factors(q: QuantizedGraph) -> list[Equalized]:
+    """Give nodes of ``q`` the factors its recipe wants, all of them 1."""
+    found = [_between(q, channels) for channels in q.placed.channels]
+    for node, reader in equalizable(q.graph, set(q.weight_points)) if q.recipe.equalize else []:
         channels = node.shape[1]
         assert isinstance(channels, int)
-        factor = sim.channel_values(node.name, "equalization", channels, 1.0)
+        factor = q.channel_values(node.name, "equalization", channels, 1.0)
         node.params["equalize.out"] = reader.params["equalize.in"] = factor
         found.append(Equalized(node.name, factor, {node.name: 1}, (reader,)))
     return found
 
 
-def _between(sim: Simulation, channels: Channels) -> Equalized:
-    graph = sim.graph
-    factor = sim.channel_values(channels.name, "equalization", channels.size, 1.0)
+def _between(q: QuantizedGraph, channels: Channels) -> Equalized:
+    graph = q.graph
+    factor = q.channel_values(channels.name, "equalization", channels.size, 1.0)
     for name in channels.divided:
         graph.nodes[name].params["equalize.out"] = factor
         if graph.nodes[name].op == "constant":
@@ -74,7 +71,7 @@ def _between(sim: Simulation, channels: Channels) -> Equalized:
         graph.nodes[name].params["equalize.in"] = factor
     observed = {name: channels.axes[name] for name in channels.observed}
     readers = tuple(graph.nodes[n] for n in channels.layers)
-    return Equalized(channels.name, factor, observed, readers, sim.recipe.smooth if readers else 1.0)
+    return Equalized(channels.name, factor, observed, readers, q.recipe.smooth if readers else 1.0)
 
 
 def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:

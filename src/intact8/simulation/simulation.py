@@ -11,33 +11,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from intact8.arithmetic.dimensions import Dim
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
-from intact8.errors import InputError, IntactError, InternalError, StateError
+from intact8.errors import IntactError, InternalError, StateError
 from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
 from intact8.program.inputs import outside
 from intact8.program.names import part_name
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.channel_statistics import channel_axis, collect
-from intact8.simulation.equalization import attach
-from intact8.simulation.ops.affine import Affine, LiveBatchNorms
-from intact8.simulation.ops.dispatch import run_node
-from intact8.simulation.ops.recurrent import RECURRENT, run_layer, weight_scales
-from intact8.simulation.ops.weight_only import Coded, DecodedEmbedding, DynamicLinear, attach_row_learners, layer_for
-from intact8.simulation.parameters import Namespace, plant
-from intact8.simulation.quantized_tensor import Quantized, Value, real
-from intact8.simulation.scales.quant_points import ChannelValues, QuantPoint, Requantization, WeightPoint
-from intact8.simulation.scales.resolve import POOLS, PRODUCTS, SUMS, TABLES
-from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
 from intact8.train.optimizer import expect_step
 from intact8.train.scale_phase import (
     CALIBRATED,
     INITIAL,
-    ScalePhase,
-    attach_learners,
     check_learning,
     enter,
     follow,
@@ -48,10 +34,23 @@ from intact8.train.scale_phase import (
 from intact8.train.snapshot import Snapshot
 from intact8.train.trainable import Trainable
 
+from .channel_statistics import attach_mean_inputs, collect
+from .equalization import attach_factors
+from .layers import make_layers
+from .ops.affine import LiveBatchNorms
+from .ops.dispatch import run_node
+from .ops.recurrent import run_layer
+from .ops.weight_only import DecodedEmbedding, DynamicLinear
+from .parameters import Namespace, plant
+from .quantized_graph import QuantizedGraph
+from .quantized_tensor import Quantized, Value, real
+from .scales.learners import attach_learners
+from .scales.quant_points import QuantPoint
+from .scales.resolve import follow_slopes, resolve
+from .tensors import Tensors
+
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Visitor = Callable[[Node, list[Value], Value], None]
-
-AFFINE = frozenset({"conv", "linear", "scale_shift"})
 
 FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
 """What a mistake in this library raises; other exceptions steer torch, as the end of a recomputation does."""
@@ -67,12 +66,9 @@ class Simulation(Trainable):
     calibration it computes the float model; afterwards, in evaluation, exactly the integers of the deployed program.
 
     Attributes:
-        points: quantization points of activations by the name of the module or op they belong to.
-        weight_points: per-channel scales of weights by node name.
-        coded_points: the same for linear layers and embeddings of the modes dynamic and weight_only, and for:
-        recurrent_points: layers of LSTM, GRU and RNN: scales of all rows of all their weights.
-        placed: the graph with integer and float parts decided.
-        recipe: what was asked for.
+        points, weight_points, coded_points, recurrent_points, requantizations, placed, recipe: see
+            :class:`~intact8.simulation.quantized_graph.QuantizedGraph`.
+        layer_ops: how layers with weights are computed, by node name.
         constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
         samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
         last_uses: for every node in order, the values no later node needs.
@@ -93,74 +89,41 @@ class Simulation(Trainable):
         self.captured = captured.without_tensors()
         self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
         plant(self, model)
-        constants, quantizers = Namespace(), Namespace()
+        constants = Namespace()
         owners: dict[str, tuple[nn.Module, str]] = {}
         for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
             if name not in captured.derived:
                 constants.register_buffer(f"c{i}", tensor.detach().clone(), persistent=False)
                 owners[name] = (constants, f"c{i}")
-        self._modules["constants"], self._modules["quantizers"] = constants, quantizers
-        quantizers._modules["motion"] = ScalePhase(INITIAL[recipe.scales])
-        self.points: dict[str, QuantPoint] = {}
-        self.weight_points: dict[str, WeightPoint] = {}
-        self.coded_points: dict[str, WeightPoint] = {}
-        self.recurrent_points: dict[str, WeightPoint] = {}
-        self.requantizations: dict[str, Requantization] = {}
-        for name, p in placed.points.items():
-            self.points[name] = QuantPoint(name, p.scheme, p.tensors)
-            _attach(quantizers, name, "activation_point", self.points[name])
-        for name, scheme in placed.weights.items():
-            of_layer = self.coded_points if name in placed.coded else self.weight_points
-            of_layer = self.recurrent_points if placed.graph.nodes[name].op in RECURRENT else of_layer
-            decoded = placed.coded.get(name) == "weight_only" or placed.graph.nodes[name].op == "embedding"
-            free = of_layer is not self.weight_points
-            of_layer[name] = WeightPoint(name, scheme, recipe.portable and not decoded, free)
-            _attach(quantizers, name, "weight_point", of_layer[name])
-        for node in placed.graph:
-            if node.name in placed.point_of and node.op in AFFINE | SUMS | POOLS | TABLES | PRODUCTS:
-                self.requantizations[node.name] = Requantization()
-                _attach(quantizers, node.name, "requantization", self.requantizations[node.name])
-        self.equalized = attach(self)
-        if recipe.bias_correction:
-            for node in placed.graph:
-                ordinary = node.op in ("conv", "linear") and not node.attrs.get("transposed")
-                if ordinary and node.name in self.weight_points:
-                    shape = placed.graph.nodes[node.inputs[0]].shape
-                    name = self.channel_values(node.name, "mean_input", shape[channel_axis(node)], 0.0)
-                    node.params["correct.mean"] = name
-        self.coded = {
-            name: layer_for(placed.graph.nodes[name], placed.coded[name], point, recipe.rows, recipe.group)
-            for name, point in self.coded_points.items()
-        }
-        self._affine: dict[str, Affine | Coded] = {
-            node.name: Affine(
-                node, self.point(node.name), self.weight_points.get(node.name), self.requantizations.get(node.name)
-            )
-            for node in placed.graph
-            if node.op in AFFINE and node.name not in self.coded
-        }
-        self._affine |= self.coded
+        self.quantized_graph = q = QuantizedGraph(placed, recipe)
+        self._modules["constants"], self._modules["quantizers"] = constants, q.module
+        self.points, self.requantizations = q.points, q.requantizations
+        self.weight_points, self.coded_points, self.recurrent_points = (
+            q.weight_points,
+            q.coded_points,
+            q.recurrent_points,
+        )
+        self.equalized = attach_factors(q)
+        attach_mean_inputs(q)
+        self.layer_ops = make_layers(q)
         self.last_uses = _last_uses(placed.graph)
         self.samples: list[Tensor] = []
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
         self.calibration: dict[str, Any] = {}
         self.constant_channels: dict[str, tuple[int, int]] = {}
-        self.tensors = Tensors(self, owners, captured.derived)
+        self.tensors = q.tensors = Tensors(self, owners, captured.derived)
         if recipe.learns:
-            attach_learners(self)
-            attach_row_learners(self)
-            self.tensors = Tensors(self, owners, captured.derived)
-        self.coded_points |= self.recurrent_points  # their scales go through the same phases
+            attach_learners(q)
+            self.tensors = q.tensors = Tensors(self, owners, captured.derived)
         enter(self, INITIAL[recipe.scales])
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
 
     # -- reading ----------------------------------------------------------------------------------------------
 
     def point(self, node: str) -> QuantPoint | None:
-        """The quantization point of a node's output; None inside a float island."""
-        name = self.placed.point_of.get(node)
-        return None if name is None else self.points[name]
+        """Return the quantization point of a node's output; None inside a float island."""
+        return self.quantized_graph.point(node)
 
     @property
     def calibrated(self) -> bool:
@@ -187,14 +150,6 @@ class Simulation(Trainable):
         # A copy's tensors are others. Solving again for the copy changes no integer.
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
 
-    def channel_values(self, node: str, leaf: str, channels: Dim, fill: float) -> str:
-        """Attach one number per channel to a node; the name of the buffer."""
-        assert isinstance(channels, int)
-        quantizers = self._modules["quantizers"]
-        assert quantizers is not None
-        _attach(quantizers, node, leaf, ChannelValues(channels, fill))
-        return f"quantizers.{node}.{leaf}.value"
-
     def collect_statistics(self, calls: list[Call]) -> None:
         """Look at a few samples before ranges are observed: for equalization, bias correction and dead channels.
 
@@ -206,16 +161,12 @@ class Simulation(Trainable):
         try:
             with torch.no_grad():
                 inputs = [self.flatten(*call) for call in calls]
-                collect(self, inputs)
-                self.samples = self._few(inputs[0]) if inputs else []
+                self.constant_channels = collect(self.quantized_graph, self.equalized, inputs, self.run)
+                batched = self.quantized_graph.batched
+                self.samples = [(t[:CHECKED] if batched else t).detach().clone() for t in inputs[0]] if inputs else []
         finally:
             for name, on in observing.items():
                 self.points[name].observing = on
-
-    def _few(self, inputs: list[Tensor]) -> list[Tensor]:
-        """The first samples of a batch, copied."""
-        cut = self.graph.dynamic_batch and all(self.graph.nodes[n].shape[:1] == (None,) for n in self.graph.inputs)
-        return [(t[:CHECKED] if cut else t).detach().clone() for t in inputs]
 
     # -- solving ----------------------------------------------------------------------------------------------
 
@@ -237,12 +188,8 @@ class Simulation(Trainable):
             enter(self, CALIBRATED[self.recipe.scales])
 
     def _solve(self, *, from_observers: bool, freezing: bool) -> None:
-        from intact8.simulation.scales.resolve import resolve
-
-        resolve(self, from_observers=from_observers, freezing=freezing)
-        with torch.inference_mode(False), torch.no_grad():
-            for name, point in self.recurrent_points.items():
-                point.scale = weight_scales(self.graph.nodes[name], self.tensors, point, from_observers)
+        freezing = freezing or self.phase == "frozen"
+        resolve(self.quantized_graph, from_observers=from_observers, freezing=freezing)
         self._solved_scales = Snapshot(self._scales(), values=True)
         self._solved_weights = Snapshot(self._weights())
 
@@ -254,9 +201,9 @@ class Simulation(Trainable):
         Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
         """
         if torch.compiler.is_compiling():
-            from intact8.simulation.torch_compile import compute_uncompiled
+            from .torch_compile import run_uncompiled
 
-            return compute_uncompiled(self, args, kwargs)
+            return run_uncompiled(self.call, args, kwargs)
         return self.call(args, kwargs)
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -329,22 +276,14 @@ class Simulation(Trainable):
             inputs: values of its inputs.
             resolved: whether to use tie-free multipliers, see :meth:`ready`.
         """
-        if node.name in self.recurrent_points:
-            point = self.recurrent_points[node.name]
-            if point.quantizing and (point.scale.numel() or self.calibrated):
-                return run_layer(node, [real(v) for v in inputs], self.tensors, point)
-        layer = self._affine.get(node.name)
+        recurrent = self.recurrent_points.get(node.name)
+        if recurrent is not None and recurrent.quantizing and (recurrent.scale.numel() or self.calibrated):
+            return run_layer(node, [real(v) for v in inputs], self.tensors, recurrent)
+        layer = self.layer_ops.get(node.name)
         if layer is not None:
             return layer(inputs, self.tensors, self._live_batch_norms(node), resolved)
-        return run_node(
-            node,
-            inputs,
-            self.tensors,
-            self.point(node.name),
-            self.requantizations.get(node.name),
-            resolved,
-            self._training(node.module),
-        )
+        point, multipliers = self.point(node.name), self.requantizations.get(node.name)
+        return run_node(node, inputs, self.tensors, point, multipliers, resolved, self._training(node.module))
 
     def ready(self) -> bool:
         """Bring scales up to date before a forward; whether it uses tie-free multipliers."""
@@ -365,9 +304,7 @@ class Simulation(Trainable):
         elif self.phase == "frozen":
             if self._solved_scales is None:  # a loaded state, or a copy: saved as solved
                 self._solved_scales = Snapshot(self._scales(), values=True)
-            from intact8.simulation.scales.resolve import follow_slopes
-
-            follow_slopes(self)
+            follow_slopes(self.quantized_graph)
         return self.phase in ("calibrated", "frozen") and self.resolved
 
     def integer_tensors(
@@ -385,14 +322,14 @@ class Simulation(Trainable):
             values = self.run([t.to(device) for t in inputs], keep=True, feed=fed)
             exact = {name: v.integers() for name, v in values.items() if isinstance(v, Quantized)}
             exact |= {name: real(values[name]) for name in self.recurrent_points}
-            for name, layer in self.coded.items():
-                node = self.graph.nodes[name]
+            for name in self.coded_points:
+                layer, node = self.layer_ops[name], self.graph.nodes[name]
                 if isinstance(layer, DecodedEmbedding):
                     exact[name] = real(values[name])
                 elif isinstance(layer, DynamicLinear):
                     alone = len(node.inputs) == 1 and "act" not in node.attrs
-                    made = name if alone else part_name(name, 0, self.graph.nodes)
-                    exact[made] = layer.sums(real(values[node.inputs[0]]), self.tensors)
+                    part = name if alone else part_name(name, 0, self.graph.nodes)
+                    exact[part] = layer.sums(real(values[node.inputs[0]]), self.tensors)
         return {name: t.cpu().numpy() for name, t in exact.items()}
 
     def require_deployable(self) -> None:
@@ -441,16 +378,6 @@ def _place(node: Node) -> str:
     return f"{node.name} (module {node.module})" if node.module and node.module != node.name else node.name
 
 
-def _attach(root: nn.Module, path: str, leaf: str, module: nn.Module) -> None:
-    for part in path.split("."):
-        if part not in root._modules:
-            root._modules[part] = Namespace()
-        child = root._modules[part]
-        assert child is not None
-        root = child
-    root._modules[leaf] = module
-
-
 def _last_uses(graph: Graph) -> list[list[str]]:
     """For every node, the values no later node needs."""
     last = {name: position for position, node in enumerate(graph) for name in node.inputs}
@@ -459,6 +386,3 @@ def _last_uses(graph: Graph) -> list[list[str]]:
         if name not in graph.outputs:
             uses[position].append(name)
     return uses
-
-
-__all__ = ["InputError", "Simulation", "Tensors"]

@@ -19,7 +19,6 @@ proof, weights that could saturate) is solved again at the next evaluation, with
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +29,11 @@ from intact8.calibration.distributed import Ranks
 from intact8.errors import StateError
 from intact8.recipe.recipe import LEARNED
 from intact8.train.extra_state import pack, unpack
-from intact8.train.learned_range import LearnedClip, LearnedOffset, LearnedRange
-from intact8.train.learned_scale import LearnedScale, lsq_factor
+from intact8.train.learned_range import LearnedRange
+from intact8.train.learned_scale import LearnedScale
 from intact8.train.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from intact8.simulation.scales.quant_points import QuantPoint
     from intact8.train.trainable import Trainable
 
 INITIAL = {"calibrated": "calibrated", "fixed": "calibrated", **dict.fromkeys(("observed", *LEARNED), "observe")}
@@ -94,49 +92,6 @@ class ScalePhase(nn.Module):
         return self.phase + (", batch norm frozen" if self.batch_norm_frozen else "")
 
 
-def attach_learners(sim: Trainable) -> None:
-    """Give every point whose scale may be learned its parameter."""
-    plain = sim.recipe.scale_gradient == "plain"
-    for point in sim.points.values():
-        if not point.fixed and not _of_input(sim, point):
-            shape = sim.graph.nodes[point.tensors[0]].shape[1:]
-            elements = math.prod(d for d in shape if isinstance(d, int))  # of one sample, dynamic lengths as one
-            steps = (point.hi - point.lo) // (2 if point.scheme.symmetric else 1)
-            point.learner = _learner(sim, point, 1.0 if plain else lsq_factor(elements, steps))
-    if sim.recipe.scales == "pact":
-        return
-    for name, weight_point in {**sim.weight_points, **sim.coded_points}.items():
-        node = sim.graph.nodes[name]
-        if sim.placed.coded.get(name) == "weight_only" or node.op == "embedding":
-            continue
-        channels = node.shape[-1] if node.op == "linear" else node.shape[1]
-        assert isinstance(channels, int)
-        count = channels if weight_point.scheme.granularity == "per_channel" else 1
-        weight = node.params.get("weight")
-        elements = (sim.tensors[weight].numel() if weight is not None else channels) // count
-        weight_point.learner = LearnedScale((count,), 1.0 if plain else lsq_factor(elements, weight_point.hi))
-
-
-def _of_input(sim: Trainable, point: QuantPoint) -> bool:
-    """Whether it rounds nothing but inputs of the network, to 8 bits: their range is in the data, and stays.
-
-    Learning it would take the gradient with respect to the input, in a convolutional network a product as large as the
-    first layer's that nothing else asks for. With fewer bits, where to clip is worth that.
-    """
-    nodes = [sim.graph.nodes[name] for name in point.tensors]
-    reads = all(node.op == "quantize" and node.inputs[0] in sim.graph.inputs for node in nodes)
-    return reads and point.hi - point.lo >= 254
-
-
-def _learner(sim: Trainable, point: QuantPoint, factor: float) -> LearnedScale:
-    if sim.recipe.scales == "learned":
-        return LearnedScale((), factor)
-    acts = [sim.graph.nodes[name].attrs.get("act") or {} for name in sim.placed.points[point.name].observed]
-    positive = all((act.get("min") if act.get("kind") == "clamp" else None) in (0, 0.0) for act in acts)
-    stays = point.shift if point.scheme.symmetric else point.lo if positive else None
-    return (LearnedOffset if sim.recipe.scales == "lsq+" else LearnedClip)(point.lo, point.hi, stays, factor)
-
-
 def enter(sim: Trainable, phase: str) -> None:
     """Put every point into ``phase``."""
     sim.scale_phase.phase, sim.scale_phase._before = phase, None
@@ -144,7 +99,7 @@ def enter(sim: Trainable, phase: str) -> None:
     for point in sim.points.values():
         moves = not point.fixed and (activation != "learned" or point.learner is not None)
         point.source = activation if moves else "held"
-    for weight_point in (*sim.weight_points.values(), *sim.coded_points.values()):
+    for weight_point in sim.all_weight_points.values():
         follows = (weight == "learned" and weight_point.learner is None) or (weight == "solved" and weight_point.free)
         weight_point.source = "weights" if follows else weight
 
@@ -157,7 +112,7 @@ def learn(sim: Trainable) -> None:
                 point.learner.begin(point.scale, int(point.zero_point))
             else:
                 point.learner.start(point.scale)
-    for weight_point in (*sim.weight_points.values(), *sim.coded_points.values()):
+    for weight_point in sim.all_weight_points.values():
         if weight_point.learner is None:
             continue
         one = weight_point.learner.value.numel() == 1

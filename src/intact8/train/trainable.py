@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import nn
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.graph import Graph
@@ -24,7 +23,6 @@ class Trainable(nn.Module):
 
     recipe: Recipe
     placed: Placed
-    tensors: Mapping[str, Tensor]
     points: dict[str, QuantPoint]
     weight_points: dict[str, WeightPoint]
     coded_points: dict[str, WeightPoint]

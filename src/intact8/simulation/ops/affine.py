@@ -135,6 +135,11 @@ class Affine:
         found = self._cached("grid", [*self._sources(tensors), wp.scale], make)
         return found
 
+    def codes(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the integer weight and its scales, (O,) or (O, groups)."""
+        grid, scale, _ = self._real_grid(tensors)
+        return grid.q, scale
+
     def _activate(self, y: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         p = self.node.params
         return apply_act(y, self.node.attrs.get("act"), {k: tensors[v] for k, v in p.items() if k.startswith("act.")})

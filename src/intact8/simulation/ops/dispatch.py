@@ -16,7 +16,7 @@ from intact8.simulation.ops.matmul import matmul, multiply
 from intact8.simulation.ops.pools import average
 from intact8.simulation.ops.quantized_add import add
 from intact8.simulation.ops.softmax_norms import norm_integers, softmax_integers
-from intact8.simulation.ops.table import look_up
+from intact8.simulation.ops.table import TABLES, look_up
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.weights.folding import own_params
@@ -34,8 +34,7 @@ EXACT: dict[str, Callable[[IntegerOp, list[Quantized]], Quantized]] = {
 """Kind → its exact result, rounded once; the gradient is that of the multiplication by ratios of scales."""
 
 FLOAT_GRADIENT: dict[str, Callable[..., Tensor]] = {
-    "table": look_up,
-    "requantize": look_up,
+    **dict.fromkeys(TABLES, look_up),
     "softmax": softmax_integers,
     "layer_norm": norm_integers,
     "rms_norm": norm_integers,

@@ -16,17 +16,14 @@ from torch import Tensor
 
 from intact8.arithmetic import recurrent
 from intact8.arithmetic.dynamic_torch import accumulate, linear, quantize_rows
-from intact8.arithmetic.recurrent import GATES, HIDDEN, REACH, STEPS, state_count
+from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS, state_count
 from intact8.capture.graph import Node
 from intact8.errors import InputError
 from intact8.simulation.scales.quant_points import WeightPoint
 from intact8.simulation.weights.grid import Limits, on_grid
 from intact8.simulation.weights.quantize import pair_limits
-from intact8.train.learned_scale import LearnedScale, LearnedScales, lsq_factor
+from intact8.train.learned_scale import LearnedScales
 from intact8.train.straight_through import round_ste
-
-RECURRENT = frozenset(GATES)
-"""Operations this file simulates."""
 
 SUFFIXES = ("", ".reverse")
 WEIGHTS = ("weight_ih", "weight_hh")
@@ -37,29 +34,13 @@ def is_relu(node: Node) -> bool:
     return node.attrs.get("nonlinearity") == "relu"
 
 
-def names(node: Node) -> list[str]:
+def weight_names(node: Node) -> list[str]:
     """Names of a layer's weights, direction by direction, in the order of the scales of its weight point."""
     return [node.params[role + d] for d in SUFFIXES[: 1 + node.attrs["bidirectional"]] for role in WEIGHTS]
 
 
-def learner_of(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, plain: bool) -> LearnedScales:
-    """Learned scales of a layer's weights: one per row or, where the recipe says so, one per weight.
-
-    Args:
-        node: the layer.
-        tensors: parameters by name.
-        point: of its weights.
-        plain: leave out LSQ's gradient factor.
-    """
-    weights = [tensors[name] for name in names(node)]
-    rows = len(weights[0])
-    count = rows if point.scheme.granularity == "per_channel" else 1
-    parts = (LearnedScale((count,), 1.0 if plain else lsq_factor(w.numel() // count, point.hi)) for w in weights)
-    return LearnedScales(parts, rows)
-
-
 def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, fresh: bool = False) -> Tensor:
-    """Scales of all rows of all weights, float32, joined in the order of :func:`names`.
+    """Scales of all rows of all weights, float32, joined in the order of :func:`weight_names`.
 
     Learned ones are what their parameters say, then what they were frozen at; all others follow the weights.
 
@@ -72,7 +53,7 @@ def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint,
     learner = None if fresh else point.learner
     if learner is not None and point.source == "held":
         return point.scale
-    weights = [tensors[name] for name in names(node)]
+    weights = [tensors[name] for name in weight_names(node)]
     parts = list(learner) if isinstance(learner, LearnedScales) and point.source == "learned" else [None] * len(weights)
     return torch.cat([point.scales_of(weight, part) for weight, part in zip(weights, parts, strict=True)])
 

@@ -18,6 +18,9 @@ from intact8.simulation.scales.quant_points import QuantPoint
 
 Array = npt.NDArray[Any]
 
+TABLES = frozenset({"table", "requantize"})
+"""Kinds that are computed by a table."""
+
 
 def look_up(op: IntegerOp, x: Quantized) -> Tensor:
     """Compute ``table`` or ``requantize``: integers minus zero point."""

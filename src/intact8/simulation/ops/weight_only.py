@@ -12,21 +12,16 @@ from torch import Tensor
 from intact8.arithmetic.bit_packing import group_count
 from intact8.arithmetic.dynamic_torch import accumulate, quantize_rows, scaled
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
-from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.errors import StateError
 from intact8.simulation.ops.affine import Affine, LiveBatchNorms
-from intact8.simulation.ops.recurrent import learner_of
 from intact8.simulation.quantized_tensor import Value, real
-from intact8.simulation.scales.layer_multipliers import Layer
 from intact8.simulation.scales.quant_points import WeightPoint
-from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.grid import Grid, Limits, on_grid, times
-from intact8.train.learned_scale import LearnedScale, lsq_factor
 from intact8.train.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from intact8.simulation.simulation import Simulation
+    pass
 
 
 class DynamicLinear(Affine):
@@ -64,11 +59,6 @@ class DynamicLinear(Affine):
         if len(inputs) > 1:
             y = y + real(inputs[1])
         return self._activate(y, tensors)
-
-    def codes(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The integers (O, I), and their scales (O,)."""
-        grid, scale, _ = self._real_grid(tensors)
-        return grid.q, scale
 
 
 class DecodedLinear(Affine):
@@ -111,21 +101,6 @@ class DecodedLinear(Affine):
     def _grid(self, weight: Tensor, factor: Tensor | None) -> tuple[Grid, Tensor]:
         assert self.weight_point is not None
         return coded(self.weight_point, weight, factor, self.group)
-
-    def codes(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The integers (O, I), and their scales (O, groups)."""
-        grid, scale, _ = self._real_grid(tensors)
-        return grid.q, scale
-
-    def learner(self, tensors: Mapping[str, Tensor], plain: bool) -> LearnedScale:
-        """Its scales as a parameter, (O, groups), or (1,) where all are one; ``plain``: without LSQ's factor."""
-        wp, weight = self.weight_point, tensors[self.node.params["weight"]]
-        assert wp is not None
-        if wp.scheme.granularity == "per_tensor":
-            return LearnedScale((1,), 1.0 if plain else lsq_factor(weight.numel(), wp.hi))
-        rows, columns = weight.shape
-        shape = (rows, group_count(columns, self.group) if self.group else 1)
-        return LearnedScale(shape, 1.0 if plain else lsq_factor(min(self.group or columns, columns), wp.hi))
 
 
 class DecodedEmbedding:
@@ -176,30 +151,6 @@ class DecodedEmbedding:
         return grid.q + 0.0, scale  # no −0: integers have none
 
 
-Coded = DynamicLinear | DecodedLinear | DecodedEmbedding
-
-
-def layer_for(node: Node, mode: str, weight_point: WeightPoint, rows: str, group: int) -> Coded:
-    """How a linear layer or an embedding of a mode is computed."""
-    if node.op == "embedding":
-        return DecodedEmbedding(node, weight_point, group)
-    if mode == "dynamic":
-        return DynamicLinear(node, weight_point, rows)
-    return DecodedLinear(node, weight_point, group)
-
-
-def attach_row_learners(sim: Simulation) -> None:
-    """Give the weights of recurrent and of decoded linear layers, whose rows share scales in their own ways, theirs."""
-    if sim.recipe.scales == "pact":  # learns the ranges of activations only
-        return
-    plain = sim.recipe.scale_gradient == "plain"
-    for name, point in sim.recurrent_points.items():
-        point.learner = learner_of(sim.graph.nodes[name], sim.tensors, point, plain)
-    for layer in sim.coded.values():
-        if isinstance(layer, DecodedLinear) and layer.weight_point is not None:
-            layer.weight_point.learner = layer.learner(sim.tensors, plain)
-
-
 def spread(scale: Tensor, columns: int, group: int) -> Tensor:
     """Scales (rows, groups) as (rows, 1) or (rows, columns)."""
     return scale.repeat_interleave(group, 1)[:, :columns] if group else scale
@@ -230,28 +181,3 @@ def grouped(rows: Tensor, group: int) -> Tensor:
         return rows
     count = group_count(rows.shape[1], group)
     return F.pad(rows, (0, count * group - rows.shape[1])).reshape(-1, group)
-
-
-def solve(layer: Coded, sim: Simulation, fresh: bool) -> None:
-    """Compute the scales of a layer's weight from the weight, unless they are learned or held.
-
-    Args:
-        layer: of ``sim``.
-        fresh: whether calibration asks, which moves scales that are held, too.
-    """
-    node, wp = layer.node, layer.weight_point
-    assert wp is not None
-    if wp.source == "held" and not fresh and wp.scale.numel():
-        return
-    if isinstance(layer, DynamicLinear):
-        wp.scale = torch.from_numpy(Layer(node, sim, fresh).base.astype("float32")).to(wp.scale.device)
-        return
-    weight = sim.tensors[node.params["weight"]] if node.op == "embedding" else folded(node, sim.tensors)[0]
-    rows = grouped(weight.detach(), layer.group)
-    if wp.source == "learned" and not fresh:
-        wp.scale = wp.scales_of(rows, wp.learner).reshape(len(weight), -1)
-        return
-    scale = torch.from_numpy(weight_scales(rows.cpu().numpy(), wp.lo, wp.hi, wp.scheme.observer, False))
-    if wp.scheme.granularity == "per_tensor":
-        scale = torch.full_like(scale, float(scale.max()))
-    wp.scale = scale.reshape(len(weight), -1).to(weight.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,12 @@ from intact8.arithmetic.tie_free import (
 from intact8.calibration.weights import pairs_can_saturate, weight_scales
 from intact8.capture.graph import Node
 from intact8.errors import CalibrationError
+from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.scales.frozen_multipliers import ROOM, ROOM_STEPS
 from intact8.simulation.scales.quant_points import QuantPoint
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import output_first
 from intact8.simulation.weights.quantize import corrected_bias
-
-if TYPE_CHECKING:
-    from intact8.simulation.simulation import Simulation
 
 Array = npt.NDArray[Any]
 
@@ -33,9 +31,9 @@ Array = npt.NDArray[Any]
 class Layer:
     """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
 
-    def __init__(self, node: Node, sim: Simulation, fresh: bool) -> None:
-        self.node, self.tensors, self.point = node, sim.tensors, sim.all_weight_points[node.name]
-        self.weight, self.bias = folded(node, sim.tensors)
+    def __init__(self, node: Node, q: QuantizedGraph, fresh: bool) -> None:
+        self.node, self.tensors, self.point = node, q.tensors, q.all_weight_points[node.name]
+        self.weight, self.bias = folded(node, q.tensors)
         w = output_first(self.weight, node).double().cpu().numpy()
         self.rows: Array = w.reshape(w.shape[0], -1)
         p = self.point
@@ -129,10 +127,10 @@ def is_leaky(node: Node) -> bool:
     return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
 
 
-def slopes_of(node: Node, sim: Simulation) -> Array:
+def slopes_of(node: Node, q: QuantizedGraph) -> Array:
     """The slopes of a leaky node, one or one per channel."""
     act = node.attrs["act"]
     if act["kind"] == "leaky_relu":
         return np.asarray([act["slope"]], np.float64)
-    values: Array = sim.tensors[node.params["act.weight"]].double().cpu().numpy().reshape(-1)
+    values: Array = q.tensors[node.params["act.weight"]].double().cpu().numpy().reshape(-1)
     return values

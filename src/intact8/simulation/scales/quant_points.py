@@ -299,6 +299,10 @@ class Requantization(ResizableBuffers):
             self._buffers[role] = torch.as_tensor(value).to(buffer.device, buffer.dtype)
         self.gain_error.fill_(float(arrays.get("gain_error", 0.0)))
 
+    def arrays(self) -> dict[str, Any]:
+        """Return what :meth:`put` takes to write the present numbers."""
+        return {role: buffer.tolist() for role, buffer in self.named_buffers()}
+
     def ratio(self, a: str = "a", b: str = "b") -> Tensor:
         """a/b rounded once to float32."""
         numerator, denominator = self.get_buffer(a), self.get_buffer(b)

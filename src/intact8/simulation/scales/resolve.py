@@ -1,9 +1,8 @@
-"""From ranges to the numbers that ship: scales, then tie-free multipliers, in one pass over the graph.
+"""From ranges to the numbers that are deployed: scales, then tie-free multipliers, in one pass over the graph.
 
 Sums come first, in topological order: an add needs one odd denominator for all its ratios, so its output scale, and
 the scales of inputs nobody depends on yet, move by a fraction of a percent until the ratios are rationals. What has
-been used that way is pinned. Convolutions come last: their weight scales take whatever is left (docs/arithmetic.md,
-section 3).
+been used that way is pinned. Convolutions come last: their weight scales take whatever is left (docs/arithmetic.md).
 
 Solving again from present scales keeps every multiplier that still belongs to them. So a loaded, copied or once more
 resolved simulation computes the same integers, and new weights move no activation.
@@ -12,265 +11,286 @@ resolved simulation computes the same integers, and new weights move no activati
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from intact8.arithmetic.dimensions import known
-from intact8.arithmetic.tie_free import (
-    best_ratios,
-    largest_denominator,
-)
+from intact8.arithmetic.tie_free import best_ratios, largest_denominator
+from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
+from intact8.simulation.ops import recurrent
 from intact8.simulation.ops.pools import adaptive_counts, window_counts
-from intact8.simulation.ops.table import table_entries
-from intact8.simulation.ops.weight_only import solve
-from intact8.simulation.scales.frozen_multipliers import NOISE, ROOM, violated
-from intact8.simulation.scales.layer_multipliers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
-from intact8.simulation.scales.smallest_multiplier import denominator, keep_in_reach
-from intact8.simulation.scales.solver_state import MOVE, Scales
+from intact8.simulation.ops.table import TABLES, table_entries
+from intact8.simulation.ops.weight_only import grouped
+from intact8.simulation.quantized_graph import QuantizedGraph
+from intact8.simulation.weights.folding import folded
 from intact8.train.scale_phase import ScaleWarning
 
-if TYPE_CHECKING:
-    from intact8.simulation.simulation import Simulation
+from .frozen_multipliers import NOISE, ROOM, violated
+from .layer_multipliers import Layer, channel_ratios, integers_of, is_leaky, slopes_of
+from .smallest_multiplier import denominator, keep_in_reach
+from .solver_state import MOVE, SolverState
 
 Array = npt.NDArray[Any]
 
-SUMS = frozenset({"add", "sub"})
-POOLS = frozenset({"mean", "avg_pool", "adaptive_avg_pool"})
-TABLES = frozenset({"table", "requantize"})
-PRODUCTS = frozenset({"mul", "matmul"})
+Solution = dict[str, Any]
+"""Arrays of a :class:`Requantization`, by role."""
 
 
-def resolve(sim: Simulation, *, from_observers: bool, freezing: bool = False) -> None:
-    """Compute every scale and multiplier of ``sim`` and store them in its points.
+def resolve(q: QuantizedGraph, *, from_observers: bool, freezing: bool = False) -> None:
+    """Compute every scale and multiplier, and store them in the points of ``q``.
 
     Args:
-        sim: the simulation.
+        q: points, multipliers and tensors of a simulation.
         from_observers: start from what observers saw; else from what the points say: present, observed or learned.
-        freezing: the result is to stay while biases go on moving, so leave them room.
+        freezing: the scales are frozen, or will be while biases go on moving, so leave these room.
+
+    Raises:
+        CalibrationError: a point has seen no data and has no fixed scale.
 
     Warns:
         ScaleWarning: frozen scales of some channels could not stay.
     """
     # What is made here outlives the call, and a tensor made in inference mode cannot be used in training.
     with torch.inference_mode(False), torch.no_grad():
-        _resolve(Scales(sim, from_observers, freezing or sim.phase == "frozen"))
+        state = SolverState(q, from_observers, freezing)
+        solved = _solve_activations(state)
+        state.write()
+        for name in q.coded_points:
+            _solve_coded(q.graph.nodes[name], state)
+        for node in _integer_nodes(q):
+            if node.name in q.weight_points:
+                _solve_affine(node, state, solved.get(node.name))
+            elif node.op in TABLES:
+                _solve_table(node, q)
+            elif node.name in solved:
+                q.requantizations[node.name].put(**solved[node.name])
+        for name, point in q.recurrent_points.items():
+            point.scale = recurrent.weight_scales(q.graph.nodes[name], q.tensors, point, from_observers)
+        if state.repaired:
+            layers = ", ".join(f"{name} ({n} channels)" for name, n in list(state.repaired.items())[:6])
+            message = (
+                f"frozen scales were solved again in {len(state.repaired)} layers: {layers}. Their weights or biases "
+                "grew beyond what the multipliers were proved for; the integers that ship follow"
+            )
+            warnings.warn(ScaleWarning(message), stacklevel=2)
 
 
-def follow_slopes(sim: Simulation) -> None:
+def follow_slopes(q: QuantizedGraph) -> None:
     """Bring what a trained PReLU slope decides up to date while scales are frozen: negative multipliers, tables."""
     with torch.inference_mode(False), torch.no_grad():
-        scales: Scales | None = None
-        for node in sim.graph:
-            if node.name in sim.weight_points and node.attrs.get("act", {}).get("kind") == "prelu":
-                scales = scales or Scales(sim, False, True)
-                _solve_affine(node, scales, None)
-            elif node.op in TABLES and node.params and node.name in sim.placed.point_of:
-                _solve_table(node, sim)
+        state: SolverState | None = None
+        for node in _integer_nodes(q):
+            if node.name in q.weight_points and node.attrs.get("act", {}).get("kind") == "prelu":
+                state = state or SolverState(q, False, True)
+                _solve_affine(node, state, None)
+            elif node.op in TABLES and node.params:
+                _solve_table(node, q)
 
 
-def _solve_table(node: Node, sim: Simulation) -> None:
-    x, y = sim.point(node.inputs[0]), sim.point(node.name)
+def _integer_nodes(q: QuantizedGraph) -> list[Node]:
+    return [node for node in q.graph if node.name in q.placed.point_of]
+
+
+def _solve_table(node: Node, q: QuantizedGraph) -> None:
+    x, y = q.point(node.inputs[0]), q.point(node.name)
     assert x is not None and y is not None
-    sim.requantizations[node.name].put(table=table_entries(node, x, y, sim.tensors))
+    q.requantizations[node.name].put(table=table_entries(node, x, y, q.tensors))
 
 
-def _resolve(scales: Scales) -> None:
-    sim = scales.sim
-    integer = [n for n in sim.graph if n.name in sim.placed.point_of]
-    if scales.fresh:
-        keep_in_reach(scales, [_reached(node, sim) for node in integer if node.op in PRODUCTS | POOLS])
-    solved: dict[str, dict[str, Any]] = {}
+def _solve_coded(node: Node, state: SolverState) -> None:
+    """Compute the scales of a dynamic or weight-only layer from its weight, unless they are learned or held."""
+    q, wp = state.q, state.q.coded_points[node.name]
+    if wp.source == "held" and not state.fresh and wp.scale.numel():
+        return
+    if q.placed.coded[node.name] == "dynamic" and node.op != "embedding":
+        wp.scale = torch.from_numpy(Layer(node, q, state.fresh).base.astype("float32")).to(wp.scale.device)
+        return
+    weight = q.tensors[node.params["weight"]] if node.op == "embedding" else folded(node, q.tensors)[0]
+    rows = grouped(weight.detach(), q.recipe.group)
+    if wp.source == "learned" and not state.fresh:
+        wp.scale = wp.scales_of(rows, wp.learner).reshape(len(weight), -1)
+        return
+    scale = torch.from_numpy(weight_scales(rows.cpu().numpy(), wp.lo, wp.hi, wp.scheme.observer, False))
+    if wp.scheme.granularity == "per_tensor":
+        scale = torch.full_like(scale, float(scale.max()))
+    wp.scale = scale.reshape(len(weight), -1).to(weight.device)
+
+
+def _solve_activations(state: SolverState) -> dict[str, Solution]:
+    """Return the multipliers of everything but layers, and of fused residuals; scales of activations move for them."""
+    integer = _integer_nodes(state.q)
+    if state.fresh:
+        keep_in_reach(state, [_reached(node, state.q) for node in integer if node.op in PRODUCTS or node.op in POOLS])
+    solved: dict[str, Solution] = {}
     for node in integer:
-        if node.op in SUMS:
-            solved[node.name] = _solve_sum(node, scales)
-        elif node.op in PRODUCTS:
-            solved[node.name] = _solve_product(node, scales)
-        elif node.op in POOLS:
-            solved[node.name] = _solve_pool(node, scales)
-        elif len(node.inputs) == 2 and node.name in sim.weight_points:
-            solved[node.name] = _solve_residual(node, scales)
-    scales.write()
-    for layer in sim.coded.values():
-        solve(layer, sim, scales.fresh)
-    for node in integer:
-        if node.name in sim.weight_points:
-            _solve_affine(node, scales, solved.get(node.name))
-        elif node.op in TABLES:
-            _solve_table(node, sim)
-        elif node.name in solved:
-            sim.requantizations[node.name].put(**solved[node.name])
-    if scales.repaired:
-        layers = ", ".join(f"{name} ({n} channels)" for name, n in list(scales.repaired.items())[:6])
-        warnings.warn(
-            ScaleWarning(
-                f"frozen scales were solved again in {len(scales.repaired)} layers: {layers}. Their weights or biases "
-                "grew beyond what the multipliers were proved for; the integers that ship follow"
-            ),
-            stacklevel=2,
-        )
+        if node.op in SOLVERS:
+            points, out = state.points_of(node)
+            solved[node.name] = SOLVERS[node.op](node, state, points, out)
+            state.pinned |= {*points, out}
+        elif len(node.inputs) == 2 and node.name in state.q.weight_points:
+            solved[node.name] = _solve_residual(node, state)
+    return solved
 
 
-def _reached(node: Node, sim: Simulation) -> tuple[Node, str, float]:
-    """A product or pool, the form of its error bound, and what its ratio of scales is multiplied by."""
+def _reached(node: Node, q: QuantizedGraph) -> tuple[Node, str, float]:
+    """Return a product or pool, the form of its error bound, and what its ratio of scales is multiplied by."""
     if node.op in PRODUCTS:
         return node, "scaled", float(node.attrs.get("mul", 1.0))
-    return node, "mean" if node.op == "mean" else "scaled", 1 / _divisors(node, sim.graph.nodes[node.inputs[0]])[-1]
+    return node, "mean" if node.op == "mean" else "scaled", 1 / _divisors(node, q.graph.nodes[node.inputs[0]])[-1]
 
 
-def _solve_sum(node: Node, scales: Scales) -> dict[str, Any]:
-    """Common denominator for Σ s_j/s_y, moving what is free: output first, then inputs nobody used before."""
-    points = [scales.sim.placed.point_of[i] for i in node.inputs]
-    out = scales.sim.placed.point_of[node.name]
+def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> Solution:
+    """Find a common denominator for Σ s_j/s_y; first the output's scale moves, then those of inputs not used before."""
     signs = [-1 if node.op == "sub" and j else 1 for j in range(len(points))]
-    req = scales.kept(node, [sign * scales.scale[p] / scales.scale[out] for sign, p in zip(signs, points, strict=True)])
+    req = state.kept(node, [sign * state.scale[p] / state.scale[out] for sign, p in zip(signs, points, strict=True)])
     if req is not None:
-        scales.pinned |= {*points, out}
-        return {"a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
+        return req.arrays()
     # The reference term is one that cannot move, and the largest of those; the output follows it.
-    order = sorted(range(len(points)), key=lambda j: (points[j] not in scales.pinned, -scales.scale[points[j]]))
-    ratios = [signs[j] * scales.scale[points[j]] / scales.scale[out] for j in order]
-    free_output = out not in scales.pinned and out not in points
+    order = sorted(range(len(points)), key=lambda j: (points[j] not in state.pinned, -state.scale[points[j]]))
+    ratios = [signs[j] * state.scale[points[j]] / state.scale[out] for j in order]
+    free_output = out not in state.pinned and out not in points
     terms = 255 * sum(abs(r) for r in ratios) * 1.05
-    b_max = int(largest_denominator("sum", residual_steps=terms, engines=scales.sim.recipe.engines))
+    b_max = int(largest_denominator("sum", residual_steps=terms, engines=state.q.recipe.engines))
     a, b = best_ratios(ratios, b_max, exact_first=free_output)
     if free_output:
-        scales.move(out, scales.scale[points[order[0]]] * b / abs(a[0]))
+        state.move(out, state.scale[points[order[0]]] * b / abs(a[0]))
     gain = 0.0
     used = {out}
     for j, numerator in zip(order, a, strict=True):
-        exact = scales.scale[out] * abs(numerator) / b
+        exact = state.scale[out] * abs(numerator) / b
         # A term so small that its numerator was rounded up from nothing keeps its own scale.
-        near = abs(exact / scales.scale[points[j]] - 1) < MOVE
-        if near and points[j] not in scales.pinned and points[j] not in used:
-            scales.move(points[j], exact)
+        near = abs(exact / state.scale[points[j]] - 1) < MOVE
+        if near and points[j] not in state.pinned and points[j] not in used:
+            state.move(points[j], exact)
         used.add(points[j])
-        ratio = scales.scale[points[j]] / scales.scale[out]
+        ratio = state.scale[points[j]] / state.scale[out]
         gain = max(gain, abs(abs(numerator) / b / ratio - 1))
-    scales.pinned |= used
-    gain = gain if gain > NOISE else 0.0
-    back = dict(zip(order, a, strict=True))
-    return {"a": [back[j] for j in range(len(points))], "b": [b], "gain_error": gain}
+    numerators = dict(zip(order, a, strict=True))
+    gain_error = gain if gain > NOISE else 0.0
+    return {"a": [numerators[j] for j in range(len(points))], "b": [b], "gain_error": gain_error}
 
 
 def _single(
-    scales: Scales, form: str, out: str, ratio: float, inputs: list[str], terms: float = 0.0
+    state: SolverState, form: str, out: str, ratio: float, inputs: list[str], terms: float = 0.0
 ) -> tuple[int, int, float]:
-    """One ratio ~ 1/s_y: exact by moving the output where it is free."""
-    b_max = denominator(form, ratio, terms, scales.sim.recipe.engines)
-    free = out not in scales.pinned and out not in inputs
+    """Return a, b and the relative error of one ratio ~ 1/s_y; where the output's scale is free, it moves instead."""
+    b_max = denominator(form, ratio, terms, state.q.recipe.engines)
+    free = out not in state.pinned and out not in inputs
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
     if free:
-        scales.move(out, scales.scale[out] * ratio * b / a)
+        state.move(out, state.scale[out] * ratio * b / a)
         return a, b, 0.0
     return a, b, abs(a / b / ratio - 1)
 
 
-def _solve_product(node: Node, scales: Scales) -> dict[str, Any]:
-    points = [scales.sim.placed.point_of[i] for i in node.inputs]
-    out = scales.sim.placed.point_of[node.name]
-    ratio = scales.scale[points[0]] * scales.scale[points[1]] / scales.scale[out] * node.attrs.get("mul", 1.0)
-    req = scales.kept(node, [ratio])
+def _solve_product(node: Node, state: SolverState, points: list[str], out: str) -> Solution:
+    ratio = state.scale[points[0]] * state.scale[points[1]] / state.scale[out] * node.attrs.get("mul", 1.0)
+    req = state.kept(node, [ratio])
     if req is not None:
-        scales.pinned |= {*points, out}
-        return {"a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
-    a, b, gain = _single(scales, "scaled", out, ratio, points)
-    scales.pinned |= {*points, out}
+        return req.arrays()
+    a, b, gain = _single(state, "scaled", out, ratio, points)
     return {"a": [a], "b": [b], "gain_error": gain}
 
 
-def _solve_pool(node: Node, scales: Scales) -> dict[str, Any]:
-    x_node = scales.sim.graph.nodes[node.inputs[0]]
-    x, out = scales.sim.placed.point_of[x_node.name], scales.sim.placed.point_of[node.name]
-    divisors = _divisors(node, x_node)
-    ratios = [scales.scale[x] / (n * scales.scale[out]) for n in divisors]
-    req = scales.kept(node, ratios)
+def _solve_pool(node: Node, state: SolverState, points: list[str], out: str) -> Solution:
+    """Find a ratio per divisor: the commonest exactly, those of windows cut by a border as the nearest rational."""
+    (x,) = points
+    divisors = _divisors(node, state.q.graph.nodes[node.inputs[0]])
+    ratios = [state.scale[x] / (n * state.scale[out]) for n in divisors]
+    req = state.kept(node, ratios)
     if req is not None and req.n.tolist() == divisors:
-        scales.pinned |= {x, out}
-        return {"n": divisors, "a": req.a.tolist(), "b": req.b.tolist(), "gain_error": float(req.gain_error)}
-    # The commonest divisor is met exactly; windows cut by a border get the nearest rational.
+        return req.arrays()
     if node.op == "mean":
-        a0, b0, gain = _single(scales, "mean", out, ratios[-1], [x], 255 * divisors[-1] * ratios[-1])
+        a0, b0, gain = _single(state, "mean", out, ratios[-1], [x], 255 * divisors[-1] * ratios[-1])
     else:
-        a0, b0, gain = _single(scales, "scaled", out, ratios[-1], [x])
+        a0, b0, gain = _single(state, "scaled", out, ratios[-1], [x])
     a, b = [], []
+    b_max = int(largest_denominator("scaled", engines=state.q.recipe.engines))
     for n in divisors[:-1]:
-        ratio = scales.scale[x] / (n * scales.scale[out])
-        b_max = int(largest_denominator("scaled", engines=scales.sim.recipe.engines))
-        (numerator,), denominator = best_ratios([ratio], b_max)
-        gain = max(gain, abs(numerator / denominator / ratio - 1))
+        ratio = state.scale[x] / (n * state.scale[out])
+        (numerator,), common = best_ratios([ratio], b_max)
+        gain = max(gain, abs(numerator / common / ratio - 1))
         a.append(numerator)
-        b.append(denominator)
-    scales.pinned |= {x, out}
+        b.append(common)
     return {"n": divisors, "a": [*a, a0], "b": [*b, b0], "gain_error": gain}
 
 
 def _divisors(node: Node, x: Node) -> list[int]:
-    """Distinct divisors of a pool, ascending: the largest, a whole window, is last."""
+    """Return the distinct divisors of a pool in ascending order: the last belongs to a whole window."""
     if node.op == "mean":
         return [int(np.prod(known(x.shape[d] for d in node.attrs["dims"])))]
     spatial = known(x.shape[2:])
-    counts = (
-        window_counts(node.attrs, spatial)
-        if node.op == "avg_pool"
-        else adaptive_counts(node.attrs["output_size"], spatial)
-    )
+    average = node.op == "avg_pool"
+    counts = window_counts(node.attrs, spatial) if average else adaptive_counts(node.attrs["output_size"], spatial)
     return [int(n) for n in torch.unique(counts)]
 
 
-def _solve_residual(node: Node, scales: Scales) -> dict[str, Any]:
+PRODUCTS = dict.fromkeys(("mul", "matmul"), _solve_product)
+POOLS = dict.fromkeys(("mean", "avg_pool", "adaptive_avg_pool"), _solve_pool)
+SOLVERS: dict[str, Callable[[Node, SolverState, list[str], str], Solution]] = {
+    "add": _solve_sum,
+    "sub": _solve_sum,
+    **PRODUCTS,
+    **POOLS,
+}
+"""Kind → what finds its multipliers: (node, state, points of its inputs, point of its output)."""
+
+
+def _solve_residual(node: Node, state: SolverState) -> Solution:
     """The ratio s_r/s_y of a fused residual; its denominator serves every channel, so it must suit the worst."""
-    sim = scales.sim
-    x, residual, out = (sim.placed.point_of[n] for n in (*node.inputs, node.name))
-    scales.pinned.add(residual)
-    free = out not in scales.pinned and out != x
-    ratio = scales.scale[residual] / scales.scale[out]
-    req = scales.kept(node, [ratio])
-    if req is not None and int(req.b[0]) <= _residual_denominator(node, scales, scales.scale[out], ratio, room=1.0):
-        scales.pinned.add(out)
+    q = state.q
+    x, residual, out = (q.placed.point_of[n] for n in (*node.inputs, node.name))
+    state.pinned.add(residual)
+    free = out not in state.pinned and out != x
+    ratio = state.scale[residual] / state.scale[out]
+    req = state.kept(node, [ratio])
+    if req is not None and int(req.b[0]) <= _residual_denominator(node, state, state.scale[out], ratio, room=1.0):
+        state.pinned.add(out)
         return {"residual_a": req.residual_a.tolist(), "b": req.b.tolist()[:1]}
     # 3 % of room for the move of the output scale.
-    room = 1.03 * ROOM if scales.freezing else 1.03
-    b_max = _residual_denominator(node, scales, scales.scale[out], ratio, room)
+    room = 1.03 * ROOM if state.freezing else 1.03
+    b_max = _residual_denominator(node, state, state.scale[out], ratio, room)
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
     if free:
-        scales.move(out, scales.scale[residual] * b / a)
-    scales.pinned.add(out)
+        state.move(out, state.scale[residual] * b / a)
+    state.pinned.add(out)
     return {"residual_a": [a], "b": [b]}
 
 
-def _residual_denominator(node: Node, scales: Scales, s_y: float, ratio: float, room: float) -> int:
-    layer = Layer(node, scales.sim, scales.fresh)
+def _residual_denominator(node: Node, state: SolverState, s_y: float, ratio: float, room: float) -> int:
+    layer = Layer(node, state.q, state.fresh)
     # One step of room for the rounding of the bias.
     steps = float(layer.bias_steps(layer.base, s_y).max())
-    return int(largest_denominator("fused", (steps + 1) * room, 255 * ratio * room, engines=scales.sim.recipe.engines))
+    return int(largest_denominator("fused", (steps + 1) * room, 255 * ratio * room, engines=state.q.recipe.engines))
 
 
-def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> None:
+def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> None:
     """Weight scales on which every channel's multiplier is a rational its certificate allows."""
-    sim = scales.sim
-    x, y, layer = sim.point(node.inputs[0]), sim.point(node.name), Layer(node, sim, scales.fresh)
+    q = state.q
+    x, y, layer = q.point(node.inputs[0]), q.point(node.name), Layer(node, q, state.fresh)
     assert x is not None and y is not None
-    s_x, s_y, req = float(x.scale), float(y.scale), sim.requantizations[node.name]
-    slopes = slopes_of(node, sim) if is_leaky(node) else None
+    s_x, s_y, req = float(x.scale), float(y.scale), q.requantizations[node.name]
+    slopes = slopes_of(node, q) if is_leaky(node) else None
     bad = None
-    if layer.point.source == "held" and not scales.fresh:
+    if layer.point.source == "held" and not state.fresh:
         residual = 0.0 if shared is None else 255.0 * shared["residual_a"][0] / shared["b"][0]
         form = "leaky" if slopes is not None else "affine" if shared is None else "fused"
-        bad = violated(layer, req, s_x, s_y, form, residual, sim.recipe.engines)
+        bad = violated(layer, req, s_x, s_y, form, residual, q.recipe.engines)
         if bad is not None and shared is not None:
             same = req.residual_a.tolist() == shared["residual_a"] and req.b.tolist()[:1] == shared["b"]
             bad = bad if same else np.ones_like(bad)
         if bad is not None and not bad.any() and slopes is None:
             return
         if bad is not None and bad.any():
-            scales.repaired[node.name] = int(bad.sum())
+            state.repaired[node.name] = int(bad.sum())
     target = s_x * layer.base / s_y
     if shared is not None:
-        r = sim.point(node.inputs[1])
+        r = q.point(node.inputs[1])
         assert r is not None
         numerator, common = shared["residual_a"][0], shared["b"][0]
         b = np.full(len(target), common, np.int64)
@@ -279,7 +299,7 @@ def _solve_affine(node: Node, scales: Scales, shared: dict[str, Any] | None) -> 
         found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > NOISE else 0.0}
     else:
         kept = None if bad is None or shared is not None else (~bad, integers_of(req.a), integers_of(req.b))
-        found = channel_ratios(layer, target, s_x, s_y, slopes, y, scales.freezing, kept)
+        found = channel_ratios(layer, target, s_x, s_y, slopes, y, state.freezing, kept)
     if bad is not None and shared is not None and not bad.all():
         found["a"] = np.where(bad, found["a"], integers_of(req.a))
     scale = (found["a"] / found["b"] * s_y / s_x).astype(np.float32)

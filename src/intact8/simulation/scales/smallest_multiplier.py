@@ -12,10 +12,10 @@ from collections.abc import Collection
 
 from intact8.arithmetic.tie_free import largest_denominator
 from intact8.capture.graph import Node
-from intact8.simulation.scales.solver_state import Scales
+from intact8.simulation.scales.solver_state import SolverState
 
 ROOM = 1.01
-"""Scales move by up to a percent when ratios become rationals."""
+"""SolverState move by up to a percent when ratios become rationals."""
 
 _PASSES = 4
 """A coarser grid may be the output of another product; each pass goes once through the graph, from its end."""
@@ -38,7 +38,7 @@ def denominator(form: str, ratio: float, terms: float, engines: Collection[str])
     return b if ratio * b >= ROOM or form != "mean" else int(largest_denominator(form, engines=others))
 
 
-def keep_in_reach(scales: Scales, nodes: list[tuple[Node, str, float]]) -> None:
+def keep_in_reach(state: SolverState, nodes: list[tuple[Node, str, float]]) -> None:
     """Enlarge input scales until every ratio can be reached.
 
     Args:
@@ -46,22 +46,22 @@ def keep_in_reach(scales: Scales, nodes: list[tuple[Node, str, float]]) -> None:
         nodes: product or pool, form of its bound, and constant factor of its ratio, in execution order.
     """
     for _ in range(_PASSES):
-        widened = [_widen(scales, *each) for each in reversed(nodes)]
+        widened = [_widen(state, *each) for each in reversed(nodes)]
         if not any(widened):
             return
 
 
-def _widen(scales: Scales, node: Node, form: str, factor: float) -> bool:
+def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
     """Enlarge the scales of one operation's inputs; whether that was necessary."""
-    point_of, out = scales.sim.placed.point_of, scales.sim.placed.point_of[node.name]
+    point_of, out = state.q.placed.point_of, state.q.placed.point_of[node.name]
     points = [point_of[i] for i in node.inputs]
-    ratio = factor / scales.scale[out]
+    ratio = factor / state.scale[out]
     for point in points:
-        ratio *= scales.scale[point]
-    lacking = ROOM / (ratio * denominator(form, ratio, 255 * ratio / factor, scales.sim.recipe.engines))
-    free = [point for point in points if point != out and point not in scales.pinned]
+        ratio *= state.scale[point]
+    lacking = ROOM / (ratio * denominator(form, ratio, 255 * ratio / factor, state.q.recipe.engines))
+    free = [point for point in points if point != out and point not in state.pinned]
     if lacking <= 1 or not free:
         return False
     for point in free:
-        scales.scale[point] *= lacking ** (1 / len(free))
+        state.scale[point] *= lacking ** (1 / len(free))
     return True

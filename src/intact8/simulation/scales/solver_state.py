@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from intact8.arithmetic.affine import choose_qparams
 from intact8.capture.graph import Node
 from intact8.errors import CalibrationError
+from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.scales.frozen_multipliers import NOISE
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization
-
-if TYPE_CHECKING:
-    from intact8.simulation.simulation import Simulation
 
 MOVE = 0.02
 """Largest relative move of a scale that is not the output of its sum."""
 
 
-class Scales:
+class SolverState:
     """The scales being solved for, in float64, and which of them may still move."""
 
-    def __init__(self, sim: Simulation, from_observers: bool, freezing: bool) -> None:
-        self.sim, self.fresh, self.freezing = sim, from_observers, freezing
+    def __init__(self, q: QuantizedGraph, from_observers: bool, freezing: bool) -> None:
+        self.q, self.fresh, self.freezing = q, from_observers, freezing
         # Scales that follow or are learned are nominal: nothing solved for them before is a reason to stay near it.
-        self.keep = not from_observers and all(p.source == "held" for p in sim.points.values())
+        self.keep = not from_observers and all(p.source == "held" for p in q.points.values())
         self.scale: dict[str, float] = {}
         self.zero_point: dict[str, int] = {}
         self.pinned: set[str] = set()
         self.repaired: dict[str, int] = {}
-        for name, point in sim.points.items():
-            origin = _scalar_arithmetic(sim, point) if from_observers else None
+        for name, point in q.points.items():
+            origin = _scalar_arithmetic(q, point) if from_observers else None
             if origin is None:
                 self.scale[name], self.zero_point[name] = _start(point, from_observers)
             else:
@@ -41,8 +37,8 @@ class Scales:
 
     def _derived(self, table: Node, point: QuantPoint) -> tuple[float, int]:
         """Qparams of scalar arithmetic: those of the input, sent through it. x·m keeps its integers for m > 0."""
-        source = self.sim.placed.point_of[table.inputs[0]]
-        s, z, x = self.scale[source], self.zero_point[source], self.sim.points[source]
+        source = self.q.placed.point_of[table.inputs[0]]
+        s, z, x = self.scale[source], self.zero_point[source], self.q.points[source]
         mul, add = 1.0, 0.0
         for step in table.attrs["chain"]:
             mul, add = mul * step["attrs"]["mul"], add * step["attrs"]["mul"] + step["attrs"]["add"]
@@ -52,13 +48,18 @@ class Scales:
         scale, zero_point = choose_qparams(ends[0], ends[1], point.lo, point.hi, point.scheme.symmetric)
         return float(np.float32(scale)), int(zero_point)
 
+    def points_of(self, node: Node) -> tuple[list[str], str]:
+        """Return the names of the points of a node's inputs, and of its output."""
+        point_of = self.q.placed.point_of
+        return [point_of[name] for name in node.inputs], point_of[node.name]
+
     def kept(self, node: Node, nominal: list[float]) -> Requantization | None:
         """The node's present multipliers, if solving starts from present scales and they still are their ratios.
 
         Args:
             nominal: ratio of scales per multiplier, in order.
         """
-        req = self.sim.requantizations[node.name]
+        req = self.q.requantizations[node.name]
         a = (req.residual_a if req.residual_a.numel() else req.a).tolist()
         b = req.b.tolist()[: len(a)]
         if not self.keep or len(a) != len(nominal) or not b:
@@ -75,16 +76,16 @@ class Scales:
 
     def write(self) -> None:
         """Store the result in the simulation's points."""
-        for name, point in self.sim.points.items():
+        for name, point in self.q.points.items():
             point.assign(self.scale[name], self.zero_point[name])
 
 
-def _scalar_arithmetic(sim: Simulation, point: QuantPoint) -> Node | None:
+def _scalar_arithmetic(q: QuantizedGraph, point: QuantPoint) -> Node | None:
     """The table node of a point whose values come from scalar arithmetic alone; None for other points."""
-    observed = sim.placed.points[point.name].observed
+    observed = q.placed.points[point.name].observed
     if point.fixed or point.source != "held" or len(observed) != 1:
         return None
-    node = sim.graph.nodes[observed[0]]
+    node = q.graph.nodes[observed[0]]
     if node.op != "table" or any(step["op"] != "affine_scalar" for step in node.attrs["chain"]):
         return None
     return node

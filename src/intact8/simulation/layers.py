@@ -1,0 +1,26 @@
+"""The layers of a quantized graph by their mode: static, dynamic or weight-only."""
+
+from __future__ import annotations
+
+from .ops.affine import Affine
+from .ops.weight_only import DecodedEmbedding, DecodedLinear, DynamicLinear
+from .quantized_graph import AFFINE, QuantizedGraph
+
+Layer = Affine | DecodedEmbedding
+
+
+def make_layers(q: QuantizedGraph) -> dict[str, Layer]:
+    """Return how every layer with weights but recurrent ones is computed, by node name."""
+    layers: dict[str, Layer] = {}
+    for node in q.graph:
+        name, recipe = node.name, q.recipe
+        point = q.coded_points.get(name)
+        if point is not None and node.op == "embedding":
+            layers[name] = DecodedEmbedding(node, point, recipe.group)
+        elif point is not None and q.placed.coded[name] == "dynamic":
+            layers[name] = DynamicLinear(node, point, recipe.rows)
+        elif point is not None:
+            layers[name] = DecodedLinear(node, point, recipe.group)
+        elif node.op in AFFINE:
+            layers[name] = Affine(node, q.point(name), q.weight_points.get(name), q.requantizations.get(name))
+    return layers
