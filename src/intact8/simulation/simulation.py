@@ -19,6 +19,20 @@ from intact8.placement.place import Placed
 from intact8.program.inputs import outside
 from intact8.program.names import part_name
 from intact8.recipe.recipe import Recipe
+from intact8.simulation.channel_statistics import attach_mean_inputs, collect
+from intact8.simulation.equalization import attach_factors
+from intact8.simulation.layers import make_layers
+from intact8.simulation.ops.affine import LiveBatchNorms
+from intact8.simulation.ops.dispatch import run_node
+from intact8.simulation.ops.recurrent import run_layer
+from intact8.simulation.ops.weight_only import DecodedEmbedding, DynamicLinear
+from intact8.simulation.parameters import Namespace, plant
+from intact8.simulation.quantized_graph import QuantizedGraph
+from intact8.simulation.quantized_tensor import Quantized, Value, real
+from intact8.simulation.scales.learners import attach_learners
+from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.simulation.scales.resolve import follow_slopes, resolve
+from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
 from intact8.train.optimizer import expect_step
 from intact8.train.scale_phase import (
@@ -33,21 +47,6 @@ from intact8.train.scale_phase import (
 )
 from intact8.train.snapshot import Snapshot
 from intact8.train.trainable import Trainable
-
-from .channel_statistics import attach_mean_inputs, collect
-from .equalization import attach_factors
-from .layers import make_layers
-from .ops.affine import LiveBatchNorms
-from .ops.dispatch import run_node
-from .ops.recurrent import run_layer
-from .ops.weight_only import DecodedEmbedding, DynamicLinear
-from .parameters import Namespace, plant
-from .quantized_graph import QuantizedGraph
-from .quantized_tensor import Quantized, Value, real
-from .scales.learners import attach_learners
-from .scales.quant_points import QuantPoint
-from .scales.resolve import follow_slopes, resolve
-from .tensors import Tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Visitor = Callable[[Node, list[Value], Value], None]
@@ -201,7 +200,7 @@ class Simulation(Trainable):
         Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
         """
         if torch.compiler.is_compiling():
-            from .torch_compile import run_uncompiled
+            from intact8.simulation.torch_compile import run_uncompiled
 
             return run_uncompiled(self.call, args, kwargs)
         return self.call(args, kwargs)
