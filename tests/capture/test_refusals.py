@@ -44,14 +44,14 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
         (lambda m, x: x.double().float(), "float64"),
         (lambda m, x: F.dropout(x, 0.5, True), "active in eval mode"),
         (lambda m, x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
-        (lambda m, x: x.cumsum(1), "aten.cumsum"),
+        (lambda m, x: x.cumprod(1), "aten.cumprod"),
         (lambda m, x: x[x > 0], "aten.index|data|torch.export"),
         (counts, "changes 1.0.count"),
         (lambda m, x: x.topk(2).values, "aten.topk"),
         (lambda m, x: x + torch.rand_like(x), "random numbers"),
         (lambda m, x: F.max_unpool1d(x[:, None], torch.arange(4).expand(len(x), 1, 4), 2), "aten.index_put"),
     ],
-    ids=["if", "fft", "double", "dropout", "batch-norm", "cumsum", "mask", "state", "topk", "random", "unpool"],
+    ids=["if", "fft", "double", "dropout", "batch-norm", "cumprod", "mask", "state", "topk", "random", "unpool"],
 )
 def test_refused_with_the_module_path(function: Any, message: str) -> None:
     with pytest.raises(CaptureError, match=message) as caught:

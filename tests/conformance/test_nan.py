@@ -31,6 +31,7 @@ ISLANDS: dict[str, tuple[str, dict[str, Any]]] = {
     "0/0 and inf/inf": ("float.div", {}),
     "inf - inf": ("float.sub", {}),
     "layer norm": ("float.layer_norm", {"shape": [8], "eps": 1e-5}),
+    "cumulative inf - inf": ("float.cumsum", {"axis": 2}),
     "mean": ("float.mean", {"dims": [2], "keepdim": True}),
 }
 

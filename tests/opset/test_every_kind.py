@@ -121,6 +121,8 @@ CASES: dict[str, Case] = {
     "float.embedding": ({}, {"weight": ones(9, 4)}, [f(None, 3, dtype="int64")], f(None, 3, 4)),
     "float.decoded_linear": (CODES, {**CODED, "bias": ones(3)}, [f(None, 5)], f(None, 3)),
     "float.masked_fill": ({"value": float("-inf")}, {}, [f(None, 3), f(1, 3, dtype="bool")], f(None, 3)),
+    "float.cumsum": ({"axis": 1}, {}, [f(None, 3, dtype="bool")], f(None, 3, dtype="int64")),
+    **{f"float.{name}imum": ({}, {}, [f(None, 3), f(1, 3)], f(None, 3)) for name in ("max", "min")},
     "float.compare": ({"fn": "lt", "value": 1.0}, {}, [f(None, 3)], f(None, 3, dtype="bool")),
     "float.cast": ({"dtype": "int64"}, {}, [f(None, 3)], f(None, 3, dtype="int64")),
 }  # fmt: skip

@@ -16,6 +16,7 @@ from intact8.program.program import Program
 
 ENDS = [(-3, 4), (2, 5), (-7, -2), (0, 0), (1, 6)]
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "larger": ("float.maximum", {}), "smaller": ("float.minimum", {}),
     "sum": ("float.add", {}), "difference": ("float.sub", {}), "product": ("float.mul", {}),
     "rectified": ("float.relu", {}), "cast": ("float.cast", {"dtype": "int64"}),
     "doubled": ("float.affine_scalar", {"mul": 2.0, "add": -1.0}),
@@ -29,7 +30,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", KINDS)
 def test_intervals_are_those_of_all_values(case: str) -> None:
     kind, attrs = KINDS[case]
-    two = kind in ("float.add", "float.sub", "float.mul")
+    two = kind in ("float.add", "float.sub", "float.mul", "float.maximum", "float.minimum")
     for first, second in itertools.product(ENDS, ENDS if two else [(0, 1)]):
         x, y = (np.arange(low, high + 1) for low, high in (first, second))
         left, right = (a.ravel() for a in np.meshgrid(x, y))
@@ -105,3 +106,15 @@ def test_rows_of_the_shortest_table_an_input_reaches() -> None:
     program = Program(tensors, ops, ("x", "y", "z", "w"), ("a",))
     assert table_rows(program) == {"x": 7, "y": 7}
     assert unproved(program) == {"d": 3}
+
+
+def test_the_interval_of_a_cumulative_sum_holds_every_sum_of_that_many() -> None:
+    tensors = {n: Tensor(n, "int64", (None, 3)) for n in ("x", "out")}
+    for first in ENDS:
+        op = Op("out", "float.cumsum", ("x",), {"axis": 1})
+        rows = np.array(list(itertools.product(range(first[0], first[1] + 1), repeat=3)))
+        values = run_float("cumsum", op.attrs, [rows], {}, "int64")
+        got = _interval(op, Program(tensors, (op,), ("x",), ("out",)), {"x": first})
+        assert got == (values.min(), values.max()), first
+    along_batch = Op("out", "float.cumsum", ("x",), {"axis": 0})
+    assert _interval(along_batch, Program(tensors, (along_batch,), ("x",), ("out",)), {"x": (0, 1)}) is None

@@ -92,12 +92,13 @@ class Builder:
         """The constant node for ``tensor``, one per tensor."""
         if id(tensor) in self._nodes_of:
             return self._nodes_of[id(tensor)][1]
+        given, tensor = tensor, tensor.long() if tensor.dtype == torch.int32 else tensor
         name = self.tensor_name(tensor, fx, "constant")
         path = module_of(fx)[0]
         label = ".".join(filter(None, (path, "constant"))) if name in self.constants else name
         dtype = str(tensor.dtype).removeprefix("torch.")
         value = self.add_node("constant", [], {}, {"value": name}, tuple(tensor.shape), dtype, fx, label)
-        self._nodes_of[id(tensor)] = (tensor, value)
+        self._nodes_of[id(given)] = (given, value)
         return value
 
     def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
@@ -202,7 +203,7 @@ class Builder:
                 why="quantization starts from a float32 model",
                 remedy="call model.float() first, give float32 inputs, and remove casts and autocast",
             )
-        return name
+        return "int64" if name == "int32" else name  # every int32 number is an int64 number
 
     # --- interpretation --------------------------------------------------------------------------------------
     def resolve(self, arg: Any, *, used: bool = True) -> Any:

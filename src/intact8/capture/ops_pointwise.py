@@ -97,7 +97,9 @@ def clamp(c: Call) -> Value:
     low, high = (None if n == end else v for v, n, end in zip((low, high), limits, unbounded, strict=True))
     limits = [None if v is None else n for v, n in zip((low, high), limits, strict=True)]
     if any(v is not None and n is None for v, n in zip((low, high), limits, strict=True)):
-        raise c.error("clamp between tensors", why="only numbers can be limits")
+        for extreme, limit in (("maximum", low), ("minimum", high)):
+            x = x if limit is None else c.emit(extreme, x, limit)
+        return c.value(x)
     if limits == [0, None]:
         return c.emit("relu", x)
     lo, hi = (None if v is None else float(v) for v in limits)

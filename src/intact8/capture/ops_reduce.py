@@ -66,6 +66,12 @@ def other(c: Call) -> Any:
     return reduce("amax" if c.op == "max" else "amin")(c)
 
 
+def cumsum(c: Call) -> Value:
+    """Sums up to every element; of integers and booleans in int64."""
+    x = c.value(c["self"])
+    return c.emit("cumsum", x, axis=c.axis(c["dim"], len(c.shape(x))))
+
+
 def variance(c: Call) -> Value:
     """var and std, taken apart: mean of the squared distance to the mean."""
     x = c.value(c["self"])
@@ -124,6 +130,7 @@ HANDLERS.update(
     amin=reduce("amin"),
     argmax=reduce("argmax"),
     argmin=reduce("argmin"),
+    cumsum=cumsum,
     logsumexp=logsumexp,
     var_mean=moments,
     std_mean=moments,

@@ -218,6 +218,25 @@ def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     return value if dtype == y.dtype else b.cast(value, y.dtype)
 
 
+def _extreme(kind: str) -> Rule:
+    """Return the rule of the larger or smaller of two numbers, which is NaN where either is NaN."""
+
+    def rule(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+        dtype = _working(inputs, y)
+        pair = _common(b, x, inputs, dtype)
+        value = (b.largest if kind == "maximum" else b.smallest)(pair, dtype)
+        for name, given in zip(x, pair, strict=True):
+            value = b.nan_where(b.node("IsNaN", [given]), value) if name in b.special else value
+        return value
+
+    return rule
+
+
+def _cumsum(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    axis = b.constant(np.int64(op.attrs["axis"]), "axis")
+    return b.node("CumSum", [*_common(b, x, inputs, y.dtype), axis])
+
+
 def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
 
@@ -249,6 +268,9 @@ FLOATS: dict[str, Rule] = {
     "sub": _binary("Sub"),
     "mul": _binary("Mul"),
     "div": _binary("Div"),
+    "maximum": _extreme("maximum"),
+    "minimum": _extreme("minimum"),
+    "cumsum": _cumsum,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive_avg_pool,

@@ -14,12 +14,12 @@ import numpy as np
 
 from intact8.arithmetic.unary_functions import UNARY, unary64
 
-from .attributes import FLOAT, FLOATS, INT, KEPT_DIMENSIONS, NUMBERS, REAL, WEIGHT
+from .attributes import AXIS, FLOAT, FLOATS, INT, KEPT_DIMENSIONS, NUMBERS, REAL, WEIGHT
 from .kind import UNKNOWN, Call, Interval, Kind, Semantics, Span, always
 from .moves import infinite_value, union
 from .op import Array, Op, Tensor
 from .pools import reduced_shape
-from .shapes import Shape, ShapeRule, broadcasting, fits_channels, same
+from .shapes import Shape, ShapeRule, axis_of, broadcasting, fits_channels, same
 from .types import Signature, signature
 from .values import Validator, boolean, integers, limit, limit_or_none, number, one_of, whole, whole_or_none
 from .violation import need
@@ -39,6 +39,7 @@ REDUCED = (
     signature(INT, gives=INT, fn=one_of("amax", "amin")),
     signature("float32 int64 uint8", gives=INT, fn=one_of("argmax")),
 )
+ACCUMULATED = (signature(FLOAT, gives=FLOAT), signature("int64 bool uint8", gives=INT))
 CAST = tuple(signature(NUMBERS, gives=dtype, dtype=one_of(dtype)) for dtype in NUMBERS.split())
 
 COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
@@ -199,6 +200,24 @@ def _positive(op: Op, x: list[Any], inputs: Sequence[Tensor]) -> Any:
     return max(x[0][0], 0), max(x[0][1], 0)
 
 
+def _larger(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval:
+    return max(x[0][0], x[1][0]), max(x[0][1], x[1][1])
+
+
+def _smaller(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval:
+    return min(x[0][0], x[1][0]), min(x[0][1], x[1][1])
+
+
+def _axis_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    axis_of(op, x[0])
+    return x[0]
+
+
+def _accumulated(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
+    size = inputs[0].shape[axis_of(op, inputs[0].shape)]
+    return _ends([v * n for v in x[0] for n in (1, size)]) if isinstance(size, int) and UNKNOWN not in x else None
+
+
 def _mean(t: Mapping[str, Any], x: list[Array]) -> Array:
     return np.asarray(x[0].mean(axis=tuple(t["dims"]), keepdims=t["keepdim"], dtype=np.float64))
 
@@ -299,6 +318,17 @@ KINDS = (
         homogeneous=True,
     ),
     _elementwise("float.mul", "x·y, broadcasting", SUMS, lambda t, x: x[0] * x[1], 2, interval=_multiplied),
+    _elementwise("float.maximum", "max(x, y), broadcasting", SUMS, lambda t, x: np.maximum(*x), 2, interval=_larger),
+    _elementwise("float.minimum", "min(x, y), broadcasting", SUMS, lambda t, x: np.minimum(*x), 2, interval=_smaller),
+    _elementwise(
+        "float.cumsum",
+        "sums of all elements up to each one along axis",
+        ACCUMULATED,
+        lambda t, x: np.cumsum(x[0], axis=t["axis"]),
+        shape=_axis_shape,
+        attrs={"axis": AXIS},
+        interval=_accumulated,
+    ),
     _elementwise(
         "float.div", "x / y, broadcasting", REAL, lambda t, x: np.true_divide(x[0], x[1]), 2, creates_special=always
     ),

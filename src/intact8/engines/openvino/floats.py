@@ -73,6 +73,24 @@ def _apart(context: OpContext, y: Port) -> Port:
     return nonfinite.kept(y, apart(y)) if context.special else apart(y)
 
 
+def _extreme(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
+    """Return the rule of the larger or smaller of two numbers, which is NaN where either is NaN."""
+
+    def build(context: OpContext) -> Port:
+        pair = [cast(x.port, context.out.dtype) for x in context.inputs]
+        y = port(make(*pair))
+        for x in pair if context.special and context.out.dtype == "float32" else ():
+            y = nonfinite.kept(x, y)
+        return y
+
+    return build
+
+
+def _cumsum(context: OpContext) -> Port:
+    x = cast(context.inputs[0].port, context.out.dtype)
+    return port(ov.cum_sum(x, ov.constant(np.int64(context.op.attrs["axis"]))))
+
+
 def _div(context: OpContext) -> Port:
     x, y = (cast(v.port, context.out.dtype) for v in context.inputs)
     return quotient(_apart(context, x), y)  # multiplied with reciprocals, small divisors would make infinity
@@ -249,6 +267,9 @@ FLOATS: dict[str, Callable[[OpContext], Port]] = {
     "sub": _arithmetic(ov.subtract),
     "mul": _arithmetic(ov.multiply),
     "div": _div,
+    "maximum": _extreme(ov.maximum),
+    "minimum": _extreme(ov.minimum),
+    "cumsum": _cumsum,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
