@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import intact8
 from intact8.arithmetic.unary_functions import UNARY
+from intact8.engines import engine_status
 
 from .helpers import check
 
@@ -48,6 +50,8 @@ IMAGE = {
     "clamp_between_tensors": lambda x, m: x.clamp(min=-m.mean, max=m.mean),
     "cumsum": lambda x, m: x.cumsum(-1) + (x > 0).cumsum(2),
     "int32": lambda x, m: (x > 0).int().cumsum(1, dtype=torch.int32) * m.index.int()[:, None, None] + x,
+    "gather": lambda x, m: x.gather(2, x.argmax(2, keepdim=True)),
+    "row_of_each": lambda x, m: x[torch.arange(x.shape[0]), x.mean((2, 3)).argmax(1)],
     "clamp_min": lambda x, m: x.clamp(min=-0.25),
     "clamp_max": lambda x, m: torch.clamp_max(x, 0.25),
     "hardtanh": lambda x, m: F.hardtanh(x, -0.3, 0.4),
@@ -274,3 +278,33 @@ def test_attributes_are_json() -> None:
     graph = check(SelfAttention(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(2, 5, 8)).graph
     text = json.dumps([n.attrs for n in graph], allow_nan=False)
     assert not math.isnan(len(text))
+
+
+def test_take_along_dim_fixes_the_batch_as_torch_does() -> None:
+    x = torch.randn(2, 4, 6, 5)
+    check(Function(lambda x, m: torch.take_along_dim(x, x.argmin(3, keepdim=True), 3)), x, batches=(2,))
+
+
+class Positions(nn.Module):
+    """Position numbers as RoBERTa counts them, behind padding, and the row of the last token, as CLIP takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(20, 8, padding_idx=1), nn.Embedding(12, 8, padding_idx=1)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        mask = ids.ne(1).int()
+        places = torch.cumsum(mask, dim=1).type_as(mask) * mask
+        x = self.words(ids) + self.positions(places.long() + 1)
+        return self.head(x[torch.arange(x.shape[0]), (ids == 2).int().argmax(dim=-1)])
+
+
+def test_positions_counted_from_a_mask_are_the_same_on_every_engine() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(3, 20, (8, 10))
+    ids[:, 7], ids[::2, 8:] = 2, 1
+    check(Positions(), ids, batches=(3,))
+    program = intact8.quantize(Positions().eval(), ids)
+    engines = [name for name, reason in engine_status().items() if reason is None]
+    assert intact8.verify(program, ids, engines=engines).exact

@@ -255,6 +255,12 @@ def pairs(s: Source, kind: str, x: Shape) -> Built:
     return others, attrs, {}
 
 
+def gathered(s: Source, kind: str, x: Shape) -> Built:
+    axis = s.whole(0, len(x) - 1)
+    index = [s.pick(1, 3, 7) if d == axis and n is not None else n for d, n in enumerate(x)]
+    return [tuple(index)], {"axis": axis}, {}
+
+
 def softmax(s: Source, kind: str, x: Shape) -> Built:
     if kind != "softmax":
         return [], {"axis": s.whole(-len(x), len(x) - 1)}, {}
@@ -367,6 +373,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(("reshape", "permute", "expand", "slice", "roll", "pad"), moved),
     **dict.fromkeys([name for name in KINDS if name.removeprefix("float.") in GATES], recurrent),
     "cat": cat,
+    "float.gather": gathered,
     "upsample": upsample,
     "resize_linear": resize,
     "constant": constant,

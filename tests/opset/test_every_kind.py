@@ -123,6 +123,7 @@ CASES: dict[str, Case] = {
     "float.masked_fill": ({"value": float("-inf")}, {}, [f(None, 3), f(1, 3, dtype="bool")], f(None, 3)),
     "float.cumsum": ({"axis": 1}, {}, [f(None, 3, dtype="bool")], f(None, 3, dtype="int64")),
     **{f"float.{name}imum": ({}, {}, [f(None, 3), f(1, 3)], f(None, 3)) for name in ("max", "min")},
+    "float.gather": ({"axis": 1}, {}, [f(None, 3), f(None, 5, dtype="int64")], f(None, 5)),
     "float.compare": ({"fn": "lt", "value": 1.0}, {}, [f(None, 3)], f(None, 3, dtype="bool")),
     "float.cast": ({"dtype": "int64"}, {}, [f(None, 3)], f(None, 3, dtype="int64")),
 }  # fmt: skip
@@ -218,6 +219,7 @@ SIZED = {
     "resize_linear": {(0, 2), (0, 3)},
     "float.adaptive_avg_pool": {(0, 2), (0, 3)}, "slice": {(0, 2)}, "max_pool": {(0, 2), (0, 3)},
     "float.avg_pool": {(0, 2), (0, 3)}, "avg_pool": {(0, 2), (0, 3)}, "mean": {(0, 1), (0, 2)},
+    "float.gather": {(0, 1)},
 }  # fmt: skip
 """Input and dimension that may be longer with the same output."""
 

@@ -250,6 +250,7 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "maximum": lambda a, x, p: torch.maximum(x[0], x[1]),
     "minimum": lambda a, x, p: torch.minimum(x[0], x[1]),
     "cumsum": lambda a, x, p: torch.cumsum(x[0], a["axis"]),
+    "gather": lambda a, x, p: torch.gather(x[0], a["axis"], x[1].clamp(0, x[0].shape[a["axis"]] - 1)),
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive_avg_pool,

@@ -244,6 +244,43 @@ def index_select(c: Call) -> Value:
     return gather(c, x, c.axis(c["dim"], len(c.shape(x))), c["index"])
 
 
+def gather_along(c: Call) -> Value:
+    """gather and take_along_dim: computed indices along one dimension."""
+    x, index = c.value(c["self"]), c.value(c["indices" if "indices" in c.args else "index"])
+    shape = c.shape(index)
+    if len(shape) != len(c.shape(x)) or c.args.get("dim", 0) is None:
+        raise c.error("a gather of another rank", remedy="give indices of the rank of what they are indices of")
+    axis = c.axis(c["dim"], len(shape))
+    if c.shape(x)[axis] is None:
+        raise c.mixes("a gather along the batch")
+    for dim, (have, want) in enumerate(zip(c.shape(x), shape, strict=True)):
+        if dim != axis and have != want:
+            c.static(have, want)
+            x = cut(c, x, dim, 0, int(want or 0))
+    return c.emit("gather", x, index, axis=axis)
+
+
+def row_of_each(c: Call) -> Value | None:
+    """x[arange(batch), i]: one row of each sample; None where it is another way of indexing."""
+    x, indices = c["self"], c["indices"]
+    if not isinstance(x, Value) or len(indices) != 2 or not isinstance(indices[1], Value):
+        return None
+    shape, counted = c.shape(x), indices[0]
+    if isinstance(counted, Tensor):
+        counted = Prefix(counted, tuple(counted.shape))
+    if not isinstance(counted, Prefix) or c.shape(indices[1]) != shape[:1] or len(counted.dims) != 1:
+        return None
+    size = counted.counts(0)
+    if size is None or (size if isinstance(size, int) else c.builder.symbols[size]) != shape[0]:
+        return None
+    c.static(*shape[1:])
+    thin, wide = (shape[0], *[1] * (len(shape) - 1)), (shape[0], 1, *shape[2:])
+    index = c.reshape(indices[1], thin)
+    if wide != thin:
+        index = c.move("expand", index, wide, shape=[-1, 1, *shape[2:]])
+    return c.reshape(c.emit("gather", x, index, out=wide, axis=1))
+
+
 def everything(c: Call) -> bool:
     """Whether the indices are 0, 1, 2 … of every dimension, in order: nothing is left out and nothing moved."""
     x, indices = c["self"], c["indices"]
@@ -269,6 +306,9 @@ def index(c: Call) -> Value:
     """x[..., indices] in one dimension; a table indexed by the input is an embedding."""
     if everything(c):
         return c.reshape(c["self"])
+    row = row_of_each(c)
+    if row is not None:
+        return row
     c.args = {k: c.builder.made(v, c.fx) for k, v in c.args.items()}
     given = [(axis, i) for axis, i in enumerate(c["indices"]) if i is not None]
     x = c["self"]
@@ -426,6 +466,7 @@ register("view reshape _unsafe_view view_copy flatten unflatten squeeze unsqueez
 register("permute transpose t swapaxes swapdims", permute)
 register("slice narrow", slice_)
 register("select", select)
+register("gather take_along_dim", gather_along)
 register("chunk split split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split unsafe_chunk", split)
 register("unbind", unbind)
 register("cat concat concatenate", cat)

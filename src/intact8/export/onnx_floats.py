@@ -237,6 +237,18 @@ def _cumsum(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     return b.node("CumSum", [*_common(b, x, inputs, y.dtype), axis])
 
 
+def _gather(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    axis, zero = op.attrs["axis"], b.constant(np.int64(0), "zero")
+    size = inputs[0].shape[axis]
+    if isinstance(size, int):
+        last = b.constant(np.int64(size - 1), "last")
+    else:
+        size = b.node("Gather", [b.node("Shape", [x[0]]), b.constant(np.int64(axis), "axis")], axis=0)
+        last = b.node("Sub", [size, b.constant(np.int64(1), "one")])
+    index = b.smallest([b.largest([x[1], zero], "int64"), last], "int64")
+    return b.node("GatherElements", [x[0], index], axis=axis)
+
+
 def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
 
@@ -271,6 +283,7 @@ FLOATS: dict[str, Rule] = {
     "maximum": _extreme("maximum"),
     "minimum": _extreme("minimum"),
     "cumsum": _cumsum,
+    "gather": _gather,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive_avg_pool,

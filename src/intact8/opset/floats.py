@@ -218,6 +218,18 @@ def _accumulated(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interva
     return _ends([v * n for v in x[0] for n in (1, size)]) if isinstance(size, int) and UNKNOWN not in x else None
 
 
+def _gather_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    axis = axis_of(op, x[0])
+    fits = len(x[1]) == len(x[0]) and all(a == b for d, (a, b) in enumerate(zip(*x, strict=True)) if d != axis)
+    need(fits, f"indices of shape {x[1]} do not fit {x[0]} beside axis {axis}")
+    return x[1]
+
+
+def _gather(call: Call) -> Array:
+    (x, index), axis = call.x, call.attrs["axis"]
+    return np.take_along_axis(x, index.clip(0, x.shape[axis] - 1), axis)
+
+
 def _mean(t: Mapping[str, Any], x: list[Array]) -> Array:
     return np.asarray(x[0].mean(axis=tuple(t["dims"]), keepdims=t["keepdim"], dtype=np.float64))
 
@@ -240,6 +252,7 @@ REDUCTION: dict[str, Validator] = {
     "keepdim": boolean,
 }
 MASKED = (signature(FLOAT, "bool", gives=FLOAT),)
+GATHERED = tuple(signature(dtype, INT, gives=dtype) for dtype in (FLOAT, INT, "bool"))
 TRUTH = (signature(NUMBERS, gives="bool"),)
 
 KINDS = (
@@ -362,6 +375,16 @@ KINDS = (
         attrs={"value": limit},
         interval=_filled,
         creates_special=infinite_value,
+    ),
+    island(
+        "float.gather",
+        "x[…, i[…, j, …], …] at j along axis; an index outside counts as the nearest inside",
+        GATHERED,
+        _gather_shape,
+        _gather,
+        inputs=2,
+        attrs={"axis": AXIS},
+        interval=lambda op, x, inputs: x[0],
     ),
     island(
         "float.compare",

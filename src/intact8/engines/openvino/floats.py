@@ -91,6 +91,13 @@ def _cumsum(context: OpContext) -> Port:
     return port(ov.cum_sum(x, ov.constant(np.int64(context.op.attrs["axis"]))))
 
 
+def _gather(context: OpContext) -> Port:
+    x, axis = context.inputs[0], int(context.op.attrs["axis"])
+    first, last = ov.constant(np.int64(0)), ov.constant(np.int64(x.shape[axis] - 1))
+    index = ov.minimum(port(ov.maximum(context.inputs[1].port, first)), last)
+    return port(ov.gather_elements(x.port, port(index), axis))
+
+
 def _div(context: OpContext) -> Port:
     x, y = (cast(v.port, context.out.dtype) for v in context.inputs)
     return quotient(_apart(context, x), y)  # multiplied with reciprocals, small divisors would make infinity
@@ -270,6 +277,7 @@ FLOATS: dict[str, Callable[[OpContext], Port]] = {
     "maximum": _extreme(ov.maximum),
     "minimum": _extreme(ov.minimum),
     "cumsum": _cumsum,
+    "gather": _gather,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
