@@ -1,4 +1,4 @@
-"""The canonical float operations in torch: what each node of ``intact8.capture.graph`` computes.
+"""The float operations in torch: what each node of an ``intact8.capture.graph`` computes.
 
 Every entry of :data:`FLOAT_OPS` has the signature ``(attrs, inputs, params) -> Tensor``: JSON attributes, the input
 tensors in order, and the parameters by role. All are differentiable. ``dropout`` and ``batch_norm`` are in their
@@ -8,6 +8,7 @@ evaluation form unless ``attrs["training"]`` is true.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,25 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.bit_packing import decode
+from intact8.arithmetic.recurrent import GATES
 from intact8.arithmetic.torch_recurrent import float_layer
 from intact8.arithmetic.unary_functions import UNARY
 
 Attrs = Mapping[str, Any]
 Params = Mapping[str, Tensor]
 FloatOp = Callable[[Attrs, Sequence[Tensor], Params], Tensor]
-
-CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
-MAX_POOL: dict[int, Callable[..., Any]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-AVG_POOL: dict[int, Callable[..., Any]] = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-ADAPTIVE: dict[int, Callable[..., Any]] = {
-    1: F.adaptive_avg_pool1d,
-    2: F.adaptive_avg_pool2d,
-    3: F.adaptive_avg_pool3d,
-}
-FEATURE_DROPOUT = {3: F.dropout1d, 4: F.dropout2d, 5: F.dropout3d}
-DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
-COMPARE = {"eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge}
 
 
 def unary(fn: str, x: Tensor, attrs: Attrs) -> Tensor:
@@ -67,7 +56,7 @@ def apply_act(x: Tensor, act: Attrs | None, params: Params) -> Tensor:
 
 
 def _finish(y: Tensor, attrs: Attrs, inputs: Sequence[Tensor], params: Params, arity: int) -> Tensor:
-    """Fused batch norm, residual (the input behind the op's own ``arity`` inputs) and activation, in this order."""
+    """Apply the fused batch norm, residual (the input behind the op's own ``arity`` inputs) and activation."""
     bn = attrs.get("bn")
     if bn is not None:
         roles = {k[3:]: v for k, v in params.items() if k.startswith("bn.")}
@@ -78,23 +67,25 @@ def _finish(y: Tensor, attrs: Attrs, inputs: Sequence[Tensor], params: Params, a
 
 
 def _begin(a: Attrs, x: Sequence[Tensor], p: Params) -> list[Tensor]:
-    """Batch norm folded into the op behind it (``pre``) applied to the first input."""
+    """Apply the batch norm folded into an operation (``pre``) to its first input."""
     if "pre" not in a:
         return list(x)
     roles = {k[4:]: v for k, v in p.items() if k.startswith("pre.")}
     return [_batch_norm({**a["pre"], "training": a.get("training", False)}, [x[0]], roles), *x[1:]]
 
 
+def _spatial(name: str, rank: int) -> Callable[..., Tensor]:
+    """Return torch's function for so many spatial dimensions: ``conv2d``."""
+    function: Callable[..., Tensor] = getattr(F, f"{name}{rank}d")
+    return function
+
+
 def _conv(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    weight, bias = p["weight"], p.get("bias")
-    x = _begin(a, x, p)
-    spatial = weight.ndim - 2
+    x, operands, rank = _begin(a, x, p), (p["weight"], p.get("bias"), a["stride"], a["padding"]), len(a["stride"])
     if a["transposed"]:
-        y = CONV_TRANSPOSE[spatial](
-            x[0], weight, bias, a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"]
-        )
+        y = _spatial("conv_transpose", rank)(x[0], *operands, a["output_padding"], a["groups"], a["dilation"])
     else:
-        y = CONV[spatial](x[0], weight, bias, a["stride"], a["padding"], a["dilation"], a["groups"])
+        y = _spatial("conv", rank)(x[0], *operands, a["dilation"], a["groups"])
     return _finish(y, a, x, p, 1)
 
 
@@ -110,31 +101,19 @@ def _decoded_linear(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 
 def _batch_norm(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    momentum = a.get("momentum")
-    return F.batch_norm(
-        x[0],
-        p["running_mean"],
-        p["running_var"],
-        p.get("weight"),
-        p.get("bias"),
-        bool(a.get("training", False)),
-        0.0 if momentum is None else momentum,
-        a["eps"],
-    )
+    statistics, affine = (p["running_mean"], p["running_var"]), (p.get("weight"), p.get("bias"))
+    return F.batch_norm(x[0], *statistics, *affine, bool(a.get("training", False)), a.get("momentum") or 0.0, a["eps"])
 
 
 def _dropout(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     if not a.get("training", False):
         return x[0]
-    if a.get("feature", False):
-        return FEATURE_DROPOUT[x[0].ndim](x[0], a["p"], True)
-    return F.dropout(x[0], a["p"], True)
+    return (_spatial("dropout", x[0].ndim - 2) if a.get("feature", False) else F.dropout)(x[0], a["p"], True)
 
 
 def _clamp(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    if a.get("min") is None and a.get("max") is None:
-        return x[0]
-    return torch.clamp(x[0], a.get("min"), a.get("max"))
+    limits = a.get("min"), a.get("max")
+    return x[0] if limits == (None, None) else torch.clamp(x[0], *limits)
 
 
 def _affine_scalar(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
@@ -162,19 +141,19 @@ def _table(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 
 def _max_pool(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    pool = MAX_POOL[len(a["kernel"])]
-    y: Tensor = pool(x[0], a["kernel"], a["stride"], a["padding"], a["dilation"], a["ceil_mode"])
-    return y
+    pool = _spatial("max_pool", len(a["kernel"]))
+    return pool(x[0], a["kernel"], a["stride"], a["padding"], a["dilation"], a["ceil_mode"])
 
 
 def _avg_pool(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    pool = AVG_POOL[len(a["kernel"])]
+    pool = _spatial("avg_pool", len(a["kernel"]))
     y = pool(x[0], a["kernel"], a["stride"], a["padding"], a["ceil_mode"], a["count_include_pad"])
     return apply_act(y, a.get("act"), p)
 
 
 def _adaptive_avg_pool(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    return apply_act(ADAPTIVE[len(a["output_size"])](x[0], a["output_size"]), a.get("act"), p)
+    pool = _spatial("adaptive_avg_pool", len(a["output_size"]))
+    return apply_act(pool(x[0], a["output_size"]), a.get("act"), p)
 
 
 def _mean(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
@@ -185,15 +164,12 @@ def _mean(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     dims, keepdim = a["dims"], a["keepdim"]
-    if a["fn"] == "sum":
-        return torch.sum(x[0], dims, keepdim)
-    if a["fn"] == "amax":
-        return torch.amax(x[0], dims, keepdim)
-    if a["fn"] == "amin":
-        return torch.amin(x[0], dims, keepdim)
     if a["fn"] == "argmax":
         return torch.argmax(x[0], dims[0] if dims else None, keepdim)
-    raise ValueError(f"unknown reduction {a['fn']!r}")
+    if a["fn"] not in ("sum", "amax", "amin"):
+        raise ValueError(f"unknown reduction {a['fn']!r}")
+    y: Tensor = getattr(torch, a["fn"])(x[0], dims, keepdim)
+    return y
 
 
 def _slice(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
@@ -213,7 +189,7 @@ def _expand(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 
 def _softmax(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    """A second input is true where a position counts nothing."""
+    # A second input is true where a position counts nothing.
     scores = x[0] if len(x) == 1 else x[0].masked_fill(x[1], torch.finfo(x[0].dtype).min)
     return torch.softmax(scores, a["axis"])
 
@@ -224,7 +200,7 @@ def _matmul(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
 
 
 def _upsample(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
-    corners = a["align_corners"] if a["mode"] in ("linear", "bilinear", "trilinear", "bicubic") else None
+    corners = a["align_corners"] if not a["mode"].startswith("nearest") else None
     return F.interpolate(x[0], size=list(a["size"]), mode=a["mode"], align_corners=corners)
 
 
@@ -271,11 +247,9 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "matmul": _matmul,
     "reduce": _reduce,
     "embedding": lambda a, x, p: F.embedding(x[0], p["weight"]),
-    "lstm": lambda a, x, p: float_layer("lstm", a, x, p),
-    "gru": lambda a, x, p: float_layer("gru", a, x, p),
-    "rnn": lambda a, x, p: float_layer("rnn", a, x, p),
+    **{kind: partial(float_layer, kind) for kind in GATES},
     "masked_fill": lambda a, x, p: x[0].masked_fill(x[1].bool(), a["value"]),
-    "compare": lambda a, x, p: COMPARE[a["fn"]](x[0], a["value"]),
-    "cast": lambda a, x, p: x[0].to(DTYPES[a["dtype"]]),
+    "compare": lambda a, x, p: getattr(torch, a["fn"])(x[0], a["value"]),
+    "cast": lambda a, x, p: x[0].to(getattr(torch, a["dtype"])),
 }
-"""Operation name → implementation, for every float operation of the canonical table."""
+"""Operation → implementation, for every operation of graphs that computes floats."""

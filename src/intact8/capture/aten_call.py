@@ -1,4 +1,4 @@
-"""One ATen call while it is translated: its arguments, and the means to record canonical nodes for it."""
+"""One ATen call while it is translated: its arguments, and the means to record nodes for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.names import module_of
-from intact8.capture.symbolic_constants import Prefix
 from intact8.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class BatchError(CaptureError):
 
 @dataclass(frozen=True)
 class Missing:
-    """In place of an output that capture has no canonical form for: an error where it is used, not before."""
+    """In place of an output that capture cannot record: an error where it is used, not before."""
 
     error: CaptureError
 
@@ -54,6 +53,26 @@ class Value:
             if mine != theirs:
                 return mine[0] == theirs[0]
         return False
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a constant.
+
+    Attributes:
+        full: the constant, at the largest sizes.
+        dims: per dimension its size: an int, or the export's symbol of a dimension that changes.
+    """
+
+    full: Tensor
+    dims: tuple[Any, ...]
+
+    def counts(self, axis: int) -> Any:
+        """The size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not."""
+        alone = all(n == 1 for i, n in enumerate(self.full.shape) if i != axis)
+        counting = torch.arange(self.full.numel(), device=self.full.device)
+        counts = self.full.dtype == torch.int64 and torch.equal(self.full.flatten(), counting)
+        return self.dims[axis] if alone and counts else None
 
 
 @dataclass
@@ -79,9 +98,15 @@ class Call:
             return self.builder.nodes[value.name].shape
         return tuple(value.shape)
 
-    def axis(self, dim: int, rank: int) -> int:
-        """A non-negative dimension."""
-        return dim % max(rank, 1)
+    def dtype(self, value: Value | Tensor) -> str:
+        """Return the dtype of an activation or a constant."""
+        if isinstance(value, Value):
+            return self.builder.nodes[value.name].dtype
+        return str(value.dtype).removeprefix("torch.")
+
+    def axis(self, dim: int, value: Any) -> int:
+        """Return a dimension of a tensor, counted from the front."""
+        return dim % max(len(self.shape(value)), 1)
 
     def value(self, value: Any) -> Value:
         """``value`` as an activation; constants become constant nodes, and their beginnings slices."""
@@ -96,11 +121,8 @@ class Call:
     def param(self, value: Any, role: str) -> str:
         """Name of the weight ``value``; computed weights become constants."""
         if not isinstance(value, Tensor):
-            raise self.error(
-                f"{role} is computed from the network's input",
-                why="weights must be known when the model is quantized",
-                remedy=REPORT,
-            )
+            what = f"{role} is computed from the network's input"
+            raise self.error(what, why="weights must be known when the model is quantized", remedy=REPORT)
         return self.builder.tensor_name(value, self.fx, role)
 
     def params(self, **roles: Any) -> dict[str, str]:
@@ -120,20 +142,19 @@ class Call:
         """Append a node. ``out`` (its shape) and ``out_dtype`` default to those of the ATen call."""
         for key, value in attrs.items():
             if isinstance(value, float) and not math.isfinite(value):
-                raise self.error(
-                    f"the number {value}",
-                    why=f"programs hold finite numbers ({key} of {attrs.get('fn') or op})",
-                    remedy="use a finite number, such as torch.finfo(torch.float32).max",
-                )
+                what = f"the number {value}"
+                why = f"programs hold finite numbers ({key} of {attrs.get('fn') or op})"
+                raise self.error(what, why=why, remedy="use a finite number, such as torch.finfo(torch.float32).max")
         shape = self.out_shape if out is None else tuple(out)
         kind = out_dtype or self.builder.dtype_of_meta(self.fx)
         names = [self.value(v).name for v in inputs]
         return self.builder.add_node(op, names, attrs, params or {}, shape, kind, self.fx, label)
 
-    def move(self, op: str, x: Any, out: Sequence[Dim], **attrs: Any) -> Value:
-        """Append a node that keeps the dtype of its input."""
-        v = self.value(x)
-        return self.emit(op, v, out=out, out_dtype=self.builder.nodes[v.name].dtype, **attrs)
+    def move(self, op: str, *inputs: Any, out: Sequence[Dim], **attrs: Any) -> Value:
+        """Append a node that keeps the dtype of its first input."""
+        first, *rest = inputs
+        v = self.value(first)
+        return self.emit(op, v, *rest, out=out, out_dtype=self.dtype(v), **attrs)
 
     def reshape(self, x: Any, shape: Sequence[Dim] | None = None) -> Value:
         """Append a reshape, unless the shape already is the one asked for."""
@@ -143,17 +164,15 @@ class Call:
             return v
         if out.count(None) > 1:
             raise self.mixes("reshape with the batch size in two dimensions", why=f"the output shape is {out}")
-        return self.move("reshape", v, out, shape=[-1 if n is None else n for n in out])
+        return self.move("reshape", v, out=out, shape=[-1 if n is None else n for n in out])
 
     def static(self, *dims: Dim) -> list[int]:
         """The dimensions as ints; an error where one changes from call to call."""
         names = [d for d in dims if isinstance(d, str)]
         if names:
-            raise self.error(
-                f"this operation needs a fixed size of {names[0]}",
-                why="it depends on a size that is only known when the program runs",
-                remedy=f"leave {names[0]} out of dynamic_shapes, or rewrite it to work on any size",
-            )
+            what = f"this operation needs a fixed size of {names[0]}"
+            remedy = f"leave {names[0]} out of dynamic_shapes, or rewrite it to work on any size"
+            raise self.error(what, why="it depends on a size that is only known when the program runs", remedy=remedy)
         if any(d is None for d in dims):
             raise self.mixes("this operation needs a fixed batch size", why="it depends on the number of samples")
         return [d for d in dims if isinstance(d, int)]
@@ -183,10 +202,20 @@ def line_of(fx: torch.fx.Node) -> str:
 
 Handler = Callable[[Call], Any]
 
+HANDLERS: dict[str, Handler] = {}
+"""ATen operator, without overload and trailing underscore → the function that records nodes for it."""
+
+
+def handles(names: str) -> Callable[[Handler], Handler]:
+    """Enter the decorated function for these operators, separated by blanks."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names.split(), handler))
+        return handler
+
+    return register
+
 
 def finite(value: float) -> float:
-    """JSON has no infinity: the largest float32 stands for it."""
-    limit = torch.finfo(torch.float32).max
-    if math.isinf(value):
-        return math.copysign(limit, value)
-    return value
+    """Put the largest float32 in the place of infinity, which JSON does not have."""
+    return math.copysign(torch.finfo(torch.float32).max, value) if math.isinf(value) else value

@@ -79,10 +79,8 @@ def _bounds(dim: Any) -> tuple[int, int | None]:
 
 
 def _refused(what: str, why: str = "") -> InputError:
-    return InputError(
-        what, where="dynamic_shapes", why=why,
-        remedy='give dimensions by input: {"input_ids": {1: "sequence"}}, or torch.export.Dim("sequence", max=512)',
-    )  # fmt: skip
+    remedy = 'give dimensions by input: {"input_ids": {1: "sequence"}}, or torch.export.Dim("sequence", max=512)'
+    return InputError(what, where="dynamic_shapes", why=why, remedy=remedy)
 
 
 def doubled(x: torch.Tensor, dims: list[int]) -> torch.Tensor:

@@ -65,12 +65,9 @@ def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...
         ) from cause
     if cause is not None:
         raise InternalError("running the captured graph failed", "the model itself", cause) from cause
-    raise CaptureError(
-        "the captured graph does not compute what the model does",
-        where="the model itself",
-        why=reason,
-        remedy=f"if it draws random numbers in eval mode, take them as an input; else {REPORT}",
-    )
+    what = "the captured graph does not compute what the model does"
+    remedy = f"if it draws random numbers in eval mode, take them as an input; else {REPORT}"
+    raise CaptureError(what, where="the model itself", why=reason, remedy=remedy)
 
 
 def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

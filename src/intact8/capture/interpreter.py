@@ -15,16 +15,15 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch import Tensor, nn
+from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Handler, Missing, Shape, Value
+from intact8.capture.aten_call import HANDLERS, Call, Missing, Prefix, Shape, Value
+from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
-from intact8.capture.execute import Derived, Made, derive, leaves
-from intact8.capture.graph import Graph, Node, unique
+from intact8.capture.graph import Graph, Node
 from intact8.capture.names import module_of
-from intact8.capture.symbolic_constant_nodes import materialize
-from intact8.capture.symbolic_constants import Prefix, at_largest
+from intact8.capture.symbolic_constants import at_largest, materialize
 from intact8.errors import IntactError, InternalError
 
 READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"})
@@ -34,28 +33,21 @@ FORMS = ("_", "_copy")
 """What the names of operators end in that write into their first argument, or return a copy in place of a view."""
 
 
-@dataclass
-class Builder:
+@dataclass(kw_only=True)
+class Builder(ConstantStore):
     """State of one capture."""
 
-    root: nn.Module
-    named: dict[int, str]
     protected: dict[int, str]
-    handlers: dict[str, Handler]
     symbols: dict[Any, str | None] = field(default_factory=dict)
     bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
-    constants: dict[str, Tensor] = field(default_factory=dict)
-    derived: dict[str, Derived] = field(default_factory=dict)
     batch_input: Value | None = None
-    notes: list[str] = field(default_factory=list)
     comparable: bool = True
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)
     prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
     _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
-    _made: dict[int, Made] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
     _storages: int = 0
 
@@ -101,56 +93,6 @@ class Builder:
         self._nodes_of[id(given)] = (given, value)
         return value
 
-    def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
-        """Name of a parameter, buffer or constant; a computed tensor is stored under a new constant's name."""
-        if id(tensor) in self.named:
-            return self.named[id(tensor)]
-        path = module_of(fx)[0]
-        # One component after the prefix, so that a module can hold it as a buffer of that name.
-        base = "constants." + "_".join(filter(None, (*path.split("."), role)))
-        name = unique(base, self.constants)
-        # A clone, because a later in-place operation may still write into the original.
-        stored = tensor.detach().clone()
-        self.constants[name] = stored
-        self.named[id(tensor)] = name
-        made = self._made.setdefault(id(tensor), Made(tensor, frozenset()))
-        derived = self.derivation(tensor, fx) if role == "constant" else None
-        if derived is not None:
-            self.derived[name] = derived
-            stored.requires_grad_()  # so that fusion takes it for the parameter it is
-        elif made.parameters:
-            origin = ", ".join(sorted(made.parameters))
-            self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
-        return name
-
-    def derivation(self, tensor: Tensor, fx: torch.fx.Node) -> Derived | None:
-        """``tensor`` as a function of parameters; None where it is none, or its memory was written to."""
-        made = self._made.get(id(tensor))
-        if made is None or not made.parameters or not tensor.is_floating_point():
-            return None
-        derived = derive(tensor, self._made, lambda t: self.tensor_name(t, fx, "source"))
-        if derived is None:
-            return None
-        with torch.no_grad():
-            return derived if torch.equal(derived.compute(self.tensors()), tensor) else None
-
-    def pattern(self, tensor: Tensor, fx: torch.fx.Node) -> Tensor:
-        """A constant for telling what is equal in it: as it would be for random parameters, if it is made of some."""
-        derived = self.derivation(tensor, fx)
-        if derived is None:
-            return tensor
-        random, found = torch.Generator().manual_seed(0), self.tensors()
-        for name in derived.sources:
-            if isinstance(found[name], nn.Parameter):
-                found[name] = torch.rand(found[name].shape, generator=random).to(found[name])
-        with torch.no_grad():
-            return derived.compute(found)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Parameters, buffers and constants by name."""
-        buffers = self.root.named_buffers(remove_duplicate=False)
-        return {**dict(buffers), **dict(self.root.named_parameters(remove_duplicate=False)), **self.constants}
-
     # --- metadata --------------------------------------------------------------------------------------------
     @property
     def batch_symbols(self) -> set[Any]:
@@ -168,22 +110,17 @@ class Builder:
             return self.symbols[expr]
         call = Call(self, fx, operator_name(fx), {})
         if not expr.free_symbols or not expr.free_symbols <= set(self.symbols):
-            raise call.error(
-                f"a shape depends on the data ({expr})",
-                why="its size is only known when the model runs",
-                remedy="return tensors of one shape, and leave out later what is not wanted",
-            )
+            what = f"a shape depends on the data ({expr})"
+            remedy = "return tensors of one shape, and leave out later what is not wanted"
+            raise call.error(what, why="its size is only known when the model runs", remedy=remedy)
         if expr.free_symbols & self.batch_symbols:
             return None
         names = ", ".join(sorted(str(self.symbols[s]) for s in expr.free_symbols))
         readable = str(expr)
         for symbol in expr.free_symbols:
             readable = re.sub(rf"\b{symbol}\b", str(self.symbols[symbol]), readable)
-        raise call.error(
-            f"a dimension of size {readable}",
-            why="sizes are numbers, or names of dimensions as they are",
-            remedy=f"leave {names} out of dynamic_shapes",
-        )
+        why = "sizes are numbers, or names of dimensions as they are"
+        raise call.error(f"a dimension of size {readable}", why=why, remedy=f"leave {names} out of dynamic_shapes")
 
     def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
         """Shape from the export's metadata."""
@@ -198,11 +135,9 @@ class Builder:
             val = val[0]
         name = str(getattr(val, "dtype", "torch.float32")).removeprefix("torch.")
         if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
-            raise Call(self, fx, operator_name(fx), {}).error(
-                f"a tensor of dtype {name}",
-                why="quantization starts from a float32 model",
-                remedy="call model.float() first, give float32 inputs, and remove casts and autocast",
-            )
+            why = "quantization starts from a float32 model"
+            remedy = "call model.float() first, give float32 inputs, and remove casts and autocast"
+            raise Call(self, fx, operator_name(fx), {}).error(f"a tensor of dtype {name}", why=why, remedy=remedy)
         return "int64" if name == "int32" else name  # every int32 number is an int64 number
 
     # --- interpretation --------------------------------------------------------------------------------------
@@ -211,11 +146,10 @@ class Builder:
 
         def load(node: torch.fx.Node) -> Any:
             if node in self._stale:
-                raise Call(self, node, self._stale[node], {}).error(
-                    "an in-place operation writes into a view of a tensor that is used again afterwards",
-                    why="the graph has no shared memory",
-                    remedy="build the changed tensor with torch.cat, torch.where or arithmetic instead",
-                )
+                what = "an in-place operation writes into a view of a tensor that is used again afterwards"
+                why = "the graph has no shared memory"
+                remedy = "build the changed tensor with torch.cat, torch.where or arithmetic instead"
+                raise Call(self, node, self._stale[node], {}).error(what, why=why, remedy=remedy)
             value = self.env[node]
             if used and isinstance(value, Missing):
                 raise value.error
@@ -287,7 +221,7 @@ class Builder:
             return None  # assertions about metadata and ranges: they hold for the shapes captured
         if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
             return self.fold(call, target, args, kwargs)
-        if not any(isinstance(a, Value) for a in flat) and not _writes(target):
+        if not any(isinstance(a, Value) for a in flat) and not writes_in_place(target):
             known = at_largest(call, target, args, kwargs)
             if known is not None:
                 return known
@@ -318,17 +252,15 @@ class Builder:
 
     def fold(self, call: Call, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Compute an operation on constants, guarding the model's own tensors against in-place writes."""
-        if call.op not in self.handlers:
+        if call.op not in HANDLERS:
             _refuse_random(call, target)
         flat = [a for a in leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
-        if flat and _writes(target):
+        if flat and writes_in_place(target):
             owner = self.protected.get(flat[0].untyped_storage().data_ptr())
             if owner is not None:
-                raise call.error(
-                    f"the forward pass changes {owner}",
-                    why="a quantized program keeps no state between calls",
-                    remedy="do not write into parameters and buffers in eval mode",
-                )
+                what = f"the forward pass changes {owner}"
+                why = "a quantized program keeps no state between calls"
+                raise call.error(what, why=why, remedy="do not write into parameters and buffers in eval mode")
             # What was stored before the write keeps its value; later uses are stored anew.
             kept = {k for k, n in self.named.items() if n not in self.constants}
             self._nodes_of = {k: v for k, v in self._nodes_of.items() if k in kept}
@@ -338,35 +270,12 @@ class Builder:
         self.record(flat, target, args, kwargs, leaves([result]))
         return result
 
-    def record(
-        self, flat: list[Tensor], target: Any, args: list[Any], kwargs: dict[str, Any], found: list[Any]
-    ) -> None:
-        """Remember how constants came about, of ``flat`` among the arguments."""
-        parameters = frozenset[str]()
-        for tensor in flat:
-            owner = self.named.get(id(tensor))
-            if owner is not None and owner not in self.constants and isinstance(tensor, nn.Parameter):
-                parameters |= {owner}
-            parameters |= self._made[id(tensor)].parameters if id(tensor) in self._made else frozenset()
-        writes = bool(flat) and _writes(target)
-        if writes:  # how anything in this memory was computed is not what it is any more
-            memory = flat[0].untyped_storage().data_ptr()
-            here = [key for key, made in self._made.items() if made.tensor.untyped_storage().data_ptr() == memory]
-            self._made |= {key: Made(self._made[key].tensor, self._made[key].parameters) for key in here}
-        for leaf, tensor in enumerate(found):
-            if not isinstance(tensor, Tensor):
-                continue
-            if writes:
-                self._made[id(tensor)] = Made(tensor, parameters)
-            elif id(tensor) not in self.named and not any(tensor is a for a in flat):
-                self._made[id(tensor)] = Made(tensor, parameters, target, args, kwargs, leaf)
-
     def activation(self, call: Call, target: Any) -> Any:
         """Record an operation on activations, and follow what in-place operations and views do to memory."""
-        handler = next(filter(None, map(self.handlers.get, (call.op, *(call.op.removesuffix(s) for s in FORMS)))), None)
+        handler = next(filter(None, map(HANDLERS.get, (call.op, *(call.op.removesuffix(s) for s in FORMS)))), None)
         if handler is None:
             return self.decomposed(call, target)
-        writes = _writes(target)
+        writes = writes_in_place(target)
         result = handler(call)
         if writes:
             return self.write(call, result)
@@ -388,11 +297,9 @@ class Builder:
         """An in-place operation: every name of the same memory now means the result."""
         old = next(iter(call.args.values()))
         if not isinstance(old, Value):
-            raise call.error(
-                "an activation is written in place into a constant tensor",
-                why="the graph has no shared memory",
-                remedy="build the tensor with torch.cat or F.pad instead of writing into torch.zeros",
-            )
+            what = "an activation is written in place into a constant tensor"
+            remedy = "build the tensor with torch.cat or F.pad instead of writing into torch.zeros"
+            raise call.error(what, why="the graph has no shared memory", remedy=remedy)
         new = Value(result.name, old.storage, old.region)
         for node, value in list(self.env.items()):
             if not isinstance(value, Value) or value.storage != old.storage:
@@ -417,7 +324,7 @@ class Builder:
     def decomposed(self, call: Call, target: Any) -> Any:
         """Operators without a table entry: taken apart with torch's own decompositions, where there are any."""
         _refuse_random(call, target)
-        pure = out_of_place(target) if _writes(target) else target
+        pure = out_of_place(target) if writes_in_place(target) else target
         inner = None if pure is None else decompose(call, pure)
         if inner is None:
             raise call.error(f"the operator {target} is not supported", why="intact8 has no canonical form for it")
@@ -431,11 +338,8 @@ class Builder:
 
 def _refuse_random(call: Call, target: Any) -> None:
     if torch.Tag.nondeterministic_seeded in target.tags:
-        raise call.error(
-            "random numbers",
-            why="a program gives the same result whenever it is given the same input",
-            remedy="draw them outside the model and pass them as an input",
-        )
+        why = "a program gives the same result whenever it is given the same input"
+        raise call.error("random numbers", why=why, remedy="draw them outside the model and pass them as an input")
 
 
 def operator_name(fx: torch.fx.Node) -> str:
@@ -455,11 +359,6 @@ def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any
         else:
             bound[arg.name] = arg.default_value
     return bound
-
-
-def _writes(target: Any) -> bool:
-    first = target._schema.arguments[0] if target._schema.arguments else None
-    return bool(first is not None and first.alias_info is not None and first.alias_info.is_write)
 
 
 def _views(target: Any) -> bool:

@@ -1,20 +1,20 @@
-"""ATen → canonical: arithmetic, activations, comparisons, products of tensors, attention."""
+"""ATen → operations: arithmetic, activations, comparisons, products of tensors, attention."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Handler, Shape, Value, finite
-from intact8.capture.symbolic_constants import Prefix, all_true
+from intact8.arithmetic.unary_functions import UNARY
+from intact8.capture.aten_call import HANDLERS, Call, Handler, Prefix, Shape, Value, finite, handles
+from intact8.capture.symbolic_constants import all_true
 
-from .ops_shape import batch_of, expanded
-
-HANDLERS: dict[str, Handler] = {}
+from .ops_shape import batch_of, cut, expanded, permuted
 
 
 def scalar(c: Call, value: Any) -> float | int | None:
@@ -33,11 +33,12 @@ def scalar(c: Call, value: Any) -> float | int | None:
 
 def affine(c: Call, x: Any, mul: float, add: float) -> Value:
     """x·mul + add under the name of the ATen operator."""
-    known = ("add", "sub", "mul", "div", "neg", "rsub")
     op = c.op.removesuffix("_")
-    return c.emit("affine_scalar", x, label=op if op in known else None, mul=mul, add=add)
+    label = op if op in ("add", "sub", "mul", "div", "neg", "rsub") else None
+    return c.emit("affine_scalar", x, label=label, mul=mul, add=add)
 
 
+@handles("add sub rsub")
 def add(c: Call) -> Value:
     """add, sub and rsub, with alpha."""
     x, y, alpha = c["self"], c["other"], c.args.get("alpha", 1)
@@ -55,6 +56,7 @@ def add(c: Call) -> Value:
     return c.emit("add" if sign > 0 else "sub", x, y)
 
 
+@handles("mul multiply")
 def mul(c: Call) -> Value:
     """Product with a tensor or a number."""
     a, b = scalar(c, c["self"]), scalar(c, c["other"])
@@ -65,6 +67,7 @@ def mul(c: Call) -> Value:
     return c.emit("mul", c["self"], c["other"])
 
 
+@handles("div divide true_divide")
 def div(c: Call) -> Value:
     """Quotient; constants become factors."""
     if c.args.get("rounding_mode") is not None:
@@ -81,6 +84,7 @@ def div(c: Call) -> Value:
     return c.emit("div", x, y)
 
 
+@handles("clamp clamp_min clamp_max clip hardtanh relu6 maximum minimum")
 def clamp(c: Call) -> Value:
     """clamp, hardtanh, relu6, maximum and minimum with a number."""
     op = c.op.removesuffix("_")
@@ -108,20 +112,23 @@ def clamp(c: Call) -> Value:
     return c.emit("clamp", x, min=lo, max=hi)
 
 
+@handles("prelu _prelu_kernel")
 def prelu(c: Call) -> Value:
     """PReLU with known slopes."""
     return c.emit("prelu", c["self"], params=c.params(weight=c["weight"]))
 
 
+@handles("leaky_relu rrelu")
 def leaky_relu(c: Call) -> Value:
     """leaky_relu, and rrelu, which in evaluation has the mean slope."""
-    if "rrelu" in c.op:
-        if c.args.get("training"):
-            raise c.error("rrelu with training=True is random", remedy="pass training=self.training")
-        return c.emit("leaky_relu", c["self"], slope=(float(c["lower"]) + float(c["upper"])) / 2)
-    return c.emit("leaky_relu", c["self"], slope=float(c["negative_slope"]))
+    if "rrelu" not in c.op:
+        return c.emit("leaky_relu", c["self"], slope=float(c["negative_slope"]))
+    if c.args.get("training"):
+        raise c.error("rrelu with training=True is random", remedy="pass training=self.training")
+    return c.emit("leaky_relu", c["self"], slope=(float(c["lower"]) + float(c["upper"])) / 2)
 
 
+@handles("elu")
 def elu(c: Call) -> Value:
     """elu; scaled forms are selu or an elu between two products."""
     alpha, scale, inner = float(c["alpha"]), float(c["scale"]), float(c["input_scale"])
@@ -132,6 +139,7 @@ def elu(c: Call) -> Value:
     return y if scale == 1 else c.emit("affine_scalar", y, mul=scale, add=0)
 
 
+@handles("pow")
 def power(c: Call) -> Value:
     """x to a constant power."""
     exponent = scalar(c, c["exponent"])
@@ -143,41 +151,36 @@ def power(c: Call) -> Value:
     return c.emit("unary", c["self"], fn="pow", exponent=float(exponent))
 
 
-def unary(fn: str, **roles: str) -> Handler:
-    """A handler for function ``fn``; ``roles`` map its attrs to ATen argument names."""
-
-    def handler(c: Call) -> Value:
-        attrs: dict[str, Any] = {
-            attr: c[arg] if isinstance(c[arg], str) else float(c[arg]) for attr, arg in roles.items()
-        }
-        return c.emit("unary", next(iter(c.args.values())), fn=fn, **attrs)
-
-    return handler
-
-
+@handles("glu")
 def glu(c: Call) -> Value:
     """First half times sigmoid of the second."""
     x = c.value(c["self"])
-    shape = list(c.shape(x))
-    axis = c.axis(c["dim"], len(shape))
-    full = c.static(shape[axis])[0]
-    shape[axis] = full // 2
-    a = c.move("slice", x, shape, axis=axis, start=0, end=full // 2, step=1)
-    b = c.move("slice", x, shape, axis=axis, start=full // 2, end=full, step=1)
+    axis = c.axis(c["dim"], x)
+    full = c.static(c.shape(x)[axis])[0]
+    a, b = cut(c, x, axis, 0, full // 2), cut(c, x, axis, full // 2, full)
     return c.emit("mul", a, c.emit("unary", b, fn="sigmoid"))
 
 
+@handles("eq ne lt le gt ge")
 def compare(c: Call) -> Value:
     """Comparison with a number; of two tensors through their difference."""
     fn = c.op.removesuffix("_")
     number = scalar(c, c["other"])
     if number is not None:
-        found = c.emit("compare", c["self"], out_dtype="bool", fn=fn, value=number)
-    else:
-        dtype = c.builder.nodes[c.value(c["self"]).name].dtype
-        difference = c.emit("sub", c["self"], c["other"], out_dtype=dtype)
-        found = c.emit("compare", difference, out_dtype="bool", fn=fn, value=0)
-    return in_place(c, found)
+        return truth(c, c["self"], fn, number)
+    return truth(c, c.emit("sub", c["self"], c["other"], out_dtype=c.dtype(c.value(c["self"]))), fn)
+
+
+def truth(c: Call, x: Any, fn: str, value: float = 0) -> Value:
+    """Record a comparison with a number as the result of the call."""
+    return in_place(c, c.emit("compare", x, out_dtype="bool", fn=fn, value=value))
+
+
+def inverse(c: Call, mask: Any) -> Any:
+    """Return what is true where a boolean is false."""
+    if isinstance(mask, Tensor):
+        return ~mask
+    return c.emit("compare", mask, out=c.shape(mask), out_dtype="bool", fn="eq", value=0)
 
 
 def in_place(c: Call, found: Value) -> Value:
@@ -186,22 +189,22 @@ def in_place(c: Call, found: Value) -> Value:
     return found if dtype == "bool" else c.emit("cast", found, dtype=dtype)
 
 
+@handles("__and__ bitwise_and logical_and")
 def both(c: Call) -> Any:
     """``and`` of booleans; with a constant that is true everywhere nothing changes."""
     x, y = c["self"], c["other"]
     for mine, other in ((x, y), (y, x)):
-        if isinstance(mine, Value) and all_true(other) and c.builder.nodes[mine.name].dtype == "bool":
+        if isinstance(mine, Value) and all_true(other) and c.dtype(mine) == "bool":
             same = c.shape(mine) == c.out_shape
             extra = [batch_of(c)] if None in c.out_shape and None not in c.shape(mine) else []
             return mine if same else expanded(c, mine, extra)
-    product = c.emit("mul", *_counts(c, x, y), out_dtype="int64")
-    return in_place(c, c.emit("compare", product, out_dtype="bool", fn="ne", value=0))
+    return truth(c, c.emit("mul", *_counts(c, x, y), out_dtype="int64"), "ne")
 
 
+@handles("__or__ bitwise_or logical_or")
 def either(c: Call) -> Value:
     """``or`` of booleans."""
-    total = c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64")
-    return in_place(c, c.emit("compare", total, out_dtype="bool", fn="ne", value=0))
+    return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "ne")
 
 
 def _counts(c: Call, *values: Any) -> list[Value]:
@@ -209,20 +212,22 @@ def _counts(c: Call, *values: Any) -> list[Value]:
     out = []
     for given in values:
         x = c.value(c.builder.made(given, c.fx))
-        if c.builder.nodes[x.name].dtype != "bool":
+        if c.dtype(x) != "bool":
             raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
         out.append(c.emit("cast", x, out=c.shape(x), out_dtype="int64", dtype="int64"))
     return out
 
 
+@handles("logical_not bitwise_not")
 def logical_not(c: Call) -> Value:
     """Zero becomes true."""
     x = c.value(c["self"])
-    if "bitwise" in c.op and c.builder.nodes[x.name].dtype != "bool":
+    if "bitwise" in c.op and c.dtype(x) != "bool":
         raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
-    return in_place(c, c.emit("compare", x, out_dtype="bool", fn="eq", value=0))
+    return truth(c, x, "eq")
 
 
+@handles("masked_fill")
 def masked_fill(c: Call) -> Value:
     """A number where the mask is true."""
     value = scalar(c, c["value"])
@@ -231,6 +236,7 @@ def masked_fill(c: Call) -> Value:
     return c.emit("masked_fill", c["self"], c["mask"], value=finite(value))
 
 
+@handles("where")
 def where(c: Call) -> Value:
     """A choice between a tensor and a number is a masked_fill."""
     condition = c["condition"]
@@ -242,20 +248,13 @@ def where(c: Call) -> Value:
         one = torch.full([1] * len(c.shape(condition)), b, dtype=dtype)
         return c.emit("masked_fill", one, condition, value=finite(a))
     if b is not None and a is None:
-        if isinstance(condition, Tensor):
-            inverse: Any = ~condition
-        else:
-            inverse = c.emit("compare", condition, out=c.shape(condition), out_dtype="bool", fn="eq", value=0)
-        return c.emit("masked_fill", c["self"], inverse, value=finite(b))
+        return c.emit("masked_fill", c["self"], inverse(c, condition), value=finite(b))
     taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
-    if isinstance(taken, Tensor):
-        left: Any = ~taken
-    else:
-        left = c.emit("compare", taken, out=c.shape(taken), out_dtype="bool", fn="eq", value=0)
-    chosen = c.emit("masked_fill", c["self"], left, value=0)
+    chosen = c.emit("masked_fill", c["self"], inverse(c, taken), value=0)
     return c.emit("add", chosen, c.emit("masked_fill", c["other"], taken, value=0))
 
 
+@handles("matmul mm bmm")
 def matmul(c: Call) -> Value:
     """matmul, mm, bmm; a vector on the left is a row, one on the right a column."""
     a, b = c["self"], c.args["mat2"] if "mat2" in c.args else c["other"]
@@ -288,6 +287,7 @@ def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
     return c.emit("matmul", a, b, **more)
 
 
+@handles("addmm baddbmm")
 def addmm(c: Call) -> Value:
     """bias + a @ b (addmm, baddbmm)."""
     a, b = (c["mat1"], c["mat2"]) if "mat1" in c.args else (c["batch1"], c["batch2"])
@@ -302,6 +302,7 @@ def addmm(c: Call) -> Value:
     return c.emit("add", y, bias)
 
 
+@handles("scaled_dot_product_attention")
 def attention(c: Call) -> Value:
     """softmax(q·kᵀ·scale + mask)·v, taken apart into its operations (Vaswani et al. 2017, section 3.2.1)."""
     if c.args.get("enable_gqa"):
@@ -309,15 +310,10 @@ def attention(c: Call) -> Value:
     if c["dropout_p"]:
         raise c.error("attention dropout that is active in eval mode", remedy="pass 0.0 unless self.training")
     q, k, v = (c.value(c[n]) for n in ("query", "key", "value"))
-    shape = list(c.shape(k))
-    rank = len(shape)
-    dims = [*range(rank - 2), rank - 1, rank - 2]
-    swapped = [shape[d] for d in dims]
-    depth = c.static(c.shape(q)[-1])[0]
-    scale = c.args.get("scale") or 1 / math.sqrt(depth)
-    scores = (*c.shape(q)[:-1], shape[-2])
-    kt = c.move("permute", k, swapped, dims=dims)
-    s = product(c, q, kt, out=scores)
+    rank = len(c.shape(k))
+    scale = c.args.get("scale") or 1 / math.sqrt(c.static(c.shape(q)[-1])[0])
+    scores = (*c.shape(q)[:-1], c.shape(k)[-2])
+    s = product(c, q, permuted(c, k, [*range(rank - 2), rank - 1, rank - 2]), out=scores)
     s = c.emit("affine_scalar", s, out=scores, label="scale", mul=scale, add=0)
     mask: Any = c["attn_mask"]
     if c["is_causal"]:
@@ -342,64 +338,36 @@ def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
     """Scores under a boolean mask (true: look at it) or with an additive one."""
     if isinstance(mask, Prefix):
         mask = c.value(mask)
-    if isinstance(mask, Tensor):
-        if mask.dtype != torch.bool:
-            return c.emit("add", s, mask, out=shape)
-        return c.emit("masked_fill", s, ~mask, out=shape, value=finite(-math.inf))
-    node = c.builder.nodes[mask.name]
-    if node.op == "expand" and len(c.builder.nodes[node.inputs[0]].shape) == len(node.shape):
-        mask = Value(node.inputs[0], mask.storage)  # what comes now broadcasts it to the shape of the scores anyway
-    if node.dtype != "bool":
+    if isinstance(mask, Value):
+        node = c.builder.nodes[mask.name]
+        if node.op == "expand" and len(c.builder.nodes[node.inputs[0]].shape) == len(node.shape):
+            mask = Value(node.inputs[0], mask.storage)  # what comes now broadcasts it to the shape of the scores anyway
+    if c.dtype(mask) != "bool":
         return c.emit("add", s, mask, out=shape)
-    hidden = c.emit("compare", mask, out=c.shape(mask), out_dtype="bool", fn="eq", value=0)
-    return c.emit("masked_fill", s, hidden, out=shape, value=finite(-math.inf))
+    return c.emit("masked_fill", s, inverse(c, mask), out=shape, value=finite(-math.inf))
 
 
+@handles("softmax _softmax log_softmax _log_softmax")
 def softmax(c: Call) -> Value:
     """softmax and log_softmax."""
     x = c.value(c["self"])
     kind, shape = "log_softmax" if "log" in c.op else "softmax", c.shape(x)
     if not shape:  # of a number torch takes the softmax as of a vector with one entry
         return c.reshape(c.emit(kind, c.reshape(x, (1,)), out=(1,), axis=0), ())
-    return c.emit(kind, x, axis=c.axis(c["dim"], len(shape)))
+    return c.emit(kind, x, axis=c.axis(c["dim"], x))
 
 
-def register(names: str, handler: Handler) -> None:
-    """Enter ``handler`` for the space-separated operator names."""
-    HANDLERS.update(dict.fromkeys(names.split(), handler))
+def unary(fn: str, attrs: Iterable[str]) -> Handler:
+    """Return a handler of a function of one number; its attributes have the names of torch's arguments."""
+
+    def handler(c: Call) -> Value:
+        own: dict[str, Any] = {name: c[name] if isinstance(c[name], str) else float(c[name]) for name in attrs}
+        return c.emit("unary", next(iter(c.args.values())), fn=fn, **own)
+
+    return handler
 
 
-register("add sub rsub", add)
-register("mul multiply", mul)
-register("div divide true_divide", div)
-register("clamp clamp_min clamp_max clip hardtanh relu6 maximum minimum", clamp)
-register("relu", lambda c: c.emit("relu", c["self"]))
-register("neg", lambda c: affine(c, c["self"], -1, 0))
-register("prelu _prelu_kernel", prelu)
-register("leaky_relu rrelu", leaky_relu)
-register("elu", elu)
-register("pow", power)
-register("glu", glu)
-register("eq ne lt le gt ge", compare)
-register("logical_not bitwise_not", logical_not)
-register("__and__ bitwise_and logical_and", both)
-register("__or__ bitwise_or logical_or", either)
-register("masked_fill", masked_fill)
-register("where", where)
-register("matmul mm bmm", matmul)
-register("addmm baddbmm", addmm)
-register("scaled_dot_product_attention", attention)
-register("softmax _softmax log_softmax _log_softmax", softmax)
-register("log_sigmoid", unary("logsigmoid"))
-register("gelu", unary("gelu", approximate="approximate"))
-register("celu", unary("celu", alpha="alpha"))
-register("softplus", unary("softplus", beta="beta", threshold="threshold"))
-register("hardshrink", unary("hardshrink", lambd="lambd"))
-register("softshrink", unary("softshrink", lambd="lambd"))
-register("threshold", unary("threshold", threshold="threshold", value="value"))
-for _fn in (
-    "sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "selu", "mish", "abs", "exp", "log", "sqrt", "rsqrt",
-    "square", "reciprocal", "sin", "cos", "erf", "sign", "floor", "ceil", "round", "trunc", "log1p", "expm1", "tan",
-    "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-):  # fmt: skip
-    register(_fn, unary(_fn))
+handles("relu")(lambda c: c.emit("relu", c["self"]))
+handles("neg")(lambda c: affine(c, c["self"], -1, 0))
+for _name, _function in UNARY.items():
+    HANDLERS.setdefault({"logsigmoid": "log_sigmoid"}.get(_name, _name), unary(_name, _function.attrs))

@@ -1,4 +1,4 @@
-"""ATen → canonical: LSTM, GRU and RNN, layer by layer, and their cells."""
+"""ATen → operations: LSTM, GRU and RNN, layer by layer, and their cells."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.recurrent import state_count
-from intact8.capture.aten_call import Call, Handler, Value
-
-HANDLERS: dict[str, Handler] = {}
+from intact8.capture.aten_call import Call, Value, handles
+from intact8.capture.ops_shape import concatenated, cut, permuted
 
 KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
-"""ATen operator → canonical operation."""
+"""ATen operator → operation."""
 
 
+@handles(" ".join(KINDS))
 def network(c: Call) -> list[Any]:
     """lstm, gru, rnn_tanh and rnn_relu on padded sequences: a node per layer, dropout between."""
     if "data" in c.args:
-        raise c.error(
-            "a packed sequence",
-            why="its shape depends on the lengths",
-            remedy="make it with pack_padded_sequence in the forward pass, and unpack it with pad_packed_sequence",
-        )
+        remedy = "make it with pack_padded_sequence in the forward pass, and unpack it with pad_packed_sequence"
+        raise c.error("a packed sequence", why="its shape depends on the lengths", remedy=remedy)
     return _network(c, c.op, list(c["hx"]) if c.op == "lstm" else [c["hx"]], None)
 
 
+@handles("sequences")
 def sequences(c: Call) -> list[Any]:
     """What ``intact8.capture.recurrent_custom_ops`` makes of LSTM, GRU and RNN."""
     if c["lengths"] is None:
@@ -43,7 +41,7 @@ def _network(c: Call, mode: str, given: list[Any], lengths: Value | None) -> lis
     kind, first = KINDS[mode], bool(c["batch_first"])
     x: Value = c.value(c["input"])
     if first:
-        x = transposed(c, x)
+        x = permuted(c, x, [1, 0, *range(2, len(c.shape(x)))])
     layers, hidden = layer_params(c), int(c["params"][1].shape[1])
     relu = "relu" in mode
     parts = states_of(c, given, len(layers))
@@ -54,9 +52,13 @@ def _network(c: Call, mode: str, given: list[Any], lengths: Value | None) -> lis
         x = y
         if i + 1 < len(layers) and c["dropout"]:
             x = c.emit("dropout", x, out=c.shape(x), p=float(c["dropout"]), feature=False)
-    return [transposed(c, x) if first else x, *(joined(c, list(rows)) for rows in zip(*states, strict=True))]
+    return [
+        permuted(c, x, [1, 0, *range(2, len(c.shape(x)))]) if first else x,
+        *(concatenated(c, parts, 0) for parts in zip(*states, strict=True)),
+    ]
 
 
+@handles(" ".join(f"{name}_cell" for name in KINDS))
 def cell(c: Call) -> Any:
     """lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell: a layer of one step."""
     kind = KINDS[c.op.removesuffix("_cell")]
@@ -76,11 +78,8 @@ def layer_params(c: Call) -> list[dict[str, dict[str, str]]]:
     directions = ("", ".reverse") if c["bidirectional"] else ("",)
     roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if c["has_biases"] else ("weight_ih", "weight_hh")
     if len(flat) != count * len(directions) * len(roles):
-        raise c.error(
-            "an LSTM with projections (proj_size)",
-            why="they have no integer form",
-            remedy="use nn.LSTM without proj_size, or apply an nn.Linear to its output",
-        )
+        remedy = "use nn.LSTM without proj_size, or apply an nn.Linear to its output"
+        raise c.error("an LSTM with projections (proj_size)", why="they have no integer form", remedy=remedy)
     each = iter(flat)
     return [{d: c.params(**{role: next(each) for role in roles}) for d in directions} for _ in range(count)]
 
@@ -106,15 +105,7 @@ def states_of(c: Call, given: list[Any], layers: int) -> list[list[Value]]:
         return [[] for _ in range(layers)]
     values = [c.value(v) for v in given]
     count = c.static(c.shape(values[0])[0])[0] // layers
-    return [[rows(c, v, i * count, (i + 1) * count) for v in values] for i in range(layers)]
-
-
-def rows(c: Call, x: Value, start: int, end: int) -> Value:
-    """Part of dimension 0."""
-    shape = c.shape(x)
-    if (start, end) == (0, shape[0]):
-        return x
-    return c.move("slice", x, (end - start, *shape[1:]), axis=0, start=start, end=end, step=1)
+    return [[cut(c, v, 0, i * count, (i + 1) * count) for v in values] for i in range(layers)]
 
 
 def layer(
@@ -158,33 +149,13 @@ def layer(
 
     if isinstance(time, int):
         ends = node("all", extra + time)
-        y = rows(c, ends, extra, extra + time)
+        y = cut(c, ends, 0, extra, extra + time)
     else:  # no slice can be told apart from a length that changes; whichever is not read is not kept
         ends, y = node("states", extra), node("steps", time)
     last = []
     for i in range(extra):
-        state = rows(c, ends, i, i + 1)
+        state = cut(c, ends, 0, i, i + 1)
         if directions == 2:
-            state = c.move("permute", c.reshape(state, (batch, 2, hidden)), (2, batch, hidden), dims=[1, 0, 2])
+            state = permuted(c, c.reshape(state, (batch, 2, hidden)), [1, 0, 2])
         last.append(state)
     return y, last
-
-
-def joined(c: Call, parts: list[Value]) -> Value:
-    """States of all layers along dimension 0."""
-    if len(parts) == 1:
-        return parts[0]
-    first = c.shape(parts[0])
-    return c.emit("cat", *parts, out=(len(parts) * (first[0] or 1), *first[1:]), out_dtype="float32", axis=0)
-
-
-def transposed(c: Call, x: Value) -> Value:
-    """(B, T, …) to (T, B, …) and back."""
-    a, b, *rest = c.shape(x)
-    return c.move("permute", x, (b, a, *rest), dims=[1, 0, *range(2, 2 + len(rest))])
-
-
-for _name in KINDS:
-    HANDLERS[_name] = network
-    HANDLERS[_name + "_cell"] = cell
-HANDLERS["sequences"] = sequences

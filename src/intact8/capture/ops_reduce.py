@@ -1,42 +1,45 @@
-"""ATen → canonical: means, sums, extremes, variances and norms."""
+"""ATen → operations: means, sums, extremes, variances and norms."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from intact8.capture.aten_call import Call, Handler, Shape, Value
-
-HANDLERS: dict[str, Handler] = {}
+from intact8.capture.aten_call import Call, Handler, Shape, Value, handles
+from intact8.capture.ops_pointwise import clamp
 
 
 def dims_of(c: Call, x: Value) -> list[int]:
-    """Non-negative dimensions; none given means all."""
-    rank = len(c.shape(x))
+    """Return non-negative dimensions; none given means all."""
     dim = c.args.get("dim")
     if dim is None or dim == []:
-        return list(range(rank))
-    return sorted(c.axis(d, rank) for d in ([dim] if isinstance(dim, int) else dim))
+        return list(range(len(c.shape(x))))
+    return sorted(c.axis(d, x) for d in ([dim] if isinstance(dim, int) else dim))
+
+
+def keeps(c: Call) -> bool:
+    """Return whether reduced dimensions stay, with length 1."""
+    return bool(c.args.get("keepdim", False))
 
 
 def kept(shape: Shape, dims: list[int]) -> Shape:
-    """``shape`` with length 1 in ``dims``."""
+    """Return ``shape`` with length 1 in ``dims``."""
     return tuple(1 if i in dims else n for i, n in enumerate(shape))
 
 
+@handles("mean")
 def mean(c: Call) -> Value:
-    """mean over dimensions."""
+    """Record a mean over dimensions."""
     x = c.value(c["self"])
-    return c.emit("mean", x, dims=dims_of(c, x), keepdim=bool(c.args.get("keepdim", False)))
+    return c.emit("mean", x, dims=dims_of(c, x), keepdim=keeps(c))
 
 
 def reduce(fn: str) -> Handler:
-    """sum, amax, amin, argmax, argmin."""
+    """Return a handler of sum, amax, amin, argmax or argmin."""
 
     def handler(c: Call) -> Any:
         x = c.value(c["self"])
-        keep = bool(c.args.get("keepdim", False))
-        dims = dims_of(c, x)
+        keep, dims = keeps(c), dims_of(c, x)
         if fn.startswith("arg") and c.args.get("dim") is None:
             x, dims = c.reshape(x, (math.prod(c.static(*c.shape(x))),)), [0]
         pair = isinstance(c.fx.meta.get("val"), (list, tuple))
@@ -49,29 +52,34 @@ def reduce(fn: str) -> Handler:
     return handler
 
 
+for _fn in ("sum", "amax", "amin", "argmax", "argmin"):
+    handles(_fn)(reduce(_fn))
+
+
 def argument(c: Call, x: Value, out: Shape, dims: list[int], keepdim: bool, *, least: bool) -> Value:
     """Where the largest or least value is: the first of several."""
     if least:
-        x = c.move("affine_scalar", x, c.shape(x), label="neg", mul=-1, add=0)
+        x = c.move("affine_scalar", x, out=c.shape(x), label="neg", mul=-1, add=0)
     return c.emit("reduce", x, out=out, out_dtype="int64", fn="argmax", dims=dims, keepdim=keepdim)
 
 
+@handles("max min")
 def other(c: Call) -> Any:
     """max and min with a second tensor are no reductions."""
     if "other" in c.args:
-        from .ops_pointwise import clamp
-
         c.op = "maximum" if c.op == "max" else "minimum"
         return clamp(c)
     return reduce("amax" if c.op == "max" else "amin")(c)
 
 
+@handles("cumsum")
 def cumsum(c: Call) -> Value:
-    """Sums up to every element; of integers and booleans in int64."""
+    """Record sums up to every element; of integers and booleans in int64."""
     x = c.value(c["self"])
-    return c.emit("cumsum", x, axis=c.axis(c["dim"], len(c.shape(x))))
+    return c.emit("cumsum", x, axis=c.axis(c["dim"], x))
 
 
+@handles("var std")
 def variance(c: Call) -> Value:
     """var and std, taken apart: mean of the squared distance to the mean."""
     x = c.value(c["self"])
@@ -83,16 +91,17 @@ def variance(c: Call) -> Value:
     count = math.prod(c.static(*[shape[d] for d in dims]))
     centre = c.emit("mean", x, out=kept(shape, dims), dims=dims, keepdim=True)
     squared = c.emit("unary", c.emit("sub", x, centre, out=shape), out=shape, fn="square")
-    y = c.emit("mean", squared, dims=dims, keepdim=bool(c.args.get("keepdim", False)))
+    y = c.emit("mean", squared, dims=dims, keepdim=keeps(c))
     if correction:
         y = c.emit("affine_scalar", y, mul=count / (count - correction), add=0)
     return c.emit("unary", y, fn="sqrt") if c.op == "std" else y
 
 
+@handles("logsumexp")
 def logsumexp(c: Call) -> Value:
     """log(sum(exp(x))), with the largest value taken out so that nothing overflows."""
     x = c.value(c["self"])
-    shape, dims, keep = c.shape(x), dims_of(c, x), bool(c.args.get("keepdim", False))
+    shape, dims, keep = c.shape(x), dims_of(c, x), keeps(c)
     top = c.emit("reduce", x, out=kept(shape, dims), fn="amax", dims=dims, keepdim=True)
     powers = c.emit("unary", c.emit("sub", x, top, out=shape), out=shape, fn="exp")
     total = c.emit("reduce", powers, out=kept(shape, dims), fn="sum", dims=dims, keepdim=True)
@@ -100,44 +109,25 @@ def logsumexp(c: Call) -> Value:
     return y if keep else c.reshape(y)
 
 
+@handles("var_mean std_mean")
 def moments(c: Call) -> list[Value]:
     """var_mean and std_mean."""
     op, c.op = c.op, c.op.removesuffix("_mean")
     x = c.value(c["self"])
-    dims, keep = dims_of(c, x), bool(c.args.get("keepdim", False))
+    dims, keep = dims_of(c, x), keeps(c)
     spread = variance(c)
     c.op = op
     return [spread, c.emit("mean", x, dims=dims, keepdim=keep)]
 
 
+@handles("linalg_vector_norm norm")
 def norm(c: Call) -> Value:
     """Vector norms of order 1 and 2."""
     x = c.value(c["self"])
     order = c.args.get("ord", c.args.get("p", 2))
     order = 2 if order is None else order
-    keep = bool(c.args.get("keepdim", False))
     if order not in (1, 2):
         raise c.error(f"a norm of order {order}")
     inner = c.emit("unary", x, out=c.shape(x), fn="square" if order == 2 else "abs")
-    y = c.emit("reduce", inner, fn="sum", dims=dims_of(c, x), keepdim=keep)
+    y = c.emit("reduce", inner, fn="sum", dims=dims_of(c, x), keepdim=keeps(c))
     return c.emit("unary", y, fn="sqrt") if order == 2 else y
-
-
-HANDLERS.update(
-    mean=mean,
-    sum=reduce("sum"),
-    amax=reduce("amax"),
-    amin=reduce("amin"),
-    argmax=reduce("argmax"),
-    argmin=reduce("argmin"),
-    cumsum=cumsum,
-    logsumexp=logsumexp,
-    var_mean=moments,
-    std_mean=moments,
-    max=other,
-    min=other,
-    var=variance,
-    std=variance,
-    linalg_vector_norm=norm,
-    norm=norm,
-)

@@ -1,32 +1,28 @@
-"""ATen → canonical: operations that move values, copy them, or make constants."""
+"""ATen → operations: operations that move values, copy them, or make constants."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Handler, Value
-from intact8.capture.symbolic_constants import Prefix
-
-HANDLERS: dict[str, Handler] = {}
-MAX_PIECES = 64
-"""Gathers by constant indices become at most so many slices."""
+from intact8.capture.aten_call import Call, Value, handles
 
 
+@handles("contiguous clone detach alias lift_fresh lift_fresh_copy positive requires_grad_")
 def same(c: Call) -> Value:
     """Copies and layout changes: nothing happens to the values."""
     return c.value(c.args["self"] if "self" in c.args else c["input"])
 
 
+@handles("to _to_copy type_as float")
 def to(c: Call) -> Value:
     """A cast where the dtype changes."""
     x = c.value(c["self"])
-    have, want = c.builder.nodes[x.name].dtype, c.builder.dtype_of_meta(c.fx)
+    have, want = c.dtype(x), c.builder.dtype_of_meta(c.fx)
     if have == want:
         return x
     if want not in ("float32", "int64", "bool", "uint8"):
@@ -34,26 +30,27 @@ def to(c: Call) -> Value:
     return c.emit("cast", x, out_dtype=want, dtype=want)
 
 
+@handles("view reshape _unsafe_view view_copy flatten unflatten squeeze unsqueeze view_as reshape_as")
 def reshape(c: Call) -> Value:
     """view, reshape, flatten, squeeze, unsqueeze …: only the output's shape matters."""
     if c.op.startswith("squeeze") and c.shape(c["self"])[:1] == (None,):
         given = c.args.get("dim")
         dims = [0] if given is None else [given] if isinstance(given, int) else list(given)
-        if any(c.axis(d, len(c.shape(c["self"]))) == 0 for d in dims):
+        if any(c.axis(d, c["self"]) == 0 for d in dims):
             c.builder.notes.append(f"aten.{c.op} drops the batch dimension of a batch of one; the program keeps it")
     return c.reshape(c["self"])
 
 
+@handles("permute transpose t swapaxes swapdims")
 def permute(c: Call) -> Value:
     """permute, transpose, t, movedim."""
     x = c.value(c["self"])
-    rank = len(c.shape(x))
-    dims = list(range(rank))
+    dims = list(range(len(c.shape(x))))
     if "dims" in c.args:
-        dims = [c.axis(d, rank) for d in c["dims"]]
+        dims = [c.axis(d, x) for d in c["dims"]]
     elif c.op.removesuffix("_") != "t":
         names = ("dim0", "dim1") if "dim0" in c.args else ("axis0", "axis1")
-        i, j = (c.axis(c[n], rank) for n in names)
+        i, j = (c.axis(c[n], x) for n in names)
         dims[i], dims[j] = j, i
     else:
         dims.reverse()
@@ -65,37 +62,39 @@ def permuted(c: Call, x: Value, dims: list[int]) -> Value:
     if dims == sorted(dims):
         return x
     shape = c.shape(x)
-    return c.move("permute", x, [shape[d] for d in dims], dims=dims)
+    return c.move("permute", x, out=[shape[d] for d in dims], dims=dims)
 
 
 def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
-    """A slice with bounds inside the length; the whole length is no operation."""
-    shape = list(c.shape(x))
-    length = shape[axis]
+    """Record a slice with bounds inside the length; the whole length is no operation."""
+    length = c.shape(x)[axis]
     if length is None:
         raise c.mixes("the batch dimension is cut")
     if isinstance(length, str):
         least = c.builder.bounds[length][0]
         if not 0 <= start < end <= least:
-            raise c.error(
-                f"{length} is cut at {start}:{end}", why=f"all that is known of its length is {least} or more",
-                remedy=f"leave {length} out of dynamic_shapes",
-            )  # fmt: skip
-        length = end
-        if (start, step) == (0, 1):
-            shape[axis] = end
-            return c.move("slice", x, shape, axis=axis, start=start, end=end, step=step)
-    start, end = (min(max(n + length if n < 0 else n, 0), length) for n in (start, end))
-    if (start, end, step) == (0, c.shape(x)[axis], 1):
-        return x
-    shape[axis] = len(range(start, end, step))
-    return c.move("slice", x, shape, axis=axis, start=start, end=max(end, start), step=step)
+            why = f"all that is known of its length is {least} or more"
+            raise c.error(f"{length} is cut at {start}:{end}", why=why, remedy=f"leave {length} out of dynamic_shapes")
+    else:
+        start, end = (min(max(n + length if n < 0 else n, 0), length) for n in (start, end))
+        if (start, end, step) == (0, length, 1):
+            return x
+    shape = resized(c, x, axis, len(range(start, end, step)))
+    return c.move("slice", x, out=shape, axis=axis, start=start, end=max(end, start), step=step)
 
 
+def resized(c: Call, x: Value, axis: int, size: Dim) -> list[Dim]:
+    """Return the shape of ``x`` with another size of one dimension."""
+    shape = list(c.shape(x))
+    shape[axis] = size
+    return shape
+
+
+@handles("slice narrow")
 def slice_(c: Call) -> Value:
     """slice.Tensor and narrow."""
     x = c.value(c["self"])
-    axis = c.axis(c["dim"], len(c.shape(x)))
+    axis = c.axis(c["dim"], x)
     start = c["start"] or 0
     end = c["start"] + c["length"] if "length" in c.args else c["end"]
     if not isinstance(c.shape(x)[axis], int) and start == 0 and whole(c, axis):
@@ -112,24 +111,24 @@ def whole(c: Call, axis: int) -> bool:
     return isinstance(after, torch.SymInt) and bool(before == after.node.expr)
 
 
+@handles("select")
 def select(c: Call) -> Value:
     """One index of a dimension, which disappears."""
     x = c.value(c["self"])
-    axis = c.axis(c["dim"], len(c.shape(x)))
+    axis = c.axis(c["dim"], x)
     index = c["index"]
     length = c.shape(x)[axis]
     if isinstance(length, int) and isinstance(index, int):
         index %= length
     piece = cut(c, x, axis, index, index + 1) if length != 1 else x
-    shape = list(c.shape(x))
-    del shape[axis]
-    return c.reshape(piece, shape)
+    return c.reshape(piece, [*c.shape(x)[:axis], *c.shape(x)[axis + 1 :]])
 
 
+@handles("chunk split split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split unsafe_chunk")
 def split(c: Call) -> list[Value]:
     """chunk, split, tensor_split, unsafe_split: consecutive slices as long as the export says."""
     x = c.value(c["self"])
-    axis = c.axis(c["dim"], len(c.shape(x)))
+    axis = c.axis(c["dim"], x)
     sizes = [c.builder.dim(v.shape[axis], c.fx) for v in c.fx.meta["val"]]
     pieces, at = [], 0
     for size in c.static(*sizes):
@@ -138,42 +137,43 @@ def split(c: Call) -> list[Value]:
     return pieces
 
 
+@handles("unbind")
 def unbind(c: Call) -> list[Value]:
     """One tensor per index of a dimension."""
     x = c.value(c["self"])
-    axis = c.axis(c["dim"], len(c.shape(x)))
+    axis = c.axis(c["dim"], x)
     shape = list(c.shape(x))
     (length,) = c.static(shape.pop(axis))
     return [c.reshape(cut(c, x, axis, i, i + 1), shape) for i in range(length)]
 
 
+@handles("cat concat concatenate")
 def cat(c: Call) -> Value:
     """Concatenation; empty one-dimensional tensors are skipped, as torch does."""
     parts = [c.value(v) for v in c["tensors"]]
     parts = [v for v in parts if c.shape(v) != (0,)]
-    axis = c.axis(c["dim"], len(c.out_shape))
+    axis = c["dim"] % max(len(c.out_shape), 1)
     parts = [v for v in parts if c.shape(v)[axis] != 0]
     c.static(*(c.shape(v)[axis] for v in parts))
-    if len(parts) == 1:
-        return parts[0]
-    return c.emit("cat", *parts, axis=axis)
+    return c.emit("cat", *parts, axis=axis) if len(parts) != 1 else parts[0]
 
 
+@handles("stack")
 def stack(c: Call) -> Value:
     """A new dimension of length 1 each, then concatenation."""
-    axis = c.axis(c["dim"], len(c.out_shape))
-    shape = list(c.out_shape)
+    shape, axis = list(c.out_shape), c["dim"] % len(c.out_shape)
     shape[axis] = 1
     return c.emit("cat", *[c.reshape(v, shape) for v in c["tensors"]], axis=axis)
 
 
+@handles("reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d")
+@handles("pad constant_pad_nd")
 def pad(c: Call) -> Value:
     """constant, and reflect, replicate and circular as slices and concatenations."""
     x = c.value(c["self"])
     mode = c.args.get("mode", "constant")
-    for prefix in ("reflection", "replication"):
-        if c.op.startswith(prefix):
-            mode = {"reflection": "reflect", "replication": "replicate"}[prefix]
+    if c.op.startswith(("reflection", "replication")):
+        mode = "reflect" if c.op.startswith("reflection") else "replicate"
     flat = c.args["pad"] if "pad" in c.args else c["padding"]
     flat = c.static(*[n if isinstance(n, int) else None for n in flat])
     rank = len(c.shape(x))
@@ -194,7 +194,7 @@ def pad(c: Call) -> Value:
                 x = extend(c, x, axis, before, after, mode)
         return x
     value = c.args.get("value")
-    return c.move("pad", x, c.out_shape, pads=pads, value=float(value or 0.0))
+    return c.move("pad", x, out=c.out_shape, pads=pads, value=float(value or 0.0))
 
 
 def extend(c: Call, x: Value, axis: int, before: int, after: int, mode: str) -> Value:
@@ -212,123 +212,18 @@ def extend(c: Call, x: Value, axis: int, before: int, after: int, mode: str) -> 
 
 def joined(c: Call, x: Value, axis: int, pieces: list[tuple[int, int]]) -> Value:
     """Concatenation of slices of one tensor."""
-    parts = [cut(c, x, axis, a, b) for a, b in pieces if b > a]
-    shape = list(c.shape(x))
-    shape[axis] = sum(b - a for a, b in pieces)
+    return concatenated(c, [cut(c, x, axis, a, b) for a, b in pieces if b > a], axis)
+
+
+def concatenated(c: Call, parts: Sequence[Value], axis: int) -> Value:
+    """Record a concatenation along a dimension of known size."""
     if len(parts) == 1:
         return parts[0]
-    return c.emit("cat", *parts, out=shape, out_dtype=c.builder.nodes[x.name].dtype, axis=axis)
+    total = sum(c.static(*(c.shape(part)[axis] for part in parts)))
+    return c.move("cat", *parts, out=resized(c, parts[0], axis, total), axis=axis)
 
 
-def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
-    """Constant indices as runs of consecutive slices."""
-    (length,) = c.static(c.shape(x)[axis])
-    flat = [int(i) % length for i in index.flatten().tolist()]
-    cuts = [0, *[i for i, (a, b) in enumerate(pairwise(flat), 1) if b != a + 1], len(flat)]
-    if len(cuts) - 1 > MAX_PIECES:
-        raise c.error(
-            f"a gather of {len(cuts) - 1} separate runs",
-            why=f"it would become more than {MAX_PIECES} slices",
-            remedy="order the channels once in the weights, or use reshape and permute",
-        )
-    y = joined(c, x, axis, [(flat[a], flat[b - 1] + 1) for a, b in pairwise(cuts)])
-    shape = [*c.shape(x)[:axis], *index.shape, *c.shape(x)[axis + 1 :]]
-    return c.reshape(y, shape)
-
-
-def index_select(c: Call) -> Value:
-    """index_select with known indices."""
-    if not isinstance(c["index"], Tensor):
-        raise c.error("a gather with indices computed from the input")
-    x = c.value(c["self"])
-    return gather(c, x, c.axis(c["dim"], len(c.shape(x))), c["index"])
-
-
-def gather_along(c: Call) -> Value:
-    """gather and take_along_dim: computed indices along one dimension."""
-    x, index = c.value(c["self"]), c.value(c["indices" if "indices" in c.args else "index"])
-    shape = c.shape(index)
-    if len(shape) != len(c.shape(x)) or c.args.get("dim", 0) is None:
-        raise c.error("a gather of another rank", remedy="give indices of the rank of what they are indices of")
-    axis = c.axis(c["dim"], len(shape))
-    if c.shape(x)[axis] is None:
-        raise c.mixes("a gather along the batch")
-    for dim, (have, want) in enumerate(zip(c.shape(x), shape, strict=True)):
-        if dim != axis and have != want:
-            c.static(have, want)
-            x = cut(c, x, dim, 0, int(want or 0))
-    return c.emit("gather", x, index, axis=axis)
-
-
-def row_of_each(c: Call) -> Value | None:
-    """x[arange(batch), i]: one row of each sample; None where it is another way of indexing."""
-    x, indices = c["self"], c["indices"]
-    if not isinstance(x, Value) or len(indices) != 2 or not isinstance(indices[1], Value):
-        return None
-    shape, counted = c.shape(x), indices[0]
-    if isinstance(counted, Tensor):
-        counted = Prefix(counted, tuple(counted.shape))
-    if not isinstance(counted, Prefix) or c.shape(indices[1]) != shape[:1] or len(counted.dims) != 1:
-        return None
-    size = counted.counts(0)
-    if size is None or (size if isinstance(size, int) else c.builder.symbols[size]) != shape[0]:
-        return None
-    c.static(*shape[1:])
-    thin, wide = (shape[0], *[1] * (len(shape) - 1)), (shape[0], 1, *shape[2:])
-    index = c.reshape(indices[1], thin)
-    if wide != thin:
-        index = c.move("expand", index, wide, shape=[-1, 1, *shape[2:]])
-    return c.reshape(c.emit("gather", x, index, out=wide, axis=1))
-
-
-def everything(c: Call) -> bool:
-    """Whether the indices are 0, 1, 2 … of every dimension, in order: nothing is left out and nothing moved."""
-    x, indices = c["self"], c["indices"]
-    if not isinstance(x, Value) or len(indices) != len(c.shape(x)):
-        return False
-    rank, last = len(c.out_shape), -1
-    for length, i in zip(c.shape(x), indices, strict=True):
-        if not isinstance(i, (Prefix, Tensor)):
-            return False
-        known = i if isinstance(i, Prefix) else Prefix(i, tuple(i.shape))
-        axis = next((a for a, n in enumerate(known.dims) if n != 1), known.full.ndim - 1)
-        size = known.counts(axis) if known.full.ndim else None
-        if size is None or (size if isinstance(size, int) else c.builder.symbols[size]) != length:
-            return False
-        place = rank - known.full.ndim + axis
-        if place <= last:
-            return False
-        last = place
-    return True
-
-
-def index(c: Call) -> Value:
-    """x[..., indices] in one dimension; a table indexed by the input is an embedding."""
-    if everything(c):
-        return c.reshape(c["self"])
-    row = row_of_each(c)
-    if row is not None:
-        return row
-    c.args = {k: c.builder.made(v, c.fx) for k, v in c.args.items()}
-    given = [(axis, i) for axis, i in enumerate(c["indices"]) if i is not None]
-    x = c["self"]
-    if len(given) == 1 and given[0][0] == 0 and isinstance(x, Tensor) and x.ndim == 2:
-        return c.emit("embedding", given[0][1], params=c.params(weight=x))
-    if len(given) != 1 or not isinstance(given[0][1], Tensor) or given[0][1].dtype == torch.bool:
-        raise c.error("indexing with tensors", why="only one dimension with known integer indices can be indexed")
-    return gather(c, c.value(x), given[0][0], given[0][1])
-
-
-def flip(c: Call) -> Value:
-    """Reversal as single slices."""
-    x = c.value(c["self"])
-    for dim in c["dims"]:
-        axis = c.axis(dim, len(c.shape(x)))
-        (length,) = c.static(c.shape(x)[axis])
-        x = gather(c, x, axis, torch.arange(length - 1, -1, -1))
-    return x
-
-
+@handles("expand expand_as broadcast_to")
 def expand(c: Call) -> Value:
     """Broadcast views; a constant takes the batch size from the network's input."""
     x = c.value(c["self"])
@@ -345,8 +240,7 @@ def expand(c: Call) -> Value:
 
 def expanded(c: Call, x: Value, extra: list[Value]) -> Value:
     """The expand node."""
-    kind = c.builder.nodes[x.name].dtype
-    return c.emit("expand", x, *extra, out_dtype=kind, shape=[-1 if n is None else n for n in c.out_shape])
+    return c.move("expand", x, *extra, out=c.out_shape, shape=[-1 if n is None else n for n in c.out_shape])
 
 
 def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
@@ -359,6 +253,7 @@ def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
     return c.builder.batch_input
 
 
+@handles("repeat")
 def repeat(c: Call) -> Value:
     """Tiling: copies side by side; a constant tiled over the batch is expanded."""
     x = c.value(c["self"])
@@ -368,41 +263,37 @@ def repeat(c: Call) -> Value:
     for axis, count in enumerate(times):
         if isinstance(count, int):
             if count > 1:
-                grown: list[Dim] = list(c.shape(x))
-                (length,) = c.static(grown[axis])
-                grown[axis] = length * count
-                x = c.emit("cat", *[x] * count, out=grown, out_dtype=c.builder.nodes[x.name].dtype, axis=axis)
+                x = concatenated(c, [x] * count, axis)
         elif shape[axis] != 1:
             raise c.mixes("a tensor is repeated once per sample")
     return x if c.shape(x) == c.out_shape else expanded(c, x, [batch_of(c)] if None in c.out_shape else [])
 
 
+@handles("repeat_interleave")
 def repeat_interleave(c: Call) -> Value:
     """Every value ``repeats`` times: a new dimension, expanded and merged."""
     x = c.value(c["self"])
     count, dim = c["repeats"], c["dim"]
     if not isinstance(count, int) or dim is None:
         raise c.error("repeat_interleave without one number of repeats and one dimension")
-    shape = list(c.shape(x))
-    axis = c.axis(dim, len(shape))
-    c.static(shape[axis])
-    thin = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
-    y = c.reshape(x, thin)
-    y = c.emit("cat", *[y] * count, out=[*shape[: axis + 1], count, *shape[axis + 1 :]],
-               out_dtype=c.builder.nodes[x.name].dtype, axis=axis + 1)  # fmt: skip
-    return c.reshape(y)
+    axis = c.axis(dim, x)
+    c.static(c.shape(x)[axis])
+    thin = c.reshape(x, [*c.shape(x)[: axis + 1], 1, *c.shape(x)[axis + 1 :]])
+    return c.reshape(concatenated(c, [thin] * count, axis + 1))
 
 
+@handles("roll")
 def roll(c: Call) -> Value:
     """Cyclic shift along dimensions."""
     x = c.value(c["self"])
-    dims = [c.axis(d, len(c.shape(x))) for d in c["dims"]]
+    dims = [c.axis(d, x) for d in c["dims"]]
     if not dims:
         raise c.error("roll of the flattened tensor", remedy="pass dims=")
     c.static(*(c.shape(x)[d] for d in dims))
-    return c.move("roll", x, c.shape(x), shifts=[int(s) for s in c["shifts"]], dims=dims)
+    return c.move("roll", x, out=c.shape(x), shifts=[int(s) for s in c["shifts"]], dims=dims)
 
 
+@handles("pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle")
 def shuffle(c: Call) -> Value:
     """pixel_shuffle, pixel_unshuffle, channel_shuffle: reshape, permute, reshape."""
     x = c.value(c["self"])
@@ -425,6 +316,7 @@ def shuffle(c: Call) -> Value:
 FILL = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
 
 
+@handles("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like")
 def factory(c: Call) -> Value | Tensor:
     """zeros, ones, full …: a constant, expanded to the batch where the shape has it."""
     value = FILL[c.op] if c.op in FILL else c["fill_value"]
@@ -438,11 +330,13 @@ def factory(c: Call) -> Value | Tensor:
     return expanded(c, one, [batch_of(c)] if None in shape else [])
 
 
+@handles("arange")
 def arange(c: Call) -> Value:
     """Only reached with a symbolic end: constant ranges are folded."""
     raise c.mixes("a range as long as the batch", why="the number of samples is only known when the program runs")
 
 
+@handles("copy fill zero")
 def copy_(c: Call) -> Value:
     """Overwriting a whole tensor: its name now means the source."""
     src = c.args.get("src", c.args.get("value"))
@@ -453,35 +347,3 @@ def copy_(c: Call) -> Value:
     if c.shape(v) == target:
         return v
     return expanded(c, c.reshape(v, (1,) * (len(target) - len(c.shape(v))) + c.shape(v)), [])
-
-
-def register(names: str, handler: Handler | Any) -> None:
-    """Enter ``handler`` for the space-separated operator names."""
-    HANDLERS.update(dict.fromkeys(names.split(), handler))
-
-
-register("contiguous clone detach alias lift_fresh lift_fresh_copy positive requires_grad_", same)
-register("to _to_copy type_as float", to)
-register("view reshape _unsafe_view view_copy flatten unflatten squeeze unsqueeze view_as reshape_as", reshape)
-register("permute transpose t swapaxes swapdims", permute)
-register("slice narrow", slice_)
-register("select", select)
-register("gather take_along_dim", gather_along)
-register("chunk split split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split unsafe_chunk", split)
-register("unbind", unbind)
-register("cat concat concatenate", cat)
-register("stack", stack)
-register("pad constant_pad_nd", pad)
-register("reflection_pad1d reflection_pad2d reflection_pad3d", pad)
-register("replication_pad1d replication_pad2d replication_pad3d", pad)
-register("index_select", index_select)
-register("index", index)
-register("flip", flip)
-register("expand expand_as broadcast_to", expand)
-register("repeat", repeat)
-register("repeat_interleave", repeat_interleave)
-register("roll", roll)
-register("pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle", shuffle)
-register("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like", factory)
-register("arange", arange)
-register("copy fill zero", copy_)

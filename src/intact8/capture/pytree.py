@@ -28,10 +28,8 @@ def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(example_inputs), {}
     if isinstance(example_inputs, Tensor):
         return (example_inputs,), {}
-    raise InputError(
-        f"example inputs of type {type(example_inputs).__name__}",
-        remedy="give a tensor, a tuple of positional arguments, or a dict of keyword arguments",
-    )
+    what = f"example inputs of type {type(example_inputs).__name__}"
+    raise InputError(what, remedy="give a tensor, a tuple of positional arguments, or a dict of keyword arguments")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,19 +81,16 @@ class InputLayout:
         bound = self._bind(args, kwargs)
         leaves, spec = pytree.tree_flatten(bound)
         if spec != self.spec:
-            raise InputError(
-                "inputs nest differently from the example inputs",
-                why=f"given {spec}, captured {self.spec}",
-                remedy="call with the same structure, or prepare the model again with an example of this one",
-            )
+            what = "inputs nest differently from the example inputs"
+            remedy = "call with the same structure, or prepare the model again with an example of this one"
+            raise InputError(what, why=f"given {spec}, captured {self.spec}", remedy=remedy)
         out: list[Tensor] = []
         for i, (key, leaf) in enumerate(zip(self.keys, leaves, strict=True)):
             if i in self.fixed:
                 if isinstance(leaf, Tensor) or leaf != self.fixed[i]:
-                    raise InputError(
-                        f"{key} is fixed to {self.fixed[i]!r}", why="it was no tensor when the model was captured",
-                        remedy="give the same value, or prepare the model again with the other one",
-                    )  # fmt: skip
+                    what = f"{key} is fixed to {self.fixed[i]!r}"
+                    remedy = "give the same value, or prepare the model again with the other one"
+                    raise InputError(what, why="it was no tensor when the model was captured", remedy=remedy)
             elif not isinstance(leaf, Tensor):
                 raise InputError(f"{key} must be a tensor, not {type(leaf).__name__}")
             else:
@@ -123,10 +118,8 @@ class InputLayout:
         missing = [name for name in wanted if name not in given]
         unknown = [name for name, value in given.items() if name not in wanted and value is not None]
         if missing or unknown:
-            raise InputError(
-                f"inputs do not match the example: missing {missing}, unexpected {unknown}",
-                remedy=f"give {', '.join(wanted)}",
-            )
+            what = f"inputs do not match the example: missing {missing}, unexpected {unknown}"
+            raise InputError(what, remedy=f"give {', '.join(wanted)}")
         return tuple(given[n] for n in wanted[: self.positional]), {n: given[n] for n in self.keywords}
 
 
@@ -162,12 +155,10 @@ def register_outputs(value: Any) -> None:
         for item in dataclasses.fields(value):
             register_outputs(getattr(value, item.name))
         return
-    raise CaptureError(
-        f"the model returns a {type(value).__name__}",
-        where="the model's output",
-        why="only tensors, lists, tuples, dicts and dataclasses of them can be taken apart",
-        remedy="return one of these, or register the type with torch.utils._pytree.register_pytree_node",
-    )
+    what = f"the model returns a {type(value).__name__}"
+    why = "only tensors, lists, tuples, dicts and dataclasses of them can be taken apart"
+    remedy = "return one of these, or register the type with torch.utils._pytree.register_pytree_node"
+    raise CaptureError(what, where="the model's output", why=why, remedy=remedy)
 
 
 def describe(value: Any) -> Any:
@@ -201,12 +192,9 @@ def _described(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
 def _text_key(key: Any) -> str:
     if isinstance(key, str):
         return key
-    raise CaptureError(
-        f"the model returns a dict with the key {key!r:.40}",
-        where="the model's output",
-        why="a program file names outputs by text",
-        remedy="name the entries by strings, or return a list",
-    )
+    what = f"the model returns a dict with the key {key!r:.40}"
+    remedy = "name the entries by strings, or return a list"
+    raise CaptureError(what, where="the model's output", why="a program file names outputs by text", remedy=remedy)
 
 
 @dataclasses.dataclass(frozen=True)

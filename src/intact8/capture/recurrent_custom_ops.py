@@ -46,11 +46,8 @@ class Padded:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("data", "batch_sizes", "sorted_indices", "unsorted_indices"):
-            raise CaptureError(
-                f"the forward pass reads {name} of a packed sequence",
-                why="its size depends on the lengths' values",
-                remedy=UNPACK,
-            )
+            what = f"the forward pass reads {name} of a packed sequence"
+            raise CaptureError(what, why="its size depends on the lengths' values", remedy=UNPACK)
         raise AttributeError(name)
 
 
@@ -72,18 +69,8 @@ def sequences(
 
 
 @sequences.register_fake
-def _(
-    input: Tensor,
-    lengths: Tensor | None,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    bidirectional: bool,
-    batch_first: bool,
-    mode: str,
-) -> list[Tensor]:
+def _(input: Tensor, lengths: Any, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> list[Tensor]:
+    num_layers, _, bidirectional, batch_first, mode = rest
     directions, hidden, batch = 1 + bidirectional, params[1].shape[1], input.shape[0 if batch_first else 1]
     y = input.new_empty(*input.shape[:2], directions * hidden)
     return [y, *(input.new_empty(num_layers * directions, batch, hidden) for _ in range(state_count(mode)))]
@@ -101,34 +88,42 @@ def _exporting() -> bool:
     return getattr(_EXPORTING, "on", False)
 
 
-def _pack(
+# The code of these two runs in place of torch's, with the globals of torch's module: all they need they import.
+
+
+def _pack_padded_sequence(
     input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> Any:
-    """In place of pack_padded_sequence; nothing needs sorting."""
+    import torch
+
+    from intact8.capture.recurrent_custom_ops import _ORIGINAL_PACK, Padded, _exporting
+
     if not _exporting():
         return _ORIGINAL_PACK(input, lengths, batch_first, enforce_sorted)
-    return Padded(input, torch.as_tensor(lengths, dtype=torch.int64), batch_first)
+    return Padded(input, torch.as_tensor(lengths, dtype=torch.int64), batch_first)  # nothing needs sorting
 
 
-def _unpack(
+def _pad_packed_sequence(
     sequence: Any, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> Any:
-    """In place of pad_packed_sequence."""
+    from torch.nn.functional import pad
+
+    from intact8.capture.recurrent_custom_ops import _ORIGINAL_UNPACK, Padded
+    from intact8.errors import CaptureError
+
     if not isinstance(sequence, Padded):
         return _ORIGINAL_UNPACK(sequence, batch_first, padding_value, total_length)
     if padding_value != 0.0 or not sequence.zeros:
-        raise CaptureError(
-            "pad_packed_sequence with a padding value, or of what no LSTM, GRU or RNN gave",
-            why="steps behind the lengths are zeros in the output of recurrent layers, and nowhere else",
-            remedy="leave padding_value out, and fill with masked_fill afterwards",
-        )
+        what = "pad_packed_sequence with a padding value, or of what no LSTM, GRU or RNN gave"
+        why = "steps behind the lengths are zeros in the output of recurrent layers, and nowhere else"
+        raise CaptureError(what, why=why, remedy="leave padding_value out, and fill with masked_fill afterwards")
     y = sequence.x if batch_first == sequence.batch_first else sequence.x.transpose(0, 1)
     axis = 1 if batch_first else 0
     if total_length is not None and total_length < y.shape[axis]:
         y = y.narrow(axis, 0, total_length)
     elif total_length is not None and total_length > y.shape[axis]:
         rest = total_length - y.shape[axis]
-        y = nn.functional.pad(y, [0, 0] * (y.dim() - 1 - axis) + [0, rest])
+        y = pad(y, [0, 0] * (y.dim() - 1 - axis) + [0, rest])
     return y, sequence.lengths
 
 
@@ -146,28 +141,12 @@ def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
         first = self.batch_first if padded is None else padded.batch_first
         # Not self._flat_weights: torch.export knows parameters by their names only.
         weights = [getattr(self, name) for name in self._flat_weights_names]
-        y, *last = sequences(
-            x, lengths, states, weights, self.bias, self.num_layers, float(self.dropout),
-            self.bidirectional, first, self.mode.lower(),
-        )  # fmt: skip
+        options = self.num_layers, float(self.dropout), self.bidirectional, first, self.mode.lower()
+        y, *last = sequences(x, lengths, states, weights, self.bias, *options)
         end = tuple(last) if len(last) == 2 else last[0]
         return (y if padded is None else Padded(y, padded.lengths, first, zeros=True)), end
 
     return forward
-
-
-def _pack_padded_sequence(input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True) -> Any:
-    from intact8.capture.recurrent_custom_ops import _pack
-
-    return _pack(input, lengths, batch_first, enforce_sorted)
-
-
-def _pad_packed_sequence(
-    sequence: Any, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
-) -> Any:
-    from intact8.capture.recurrent_custom_ops import _unpack
-
-    return _unpack(sequence, batch_first, padding_value, total_length)
 
 
 @contextmanager

@@ -8,51 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 from torch import Tensor
 
+from intact8.capture.aten_call import Call, Prefix, Value
+from intact8.capture.ops_shape import batch_of
+
 if TYPE_CHECKING:
-    from intact8.capture.aten_call import Call
     from intact8.capture.interpreter import Builder
 
-COMMUTING = frozenset({
-    "arange", "slice", "unsqueeze", "squeeze", "expand", "expand_as", "broadcast_to", "permute", "transpose", "to",
-    "_to_copy", "type_as", "float", "clone", "detach", "alias", "contiguous", "lift_fresh_copy", "add", "sub", "rsub",
-    "mul", "div", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "bitwise_and", "bitwise_or",
-    "bitwise_not", "logical_and", "logical_or", "logical_not", "where", "masked_fill", "zeros", "ones", "full",
-    "new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "tril", "triu", "gather",
-    "embedding", "log", "minimum", "maximum", "clamp", "cumsum", "index",
-})  # fmt: skip
+_NAMES = """
+arange slice unsqueeze squeeze expand expand_as broadcast_to permute transpose to _to_copy type_as float clone detach
+alias contiguous lift_fresh_copy add sub rsub mul div neg abs eq ne lt le gt ge __and__ __or__ bitwise_and bitwise_or
+bitwise_not logical_and logical_or logical_not where masked_fill zeros ones full new_zeros new_ones new_full zeros_like
+ones_like full_like tril triu gather embedding log minimum maximum clamp cumsum index
+"""
+COMMUTING = frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
 
 SOME_SIZE = 5
 """What a dimension without a limit is while constants are computed; only what does not depend on it is used."""
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The beginning of a constant.
-
-    Attributes:
-        full: the constant, at the largest sizes.
-        dims: per dimension its size: an int, or the export's symbol of a dimension that changes.
-    """
-
-    full: Tensor
-    dims: tuple[Any, ...]
-
-    def counts(self, axis: int) -> Any:
-        """The size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not."""
-        alone = all(n == 1 for i, n in enumerate(self.full.shape) if i != axis)
-        return self.dims[axis] if alone and _counting(self.full) else None
-
-
-def _counting(x: Tensor) -> bool:
-    return x.dtype == torch.int64 and torch.equal(x.flatten(), torch.arange(x.numel(), device=x.device))
 
 
 def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -93,3 +71,39 @@ def all_true(value: Any) -> bool:
     """Whether ``value`` is a constant, or the beginning of one, that is true everywhere."""
     full = value.full if isinstance(value, Prefix) else value
     return isinstance(full, Tensor) and full.dtype == torch.bool and math.prod(full.shape) > 0 and bool(full.all())
+
+
+def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
+    """Nodes for a Prefix: the constant, cut where it varies and expanded where it does not. One set per Prefix."""
+    if id(prefix) in builder.prefixes:
+        return builder.prefixes[id(prefix)][1]
+    c, full = Call(builder, fx, str(fx.target).removeprefix("aten."), {}), prefix.full
+    cuts: list[tuple[int, str]] = []
+    changing = [axis for axis, d in enumerate(prefix.dims) if not isinstance(d, int)]
+    pattern = builder.pattern(full, fx)  # a table that is all zeros yet may be trained
+    for axis in changing:
+        first = pattern.narrow(axis, 0, 1)
+        name = builder.symbols[prefix.dims[axis]]
+        if torch.equal(first.expand_as(pattern), pattern):
+            pattern, full = first, builder.fold(c, torch.ops.aten.narrow.default, [full, axis, 0, 1], {})
+        elif name is None:
+            raise c.mixes(
+                "a constant as long as the batch", why="the number of samples is only known when the program runs"
+            )
+        elif builder.bounds[name][1] is None:
+            what = f"a constant as long as {name}, which has no largest size"
+            why = "constants are computed once, at the largest size"
+            raise c.error(what, why=why, remedy=f'say how long it can be: torch.export.Dim("{name}", max=512)')
+        else:
+            cuts.append((axis, name))
+    value = builder.constant(builder.fold(c, torch.ops.aten.contiguous.default, [full], {}), fx)
+    for axis, name in cuts:
+        shape = list(c.shape(value))
+        shape[axis] = name
+        value = c.move("slice", value, out=shape, axis=axis, start=0, end=name, step=1)
+    out = tuple(d if isinstance(d, int) else builder.symbols[d] for d in prefix.dims)
+    if c.shape(value) != out:
+        like = [batch_of(c, [d for d in prefix.dims if not isinstance(d, int)])] if None in out else []
+        value = c.move("expand", value, *like, out=out, shape=[-1 if n is None else n for n in out])
+    builder.prefixes[id(prefix)] = (prefix, value)
+    return value

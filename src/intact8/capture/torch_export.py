@@ -59,35 +59,26 @@ def require_module(model: Any) -> None:
     if isinstance(model, ExportedProgram):
         raise InputError("the model is an ExportedProgram", remedy="pass the nn.Module it was exported from")
     if not isinstance(model, nn.Module):
-        raise InputError(
-            f"the model is a {type(model).__name__}, not a torch.nn.Module",
-            remedy="pass the module itself (not its state dict, class or a scripted file)",
-        )
+        what = f"the model is a {type(model).__name__}, not a torch.nn.Module"
+        raise InputError(what, remedy="pass the module itself (not its state dict, class or a scripted file)")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
-        raise InputError(
-            "the model is a TorchScript module, or holds one (torch.jit.script or torch.jit.trace made it)",
-            remedy="pass the nn.Module it was made from",
-        )
+        what = "the model is a TorchScript module, or holds one (torch.jit.script or torch.jit.trace made it)"
+        raise InputError(what, remedy="pass the nn.Module it was made from")
     for name, module in model.named_modules():
         reason = quantized_by(module)
         if reason:
-            raise InputError(
-                f"this model went through {reason}",
-                where=f"{name or 'the model itself'} ({type(module).__name__})",
-                why="quantization starts from a float32 model",
-                remedy="pass the float model it was made from, with its trained weights",
-            )
+            what = f"this model went through {reason}"
+            where = f"{name or 'the model itself'} ({type(module).__name__})"
+            remedy = "pass the float model it was made from, with its trained weights"
+            raise InputError(what, where=where, why="quantization starts from a float32 model", remedy=remedy)
     try:
         # What ExportedProgram.module() gives refuses both, and torch.export would meet that later.
         for module in model.modules():
             if isinstance(module, torch.fx.GraphModule):
                 module.train(module.training)
     except NotImplementedError as error:
-        raise InputError(
-            "the model is the module of an ExportedProgram",
-            why=first_lines(error, 1),
-            remedy="pass the nn.Module it was exported from",
-        ) from error
+        what = "the model is the module of an ExportedProgram"
+        raise InputError(what, why=first_lines(error, 1), remedy="pass the nn.Module it was exported from") from error
 
 
 AO_STUBS = frozenset({"QuantStub", "DeQuantStub", "QuantWrapper", "FloatFunctional", "FXFloatFunctional"})
@@ -148,20 +139,17 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         bad = torch.isnan(values) if name in buffers else ~torch.isfinite(values)
         if bool(bad.any()):
             count = int(bad.sum())
-            raise CaptureError(
-                f"{count} of {tensor.numel()} values are NaN or infinite", where=name,
-                why="such weights have no scale", remedy="retrain or repair them before quantizing",
-            )  # fmt: skip
+            what = f"{count} of {tensor.numel()} values are NaN or infinite"
+            why = "such weights have no scale"
+            raise CaptureError(what, where=name, why=why, remedy="retrain or repair them before quantizing")
     if len(devices) > 1:
         places = ", ".join(f"{name} on {device}" for device, name in devices.items())
         raise CaptureError("the model is spread over several devices", why=places, remedy='move it: model.to("cpu")')
     for tensor in tensors:
         if devices and tensor.device not in devices:
             device, name = next(iter(devices.items()))
-            raise CaptureError(
-                f"an example input is on {tensor.device}, the model on {device}", where=name,
-                remedy=f'move one of them, as in x.to("{device}")',
-            )  # fmt: skip
+            what = f"an example input is on {tensor.device}, the model on {device}"
+            raise CaptureError(what, where=name, remedy=f'move one of them, as in x.to("{device}")')
 
 
 def export(
@@ -188,10 +176,9 @@ def export(
     except (IntactError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise CaptureError(
-            "the model does not run on the example inputs", where=blame(model, error), why=first_lines(error),
-            remedy="check that model(*example_inputs) works in eval mode",
-        ) from error  # fmt: skip
+        what = "the model does not run on the example inputs"
+        remedy = "check that model(*example_inputs) works in eval mode"
+        raise CaptureError(what, where=blame(model, error), why=first_lines(error), remedy=remedy) from error
     # Without bytecode analysis first: it is faster, follows more models, and its errors name the user's line.
     failures: list[BaseException] = []
     for strict in (False, True):
@@ -207,11 +194,9 @@ def export(
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,))
     shown = failures[1 if dynamic_batch else 0]
-    raise CaptureError(
-        "torch.export cannot follow the model", where=blame(model, shown), why=first_lines(shown),
-        remedy="rewrite control flow that depends on values (torch.where instead of if), "
-        "or capture the part of the model that has none",
-    ) from shown  # fmt: skip
+    remedy = "rewrite control flow that depends on values (torch.where instead of if), or capture the part without any"
+    where, why = blame(model, shown), first_lines(shown)
+    raise CaptureError("torch.export cannot follow the model", where=where, why=why, remedy=remedy) from shown
 
 
 def _with_dynamic(

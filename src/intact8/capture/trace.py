@@ -15,27 +15,17 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
-from intact8.capture import ops_layers, ops_pointwise, ops_recurrent, ops_reduce, ops_shape
-from intact8.capture.aten_call import REPORT, BatchError, Missing, Value
+from intact8.capture import ops_index, ops_layers, ops_pointwise, ops_recurrent, ops_reduce, ops_shape  # noqa: F401 - they enter HANDLERS
+from intact8.capture.aten_call import REPORT, BatchError, Missing, Prefix, Value
+from intact8.capture.constants import Derived
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
-from intact8.capture.execute import Derived
 from intact8.capture.graph import Graph
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
 from intact8.capture.pytree import InputLayout, Slot, call_of, describe
-from intact8.capture.symbolic_constants import Prefix
 from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export
 from intact8.errors import CaptureError, InputError, InternalError
-
-HANDLERS = {
-    **ops_layers.HANDLERS,
-    **ops_pointwise.HANDLERS,
-    **ops_shape.HANDLERS,
-    **ops_reduce.HANDLERS,
-    **ops_recurrent.HANDLERS,
-}
-"""ATen operator name (without overload and trailing underscore) → what makes canonical nodes of it."""
 
 
 @dataclass(frozen=True)
@@ -186,16 +176,13 @@ def _leaves(
     for key, dims in wanted.names.items():
         at = layout.keys.index(key) if key in layout.keys else -1
         if at < 0 or at in layout.fixed:
-            raise InputError(
-                f"no input is called {key!r}", where="dynamic_shapes",
-                remedy=f"the inputs are {', '.join(layout.tensor_keys())}",
-            )  # fmt: skip
+            what = f"no input is called {key!r}"
+            raise InputError(what, where="dynamic_shapes", remedy=f"the inputs are {', '.join(layout.tensor_keys())}")
         shape = tuple(leaves[at].shape)
         if max(dims) >= len(shape):
-            raise InputError(
-                f"{key} has no dimension {max(dims)}", where="dynamic_shapes", why=f"the example's shape is {shape}",
-                remedy="count dimensions from 0, the batch",
-            )  # fmt: skip
+            what = f"{key} has no dimension {max(dims)}"
+            why = f"the example's shape is {shape}"
+            raise InputError(what, where="dynamic_shapes", why=why, remedy="count dimensions from 0, the batch")
         named[at] = dict(dims)
     return named
 
@@ -205,7 +192,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     parameters, buffers, constants, aliases = _state(model)
     named = {id(t): name for name, t in [*constants.items(), *buffers.items(), *parameters.items()]}
     protected = {t.untyped_storage().data_ptr(): n for n, t in [*parameters.items(), *buffers.items()] if t.numel()}
-    builder = Builder(model, named, protected, HANDLERS, constants=constants)
+    builder = Builder(root=model, named=named, protected=protected, constants=constants)
     builder.notes += exported.notes
     feed, inputs = _placeholders(model, builder, program, layout, wanted)
     result = builder.run(program.graph_module, feed)
@@ -234,12 +221,9 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     graph = rename(graph, builder.labels, builder.calls, leaves_of_tree)
     for n in graph:
         if 0 in n.shape:
-            raise CaptureError(
-                f"a tensor of shape {show(n.shape)}, which holds nothing",
-                where=n.module or n.name,
-                why="programs have no empty tensors",
-                remedy="leave out what is computed from it",
-            )
+            what = f"a tensor of shape {show(n.shape)}, which holds nothing"
+            why = "programs have no empty tensors"
+            raise CaptureError(what, where=n.module or n.name, why=why, remedy="leave out what is computed from it")
     used = {name for n in graph for name in n.params.values()}
     derived = {name: how for name, how in builder.derived.items() if name in used}
     used |= {name for how in derived.values() for name in how.sources}
@@ -268,19 +252,14 @@ def _plain(item: Any, given: Any, position: int) -> Any:
     if isinstance(item, Missing):
         raise item.error
     if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise CaptureError(
-            "a number that changes with the size of the input is returned",
-            where=f"output {position} of the model",
-            why="a program returns tensors, and numbers that are always the same",
-            remedy="leave it out, and read it from the shape of an input or output",
-        )
+        what = "a number that changes with the size of the input is returned"
+        why = "a program returns tensors, and numbers that are always the same"
+        remedy = "leave it out, and read it from the shape of an input or output"
+        raise CaptureError(what, where=f"output {position} of the model", why=why, remedy=remedy)
     if isinstance(item, float) and not math.isfinite(item):
-        raise CaptureError(
-            f"the number {item} is returned",
-            where=f"output {position} of the model",
-            why="a program file holds finite numbers",
-            remedy="leave it out",
-        )
+        what = f"the number {item} is returned"
+        where = f"output {position} of the model"
+        raise CaptureError(what, where=where, why="a program file holds finite numbers", remedy="leave it out")
     tensor = isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), Tensor)
     if tensor or not isinstance(item, (int, float, bool, str, type(None))):
         raise CaptureError(
@@ -336,12 +315,9 @@ def _placeholders(
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             value: Any = program.constants[str(spec.target)]
             if isinstance(value, FakeTensor):
-                raise CaptureError(
-                    "an activation is taken out of the graph (as x.data does)",
-                    where="the model itself",
-                    why="torch.export does not see what is computed from it",
-                    remedy="use x.detach() in its place",
-                )
+                what = "an activation is taken out of the graph (as x.data does)"
+                why = "torch.export does not see what is computed from it"
+                raise CaptureError(what, where="the model itself", why=why, remedy="use x.detach() in its place")
             feed.append(value.clone())
         elif spec.kind is InputKind.USER_INPUT:
             key, at, leaf = layout.keys[leaf], leaf, leaf + 1
@@ -376,16 +352,13 @@ def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wa
         expr = size.node.expr if isinstance(size, torch.SymInt) else size
         symbol = expr if isinstance(size, torch.SymInt) and expr.is_Symbol else None
         if symbol is None:
-            raise CaptureError(
-                f"dimension {axis} of {key} ({name}) cannot change", why=f"the model needs it to be {expr}",
-                remedy="leave it out of dynamic_shapes, or rewrite what depends on its size",
-            )  # fmt: skip
+            what = f"dimension {axis} of {key} ({name}) cannot change"
+            remedy = "leave it out of dynamic_shapes, or rewrite what depends on its size"
+            raise CaptureError(what, why=f"the model needs it to be {expr}", remedy=remedy)
         if builder.symbols.setdefault(symbol, name) != name:
             other = builder.symbols[symbol] or "the batch"
-            raise CaptureError(
-                f"{name} (dimension {axis} of {key}) must have the size of {other}", why="the model makes them equal",
-                remedy="give both one name",
-            )  # fmt: skip
+            what = f"{name} (dimension {axis} of {key}) must have the size of {other}"
+            raise CaptureError(what, why="the model makes them equal", remedy="give both one name")
         least, most = builder.bounds.get(name, wanted.bounds.get(name, (1, None)))
         limits = program.range_constraints.get(symbol)
         if limits is not None:

@@ -106,9 +106,8 @@ def _exchange(work: Rewriter, quotient: Node, norm: Norm) -> None:
             params[role], last = constant, after
             absorbed.append(after)
     shape, rank = [int(quotient.shape[d] or 0) for d in norm.dims], len(quotient.shape)
-    made: dict[str, Any] = {
-        "op": norm.op, "inputs": [norm.x], "attrs": {"shape": shape, "eps": norm.eps}, "params": params, "source": [],
-    }  # fmt: skip
+    made: dict[str, Any] = {"op": norm.op, "inputs": [norm.x], "attrs": {"shape": shape, "eps": norm.eps}}
+    made |= {"params": params, "source": []}
     if norm.dims[-1] == rank - 1:
         name = last.name
         work.put(replace(last, **made))

@@ -85,12 +85,9 @@ def draft(sim: Simulation) -> Program:
     try:
         check(program)
     except ProgramError as error:
-        raise ProgramError(
-            f"what was made of the model is no program: {error.what}",
-            where=error.where,
-            why=error.why,
-            remedy="keep this part out of the quantized model, and report it as an issue with this message",
-        ) from error
+        what = f"what was made of the model is no program: {error.what}"
+        remedy = "keep this part out of the quantized model, and report it as an issue with this message"
+        raise ProgramError(what, where=error.where, why=error.why, remedy=remedy) from error
     return certify(program, sim.recipe.engines)
 
 

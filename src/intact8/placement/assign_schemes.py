@@ -27,7 +27,7 @@ _OUTSIDE = {
 _INSIDE = {"dynamic": "quantized when it runs", "weight_only": "integer weights, multiplied as floats"}
 
 
-class Requests:
+class NodeSchemes:
     """A recipe applied to the nodes of one fused graph.
 
     Activation schemes belong to what makes values. A move (pooling by maximum, reshape, …) has none of its own: it
@@ -99,11 +99,9 @@ class Requests:
         reached = {self._mode[name][1] for name in out if name in self._mode}
         for index, rule in enumerate(self.recipe.rules):
             if rule.mode in CODED and index not in reached and any(i == index for _, i in self._mode.values()):
-                raise RecipeError(
-                    f"mode {rule.mode!r} has no effect", where=self._where(index),
-                    why=f"what it matches is none of {', '.join(sorted(CODED[rule.mode]))}",
-                    remedy="name such an operation, or leave the mode out",
-                )  # fmt: skip
+                why = f"what it matches is none of {', '.join(sorted(CODED[rule.mode]))}"
+                remedy = "name such an operation, or leave the mode out"
+                raise RecipeError(f"mode {rule.mode!r} has no effect", where=self._where(index), why=why, remedy=remedy)
         return out
 
     def owner(self, node: Node) -> str:
@@ -147,13 +145,12 @@ class Requests:
             "weight": {i for n in weights for i, _ in self._weight.get(n, [])},
         }
         for index, rule in enumerate(self.recipe.rules):
-            for what, asked in (("activation or input", rule.activation or rule.input), ("weight", rule.weight)):
-                if asked and index not in reached[what]:
-                    raise RecipeError(
-                        f"the {what} part of this override has no effect", where=self._where(index),
-                        why="what it matches is float, moves values only, or has no weight",
-                        remedy="name the operation that computes the values, or leave the part out",
-                    )  # fmt: skip
+            for part, asked in (("activation or input", rule.activation or rule.input), ("weight", rule.weight)):
+                if asked and index not in reached[part]:
+                    what = f"the {part} part of this override has no effect"
+                    why = "what it matches is float, moves values only, or has no weight"
+                    remedy = "name the operation that computes the values, or leave the part out"
+                    raise RecipeError(what, where=self._where(index), why=why, remedy=remedy)
 
     def _where(self, index: int) -> str:
         return f"overrides[{self.recipe.rules[index].match!r}]"
@@ -171,14 +168,11 @@ def _match_inputs(graph: Graph, wanted: Mapping[str, Scheme]) -> dict[str, Schem
         ]
         if not names:
             near = nearest(key, graph.inputs)
-            raise RecipeError(
-                "the network has no such input", where=f"Recipe.inputs[{key!r}]",
-                remedy=(f"did you mean {near[0]!r}? " if near else "") + "Inputs: " + ", ".join(graph.inputs),
-            )  # fmt: skip
+            remedy = (f"did you mean {near[0]!r}? " if near else "") + "Inputs: " + ", ".join(graph.inputs)
+            raise RecipeError("the network has no such input", where=f"Recipe.inputs[{key!r}]", remedy=remedy)
         if not any(graph.nodes[name].dtype == "float32" for name in names):
-            raise RecipeError(
-                f"the input holds {graph.nodes[names[0]].dtype}", where=f"Recipe.inputs[{key!r}]",
-                why="only float32 inputs are quantized", remedy="leave the entry out",
-            )  # fmt: skip
+            what = f"the input holds {graph.nodes[names[0]].dtype}"
+            where = f"Recipe.inputs[{key!r}]"
+            raise RecipeError(what, where=where, why="only float32 inputs are quantized", remedy="leave the entry out")
         out.update(dict.fromkeys(names, scheme))
     return out

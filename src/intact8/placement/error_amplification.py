@@ -25,7 +25,7 @@ _CARRIERS = frozenset({"add", "mul", "scale_shift", "avg_pool", "adaptive_avg_po
 """Operations whose results are ordinary where all they read is; so are those of moves."""
 
 
-def amplified(graph: Graph) -> dict[str, str]:
+def amplifying(graph: Graph) -> dict[str, str]:
     """Name → reason for every operation that stays float because a division would amplify its rounding.
 
     Args:
@@ -35,7 +35,7 @@ def amplified(graph: Graph) -> dict[str, str]:
         >>> g = Graph({"x": Node("x", "input"), "s": Node("s", "mul", ["x", "x"]), "m": Node("m", "mean", ["s"]),
         ...            "r": Node("r", "table", ["m"], {"chain": [{"op": "unary", "attrs": {"fn": "rsqrt"}}]}),
         ...            "y": Node("y", "mul", ["x", "r"])}, ["x"], ["y"])
-        >>> list(amplified(g))
+        >>> list(amplifying(g))
         ['s', 'm', 'r', 'y']
     """
     unbounded = _unbounded(graph)

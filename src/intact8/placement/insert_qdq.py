@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from intact8.capture.graph import Graph, Node, unique
-from intact8.placement.partition import Domains
+from intact8.placement.partition import Partition
 
 
-def insert_transitions(graph: Graph, integer: Domains) -> tuple[Graph, set[str]]:
+def insert_qdq(graph: Graph, integer: Partition) -> tuple[Graph, set[str]]:
     """The graph with transitions, and the names of all nodes whose output is integers.
 
     New nodes are called ``<tensor>.quantize`` and ``<tensor>.dequantize``; ``dtype`` keeps naming the real numbers

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY, LIGHT, NONLINEAR
-from intact8.placement.error_amplification import amplified
+from intact8.placement.error_amplification import amplifying
 
 _NAMES = {"batch_norm": "batch norm without running statistics", "div": "division by a tensor"}
 
 
 @dataclass(frozen=True)
-class Domains:
-    """What :func:`decide` returns.
+class Partition:
+    """What :func:`partition` returns.
 
     Attributes:
         integer: names of the nodes that compute on integers; constants read as integers only are among them.
@@ -26,7 +26,7 @@ class Domains:
     reasons: dict[str, str]
 
 
-def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) -> Domains:
+def partition(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) -> Partition:
     """Divide a fused graph.
 
     A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
@@ -45,52 +45,59 @@ def decide(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) 
             grid, its rows are integers to begin with.
     """
     reasons: dict[str, str] = {}
-    steep = amplified(graph)
+    steep = amplifying(graph)
     for node in graph:
         reason = forced.get(node.name) or _incapable(node, graph, nonlinear) or steep.get(node.name)
         if reason is not None and node.op not in ("input", "constant"):
             reasons[node.name] = reason
-    flexible = _flexible(graph, reasons)
-    users = graph.users()
-    while True:
+    flexible, users = _flexible(graph, reasons), graph.users()
+    known = -1
+    while len(reasons) != known:
         known = len(reasons)
-        grids = _on_grid_inputs(graph, users, reasons)
+        grids = _quantized_inputs(graph, users, reasons)
         for node in graph:
-            if node.op in HEAVY or node.op in ("input", "constant") or node.name in reasons or node.name in flexible:
-                continue
-            operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
-            floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
-            after = users[node.name]
-            # The network's results are float: an operand that is float already would be rounded for nothing.
-            all_float_after = bool(after or node.name in graph.outputs) and all(
-                _leads_to_floats(u, graph, users, reasons) for u in after
-            )
-            rows = node.op == "embedding"
-            if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
-                reasons[node.name] = "between float operations, where integers would add transitions"
-            elif (
-                node.op in ("add", "sub")
-                and len(operands) < len(node.inputs)
-                and _floats_after(node.name, graph, users, reasons)
-            ):
-                reasons[node.name] = "adds a constant before float operations, where integers would only cost accuracy"
-            elif node.op in ("add", "cat") and _is_stream(node.name, graph, users, reasons):
-                reasons[node.name] = "the residual stream between float norms, where integers would only cost accuracy"
-        if len(reasons) == known:
-            break
-    unplaced = {*reasons, *flexible, *(n.name for n in graph if n.op in ("input", "constant"))}
-    integer = set(graph.nodes) - unplaced
+            if node.op not in HEAVY | {"input", "constant"} and node.name not in flexible and node.name not in reasons:
+                reason = _not_worthwhile(node, graph, users, reasons, flexible, grids)
+                if reason is not None:
+                    reasons[node.name] = reason
+    integer = {n.name for n in graph if n.op not in ("input", "constant")} - reasons.keys() - flexible
     for node in reversed(list(graph)):
-        if node.name in flexible:
-            after = users[node.name]
-            if after and node.name not in graph.outputs and all(u in integer for u in after):
-                integer.add(node.name)
+        after = users[node.name] if node.name in flexible and node.name not in graph.outputs else []
+        if after and all(u in integer for u in after):
+            integer.add(node.name)
     listed = {
         name: reason
         for name, reason in reasons.items()
         if name in forced or not (graph.nodes[name].moves or _is_index(graph.nodes[name], graph))
     }
-    return Domains(frozenset(integer), listed)
+    return Partition(frozenset(integer), listed)
+
+
+def _not_worthwhile(
+    node: Node,
+    graph: Graph,
+    users: Mapping[str, list[str]],
+    reasons: Mapping[str, str],
+    flexible: Set[str],
+    grids: Set[str],
+) -> str | None:
+    """Return why a light operation or a move stays float, given those that do already; None if it need not."""
+    operands = [i for i in node.inputs if i not in flexible and not _no_number(node, i, graph)]
+    floats = [i for i in operands if i in reasons or (graph.nodes[i].op == "input" and i not in grids)]
+    after = users[node.name]
+    # The network's results are float: an operand that is float already would be rounded for nothing.
+    all_float_after = bool(after or node.name in graph.outputs) and all(
+        _leads_to_floats(u, graph, users, reasons) for u in after
+    )
+    rows = node.op == "embedding"
+    if (len(floats) == len(operands) and not rows) or ((floats or rows) and all_float_after):
+        return "between float operations, where integers would add transitions"
+    with_constant = node.op in ("add", "sub") and len(operands) < len(node.inputs)
+    if with_constant and _floats_after(node.name, graph, users, reasons):
+        return "adds a constant before float operations, where integers would only cost accuracy"
+    if node.op in ("add", "cat") and _is_stream(node.name, graph, users, reasons):
+        return "the residual stream between float norms, where integers would only cost accuracy"
+    return None
 
 
 def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
@@ -211,7 +218,7 @@ def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
     return out
 
 
-def _on_grid_inputs(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> set[str]:
+def _quantized_inputs(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> set[str]:
     """Network inputs that integer operations should read."""
     leads: dict[str, bool] = {}
     for node in reversed(list(graph)):

@@ -6,34 +6,14 @@ from dataclasses import dataclass, field
 
 from intact8.capture.graph import Graph
 from intact8.capture.operations import HEAVY
-from intact8.placement.assign_schemes import Requests
-from intact8.placement.insert_qdq import insert_transitions
-from intact8.placement.partition import decide
-from intact8.placement.rescale_groups import Channels, rescale_channels
-from intact8.placement.shared_qparams import assign_points
+from intact8.placement.assign_schemes import NodeSchemes
+from intact8.placement.insert_qdq import insert_qdq
+from intact8.placement.partition import partition
+from intact8.placement.rescale_groups import RescaleGroup, find_rescale_groups
+from intact8.placement.shared_qparams import Point, share_qparams
 from intact8.recipe.override import check_matches
 from intact8.recipe.recipe import Recipe
 from intact8.recipe.scheme import Scheme
-
-
-@dataclass
-class Point:
-    """One scale and zero point.
-
-    Attributes:
-        name: the first module or operation, in execution order, whose result has these qparams. A quantized input
-            or result of a float operation has the name of that input or operation.
-        scheme: what the recipe asks for.
-        tensors: nodes whose integers carry these qparams, in execution order.
-        observed: those of them whose values decide the range: everything but moves, which bring no new values.
-        constant: whether all of them are constants of the network.
-    """
-
-    name: str
-    scheme: Scheme
-    tensors: list[str]
-    observed: list[str]
-    constant: bool = False
 
 
 @dataclass
@@ -58,7 +38,7 @@ class Placed:
     coded: dict[str, str] = field(default_factory=dict)
     float_nodes: dict[str, str] = field(default_factory=dict)
     transitions: int = 0
-    channels: list[Channels] = field(default_factory=list)
+    channels: list[RescaleGroup] = field(default_factory=list)
 
 
 def place(graph: Graph, recipe: Recipe) -> Placed:
@@ -80,30 +60,24 @@ def place(graph: Graph, recipe: Recipe) -> Placed:
         (['x', 'x.quantize', 'fc', 'fc.dequantize'], {'x.quantize': 'x', 'fc': 'fc'})
     """
     check_matches(recipe.rules, graph)
-    requests = Requests(graph, recipe)
-    domains = decide(graph, requests.forced_float(), nonlinear=recipe.nonlinear == "integer")
-    placed_graph, integer = insert_transitions(graph, domains)
-    points = assign_points(placed_graph, integer, requests)
-    point_of = {tensor: group.name for group in points for tensor in group.tensors}
-    weights = {
-        node.name: requests.weight(node.name)
-        for node in placed_graph
-        if node.name in point_of and node.op in HEAVY | {"scale_shift"}
-    }
-    coded = requests.coded()
-    weights_of_codes = {name: requests.weight(name) for name in coded}
-    requests.check_effect(
-        points_of={requests.owner(placed_graph.nodes[n]) for n in point_of}, weights={*weights, *coded}
-    )
-    schemes = {tensor: group.scheme for group in points for tensor in group.tensors}
-    channels = rescale_channels(placed_graph, schemes, weights, smooth=recipe.smooth != 0, equalize=recipe.equalize)
+    schemes_of = NodeSchemes(graph, recipe)
+    parts = partition(graph, schemes_of.forced_float(), nonlinear=recipe.nonlinear == "integer")
+    placed_graph, integer = insert_qdq(graph, parts)
+    points = share_qparams(placed_graph, integer, schemes_of)
+    point_of = {tensor: point.name for point in points for tensor in point.tensors}
+    affine = [n.name for n in placed_graph if n.name in point_of and n.op in HEAVY | {"scale_shift"}]
+    weights = {name: schemes_of.weight(name) for name in affine}
+    coded = schemes_of.coded()
+    schemes_of.check_effect({schemes_of.owner(placed_graph.nodes[n]) for n in point_of}, {*weights, *coded})
+    schemes = {tensor: point.scheme for point in points for tensor in point.tensors}
+    channels = find_rescale_groups(placed_graph, schemes, weights, smooth=recipe.smooth != 0, equalize=recipe.equalize)
     return Placed(
         graph=placed_graph,
-        points={g.name: Point(g.name, g.scheme, g.tensors, g.observed, constant=g.constant) for g in points},
+        points={point.name: point for point in points},
         point_of={name: point_of[name] for name in placed_graph.nodes if name in point_of},
-        weights={**weights, **weights_of_codes},
+        weights=weights | {name: schemes_of.weight(name) for name in coded},
         coded=coded,
-        float_nodes=requests.told(domains.reasons),
+        float_nodes=schemes_of.told(parts.reasons),
         transitions=sum(n.op in ("quantize", "dequantize") for n in placed_graph),
         channels=channels,
     )

@@ -1,9 +1,9 @@
-"""Channels that may be rescaled: integer tensors with one factor per channel, taken out again where they are read.
+"""RescaleGroup that may be rescaled: integer tensors with one factor per channel, taken out again where they are read.
 
 Dividing channel j of a tensor by s_j costs nothing where the layer before it has a weight scale per output channel, a
 layer norm has a weight, or a constant is all there is; multiplying by s_j again costs nothing in the weights that read
 it, and one float product where a float operation does. In between it passes through everything that keeps channels
-apart: sums, moves, means over other dimensions. Channels whose ranges differ by orders of magnitude, as those of
+apart: sums, moves, means over other dimensions. RescaleGroup whose ranges differ by orders of magnitude, as those of
 transformers do (Bondarenko et al. 2021), can so share one scale.
 """
 
@@ -22,7 +22,7 @@ from intact8.recipe.scheme import Scheme
 
 
 @dataclass
-class Channels:
+class RescaleGroup:
     """Tensors with one factor per channel.
 
     Attributes:
@@ -51,9 +51,9 @@ def homogeneous(act: Mapping[str, Any] | None) -> bool:
     return bool(act["kind"] == "clamp" and act.get("min") in (None, 0.0) and act.get("max") is None)
 
 
-def rescale_channels(
+def find_rescale_groups(
     graph: Graph, schemes: Mapping[str, Scheme], weights: Mapping[str, Scheme], *, smooth: bool, equalize: bool
-) -> list[Channels]:
+) -> list[RescaleGroup]:
     """Find the tensors of a placed graph that may have factors, and add the float nodes that undo them.
 
     Args:
@@ -63,7 +63,7 @@ def rescale_channels(
         smooth: where linear maps read them (SmoothQuant).
         equalize: where only float operations do.
     """
-    users, seen, found = graph.users(), set[str](), list[Channels]()
+    users, seen, found = graph.users(), set[str](), list[RescaleGroup]()
     for node in list(graph):
         axis = _seed(node, users, graph, weights)
         if axis is None or node.name in seen or node.name not in schemes:
@@ -77,7 +77,7 @@ def rescale_channels(
             order = [n for n in graph.nodes if n in search.axes]
             size = node.shape[axis]
             assert isinstance(size, int)
-            channels = Channels(order[0], size, search.axes, layers=layers)
+            channels = RescaleGroup(order[0], size, search.axes, layers=layers)
             channels.observed = [n for n in order if n in search.makers or graph.nodes[n].op in ("add", "sub")]
             found.append(channels)
             _rewire(graph, users, channels, search)
@@ -220,7 +220,7 @@ def _product(sizes: tuple[Dim, ...]) -> int:
     return math.prod(n if isinstance(n, int) else 0 for n in sizes)
 
 
-def _rewire(graph: Graph, users: Mapping[str, list[str]], channels: Channels, search: _Search) -> None:
+def _rewire(graph: Graph, users: Mapping[str, list[str]], channels: RescaleGroup, search: _Search) -> None:
     """Factors where values are made, and their inverse where float operations read them."""
     for name in search.makers:
         node = graph.nodes[name]
@@ -254,7 +254,7 @@ def _norm_before(graph: Graph, users: Mapping[str, list[str]], quantize: Node) -
             return None
 
 
-def _combine(graph: Graph, channels: Channels, name: str, op: str, x: Node) -> str:
+def _combine(graph: Graph, channels: RescaleGroup, name: str, op: str, x: Node) -> str:
     """``op`` of ``x`` and the factor."""
     constant = _node(graph, f"{name}.factor", "constant", [], x)
     graph.nodes[constant].shape = (channels.size,)

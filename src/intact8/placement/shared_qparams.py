@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from intact8.capture.graph import Graph, Node, unique
-from intact8.placement.assign_schemes import Requests
+from intact8.placement.assign_schemes import NodeSchemes
 from intact8.recipe.scheme import Scheme
 
 
 @dataclass
-class Group:
-    """Tensors with common qparams.
+class Point:
+    """One scale and zero point.
 
     Attributes:
-        name: of the point.
-        scheme: the common scheme.
-        tensors, observed, constant: see ``intact8.placement.place.Point``.
-        explicit: whether somebody named this scheme.
+        name: the first module or operation, in execution order, whose result has these qparams. A quantized input
+            or result of a float operation has the name of that input or operation.
+        scheme: what the recipe asks for.
+        tensors: nodes whose integers carry these qparams, in execution order.
+        observed: those of them whose values decide the range: everything but moves, which bring no new values.
+        constant: whether all of them are constants of the network.
     """
 
     name: str
     scheme: Scheme
-    tensors: list[str] = field(default_factory=list)
-    observed: list[str] = field(default_factory=list)
+    tensors: list[str]
+    observed: list[str]
     constant: bool = False
-    explicit: bool = False
 
 
 class _Groups:
@@ -66,7 +67,7 @@ class _Groups:
             self.scheme[a], self.explicit[a] = self.scheme[b], True
 
 
-def assign_points(graph: Graph, integer: Set[str], requests: Requests) -> list[Group]:
+def share_qparams(graph: Graph, integer: Set[str], requests: NodeSchemes) -> list[Point]:
     """Quantization points of a placed graph, in execution order.
 
     What shares the grid of its only input joins it. A ``cat`` joins all its inputs, except one whose scheme cannot be
@@ -119,7 +120,7 @@ def _requantize(graph: Graph, name: str, cat: Node, groups: _Groups) -> str:
     return made
 
 
-def _collect(graph: Graph, groups: _Groups, requests: Requests) -> list[Group]:
+def _collect(graph: Graph, groups: _Groups, requests: NodeSchemes) -> list[Point]:
     """Groups with their members in execution order, named after the first maker of values."""
     members: dict[str, list[Node]] = {}
     for node in graph:
@@ -134,5 +135,5 @@ def _collect(graph: Graph, groups: _Groups, requests: Requests) -> list[Group]:
         # A pad with another value than 0 brings that value in.
         observed = [n.name for n in nodes if not n.shares_grid or (n.op == "pad" and n.attrs["value"] != 0)]
         constant = all(n.op == "constant" for n in makers)
-        out.append(Group(name, groups.scheme[root], [n.name for n in nodes], observed, constant, groups.explicit[root]))
+        out.append(Point(name, groups.scheme[root], [n.name for n in nodes], observed, constant))
     return out

@@ -43,11 +43,8 @@ class Override:
 
     def __post_init__(self) -> None:
         if not isinstance(self.match, str) or not self.match:
-            raise RecipeError(
-                f"an override for {self.match!r}",
-                where="Recipe.overrides",
-                remedy="give a name, a glob or type:NAME as text",
-            )
+            what = f"an override for {self.match!r}"
+            raise RecipeError(what, where="Recipe.overrides", remedy="give a name, a glob or type:NAME as text")
         for key in ("activation", "weight", "input"):
             object.__setattr__(self, key, _changes(getattr(self, key), f"overrides[{self.match!r}].{key}"))
         if self.quantize is not None and not isinstance(self.quantize, bool):
@@ -94,23 +91,18 @@ def check_matches(overrides: Iterable[Override], graph: Graph) -> None:
         names = {name for node in graph for name in _names(node)}
         types = {"type:" + node.module_type.rsplit(".", 1)[-1] for node in graph if node.module_type}
         near = nearest(override.match, sorted(types if override.match.startswith("type:") else names))
-        raise RecipeError(
-            "the pattern matches no operation of this network",
-            where=f"overrides[{override.match!r}]",
-            why="" if near else "an operation fused into another one goes by the name and type of the first",
-            remedy="did you mean " + ", ".join(near) + "?" if near else "print the simulation to see the names",
-        )
+        what = "the pattern matches no operation of this network"
+        why = "" if near else "an operation fused into another one goes by the name and type of the first"
+        remedy = "did you mean " + ", ".join(near) + "?" if near else "print the simulation to see the names"
+        raise RecipeError(what, where=f"overrides[{override.match!r}]", why=why, remedy=remedy)
 
 
 def _override(match: str, value: Any) -> Override:
     if value is None:
         return Override(match, quantize=False)
     if not isinstance(value, Mapping):
-        raise RecipeError(
-            f"{value!r} is no override",
-            where=f"overrides[{match!r}]",
-            remedy='give None, or {"activation": {…}, "weight": {…}}',
-        )
+        remedy = 'give None, or {"activation": {…}, "weight": {…}}'
+        raise RecipeError(f"{value!r} is no override", where=f"overrides[{match!r}]", remedy=remedy)
     check_keys(value, KEYS, f"overrides[{match!r}]")
     return Override(match, **value)
 
@@ -120,10 +112,9 @@ def _changes(value: Any, where: str) -> dict[str, Any]:
         # A whole scheme replaces what was there, its empty fields included.
         value = {name: getattr(value, name) for name in scheme_fields()}
     if value is None:
-        raise RecipeError(
-            "None for a part of an operation", where=where, why="an operation with integers in has integers out",
-            remedy="give None for the module itself to keep it float",
-        )  # fmt: skip
+        what = "None for a part of an operation"
+        why = "an operation with integers in has integers out"
+        raise RecipeError(what, where=where, why=why, remedy="give None for the module itself to keep it float")
     if not isinstance(value, Mapping):
         raise RecipeError(
             f"{value!r} is no scheme", where=where, remedy='give a Scheme or fields of it: {"observer": "mse"}'

@@ -139,11 +139,8 @@ class Recipe:
         put(self, "smooth", float(self.smooth))
         names = isinstance(self.engines, Sequence) and not isinstance(self.engines, str) and len(self.engines) > 0
         if not names or not all(isinstance(e, str) for e in self.engines):
-            raise RecipeError(
-                f"engines = {self.engines!r}",
-                where="Recipe",
-                remedy='give at least one name: engines=("reference", "onednn")',
-            )
+            what = f"engines = {self.engines!r}"
+            raise RecipeError(what, where="Recipe", remedy='give at least one name: engines=("reference", "onednn")')
         put(self, "engines", tuple(self.engines))
 
     @property

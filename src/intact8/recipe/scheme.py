@@ -61,20 +61,15 @@ class Scheme:
         if not isinstance(self.symmetric, bool):
             raise RecipeError(f"symmetric = {self.symmetric!r} is no bool", where="Scheme", remedy="give true or false")
         if not isinstance(self.observer, str) or not isinstance(self.observer_args, Mapping):
-            raise RecipeError(
-                f"observer = {self.observer!r} with observer_args = {self.observer_args!r}",
-                where="Scheme",
-                remedy='give a name and keyword arguments: observer="percentile", observer_args={"percentile": 99.9}',
-            )
+            what = f"observer = {self.observer!r} with observer_args = {self.observer_args!r}"
+            remedy = 'give a name and keyword arguments: observer="percentile", observer_args={"percentile": 99.9}'
+            raise RecipeError(what, where="Scheme", remedy=remedy)
         if not 2 <= self.bits <= 8:
             raise RecipeError(f"{self.bits} bits cannot be stored", where="Scheme", remedy="choose 2 to 8 bits")
         lowest, highest = self._dtype_range()
         if not lowest <= self.qmin_effective < self.qmax_effective <= highest:
-            raise RecipeError(
-                f"the range {self.qmin_effective}..{self.qmax_effective} is no range of {self.bits}-bit {self.dtype}",
-                where="Scheme",
-                remedy=f"choose qmin < qmax inside {lowest}..{highest}",
-            )
+            what = f"the range {self.qmin_effective}..{self.qmax_effective} is no range of {self.bits}-bit {self.dtype}"
+            raise RecipeError(what, where="Scheme", remedy=f"choose qmin < qmax inside {lowest}..{highest}")
         object.__setattr__(self, "observer_args", dict(self.observer_args))
         if self.fixed is not None:
             object.__setattr__(self, "fixed", self._checked_fixed(self.fixed))
@@ -156,28 +151,19 @@ class Scheme:
             )
         middle = 0 if self.dtype == "int8" else STORED_SHIFT
         if self.symmetric and zero_point != middle:
-            raise RecipeError(
-                f"zero point {zero_point} of a symmetric scheme",
-                where="Scheme",
-                remedy=f"give {middle}, or symmetric=False",
-            )
+            what = f"zero point {zero_point} of a symmetric scheme"
+            raise RecipeError(what, where="Scheme", remedy=f"give {middle}, or symmetric=False")
         return float(scale), zero_point
 
 
 def check_activation(scheme: Scheme, where: str) -> Scheme:
     """``scheme``, or RecipeError where no activation can be quantized like that."""
     if scheme.granularity != "per_tensor":
-        raise RecipeError(
-            "activations have one scale per tensor",
-            where=where,
-            remedy='granularity="per_tensor" (per_channel is for weights)',
-        )
+        what = "activations have one scale per tensor"
+        raise RecipeError(what, where=where, remedy='granularity="per_tensor" (per_channel is for weights)')
     if scheme.symmetric and scheme.dtype == "uint8" and not scheme.range[0] < STORED_SHIFT < scheme.range[1]:
-        raise RecipeError(
-            f"a symmetric uint8 has zero point 128, outside {scheme.range[0]}..{scheme.range[1]}",
-            where=where,
-            remedy='use dtype="int8", or symmetric=False',
-        )
+        what = f"a symmetric uint8 has zero point 128, outside {scheme.range[0]}..{scheme.range[1]}"
+        raise RecipeError(what, where=where, remedy='use dtype="int8", or symmetric=False')
     return scheme
 
 
@@ -190,11 +176,8 @@ def check_weight(scheme: Scheme, where: str) -> Scheme:
             "weights have no fixed scale: tie-free multipliers decide it", where=where, remedy="leave fixed out"
         )
     if scheme.observer not in WEIGHT_OBSERVERS or scheme.observer_args:
-        raise RecipeError(
-            f"no weight observer {scheme.observer!r} with arguments {dict(scheme.observer_args)}",
-            where=where,
-            remedy="choose " + " or ".join(WEIGHT_OBSERVERS) + ", without arguments",
-        )
+        what = f"no weight observer {scheme.observer!r} with arguments {dict(scheme.observer_args)}"
+        raise RecipeError(what, where=where, remedy="choose " + " or ".join(WEIGHT_OBSERVERS) + ", without arguments")
     return scheme
 
 
@@ -209,11 +192,8 @@ def check_keys(given: Iterable[Any], known: Iterable[str], where: str) -> None:
     for key in given:
         if key not in known:
             near = nearest(str(key), known)
-            raise RecipeError(
-                f"unknown key {key!r}",
-                where=where,
-                remedy=(f"did you mean {near[0]!r}? " if near else "") + "Known: " + ", ".join(known),
-            )
+            remedy = (f"did you mean {near[0]!r}? " if near else "") + "Known: " + ", ".join(known)
+            raise RecipeError(f"unknown key {key!r}", where=where, remedy=remedy)
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
-from intact8.placement.rescale_groups import Channels, homogeneous
+from intact8.placement.rescale_groups import RescaleGroup, homogeneous
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.weights.folding import folded
 
@@ -58,7 +58,7 @@ def attach_factors(q: QuantizedGraph) -> list[Equalized]:
     return found
 
 
-def _between(q: QuantizedGraph, channels: Channels) -> Equalized:
+def _between(q: QuantizedGraph, channels: RescaleGroup) -> Equalized:
     graph = q.graph
     factor = q.channel_values(channels.name, "equalization", channels.size, 1.0)
     for name in channels.divided:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact8.capture.execute import Derived
+from intact8.capture.constants import Derived
 from intact8.simulation.parameters import tensors_of
 from intact8.train.snapshot import Snapshot
 

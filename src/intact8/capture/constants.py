@@ -1,0 +1,242 @@
+"""Constants: their names, and how those that are computed from parameters are computed again when these change."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+
+from .graph import unique
+from .names import module_of
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a constant came about.
+
+    Attributes:
+        tensor: the constant; it is kept alive, so that its id stays its own.
+        parameters: names of the model's parameters it was computed from.
+        target: the operator; None where that is not known.
+        args, kwargs: of its call.
+        leaf: which of the tensors it gave.
+    """
+
+    tensor: Tensor
+    parameters: frozenset[str]
+    target: Any = None
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    leaf: int = 0
+
+
+@dataclass(frozen=True)
+class Named:
+    """In place of a tensor among arguments: the one of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """In place of a tensor among arguments: what an earlier step gave."""
+
+    step: int
+    leaf: int
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A constant as a function of parameters: rows of a table of positions, a bias looked up by distance.
+
+    Attributes:
+        steps: operator (``aten.embedding.default``), arguments and keyword arguments, in order, tensors by reference.
+        result: which tensor it is.
+        sources: names of the parameters, buffers and constants it is computed from.
+
+    Example:
+        >>> first = Derived((("aten.narrow.default", (Named("table"), 0, 0, 2), {}),), Result(0, 0), ("table",))
+        >>> first.compute({"table": torch.arange(3.0)})
+        tensor([0., 1.])
+    """
+
+    steps: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...]
+    result: Result
+    sources: tuple[str, ...]
+
+    def compute(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The constant, differentiable.
+
+        Args:
+            tensors: at least ``sources`` by name, on one device.
+        """
+        device, results = tensors[self.sources[0]].device, list[list[Any]]()
+
+        def given(arg: Any) -> Any:
+            if isinstance(arg, Named):
+                return tensors[arg.name]
+            if isinstance(arg, Result):
+                return results[arg.step][arg.leaf]
+            return device if isinstance(arg, torch.device) else arg
+
+        for target, args, kwargs in self.steps:
+            results.append(
+                leaves([operator.attrgetter(target)(torch.ops)(*mapped(args, given), **mapped(kwargs, given))])
+            )
+        found: Tensor = given(self.result)
+        return found
+
+
+def derive(tensor: Tensor, made: Mapping[int, Made], name: Callable[[Tensor], str]) -> Derived | None:
+    """What ``tensor`` is as a function of parameters; None where a call on the way is not known.
+
+    Args:
+        tensor: computed from some.
+        made: by id of a tensor.
+        name: gives the name of a tensor that was not computed from parameters, or is one.
+    """
+    steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+    calls: dict[int, int] = {}
+    sources: dict[str, None] = {}
+
+    def reference(arg: Any) -> Any:
+        if not isinstance(arg, Tensor):
+            return arg
+        how = made.get(id(arg))
+        if how is None or not how.parameters:
+            sources[name(arg)] = None
+            return Named(name(arg))
+        if id(how.args) not in calls:
+            args, kwargs = mapped(tuple(how.args), reference), mapped(dict(how.kwargs), reference)
+            calls[id(how.args)] = len(steps)
+            steps.append(("" if how.target is None else str(how.target), args, kwargs))
+        return Result(calls[id(how.args)], how.leaf)
+
+    result = reference(tensor)
+    return Derived(tuple(steps), result, tuple(sources)) if all(target for target, *_ in steps) else None
+
+
+def mapped(arg: Any, change: Callable[[Any], Any]) -> Any:
+    """Arguments with every leaf changed."""
+    if isinstance(arg, dict):
+        return {key: mapped(value, change) for key, value in arg.items()}
+    if isinstance(arg, (list, tuple)):
+        return (tuple if isinstance(arg, tuple) else list)(mapped(value, change) for value in arg)
+    return change(arg)
+
+
+def leaves(args: Sequence[Any]) -> list[Any]:
+    """What dicts, lists and tuples hold, in order."""
+    out: list[Any] = []
+    for a in args:
+        if isinstance(a, dict):
+            out += leaves(list(a.values()))
+        elif isinstance(a, (list, tuple)) and not isinstance(a, torch.Size):
+            out += leaves(a)
+        else:
+            out.append(a)
+    return out
+
+
+def writes_in_place(target: Any) -> bool:
+    """Return whether an operator writes into its first argument."""
+    first = target._schema.arguments[0] if target._schema.arguments else None
+    return bool(first is not None and first.alias_info is not None and first.alias_info.is_write)
+
+
+@dataclass(kw_only=True)
+class ConstantStore:
+    """The tensors that a capture knows by name, and how those came about that are computed from parameters.
+
+    Attributes:
+        root: the model.
+        named: id of a tensor → name.
+        constants: tensors that are neither parameters nor persistent buffers, by name.
+        derived: those of them that follow parameters.
+        notes: what the user may want to know.
+    """
+
+    root: nn.Module
+    named: dict[int, str]
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    derived: dict[str, Derived] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _made: dict[int, Made] = field(default_factory=dict)
+
+    def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
+        """Name of a parameter, buffer or constant; a computed tensor is stored under a new constant's name."""
+        if id(tensor) in self.named:
+            return self.named[id(tensor)]
+        path = module_of(fx)[0]
+        # One component after the prefix, so that a module can hold it as a buffer of that name.
+        base = "constants." + "_".join(filter(None, (*path.split("."), role)))
+        name = unique(base, self.constants)
+        # A clone, because a later in-place operation may still write into the original.
+        stored = tensor.detach().clone()
+        self.constants[name] = stored
+        self.named[id(tensor)] = name
+        made = self._made.setdefault(id(tensor), Made(tensor, frozenset()))
+        derived = self.derivation(tensor, fx) if role == "constant" else None
+        if derived is not None:
+            self.derived[name] = derived
+            stored.requires_grad_()  # so that fusion takes it for the parameter it is
+        elif made.parameters:
+            origin = ", ".join(sorted(made.parameters))
+            self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
+        return name
+
+    def derivation(self, tensor: Tensor, fx: torch.fx.Node) -> Derived | None:
+        """``tensor`` as a function of parameters; None where it is none, or its memory was written to."""
+        made = self._made.get(id(tensor))
+        if made is None or not made.parameters or not tensor.is_floating_point():
+            return None
+        derived = derive(tensor, self._made, lambda t: self.tensor_name(t, fx, "source"))
+        if derived is None:
+            return None
+        with torch.no_grad():
+            return derived if torch.equal(derived.compute(self.tensors()), tensor) else None
+
+    def pattern(self, tensor: Tensor, fx: torch.fx.Node) -> Tensor:
+        """A constant for telling what is equal in it: as it would be for random parameters, if it is made of some."""
+        derived = self.derivation(tensor, fx)
+        if derived is None:
+            return tensor
+        random, found = torch.Generator().manual_seed(0), self.tensors()
+        for name in derived.sources:
+            if isinstance(found[name], nn.Parameter):
+                found[name] = torch.rand(found[name].shape, generator=random).to(found[name])
+        with torch.no_grad():
+            return derived.compute(found)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, buffers and constants by name."""
+        buffers = self.root.named_buffers(remove_duplicate=False)
+        return {**dict(buffers), **dict(self.root.named_parameters(remove_duplicate=False)), **self.constants}
+
+    def record(
+        self, flat: list[Tensor], target: Any, args: list[Any], kwargs: dict[str, Any], found: list[Any]
+    ) -> None:
+        """Remember how constants came about, of ``flat`` among the arguments."""
+        parameters = frozenset[str]()
+        for tensor in flat:
+            owner = self.named.get(id(tensor))
+            if owner is not None and owner not in self.constants and isinstance(tensor, nn.Parameter):
+                parameters |= {owner}
+            parameters |= self._made[id(tensor)].parameters if id(tensor) in self._made else frozenset()
+        writes = bool(flat) and writes_in_place(target)
+        if writes:  # how anything in this memory was computed is not what it is any more
+            memory = flat[0].untyped_storage().data_ptr()
+            here = [key for key, made in self._made.items() if made.tensor.untyped_storage().data_ptr() == memory]
+            self._made |= {key: Made(self._made[key].tensor, self._made[key].parameters) for key in here}
+        for leaf, tensor in enumerate(found):
+            if not isinstance(tensor, Tensor):
+                continue
+            if writes:
+                self._made[id(tensor)] = Made(tensor, parameters)
+            elif id(tensor) not in self.named and not any(tensor is a for a in flat):
+                self._made[id(tensor)] = Made(tensor, parameters, target, args, kwargs, leaf)
