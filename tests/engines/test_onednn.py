@@ -15,7 +15,7 @@ from tests.conformance.networks import Network
 from intact8.arithmetic import integer
 from intact8.engines import cpu, native
 from intact8.engines.onednn import OnednnEngine
-from intact8.engines.onednn import merge_linear as merge
+from intact8.engines.onednn.merge_linear import merge_linear
 from intact8.engines.onednn.plan import read_as_images
 from intact8.engines.packed_conv import PackedConv
 from intact8.engines.reference import ReferenceEngine
@@ -219,7 +219,7 @@ def test_linear_maps_of_one_tensor_are_one_product(batch: int) -> None:
     for y, name in zip(runner({"x": x}), program.outputs, strict=True):
         np.testing.assert_array_equal(y, wanted[name])
     # An output keeps memory of its own; the other two share a product.
-    merged = merge.merged(program)
+    merged = merge_linear(program)
     assert [op.kind for op in merged.ops] == ["linear", "slice", "linear", "slice", "add"]
 
 

@@ -158,6 +158,23 @@ def window_sums(x: Array, edges: Edges) -> Array:
     return x
 
 
+def window_matrix(start: Array, end: Array, size: int) -> Array:
+    """A float32 matrix (size, windows) of ones inside each window of one dimension and zeros outside.
+
+    Example:
+        >>> window_matrix(np.array([0, 1]), np.array([2, 3]), 3).tolist()
+        [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    """
+    position = np.arange(size)[:, None]
+    return np.asarray((position >= start) & (position < end), np.float32)
+
+
+def divisor_ratios(multipliers: Sequence[Ints], divisors: Array) -> Array:
+    """The multiplier a/b of every window in float64, from rows [n, a, b] and the divisor n of each window."""
+    ratio = {n: a / b for n, a, b in multipliers}
+    return np.array([ratio[int(n)] for n in divisors.ravel()], np.float64).reshape(divisors.shape)
+
+
 def average(
     x: Array, zx: int, edges: Edges, divisors: Array, multipliers: Sequence[Ints], z: int, lo: int = 0, hi: int = 255
 ) -> Array:

@@ -144,17 +144,6 @@ def hang(
     return [max(0, (int(o or 1) - 1) * s + d * (k - 1) + 1 - p - int(n or 0)) for n, o, k, s, p, d in rows]
 
 
-def window_matrix(start: Array, end: Array, size: int) -> Array:
-    """(size, windows) of ones inside each window and zeros outside.
-
-    Example:
-        >>> window_matrix(np.array([0, 1]), np.array([2, 3]), 3).tolist()
-        [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
-    """
-    position = np.arange(size)[:, None]
-    return np.asarray((position >= start) & (position < end), np.float32)
-
-
 def along_axes(b: Builder, x: str, matrices: Sequence[Array], rank: int) -> str:
     """Multiply each trailing dimension by its (size, out) matrix: the last one, then rotate, as often as there are."""
     first = rank - len(matrices)

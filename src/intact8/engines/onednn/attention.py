@@ -1,8 +1,8 @@
-"""Float attention as one compiled pass, so that scores are never in memory as a whole.
+"""Float attention as one compiled kernel, so that scores are never in memory as a whole.
 
 softmax(q·kᵀ + mask)·v is several operations of the program. Float results differ in their last bits from those of the
-separate calls, as float islands may. The pass takes half the time of torch's one call, which besides gives zeros where
-every key is masked (measured for 12 heads of 32 and 64, 128 to 2048 positions); without it, calls stay separate.
+separate calls, as float islands may. The kernel takes half the time of torch's one call, which besides gives zeros
+where every key is masked (measured for 12 heads of 32 and 64, 128 to 2048 positions); without it, calls stay separate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .lowering import OpContext, Step
 
 
 @dataclass(frozen=True)
-class Chain:
+class AttentionChain:
     """One attention.
 
     Attributes:
@@ -35,7 +35,7 @@ class Chain:
     end: int
 
 
-def chains(program: Program) -> dict[str, Chain]:
+def attention_chains(program: Program) -> dict[str, AttentionChain]:
     """Attentions of a program by the name of their first product; none where they are not compiled."""
     if _compiled() is None:
         return {}
@@ -73,7 +73,9 @@ def chains(program: Program) -> dict[str, Chain]:
         if (*q[:2], q[3]) != (*v[:2], v[3]):
             continue  # heads that share their values, or are of another width
         reads = (*op.inputs, last.inputs[1], *mask)
-        out[op.name] = Chain(Op(last.name, "float.attention", reads, module=last.module), frozenset(inner), end)
+        out[op.name] = AttentionChain(
+            Op(last.name, "float.attention", reads, module=last.module), frozenset(inner), end
+        )
     return out
 
 
@@ -99,11 +101,9 @@ def lower_attention(ctx: OpContext) -> Step:
             mask = _rows(mask.expand(samples, heads, queries, keys))
             added, room, strides = mask.data_ptr(), torch_native.reach(mask, torch.float32), mask.stride()[:3]
         one_pass(
-            *(q.data_ptr(), k.data_ptr(), v.data_ptr(), added, y.data_ptr()),
-            *(samples, heads, queries, keys, width),
+            *(q.data_ptr(), k.data_ptr(), v.data_ptr(), added, y.data_ptr(), samples, heads, queries, keys, width),
             *(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *strides, *y.stride()[:3]),
-            *(torch_native.reach(x, torch.float32) for x in (q, k, v)),
-            *(room, y.nbytes),
+            *(*(torch_native.reach(x, torch.float32) for x in (q, k, v)), room, y.nbytes),
         )
         return y
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact8.engines.onednn.lowering import OpContext, Packed
+from .lowering import OpContext
 
 CONV = torch.ops.onednn.qconv2d_pointwise.default
 CONV_SUM = torch.ops.onednn.qconv2d_pointwise.binary
@@ -23,35 +23,24 @@ PACK = torch.ops.onednn.qconv_prepack.default
 def ones_conv(
     ctx: OpContext,
     shape: Sequence[int],
-    z_x: int,
     scale: float,
     post: tuple[str, list[float]],
-    z_y: int,
-    *,
-    kernel: Sequence[int] = (1, 1),
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
 ) -> Callable[[Tensor], Tensor]:
     """y = R(post(Σ_window (x − z_x)·scale)) + z_y, saturated to uint8; x is channels last."""
-    channels = int(shape[1])
-    pack, scales, zeros = _ones(ctx, shape, z_x, scale, kernel, stride, padding)
-    name, scalars = post
-    where = (list(stride), list(padding), [1, 1], channels)
-    fixed = (1.0, z_x, pack.weight, scales, zeros, None, *where, 1.0, z_y, torch.uint8, name, scalars, "")
+    head, where = _ones(ctx, shape, ctx.z_x, scale, kernel, stride, padding)
+    fixed = (*head, None, *where, 1.0, ctx.z, torch.uint8, *post, "")
     return lambda x: CONV(x, *fixed)
 
 
 def scaled_add(
-    ctx: OpContext, shape: Sequence[int], z_x: int, r_x: float, z_a: int, r_a: float, relu: bool, z_y: int
+    ctx: OpContext, shape: Sequence[int], z_x: int, r_x: float, z_a: int, r_a: float, post: str
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """y = R((x − z_x)·r_x + (a − z_a)·r_a) + z_y into the memory of ``a``; relu cuts below z_y."""
-    channels = int(shape[1])
-    pack, scales, zeros = _ones(ctx, shape, z_x, r_x, (1, 1), (1, 1), (0, 0))
-    unary = "relu" if relu else "none"
-
-    head = (1.0, z_x, pack.weight, scales, zeros)
-    where = (None, [1, 1], [0, 0], [1, 1], channels)
-    tail: tuple[Any, ...] = (*where, 1.0, z_y, torch.uint8, r_a, z_a, "sum", 1.0, unary, [], "")
+    """y = R((x − z_x)·r_x + (a − z_a)·r_a) + z_y into the memory of ``a``; the post-op "relu" cuts below z_y."""
+    head, where = _ones(ctx, shape, z_x, r_x, (1, 1), (1, 1), (0, 0))
+    tail = (None, *where, 1.0, ctx.z, torch.uint8, r_a, z_a, "sum", 1.0, post, [], "")
     return lambda x, a: CONV_SUM(x, *head, a, *tail)
 
 
@@ -63,12 +52,11 @@ def _ones(
     kernel: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
-) -> tuple[Packed, Tensor, Tensor]:
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What the operators take for a kernel of ones: scales and packed weights, and where windows lie."""
     channels = int(shape[1])
     scales = torch.full((channels,), scale, dtype=torch.float32)
     weight = torch.ones((channels, 1, *kernel), dtype=torch.int8)
-    pack = ctx.pack(
-        ("ones", *shape[1:], z_x),
-        lambda: PACK(weight, scales, 1.0, z_x, list(stride), list(padding), [1, 1], channels, [int(v) for v in shape]),
-    )
-    return pack, scales, torch.zeros(channels, dtype=torch.int32)
+    where = (list(stride), list(padding), [1, 1], channels)
+    pack = ctx.pack(("ones", *shape[1:], z_x), lambda: PACK(weight, scales, 1.0, z_x, *where, [int(v) for v in shape]))
+    return (1.0, z_x, pack.weight, scales, torch.zeros(channels, dtype=torch.int32)), where

@@ -1,7 +1,6 @@
 """dynamic_linear: rows quantized in one pass, one oneDNN product, one pass for scales and bias.
 
-Without the compiled passes (``intact8.engines.onednn.torch_native``), torch takes six and two for the same bits.
-
+Without the compiled kernels (``intact8.engines.onednn.torch_native``), torch takes six and two for the same bits.
 Operations that read the same tensor share its quantized rows (``intact8.engines.onednn.plan``).
 """
 
@@ -20,24 +19,21 @@ from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.dynamic_torch import scales_of
 from intact8.engines.onednn import torch_native
 from intact8.engines.onednn.conv_linear import LINEAR, LINEAR_PACK
-from intact8.engines.onednn.lowering import OpContext, Packed, Step
+from intact8.engines.onednn.lowering import OpContext, Packed, Rule, Step
 from intact8.opset.op import Array
 
 Rows = tuple[Tensor, Tensor]
 """uint8 (…, K), contiguous, and float32 scales (…, 1)."""
 
 PLAIN: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
-"""What the product's operator takes after scales and zero points: no bias, float32 results as they are."""
+"""What the operator takes behind scales and zero points: no bias, and float32 results as they are."""
 
 ROUND = 1.5 * 2.0**23 + ZERO
-"""Added to |v| ≤ 127, the sum is rounded to an integer, half to even, whose lowest byte is R(v) + 128."""
+"""Adding this to |v| ≤ 127 rounds half to even: the lowest byte of the sum's bits is R(v) + 128."""
 
 
 def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
-    """Rows of tensors, see ``intact8.arithmetic.dynamic.quantize_rows``.
-
-    Where the scale is NaN, integers are of no consequence.
-    """
+    """Makes rows of tensors: ``intact8.arithmetic.dynamic.quantize_rows``. Where a scale is NaN, any integers do."""
     compiled = torch_native.load()
     if compiled is not None and granularity == "per_row":
         one_pass = compiled.quantize_rows
@@ -45,16 +41,8 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
         def by_row(x: Tensor) -> Rows:
             x = x.contiguous()
             q, s = torch.empty(x.shape, dtype=torch.uint8), torch.empty((*x.shape[:-1], 1), dtype=torch.float32)
-            one_pass(
-                x.data_ptr(),
-                q.data_ptr(),
-                s.data_ptr(),
-                s.numel(),
-                x.shape[-1],
-                *torch_native.sizes(x, torch.float32),
-                q.nbytes,
-                s.nbytes,
-            )
+            sizes = (*torch_native.sizes(x, torch.float32), q.nbytes, s.nbytes)
+            one_pass(x.data_ptr(), q.data_ptr(), s.data_ptr(), s.numel(), x.shape[-1], *sizes)
             return q, s
 
         return by_row
@@ -71,7 +59,7 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
 
 
 def scaler(granularity: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """(y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or None."""
+    """Makes (y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or None."""
     compiled = torch_native.load()
     if compiled is not None and granularity == "per_row":
         one_pass = compiled.scale_rows
@@ -116,19 +104,22 @@ def lower_dynamic_linear(ctx: OpContext) -> Callable[[Rows], Tensor]:
     return lambda rows: finish(multiply(rows[0]), rows[1], bias)
 
 
-def lower_decoded_embedding(ctx: OpContext) -> Step:
-    """Rows of the decoded table, decoded once."""
+def _decoded_embedding(ctx: OpContext) -> Step:
     table = _decoded(ctx)
     return lambda index: torch.embedding(table, index)
 
 
-def lower_decoded_linear(ctx: OpContext) -> Step:
-    """A float product with a weight that is decoded once."""
+def _decoded_linear(ctx: OpContext) -> Step:
     weight, bias = _decoded(ctx), ctx.op.arrays.get("bias")
     offset = None if bias is None else torch.from_numpy(np.array(bias))
     return lambda x: torch.nn.functional.linear(x, weight, offset)
 
 
 def _decoded(ctx: OpContext) -> Tensor:
+    """The weight, which is decoded once."""
     p = ctx.op.arrays
     return ctx.pack(("decoded",), lambda: torch.from_numpy(decode(p["weight"], p["scale"], **ctx.op.attrs))).weight
+
+
+RULES: dict[str, Rule] = {"decoded_embedding": _decoded_embedding, "float.decoded_linear": _decoded_linear}
+"""Kind → rule; the plan treats ``dynamic_linear`` itself."""

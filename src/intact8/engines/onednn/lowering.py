@@ -1,4 +1,4 @@
-"""What a lowering rule gets to see: one op, its real input tensors of the first run, and what may be overwritten."""
+"""What a lowering rule gets: one operation, its real input tensors of the first run, and what it may overwrite."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intact8.opset.kind import zero_point
 from intact8.opset.op import Op
 from intact8.opset.op import Tensor as Meta
 
 Step = Callable[..., Tensor]
-"""A prepared operation: tensors in, one tensor out. It never changes its inputs unless ``may_overwrite`` said so."""
+"""A prepared operation: tensors in, one tensor out. It overwrites an input only where the context allows it."""
 
 
 class Packed:
@@ -31,13 +32,13 @@ class OpContext:
     Attributes:
         op: the operation.
         inputs: its real input tensors; later runs have the same shapes, dtypes and strides.
-        metas: the program's tensors behind them.
-        out: the program's tensor of the result.
-        may_overwrite: per input, whether its memory may be overwritten (nothing reads it later).
-        packs: prepacked weights by op and input shape without batch: packing for one batch size serves all at full
-            speed (measured), packing for no or a wrong image size does not.
+        metas: the program's descriptions of these tensors.
+        out: the program's description of the result.
+        may_overwrite: per input, whether its memory may be overwritten because nothing reads it later.
+        packs: prepacked weights by op and input shape without batch: weights packed for one batch size serve all at
+            full speed (measured), weights packed for no or a wrong image size do not.
         isa: see ``cpu.isa``.
-        used_packs: filled with the packs used, for the plan to keep alive.
+        used_packs: filled with the packs used, so that the plan keeps them alive.
         spatial: whether an operation on images reads the result, directly or after others that keep its dimensions.
         batch: size of the dynamic dimension; None where the program has none.
     """
@@ -65,8 +66,17 @@ class OpContext:
 
     @property
     def z(self) -> int:
-        """Zero point of the output."""
+        """Zero point of the output, which is quantized."""
         return zero_point(self.out)
+
+    @property
+    def z_x(self) -> int:
+        """Zero point of the first input, which is quantized."""
+        return zero_point(self.metas[0])
+
+    def ints(self, *names: str) -> tuple[list[int], ...]:
+        """The attributes of these names, which are lists of integers."""
+        return tuple([int(v) for v in self.op.attrs[name]] for name in names)
 
     def array(self, role: str) -> Tensor:
         """An array of the op, copied once for all plans: the table of an embedding may be most of the program."""
@@ -82,9 +92,8 @@ class OpContext:
         return found
 
 
-def zero_point(meta: Meta) -> int:
-    """Zero point of a quantized tensor; 0 for others."""
-    return 0 if meta.zero_point is None else meta.zero_point
+Rule = Callable[[OpContext], Step]
+"""Makes the step of one operation."""
 
 
 def step_size(meta: Meta) -> float:
@@ -101,8 +110,3 @@ def to_nhwc(x: Tensor) -> Tensor:
     """The same tensor with channels-last memory, copied where needed."""
     last = x.movedim(1, -1)
     return x if last.is_contiguous() else last.contiguous().movedim(-1, 1)
-
-
-def float32(values: Any) -> Tensor:
-    """A float32 tensor of float64 numbers, each rounded once."""
-    return torch.from_numpy(np.ascontiguousarray(np.asarray(values, np.float64).astype(np.float32)))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from intact8.opset.kind import zero_point
 from intact8.opset.proof import FLOAT32
 
-from .lowering import OpContext, Step, zero_point
+from .lowering import OpContext, Step
 from .quantize_passes import make_quantize
 
 
@@ -21,17 +22,13 @@ def lower_matmul(ctx: OpContext) -> Step:
     (z_x, z_w), ratio = (zero_point(m) for m in ctx.metas), int(ctx.op.attrs["a"]) / int(ctx.op.attrs["b"])
     end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     terms, longest = ctx.inputs[0].shape[-1], (FLOAT32 - 1) // (max(z_x, 255 - z_x) * max(z_w, 255 - z_w))
-    if terms <= longest:
-        return lambda x, w: end(torch.matmul(_steps(x, z_x), _steps(w, z_w)).mul_(ratio))
     starts = range(0, terms, longest)
 
-    def in_parts(x: Tensor, w: Tensor) -> Tensor:
-        x, w = _steps(x, z_x), _steps(w, z_w)
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        x, w = x.to(torch.float32).sub_(z_x), w.to(torch.float32).sub_(z_w)
+        if terms <= longest:
+            return end(torch.matmul(x, w).mul_(ratio))
         parts = [torch.matmul(x[..., i : i + longest], w[..., i : i + longest, :]).double() for i in starts]
         return end(torch.stack(parts).sum(0).mul_(ratio).float())
 
-    return in_parts
-
-
-def _steps(x: Tensor, z: int) -> Tensor:
-    return x.to(torch.float32).sub_(z)
+    return step

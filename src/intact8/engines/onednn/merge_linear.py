@@ -18,11 +18,11 @@ from intact8.program.names import fresh_name
 from intact8.program.program import Program
 
 
-def merged(program: Program) -> Program:
-    """``program`` for this engine alone: the product is no op of the specification, because its zero points differ.
+def merge_linear(program: Program) -> Program:
+    """``program`` with merged products, which only this engine runs, because their channels have several zero points.
 
-    They are added to the bias (array ``shift``, in steps of the result), where 1/(2b) leaves room for it: the sum,
-    which is the integer to be, is rounded once instead of before and after adding the zero point.
+    The zero points are added to the bias (array ``shift``, in steps of the result), where 1/(2b) leaves room for it:
+    the sum is rounded once instead of before and after adding the zero point.
     """
     groups: dict[Any, list[Op]] = {}
     for op in program.ops:
@@ -39,10 +39,8 @@ def merged(program: Program) -> Program:
         if op.name in found:
             product = _product(found[op.name], tensors)
             shape = (*program.tensors[op.name].shape[:-1], len(product.arrays["weight"]))
-            integers = (
-                {"dtype": "uint8", "scale": 1.0, "zero_point": 0} if op.kind == "linear" else {"dtype": "float32"}
-            )
-            tensors[product.name] = Tensor(product.name, shape=shape, **integers)
+            name, static = product.name, op.kind == "linear"
+            tensors[name] = Tensor(name, "uint8", shape, 1.0, 0) if static else Tensor(name, "float32", shape)
             ops.append(product)
             cut |= {s.name: s for s in _slices(found[op.name], product.name, len(shape) - 1)}
         ops.append(cut.get(op.name, op))
@@ -50,7 +48,7 @@ def merged(program: Program) -> Program:
 
 
 def _product(group: list[Op], tensors: dict[str, Tensor]) -> Op:
-    """One product in place of all; ``tensors`` are all there are by now, whose names it must not have."""
+    """One product in place of all, with a name that none of ``tensors`` has."""
     name = fresh_name(" + ".join(op.name for op in group), tensors)
     if group[0].kind == "dynamic_linear":
         return replace(group[0], name=name, arrays=_together(group, tuple(group[0].arrays)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import torch
@@ -12,19 +11,18 @@ from torch import Tensor
 from intact8.arithmetic.moves import expanded_shape, nearest_index
 from intact8.arithmetic.torch_resize import weighted_sums
 
-from .lowering import OpContext, Step
+from .lowering import OpContext, Rule, Step
 from .quantize_passes import make_quantize
 
 
-def lower_cat(ctx: OpContext) -> Step:
-    """Joins along ``axis``."""
+def _cat(ctx: OpContext) -> Step:
     axis = int(ctx.op.attrs["axis"])
     return lambda *tensors: torch.cat(tensors, axis)
 
 
-def lower_reshape(ctx: OpContext) -> Step:
+def _reshape(ctx: OpContext) -> Step:
     """A view where memory allows. Regrouping only the channels of images keeps channels last (channel shuffle)."""
-    x, shape = ctx.inputs[0], [int(v) for v in ctx.op.attrs["shape"]]
+    x, (shape,) = ctx.inputs[0], ctx.ints("shape")
     target = x.reshape(shape).shape
     spatial = next((k for k in (3, 2, 1) if _keeps_images(x.shape, target, k)), 0)
     if not spatial or x.is_contiguous():
@@ -40,43 +38,36 @@ def _keeps_images(a: tuple[int, ...], b: tuple[int, ...], spatial: int) -> bool:
     return min(len(a), len(b)) >= 2 + spatial and a[0] == b[0] and a[-spatial:] == b[-spatial:]
 
 
-def lower_permute(ctx: OpContext) -> Step:
-    """A view."""
-    dims = [int(d) for d in ctx.op.attrs["dims"]]
+def _permute(ctx: OpContext) -> Step:
+    (dims,) = ctx.ints("dims")
     return lambda x: x.permute(dims)
 
 
-def lower_slice(ctx: OpContext) -> Step:
-    """A view."""
-    attrs = ctx.op.attrs
-    axis, start, end, step = (int(attrs[k]) for k in ("axis", "start", "end", "step"))
+def _slice(ctx: OpContext) -> Step:
+    axis, start, end, step = (int(ctx.op.attrs[k]) for k in ("axis", "start", "end", "step"))
     index = (slice(None),) * axis + (slice(start, end, step),)
     return lambda x: x[index]
 
 
-def lower_pad(ctx: OpContext) -> Step:
-    """Constant padding of every dimension."""
+def _pad(ctx: OpContext) -> Step:
     pads = [int(v) for pair in reversed(ctx.op.attrs["pads"]) for v in pair]
     value = ctx.op.attrs["value"]
     return lambda x: F.pad(x, pads, value=value)
 
 
-def lower_expand(ctx: OpContext) -> Step:
-    """A view."""
+def _expand(ctx: OpContext) -> Step:
     shape = expanded_shape(ctx.op.attrs["shape"], ctx.inputs[0].shape, ctx.out.shape, ctx.batch)
     return lambda x: x.expand(shape)
 
 
-def lower_roll(ctx: OpContext) -> Step:
-    """Cyclic shift."""
-    shifts, dims = ([int(v) for v in ctx.op.attrs[k]] for k in ("shifts", "dims"))
+def _roll(ctx: OpContext) -> Step:
+    shifts, dims = ctx.ints("shifts", "dims")
     return lambda x: torch.roll(x, shifts, dims)
 
 
-def lower_upsample(ctx: OpContext) -> Step:
+def _upsample(ctx: OpContext) -> Step:
     """Nearest neighbours by index; torch computes the other modes, of float tensors only."""
-    x, attrs = ctx.inputs[0], ctx.op.attrs
-    size, mode = [int(v) for v in attrs["size"]], str(attrs["mode"])
+    x, attrs, (size,), mode = ctx.inputs[0], ctx.op.attrs, ctx.ints("size"), str(ctx.op.attrs["mode"])
     if not mode.startswith("nearest"):
         align = bool(attrs["align_corners"])
         return lambda x: F.interpolate(x, size=size, mode=mode, align_corners=align)
@@ -91,7 +82,7 @@ def lower_upsample(ctx: OpContext) -> Step:
     return step
 
 
-def lower_resize_linear(ctx: OpContext) -> Step:
+def _resize_linear(ctx: OpContext) -> Step:
     """Weighted sums in float32, which holds them, and one division."""
     t = ctx.op.attrs
     size, corners, denominators = t["size"], t["align_corners"], t["denominators"]
@@ -99,22 +90,21 @@ def lower_resize_linear(ctx: OpContext) -> Step:
     return lambda x: divided(weighted_sums(x, size, corners, denominators))
 
 
-def lower_constant(ctx: OpContext) -> Step:
-    """The stored value."""
+def _constant(ctx: OpContext) -> Step:
     value = ctx.array("value")
     return lambda: value
 
 
-LOWER: dict[str, Callable[[OpContext], Step]] = {
-    "cat": lower_cat,
-    "reshape": lower_reshape,
-    "permute": lower_permute,
-    "slice": lower_slice,
-    "pad": lower_pad,
-    "expand": lower_expand,
-    "roll": lower_roll,
-    "upsample": lower_upsample,
-    "resize_linear": lower_resize_linear,
-    "constant": lower_constant,
+RULES: dict[str, Rule] = {
+    "cat": _cat,
+    "reshape": _reshape,
+    "permute": _permute,
+    "slice": _slice,
+    "pad": _pad,
+    "expand": _expand,
+    "roll": _roll,
+    "upsample": _upsample,
+    "resize_linear": _resize_linear,
+    "constant": _constant,
 }
 """Kind → rule."""

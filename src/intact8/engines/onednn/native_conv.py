@@ -1,4 +1,4 @@
-"""Convolutions by the compiled passes, see ``intact8.engines.packed_conv``."""
+"""Convolutions by the compiled kernels, see ``intact8.engines.packed_conv``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 
-from intact8.engines.onednn import torch_native
-from intact8.engines.onednn.lowering import OpContext, Step, is_nhwc, to_nhwc, zero_point
-from intact8.engines.packed_conv import PackedConv
+from ..packed_conv import PackedConv
+from . import torch_native
+from .lowering import OpContext, Step, is_nhwc, to_nhwc
 
 
 def lower_native_conv(ctx: OpContext) -> Step | None:
@@ -16,24 +16,23 @@ def lower_native_conv(ctx: OpContext) -> Step | None:
     library, x = torch_native.load(), ctx.inputs[0]
     if library is None or x.dim() != 4 or not library.can_convolve():
         return None
-    found = PackedConv.of(ctx.op, zero_point(ctx.metas[0]), ctx.z)
-    if found is None:
+    conv = PackedConv.of(ctx.op, ctx.z_x, ctx.z)
+    if conv is None:
         return None
 
     def packed(i: int) -> torch.Tensor:
-        return torch.from_numpy(found.packed[i])
+        return torch.from_numpy(conv.packed[i])
 
-    packs = [ctx.pack((found.kind, i), partial(packed, i)).weight for i in range(3)]
+    packs = [ctx.pack((conv.kind, i), partial(packed, i)).weight for i in range(3)]
     addresses, sizes = [pack.data_ptr() for pack in packs], [pack.nbytes for pack in packs]
     n, channels, *size = x.shape
-    rows, columns = found.size(size)
-    results = len(ctx.op.arrays["bias"])
-    one_pass, fixed = library.convolve, (found.kind == "Dense", False, n, *size, channels, *found.numbers)
+    shape = (n, *conv.output_size(size), len(ctx.op.arrays["bias"]))
+    one_pass, fixed = library.convolve, (conv.kind == "Dense", False, n, *size, channels, *conv.numbers)
     fits = is_nhwc(x)
 
     def step(x: torch.Tensor) -> torch.Tensor:
         x = x if fits else to_nhwc(x)
-        y = torch.empty(n, rows, columns, results, dtype=torch.uint8)
+        y = torch.empty(shape, dtype=torch.uint8)
         one_pass(x.data_ptr(), *addresses, y.data_ptr(), *fixed, *torch_native.sizes(x, torch.uint8), *sizes, y.nbytes)
         return y.permute(0, 3, 1, 2)
 

@@ -21,34 +21,24 @@ from intact8.program.inputs import outside
 from intact8.program.program import Program
 
 from ..binding import batch_size
-from . import attention, conv_linear, dynamic_linear, elementwise, moves, pools, softmax_norms
+from . import conv_linear, dynamic_linear, elementwise, moves, pools, softmax_norms
+from .attention import AttentionChain, attention_chains, lower_attention
 from .floats import lower_float
-from .lowering import OpContext, Packed, Step
+from .lowering import OpContext, Packed, Rule, Step
 from .matmul import lower_matmul
-from .merge_linear import merged
+from .merge_linear import merge_linear
 from .recurrent import lower_recurrent
 
-LOWER: dict[str, Callable[[OpContext], Step]] = {
-    "quantize": elementwise.lower_quantize,
-    "dequantize": elementwise.lower_dequantize,
-    "conv": conv_linear.lower_conv,
-    "linear": conv_linear.lower_linear,
-    "add": elementwise.lower_add,
-    "mul": elementwise.lower_mul,
+RULES: dict[str, Rule] = {
+    **elementwise.RULES,
+    **conv_linear.RULES,
     "matmul": lower_matmul,
-    "mean": pools.lower_mean,
-    "avg_pool": pools.lower_avg_pool,
-    "adaptive_avg_pool": pools.lower_adaptive_avg_pool,
-    "table": elementwise.lower_table,
-    **softmax_norms.LOWER,
-    "decoded_embedding": dynamic_linear.lower_decoded_embedding,
-    "float.decoded_linear": dynamic_linear.lower_decoded_linear,
-    "float.attention": attention.lower_attention,
-    "lstm": lower_recurrent,
-    "gru": lower_recurrent,
-    "rnn": lower_recurrent,
-    "max_pool": pools.lower_max_pool,
-    **moves.LOWER,
+    **pools.RULES,
+    **softmax_norms.RULES,
+    **dynamic_linear.RULES,
+    "float.attention": lower_attention,
+    **dict.fromkeys(("lstm", "gru", "rnn"), lower_recurrent),
+    **moves.RULES,
 }
 """Kind → rule. Other kinds ``float.NAME`` go to torch's float operations; ``dynamic_linear`` reads quantized rows."""
 
@@ -56,10 +46,10 @@ Observer = Callable[[str, Tensor], None]
 
 
 @dataclass(frozen=True)
-class _Line:
-    """One step of the plan: slots it reads, the slot it fills, slots nobody needs afterwards.
+class _Call:
+    """One call of the plan: slots it reads, the slot it fills, slots that nothing reads afterwards.
 
-    One without a name quantizes rows, for all operations that read them.
+    A call without a name quantizes rows for all operations that read them.
     """
 
     name: str
@@ -67,9 +57,98 @@ class _Line:
     reads: tuple[int, ...]
     writes: int
     frees: tuple[int, ...]
-    strides: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+    strides: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.uint8
+
+
+class _Builder:
+    """Runs a program once, and makes a call of every operation.
+
+    Attributes:
+        names: of the tensor in every slot.
+        values: tensors that are still needed.
+        root: tensor → the tensor whose memory it lies in.
+        borrowed: tensors whose memory belongs to the caller or to the program.
+        last: tensor → position of the last operation that reads it.
+        used_packs: prepacked weights that the calls read.
+    """
+
+    def __init__(
+        self, program: Program, inputs: Sequence[Tensor], packs: MutableMapping[tuple[Any, ...], Packed], isa: str
+    ) -> None:
+        self.program, self._packs, self._isa = program, packs, isa
+        self.names = [*program.inputs, *(op.name for op in program.ops)]
+        self.slot = {name: i for i, name in enumerate(self.names)}
+        self.values: dict[str, Tensor] = dict(zip(program.inputs, inputs, strict=True))
+        self.root, self.borrowed = {name: name for name in program.inputs}, set(program.inputs)
+        self.last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
+        self.calls: list[_Call] = []
+        self.used_packs: list[Packed] = []
+        self._batch, self._spatial = batch_size(program, self.values), read_as_images(program)
+        self._table_rows = unproved(program)
+        self._rows: dict[tuple[str, str], tuple[int, dynamic_linear.Rows]] = {}
+        self._last_rows = {_rows_key(op): i for i, op in enumerate(program.ops) if op.kind == "dynamic_linear"}
+
+    def add(self, i: int, op: Op) -> None:
+        """Run operation ``i`` and add its call."""
+        program, tensors = self.program, [self.values[n] for n in op.inputs]
+        ctx = OpContext(
+            op=op,
+            inputs=tensors,
+            metas=[program.tensors[n] for n in op.inputs],
+            out=program.tensors[op.name],
+            may_overwrite=tuple(self._is_free(n, op, i) for n in op.inputs),
+            packs=self._packs,
+            isa=self._isa,
+            used_packs=self.used_packs,
+            spatial=op.name in self._spatial,
+            batch=self._batch,
+        )
+        reads, given = tuple(self.slot[n] for n in op.inputs), list[Any](tensors)
+        if op.kind == "dynamic_linear":
+            slot, rows = self._quantized_rows(op, tensors[0], reads)
+            reads, given = (slot,), [rows]
+        step, y = _build(ctx, given, self._table_rows.get(op.name))
+        _check_result(ctx, y)
+        shared = (self.root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares_memory(y, t))
+        self.root[op.name] = next(shared, op.name)
+        if op.kind == "constant":
+            self.borrowed.add(op.name)
+        self.values[op.name] = y
+        frees = self._freed_slots(i, op)
+        self.calls.append(_Call(op.name, step, reads, self.slot[op.name], frees, y.stride(), tuple(y.shape), y.dtype))
+        for index in frees:
+            self.values.pop(self.names[index], None)
+
+    def _quantized_rows(self, op: Op, x: Tensor, reads: tuple[int, ...]) -> tuple[int, dynamic_linear.Rows]:
+        """The slot and the value of the rows of ``x``, quantized at the first request."""
+        key = _rows_key(op)
+        if key not in self._rows:
+            quantize = dynamic_linear.quantizer(op.attrs["granularity"])
+            self._rows[key] = len(self.names), quantize(x)
+            self.names.append("")
+            self.calls.append(_Call("", quantize, reads, self._rows[key][0], ()))
+        return self._rows[key]
+
+    def _freed_slots(self, i: int, op: Op) -> tuple[int, ...]:
+        """Slots that nothing reads after operation ``i``."""
+        kept, last = self.program.outputs, self.last
+        names = [n for n in dict.fromkeys(op.inputs) if last[n] == i and n not in kept]
+        if op.name not in last and op.name not in kept:
+            names.append(op.name)
+        slots = tuple(self.slot[n] for n in names)
+        if op.kind == "dynamic_linear" and self._last_rows[_rows_key(op)] == i:
+            return (*slots, self._rows.pop(_rows_key(op))[0])
+        return slots
+
+    def _is_free(self, name: str, op: Op, i: int) -> bool:
+        """Whether no view of the memory of an input is read after operation ``i``, returned, or borrowed."""
+        memory = self.root[name]
+        views = [n for n, root in self.root.items() if root == memory]
+        alone = sum(self.root[n] == memory for n in op.inputs) == 1
+        kept = self.program.outputs
+        return alone and memory not in self.borrowed and all(n not in kept and self.last.get(n, -1) <= i for n in views)
 
 
 class Plan:
@@ -86,78 +165,27 @@ class Plan:
         isa: str,
         every: bool,
     ) -> None:
-        whole, program = program, merged(program)
-        self._private = set(program.tensors) - set(whole.tensors)
-        spatial = read_as_images(program)
-        self._names = [*program.inputs, *(op.name for op in program.ops)]
-        slot = {name: i for i, name in enumerate(self._names)}
-        self._inputs = [slot[n] for n in program.inputs]
-        self._outputs = [slot[n] for n in program.outputs]
-        last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
-        kept = set(program.outputs)
-        values: dict[str, Tensor] = dict(zip(program.inputs, inputs, strict=True))
-        root = {name: name for name in program.inputs}
-        borrowed = set(program.inputs)
-        batch = batch_size(program, values)
-        self._lines: list[_Line] = []
-        self._held: list[Packed] = []
-        rows: dict[Any, tuple[int, dynamic_linear.Rows]] = {}
-        loose = unproved(program)
-        last_rows = {_rows_key(op): i for i, op in enumerate(program.ops) if op.kind == "dynamic_linear"}
-        whole_chains = {} if every else attention.chains(program)
-        chains: dict[str, attention.Chain] = {}
-        for i, op in enumerate(program.ops):
-            chain = whole_chains.get(op.name)
+        merged = merge_linear(program)
+        self._private = set(merged.tensors) - set(program.tensors)
+        b = _Builder(merged, inputs, packs, isa)
+        first_products = {} if every else attention_chains(merged)
+        chains: dict[str, AttentionChain] = {}
+        for i, op in enumerate(merged.ops):
+            chain = first_products.get(op.name)
             if chain is not None:
                 chains |= dict.fromkeys((*chain.inner, chain.op.name), chain)
-                last |= {n: max(last[n], chain.end) for n in chain.op.inputs}
-            if op.name in chains:
-                if op.name in chains[op.name].inner:
-                    continue
-                op = chains[op.name].op
-            tensors = [values[n] for n in op.inputs]
-            mine = _last_readers(op, i, root, last, kept, borrowed)
-            ctx = OpContext(
-                op,
-                tensors,
-                [program.tensors[n] for n in op.inputs],
-                program.tensors[op.name],
-                mine,
-                packs,
-                isa,
-                self._held,
-                op.name in spatial,
-                batch,
-            )
-            reads, given = tuple(slot[n] for n in op.inputs), list[Any](tensors)
-            if op.kind == "dynamic_linear":
-                key = _rows_key(op)
-                if key not in rows:
-                    quantize = dynamic_linear.quantizer(op.attrs["granularity"])
-                    rows[key] = len(self._names), quantize(tensors[0])
-                    self._names.append("")
-                    self._lines.append(_Line("", quantize, reads, rows[key][0], (), (), (), torch.uint8))
-                reads, given = (rows[key][0],), [rows[key][1]]
-            step, y = _build(ctx, given, loose.get(op.name))
-            _check_result(ctx, y)
-            root[op.name] = next((root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares(y, t)), op.name)
-            if op.kind == "constant":
-                borrowed.add(op.name)
-            values[op.name] = y
-            dead = tuple(slot[n] for n in dict.fromkeys(op.inputs) if last[n] == i and n not in kept)
-            if op.name not in last and op.name not in kept:
-                dead = (*dead, slot[op.name])
-            if op.kind == "dynamic_linear" and last_rows[_rows_key(op)] == i:
-                dead = (*dead, rows.pop(_rows_key(op))[0])
-            made = (y.stride(), tuple(y.shape), y.dtype)
-            self._lines.append(_Line(op.name, step, reads, slot[op.name], dead, *made))
-            for index in dead:
-                values.pop(self._names[index], None)
+                b.last |= {n: max(b.last[n], chain.end) for n in chain.op.inputs}
+            if op.name not in chains:
+                b.add(i, op)
+            elif op.name not in chains[op.name].inner:
+                b.add(i, chains[op.name].op)
+        self._names, self._watched, self._used_packs = b.names, b.calls, b.used_packs
+        self._inputs, self._outputs = ([b.slot[n] for n in names] for names in (merged.inputs, merged.outputs))
         # What is returned must not be the caller's input nor the program's constant, which a caller may write to.
-        self._copies = [root[n] in borrowed for n in program.outputs]
-        results = [values[n] for n in program.outputs]
+        self._copies = [b.root[n] in b.borrowed for n in merged.outputs]
+        results = [b.values[n] for n in merged.outputs]
         self.first = [t.clone() if copy else t for t, copy in zip(results, self._copies, strict=True)]
-        self._calls = [(line.step, line.reads, line.writes, line.frees) for line in self._lines]
+        self._calls = [(call.step, call.reads, call.writes, call.frees) for call in b.calls]
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Outputs for tensors in the order of ``program.inputs``."""
@@ -180,46 +208,44 @@ class Plan:
         for index, x in zip(self._inputs, inputs, strict=True):
             slots[index] = x
             seen(self._names[index], x)
-        for line in self._lines:
-            y = feed.get(line.name)
+        for call in self._watched:
+            y = feed.get(call.name)
             if y is None:
                 try:
-                    y = line.step(*[slots[i] for i in line.reads])
+                    y = call.step(*[slots[i] for i in call.reads])
                 except (IndexError, RuntimeError) as error:
-                    raise _refusal(error, line.name) from error
-            elif y.dtype != line.dtype or tuple(y.shape) != line.shape:
-                raise InputError(
-                    f"fed {y.dtype} of shape {tuple(y.shape)}, not {line.dtype} of {line.shape}", where=line.name,
-                    remedy="feed what this operation gives for these inputs",
-                )  # fmt: skip
-            elif 0 not in line.strides:  # later steps were made for this layout
-                y = torch.empty_strided(y.shape, line.strides, dtype=y.dtype).copy_(y)
-            slots[line.writes] = y
-            if line.name and line.name not in self._private:
-                seen(line.name, y)
-            for i in line.frees:
+                    raise _refusal(error, call.name) from error
+            elif y.dtype != call.dtype or tuple(y.shape) != call.shape:
+                what = f"fed {y.dtype} of shape {tuple(y.shape)}, not {call.dtype} of {call.shape}"
+                raise InputError(what, where=call.name, remedy="feed what this operation gives for these inputs")
+            elif 0 not in call.strides:  # later steps were made for this layout
+                y = torch.empty_strided(y.shape, call.strides, dtype=y.dtype).copy_(y)
+            slots[call.writes] = y
+            if call.name and call.name not in self._private:
+                seen(call.name, y)
+            for i in call.frees:
                 slots[i] = None
-
-
-IMAGES = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample"})
-"""Kinds with channels in dimension 1."""
-
-SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})
-"""Kinds whose result has the dimensions of their operands: what is best for its readers is best for theirs."""
 
 
 def read_as_images(program: Program) -> set[str]:
     """Tensors that operations on images read, directly or after others that keep their dimensions."""
     found: set[str] = set()
     for op in reversed(program.ops):
-        if op.kind in IMAGES or (op.kind in SAME_DIMENSIONS and op.name in found):
+        if op.kind in IMAGE_KINDS or (op.kind in SAME_DIMENSIONS and op.name in found):
             found.update(op.inputs)
     return found
 
 
+IMAGE_KINDS = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample"})
+"""Kinds with channels in dimension 1."""
+
+SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})
+"""Kinds whose result has the dimensions of their operands: the layout that its readers want is best for these, too."""
+
+
 def supported(op: Op) -> bool:
     """Whether there is a rule for this kind."""
-    return op.kind in LOWER or op.is_float or op.kind == "dynamic_linear"
+    return op.kind in RULES or op.is_float or op.kind == "dynamic_linear"
 
 
 def _rows_key(op: Op) -> tuple[str, str]:
@@ -228,7 +254,7 @@ def _rows_key(op: Op) -> tuple[str, str]:
 
 
 def _within(step: Step, rows: int, name: str) -> Step:
-    """``step`` behind a look at its indices."""
+    """``step`` that refuses indices outside of a table of so many rows."""
 
     def checked(index: Tensor) -> Tensor:
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
@@ -239,9 +265,9 @@ def _within(step: Step, rows: int, name: str) -> Step:
 
 
 def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tuple[Callable[..., Any], Tensor]:
-    """The step and its first result, on what it is ``given``: its inputs, or their quantized rows.
+    """The step and its first result on what is ``given``: its inputs, or their quantized rows.
 
-    ``rows``: of a table whose indices have to be looked at.
+    ``rows`` is the number of rows of a table whose indices have to be checked.
     """
     op = ctx.op
     try:
@@ -249,7 +275,7 @@ def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tup
         if op.kind == "dynamic_linear":
             step = dynamic_linear.lower_dynamic_linear(ctx)
         else:
-            step = LOWER[op.kind](ctx) if op.kind in LOWER else lower_float(ctx)
+            step = RULES[op.kind](ctx) if op.kind in RULES else lower_float(ctx)
             step = step if rows is None else _within(step, rows, op.name)
         # An op that may overwrite an input does so here, too: nobody reads that input later.
         return step, step(*given)
@@ -266,7 +292,7 @@ def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tup
 
 
 def _refusal(error: Exception, name: str) -> IntactError:
-    """What torch says of an input, in this project's words."""
+    """An error of torch about an input, in this project's words."""
     why = str(error).strip().split("\n")[0]
     if isinstance(error, IndexError):
         return InputError("an index outside the table", where=name, why=why, remedy="look at what makes the indices")
@@ -274,28 +300,13 @@ def _refusal(error: Exception, name: str) -> IntactError:
 
 
 def _check_result(ctx: OpContext, y: Tensor) -> None:
-    """What follows relies on the dtype and shape that the program declares, down to addresses of memory."""
+    """Later steps rely on the declared dtype and shape, down to addresses of memory."""
     dtype, wanted = str(y.dtype).removeprefix("torch."), ctx.out
     if dtype != wanted.dtype or not fits(wanted.shape, y.shape):
-        raise EngineError(
-            f"{ctx.op.kind} gave {dtype} of shape {tuple(y.shape)}, the program declares {wanted.dtype} of "
-            f"{show(wanted.shape)}", where=ctx.op.name, remedy="run with engine='reference', and report this",
-        )  # fmt: skip
+        made, declared = f"{dtype} of shape {tuple(y.shape)}", f"{wanted.dtype} of {show(wanted.shape)}"
+        what = f"{ctx.op.kind} gave {made}, the program declares {declared}"
+        raise EngineError(what, where=ctx.op.name, remedy="run with engine='reference', and report this")
 
 
-def _last_readers(
-    op: Op, i: int, root: dict[str, str], last: dict[str, int], kept: set[str], borrowed: set[str]
-) -> tuple[bool, ...]:
-    """Per input of ``op``: whether no view of its memory is read after step i, returned, or somebody else's."""
-
-    def free(name: str) -> bool:
-        memory = root[name]
-        views = [n for n, r in root.items() if r == memory]
-        alone = sum(root[n] == memory for n in op.inputs) == 1
-        return alone and memory not in borrowed and all(n not in kept and last.get(n, -1) <= i for n in views)
-
-    return tuple(free(n) for n in op.inputs)
-
-
-def _shares(y: Tensor, x: Tensor) -> bool:
+def _shares_memory(y: Tensor, x: Tensor) -> bool:
     return y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() and y.numel() > 0

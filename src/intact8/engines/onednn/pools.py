@@ -10,104 +10,88 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from intact8.arithmetic.windows import Edges, adaptive_windows, pool_size, pool_windows
+from intact8.arithmetic.windows import Edges, adaptive_windows, divisor_ratios, pool_size, pool_windows, window_matrix
 from intact8.opset.op import Array
 
 from . import torch_native
 from .conv_linear import Post
 from .depthwise_ones import ones_conv
-from .lowering import OpContext, Step, is_nhwc, to_nhwc, zero_point
+from .lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
 from .quantize_passes import make_quantize
 
-LARGEST_IMAGE = 1 << 24
-"""Pixels whose sum of bytes may pass 32 bits."""
+MAX_PIXELS = 1 << 24
+"""From so many pixels on, a sum of bytes may not fit 32 bits."""
 
 
-def lower_mean(ctx: OpContext) -> Step:
+def _mean(ctx: OpContext) -> Step:
     """Over an image with channels last: exact sums, one rounding of a/b and one of the product, in one pass or as a
     depthwise convolution of ones (+ z: three). Otherwise exact int32 sums times a/b in float64."""
-    x, dims = ctx.inputs[0], [int(d) for d in ctx.op.attrs["dims"]]
-    a, b = int(ctx.op.attrs["a"]), int(ctx.op.attrs["b"])
-    keep, z_x = bool(ctx.op.attrs["keepdim"]), zero_point(ctx.metas[0])
-    library = torch_native.load()
+    x, (dims,), a, b = ctx.inputs[0], ctx.ints("dims"), int(ctx.op.attrs["a"]), int(ctx.op.attrs["b"])
+    keep, library = bool(ctx.op.attrs["keepdim"]), torch_native.load()
     if x.dim() == 4 and sorted(dims) == [2, 3]:
-        if library is not None and x.shape[2] * x.shape[3] < LARGEST_IMAGE:
+        if library is not None and x.shape[2] * x.shape[3] < MAX_PIXELS:
             pool = _one_pass_mean(ctx, library.mean, x, a, b)
         else:
-            pool = _window_conv(ctx, x, a, b, list(x.shape[2:]), [1, 1], [0, 0])
+            pool = _window_conv(ctx, x, a / b, list(x.shape[2:]), [1, 1], [0, 0])
         return pool if keep else lambda x: pool(x).flatten(1)
-    offset, ratio = z_x * prod(x.shape[d] for d in dims), a / b
+    offset, ratio = ctx.z_x * prod(x.shape[d] for d in dims), a / b
     end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     return lambda x: end(x.sum(dims, keepdim=keep, dtype=torch.int32).sub_(offset).to(torch.float64).mul_(ratio))
 
 
 def _one_pass_mean(ctx: OpContext, one_pass: Callable[..., None], x: Tensor, a: int, b: int) -> Step:
     samples, channels, height, width = x.shape
-    offset = zero_point(ctx.metas[0]) * height * width
-    tail = (samples, height * width, channels, offset, a, b, ctx.lo - ctx.z, ctx.hi - ctx.z, ctx.z)
+    offset = ctx.z_x * height * width
+    numbers = (samples, height * width, channels, offset, a, b, ctx.lo - ctx.z, ctx.hi - ctx.z, ctx.z)
 
     def step(x: Tensor) -> Tensor:
         x = to_nhwc(x)
         y = torch.empty(samples, 1, 1, channels, dtype=torch.uint8)
-        one_pass(x.data_ptr(), y.data_ptr(), *tail, *torch_native.sizes(x, torch.uint8), y.nbytes)
+        one_pass(x.data_ptr(), y.data_ptr(), *numbers, *torch_native.sizes(x, torch.uint8), y.nbytes)
         return y.movedim(-1, 1)
 
     return step
 
 
-def lower_avg_pool(ctx: OpContext) -> Step:
-    """One divisor: a depthwise convolution of ones whose padding adds nothing. Several (borders): window sums in
-    float64, times the multiplier of each place."""
-    x, attrs = ctx.inputs[0], ctx.op.attrs
-    kernel, stride, padding = (list(map(int, attrs[k])) for k in ("kernel", "stride", "padding"))
-    size = list(x.shape[2:])
-    edges, divisors = pool_windows(
-        size, kernel, stride, padding, bool(attrs["ceil_mode"]), bool(attrs["count_include_pad"])
-    )
-    multipliers = _by_divisor(ctx)
+def _avg_pool(ctx: OpContext) -> Step:
+    """One divisor: a depthwise convolution of ones whose padding adds nothing. Several divisors (at the edges): window
+    sums in float64, times the multiplier of each place."""
+    x, attrs, (kernel, stride, padding) = ctx.inputs[0], ctx.op.attrs, ctx.ints("kernel", "stride", "padding")
+    size, ceil_mode = list(x.shape[2:]), bool(attrs["ceil_mode"])
+    edges, divisors = pool_windows(size, kernel, stride, padding, ceil_mode, bool(attrs["count_include_pad"]))
     floor = [pool_size(*v) for v in zip(size, kernel, stride, padding, strict=True)]
-    used = {int(n) for n in np.unique(divisors)}
-    if x.dim() == 4 and list(divisors.shape) == floor and len(used) == 1:
-        return _window_conv(ctx, x, *multipliers[used.pop()], kernel, stride, padding)
-    return _window_sums(ctx, x, edges, divisors, multipliers)
+    if x.dim() == 4 and list(divisors.shape) == floor and (divisors == divisors.flat[0]).all():
+        return _window_conv(ctx, x, _ratio(ctx, divisors.flat[0]), kernel, stride, padding)
+    return _window_sums(ctx, x, edges, divisors)
 
 
-def lower_adaptive_avg_pool(ctx: OpContext) -> Step:
+def _adaptive_avg_pool(ctx: OpContext) -> Step:
     """Equal windows: as ``avg_pool`` without padding. Others: window sums."""
-    x, out = ctx.inputs[0], [int(v) for v in ctx.op.attrs["output_size"]]
-    size, multipliers = list(x.shape[2:]), _by_divisor(ctx)
+    x, (out,) = ctx.inputs[0], ctx.ints("output_size")
+    size = list(x.shape[2:])
     if x.dim() == 4 and all(n % o == 0 for n, o in zip(size, out, strict=True)):
         kernel = [n // o for n, o in zip(size, out, strict=True)]
-        return _window_conv(ctx, x, *multipliers[prod(kernel)], kernel, kernel, [0, 0])
-    return _window_sums(ctx, x, *adaptive_windows(size, out), multipliers)
+        return _window_conv(ctx, x, _ratio(ctx, prod(kernel)), kernel, kernel, [0, 0])
+    return _window_sums(ctx, x, *adaptive_windows(size, out))
 
 
-def _by_divisor(ctx: OpContext) -> dict[int, tuple[int, int]]:
-    return {int(n): (int(a), int(b)) for n, a, b in ctx.op.attrs["multipliers"]}
+def _ratio(ctx: OpContext, divisor: int) -> float:
+    return float(divisor_ratios(ctx.op.attrs["multipliers"], np.array(divisor)))
 
 
 def _window_conv(
-    ctx: OpContext, x: Tensor, a: int, b: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+    ctx: OpContext, x: Tensor, ratio: float, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> Step:
-    post = Post.of(ctx.lo, ctx.hi, ctx.z)
-    z_x, unary = zero_point(ctx.metas[0]), (post.name, post.scalars)
-    call = ones_conv(ctx, x.shape, z_x, a / b, unary, ctx.z, kernel=kernel, stride=stride, padding=padding)
+    post = Post.of(ctx)
+    call = ones_conv(ctx, x.shape, ratio, (post.name, post.scalars), kernel, stride, padding)
     return call if is_nhwc(x) else lambda x: call(to_nhwc(x))
 
 
-def _window_sums(
-    ctx: OpContext, x: Tensor, edges: Edges, divisors: Array, multipliers: dict[int, tuple[int, int]]
-) -> Step:
+def _window_sums(ctx: OpContext, x: Tensor, edges: Edges, divisors: Array) -> Step:
     """Sums as products with 0/1 matrices, one per dimension, exact in float64."""
-    matrices = []
-    for length, (starts, ends) in zip(x.shape[2:], edges, strict=True):
-        m = torch.zeros(length, len(starts), dtype=torch.float64)
-        for j, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            m[start:end, j] = 1
-        matrices.append(m)
-    sizes, where = np.unique(divisors, return_inverse=True)
-    ratios = np.array([multipliers[int(n)][0] / multipliers[int(n)][1] for n in sizes])[where.reshape(divisors.shape)]
-    scale, z = torch.from_numpy(ratios), zero_point(ctx.metas[0])
+    windows = zip(edges, x.shape[2:], strict=True)
+    matrices = [torch.from_numpy(window_matrix(start, end, n).astype(np.float64)) for (start, end), n in windows]
+    scale, z = torch.from_numpy(divisor_ratios(ctx.op.attrs["multipliers"], divisors)), ctx.z_x
     finish = make_quantize(ctx.z, ctx.lo, ctx.hi)
 
     def step(x: Tensor) -> Tensor:
@@ -119,12 +103,11 @@ def _window_sums(
     return step
 
 
-def lower_max_pool(ctx: OpContext) -> Step:
+def _max_pool(ctx: OpContext) -> Step:
     """Float tensors by torch. uint8 as maxima of strided slices, one dimension after the other, because torch's kernel
     refuses many uint8 shapes."""
-    x, attrs = ctx.inputs[0], ctx.op.attrs
-    kernel, stride, padding, dilation = (list(map(int, attrs[k])) for k in ("kernel", "stride", "padding", "dilation"))
-    ceil_mode = bool(attrs["ceil_mode"])
+    x, ceil_mode = ctx.inputs[0], bool(ctx.op.attrs["ceil_mode"])
+    kernel, stride, padding, dilation = ctx.ints("kernel", "stride", "padding", "dilation")
     if x.is_floating_point():
         pool = {3: F.max_pool1d, 4: F.max_pool2d, 5: F.max_pool3d}[x.dim()]
         return lambda x: pool(x, kernel, stride, padding, dilation, ceil_mode)
@@ -136,8 +119,8 @@ def lower_max_pool(ctx: OpContext) -> Step:
 
     def step(x: Tensor) -> Tensor:
         y = x
-        for dim, out, k, s, p, d in passes:
-            y = _max_along(y, dim, out, k, s, p, d)
+        for sizes in passes:
+            y = _max_along(y, *sizes)
         return y if passes else x.clone()
 
     return step
@@ -169,3 +152,12 @@ def _max_along(x: Tensor, dim: int, out: int, k: int, s: int, p: int, d: int) ->
         part = y.narrow(dim, first, last - first + 1)
         torch.maximum(part, view, out=part)
     return y
+
+
+RULES: dict[str, Rule] = {
+    "mean": _mean,
+    "avg_pool": _avg_pool,
+    "adaptive_avg_pool": _adaptive_avg_pool,
+    "max_pool": _max_pool,
+}
+"""Kind → rule."""

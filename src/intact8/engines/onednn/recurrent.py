@@ -25,10 +25,7 @@ from .recurrent_cell import Call, CompiledCell, Tables, TorchCell
 
 @dataclass(frozen=True)
 class _Hidden:
-    """The product of hidden states: q (B, H) → int32 sums with their ``scale``, or scaled float32 where that is None.
-
-    ``zero`` is what is added to integers.
-    """
+    """The product of hidden states: q + zero (B, H) → int32 sums with their ``scale``, or scaled float32 without one."""
 
     multiply: Callable[[Tensor], Tensor]
     scale: Tensor | None
@@ -37,8 +34,6 @@ class _Hidden:
 
 @dataclass(frozen=True)
 class _Direction:
-    """What one direction needs."""
-
     inputs: Product
     bias: Tensor
     hidden: _Hidden
@@ -46,7 +41,7 @@ class _Direction:
 
 
 def lower_recurrent(ctx: OpContext) -> Step:
-    """A layer; inputs as in ``intact8.opset.recurrent``."""
+    """A layer whose inputs are those of ``intact8.opset.recurrent``."""
     op = ctx.op
     kind, t = op.kind, op.attrs
     states, size = state_count(kind), int(t["hidden"])
@@ -69,7 +64,7 @@ def lower_recurrent(ctx: OpContext) -> Step:
     def step(x: Tensor, *rest: Tensor) -> Tensor:
         time, batch, _ = x.shape
         h0, c0 = (*rest[:states], None)[:2] if t["states"] else (None, None)
-        inside = _inside(rest[-1], time) if t["lengths"] else None
+        inside = torch.arange(time).view(-1, 1) < rest[-1].view(1, -1) if t["lengths"] else None
         u, s = in_rows(x.reshape(time * batch, -1))
         given = [s, *(v for v in (h0, c0) if v is not None)]
         if not all(bool(torch.isfinite(v).all()) for v in given):
@@ -77,18 +72,19 @@ def lower_recurrent(ctx: OpContext) -> Step:
         out = torch.empty(states + time, batch, width, dtype=torch.float32)
         for d, n in enumerate(directions):
             own = out[:, :, d * size : (d + 1) * size]
+            zeros = torch.zeros(batch, size, dtype=torch.float32)
             call = Call(
-                kind,
-                scale_rows(n.inputs(u), s, n.bias).view(time, batch, GATES[kind] * size),
-                torch.zeros(batch, size, dtype=torch.float32) if h0 is None else (h0[d] * steps).contiguous(),
-                torch.zeros(batch, size, dtype=torch.float32) if c0 is None else (c0[d] * STEPS).contiguous(),
-                own[states:],
-                inside,
-                n.bias_hh,
-                tables,
-                h0 is not None,
-                n.hidden.zero,
-                n.hidden.scale,
+                kind=kind,
+                input=scale_rows(n.inputs(u), s, n.bias).view(time, batch, GATES[kind] * size),
+                h=zeros if h0 is None else (h0[d] * steps).contiguous(),
+                c=zeros.clone() if c0 is None else (c0[d] * STEPS).contiguous(),
+                y=own[states:],
+                inside=inside,
+                bias_hh=n.bias_hh,
+                tables=tables,
+                own_scales=h0 is not None,
+                zero=n.hidden.zero,
+                scale=n.hidden.scale,
             )
             cell = TorchCell(call) if compiled is None else CompiledCell(compiled, call)
             first = h0 is None  # nothing to multiply yet
@@ -103,11 +99,6 @@ def lower_recurrent(ctx: OpContext) -> Step:
     return step
 
 
-def _inside(lengths: Tensor, time: int) -> Tensor:
-    """Which steps belong to the sequences, (T, B) bool."""
-    return torch.arange(time).view(-1, 1) < lengths.view(1, -1)
-
-
 def _hidden(ctx: OpContext, d: int, rows: int, compiled: bool) -> _Hidden:
     weight, scale = ctx.op.arrays["weight_hh"][d], ctx.op.arrays["scale_hh"][d]
     if rows == 1 and compiled and _exact_for_one(weight):
@@ -117,7 +108,7 @@ def _hidden(ctx: OpContext, d: int, rows: int, compiled: bool) -> _Hidden:
 
 
 def _exact_for_one(weight: Array) -> bool:
-    """Whether torch's product of int8 matrices, a third of the time for one row, gives the sums.
+    """Whether torch's product of int8 matrices, which takes a third of the time for one row, gives the exact sums.
 
     It does not for a weight of one column (torch 2.13), so a few rows are tried.
     """

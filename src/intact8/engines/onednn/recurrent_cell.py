@@ -1,7 +1,7 @@
 """One time step of a recurrent layer: hidden product in, new states and their integers out.
 
-Gate values come in table steps (their scales hold the factor); hidden states are kept in steps of 1/127, cell states in
-steps of 1/STEPS. Every operation is one of the roundings of ``intact8.arithmetic.recurrent``, or exact.
+Gate values count in table steps (their scales hold the factor), hidden states in steps of 1/127, cell states in steps of
+1/STEPS. Every operation is one of the roundings of ``intact8.arithmetic.recurrent``, or exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = ("lstm", "gru", "rnn", "relu")
 
 @dataclass(frozen=True)
 class Tables:
-    """Entries for −END … END: of σ; of tanh in steps of hidden states and of cell states. float32."""
+    """float32 entries for −END … END: of σ, and of tanh in steps of hidden states and of cell states."""
 
     sigmoid: Tensor
     tanh: Tensor
@@ -33,7 +33,7 @@ class Tables:
 
     @staticmethod
     def of(tanh: Array) -> Tables:
-        """``tanh`` as programs hold it, for 0 … END."""
+        """The tables from ``tanh`` as programs hold it, for 0 … END."""
         half = torch.from_numpy(tanh.copy())
         whole = torch.cat([-half[1:].flip(0), half])
         return Tables(whole * 0.5 + 0.5, whole * HIDDEN, whole * STEPS)
@@ -45,16 +45,15 @@ class Call:
 
     Attributes:
         kind: lstm, gru or rnn.
-        input: float32 (T, B, G·H), input parts of the gates.
-        h: float32 (B, H), the initial state in its steps; overwritten by each new one.
-        c: the same of the cell.
-        y: float32 (T, B, H), where hidden states go as real numbers; 0 where a step is not inside.
+        input: float32 (T, B, G·H), the input products of the gates.
+        h, c: float32 (B, H), the initial hidden and cell states in their steps; each new state overwrites them.
+        y: float32 (T, B, H), filled with hidden states as real numbers; 0 where a step is not inside.
         inside: bool (T, B), which steps belong to the sequences; None for all.
         bias_hh: float32 (H,), GRU's second bias of gate n.
         tables: None for an rnn with rectified states, which have no bound.
-        own_scales: whether hidden states have scales of their own, since a given one may be outside −1 … 1.
-        zero: added to the integers of hidden states.
-        scale: float32 (G·H,) for products that come as int32 sums; None for scaled ones.
+        own_scales: whether hidden states have scales of their own, since an initial state may exceed 1.
+        zero: what is added to the integers of hidden states.
+        scale: float32 (G·H,) for products that come as int32 sums; None for scaled products.
     """
 
     kind: str
@@ -71,7 +70,7 @@ class Call:
 
 
 class CompiledCell:
-    """Steps by ``native/recurrent.c``, one pass each.
+    """Takes time steps by ``native/recurrent.c``, one pass each.
 
     Attributes:
         q: integers of the hidden states + zero, (B, H): uint8, or int8 for zero = 0.
@@ -82,46 +81,31 @@ class CompiledCell:
         t = call.tables
         self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
         self._scales = torch.empty(batch, dtype=torch.float32)
-        self._call, self._advance = call, library.recurrent_step  # memory stays while the call is there
+        self._call, self._advance = call, library.recurrent_step  # the layer reads the memory of the call
         tables: list[Tensor | None] = [None, None, None] if t is None else [t.sigmoid, t.tanh, t.cell]
         memories = [call.input, call.scale, call.bias_hh, *tables, call.h, call.c, call.y]
         memories += [call.inside, self.q, self._scales]
+        before = [_address(x) for x in memories[:6]]  # the tables are the last of these
+        after = [_address(x) for x in memories[6:9]]
         self._layer = library.recurrent_layer(
-            KINDS.index("relu" if t is None else call.kind),
-            batch,
-            size,
-            call.input.data_ptr(),
-            _address(call.scale),
-            _address(call.bias_hh),
-            *map(_address, tables),
-            END,
-            call.h.data_ptr(),
-            call.c.data_ptr(),
-            call.y.data_ptr(),
-            *call.y.stride()[:2],
-            _address(call.inside),
-            self.q.data_ptr(),
-            self._scales.data_ptr(),
-            call.zero,
-            call.own_scales,
-            len(call.input),
+            *(KINDS.index("relu" if t is None else call.kind), batch, size, *before, END, *after),
+            *(*call.y.stride()[:2], *map(_address, memories[9:]), call.zero, call.own_scales, len(call.input)),
             *(0 if x is None else torch_native.reach(x, x.dtype) for x in memories),
         )
 
     def advance(self, step: int, product: Tensor | None) -> None:
-        """Take time step ``step`` with the hidden product of ``q``, None for zero."""
+        """Take time step ``step`` with the hidden product of ``q``; None stands for zero."""
         self._advance(self._layer, step, *((0, 0) if product is None else (product.data_ptr(), product.nbytes)))
 
 
 class TorchCell:
-    """The same by torch's operations."""
+    """Takes the same time steps by torch's operations."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._keep()
+        self._quantize_state()
 
-    def _keep(self) -> None:
-        """``q`` of the present states."""
+    def _quantize_state(self) -> None:
         h, n = self._call.h, self._call
         if n.tables is None:
             s = row_scales(h)
@@ -131,7 +115,7 @@ class TorchCell:
         self.q = (h / s).round().add(n.zero).to(torch.uint8)
 
     def advance(self, step: int, product: Tensor | None) -> None:
-        """As :meth:`CompiledCell.advance`, of scaled products."""
+        """Do as :meth:`CompiledCell.advance` with scaled products."""
         n = self._call
         h, c = getattr(self, f"_{n.kind}")(n.input[step], 0.0 if product is None else product * self._scales)
         inside = None if n.inside is None else n.inside[step].unsqueeze(-1)
@@ -142,7 +126,7 @@ class TorchCell:
         torch.mul(h, 1.0 if n.tables is None else 1 / HIDDEN, out=n.y[step])
         if inside is not None:
             n.y[step].masked_fill_(~inside, 0.0)
-        self._keep()
+        self._quantize_state()
 
     def _lstm(self, v: Tensor, product: Tensor | float) -> tuple[Tensor, Tensor]:
         n, t = self._call, self._tables
@@ -171,7 +155,7 @@ class TorchCell:
 
 
 def _read(table: Tensor, v: Tensor) -> Tensor:
-    """Entries at R(v), the last ones beyond the ends."""
+    """Entries at R(v); beyond the ends the last ones."""
     return table[v.clamp(-END, END).round().add(END).to(torch.int32)]
 
 
