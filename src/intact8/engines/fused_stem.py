@@ -145,7 +145,7 @@ class FusedStem:
         self._name, self._stages = quantize.name, stages
         self._shapes: list[tuple[int, ...]] = [(*size, channels)]
         for stage in stages:
-            size = stage.convolution.size(size)
+            size = stage.convolution.output_size(size)
             self._shapes.append((*size, len(stage.op.arrays["bias"])))
         self._prepared = self._prepare(stages)
 

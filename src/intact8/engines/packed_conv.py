@@ -75,7 +75,7 @@ class PackedConv:
         numbers = (tall, wide, *t["stride"], *t["padding"], z_x, z, t["lo"], t["hi"], last)
         return PackedConv(kind, numbers, (weight, bias.astype(np.int32), ratio))
 
-    def size(self, given: Sequence[int]) -> list[int]:
+    def output_size(self, given: Sequence[int]) -> list[int]:
         """Height and width of the result, from those of the image."""
         windows, strides, pads = (self.numbers[i : i + 2] for i in (0, 2, 4))
         return [pool_size(*sizes) for sizes in zip(given, windows, strides, pads, strict=True)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows
+from intact8.arithmetic.windows import Edges, adaptive_windows, divisor_ratios, pool_windows, window_matrix
 from intact8.export.onnx_builder import CONTRIB, Builder, reach, zero
 from intact8.export.onnx_tables import build_form
 from intact8.opset.op import Array, Op, Tensor
@@ -157,8 +157,7 @@ def along_axes(b: Builder, x: str, matrices: Sequence[Array], rank: int) -> str:
 
 def _windows(b: Builder, op: Op, x: str, meta: Tensor, y: Tensor, edges: Edges, divisors: Array) -> str:
     """Windows of different divisors: exact sums by matrices of ones, each times its own M."""
-    ratio = {n: a / d for n, a, d in op.attrs["multipliers"]}
-    factors = np.array([ratio[int(n)] for n in divisors.ravel()], np.float64).reshape(divisors.shape)
+    factors = divisor_ratios(op.attrs["multipliers"], divisors)
     terms = math.prod(int((end - start).max()) for start, end in edges)
     wide = terms * reach(meta) >= FLOAT32
     size = [int(d or 0) for d in meta.shape[2:]]

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows
+from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows, window_matrix
 from intact8.opset.op import Array, Op, Tensor
 
 from .onnx_builder import Builder, Rule
-from .onnx_elementwise import along_axes, window_matrix
+from .onnx_elementwise import along_axes
 from .onnx_recurrent import float_layer
 from .onnx_unary import FUNCTIONS
 

@@ -90,7 +90,7 @@ class Weights:
         )
 
     def head(self, ctx: OpContext, packed: Tensor) -> tuple[Any, ...]:
-        """What every operator takes behind the input: scale and zero point, and the weight with its scales and zeros."""
+        """What every operator takes behind the input: its scale and zero point, the packed weight and its scales."""
         return 1.0, ctx.z_x, packed, self.scales, self.zeros
 
     def residual_tail(self, ctx: OpContext, post: Post) -> tuple[Any, ...]:
@@ -156,7 +156,8 @@ def lower_conv(ctx: OpContext) -> Step:
     if compiled is not None:
         return compiled
     attrs, x, n = ctx.op.attrs, ctx.inputs[0], Weights.of(ctx)
-    geometry = Geometry(*ctx.ints("stride", "padding", "dilation"), int(attrs["groups"]))
+    stride, padding, dilation = ctx.ints("stride", "padding", "dilation")
+    geometry = Geometry(stride, padding, dilation, int(attrs["groups"]))
     if not attrs["transposed"]:
         return _conv(ctx, n, x, geometry)
     spread, ones = _spread_input(ctx, geometry), [1] * len(geometry.stride)

@@ -25,7 +25,7 @@ from .recurrent_cell import Call, CompiledCell, Tables, TorchCell
 
 @dataclass(frozen=True)
 class _Hidden:
-    """The product of hidden states: q + zero (B, H) → int32 sums with their ``scale``, or scaled float32 without one."""
+    """The product of hidden states q + zero (B, H): int32 sums with their ``scale``, or scaled float32 without one."""
 
     multiply: Callable[[Tensor], Tensor]
     scale: Tensor | None

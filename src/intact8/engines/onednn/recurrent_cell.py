@@ -1,7 +1,7 @@
 """One time step of a recurrent layer: hidden product in, new states and their integers out.
 
-Gate values count in table steps (their scales hold the factor), hidden states in steps of 1/127, cell states in steps of
-1/STEPS. Every operation is one of the roundings of ``intact8.arithmetic.recurrent``, or exact.
+Gate values count in table steps (their scales hold the factor), hidden states in steps of 1/127, cell states in steps
+of 1/STEPS. Every operation is one of the roundings of ``intact8.arithmetic.recurrent``, or exact.
 """
 
 from __future__ import annotations
