@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.windows import sees_padding_only
+from intact8.engines.onednn.depthwise_ones import CONV, CONV_SUM, PACK
+from intact8.engines.onednn.lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
+from intact8.engines.onednn.native_conv import lower_native_conv
+from intact8.engines.onednn.quantize_passes import make_quantize
 from intact8.opset.kind import zero_point
-
-from .depthwise_ones import CONV, CONV_SUM, PACK
-from .lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
-from .native_conv import lower_native_conv
-from .quantize_passes import make_quantize
 
 CONV3D = torch.ops.onednn.qconv3d_pointwise.default
 LINEAR = torch.ops.onednn.qlinear_pointwise.default

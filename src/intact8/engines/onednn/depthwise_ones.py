@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lowering import OpContext
+from intact8.engines.onednn.lowering import OpContext
 
 CONV = torch.ops.onednn.qconv2d_pointwise.default
 CONV_SUM = torch.ops.onednn.qconv2d_pointwise.binary

@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 
-from ..packed_conv import PackedConv
-from . import torch_native
-from .lowering import OpContext, Step, is_nhwc, to_nhwc
+from intact8.engines.onednn import torch_native
+from intact8.engines.onednn.lowering import OpContext, Step, is_nhwc, to_nhwc
+from intact8.engines.packed_conv import PackedConv
 
 
 def lower_native_conv(ctx: OpContext) -> Step | None:

@@ -11,8 +11,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ..native import float_bits
-from . import torch_native
+from intact8.engines.native import float_bits
+from intact8.engines.onednn import torch_native
 
 Pass = Callable[[Tensor], Tensor]
 

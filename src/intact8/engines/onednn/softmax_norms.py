@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic import torch_nonlinear
+from intact8.engines.onednn.lowering import OpContext, Rule, Step
 from intact8.opset.shapes import axis_of
-
-from .lowering import OpContext, Rule, Step
 
 
 def _softmax(ctx: OpContext) -> Step:
