@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from intact8.capture.aten_call import Call, Value, handles
+from intact8.capture.ops_index import MAX_PIECES
+from intact8.capture.ops_shape import cut
 
 
 def spatial(value: Any, n: int) -> list[int]:
@@ -150,10 +153,15 @@ def max_pool(c: Call) -> Any:
 
 @handles("avg_pool1d avg_pool2d avg_pool3d")
 def avg_pool(c: Call) -> Value:
-    """Record average pooling."""
-    if c.args.get("divisor_override") is not None:
-        raise c.error("average pooling with divisor_override", remedy="multiply after an ordinary average pooling")
-    return pool(c, "avg_pool", count_include_pad=bool(c["count_include_pad"]))
+    """Record average pooling, and a factor behind it where windows are divided by another number."""
+    divisor = c.args.get("divisor_override")
+    if divisor is None:
+        return pool(c, "avg_pool", count_include_pad=bool(c["count_include_pad"]))
+    if c["ceil_mode"]:
+        raise c.error("average pooling with divisor_override and ceil_mode", remedy="leave one of them out")
+    mean = pool(c, "avg_pool", count_include_pad=True)
+    size = math.prod(spatial(c["kernel_size"], int(c.op[8])))
+    return c.emit("affine_scalar", mean, mul=size / divisor, add=0)
 
 
 @handles("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d")
@@ -170,17 +178,31 @@ def adaptive_avg_pool(c: Call) -> Value:
 
 @handles("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
 def adaptive_max_pool(c: Call) -> Any:
-    """Record a maximum where the output is 1 everywhere, max pooling where the windows are even."""
+    """Record max pooling, dimension by dimension where windows are uneven: each of them is a slice of its own."""
     x = batched(c, c["self"], int(c.op[17]) + 2)
     size, given = c.static(*c.out_shape[2:]), c.static(*c.shape(x)[2:])
-    if all(s == 1 for s in size):
-        return [c.emit("reduce", x, fn="amax", dims=list(range(2, len(size) + 2)), keepdim=True), None]
-    if any(g % s for g, s in zip(given, size, strict=True)):
-        raise c.error(f"adaptive max pooling from {given} to {size}", why="the windows overlap unevenly")
-    kernel = [g // s for g, s in zip(given, size, strict=True)]
-    ones, zeros = [1] * len(size), [0] * len(size)
-    y = c.emit("max_pool", x, kernel=kernel, stride=kernel, padding=zeros, dilation=ones, ceil_mode=False)
+    y = largest(c, x, [g // s if g % s == 0 else 1 for g, s in zip(given, size, strict=True)])
+    for axis, (length, wanted) in enumerate(zip(given, size, strict=True), start=2):
+        if length % wanted == 0:
+            continue
+        if wanted > MAX_PIECES:
+            raise c.error(f"adaptive max pooling to {wanted} windows", why=f"uneven ones are {MAX_PIECES} at most")
+        ends = [(i * length // wanted, -(-(i + 1) * length // wanted)) for i in range(wanted)]
+        kernels = [[b - a if d == axis else 1 for d in range(2, len(size) + 2)] for a, b in ends]
+        parts = [largest(c, cut(c, y, axis, a, b), k) for (a, b), k in zip(ends, kernels, strict=True)]
+        shape = [*c.shape(y)[:axis], wanted, *c.shape(y)[axis + 1 :]]
+        y = c.emit("cat", *parts, out=shape, out_dtype=c.dtype(y), axis=axis)
     return [y, None]
+
+
+def largest(c: Call, x: Value, kernel: list[int]) -> Value:
+    """Record the largest of windows that lie side by side; return x itself where they hold one element."""
+    if math.prod(kernel) == 1:
+        return x
+    shape = c.shape(x)
+    out = [*shape[:2], *(n // k for n, k in zip(c.static(*shape[2:]), kernel, strict=True))]
+    ones, zeros = [1] * len(kernel), [0] * len(kernel)
+    return c.emit("max_pool", x, out=out, kernel=kernel, stride=kernel, padding=zeros, dilation=ones, ceil_mode=False)
 
 
 UPSAMPLE = "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d"

@@ -207,6 +207,23 @@ def either(c: Call) -> Value:
     return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "ne")
 
 
+@handles("__xor__ bitwise_xor logical_xor")
+def exclusive(c: Call) -> Value:
+    """Record that one of two booleans holds and not the other."""
+    return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "eq", 1)
+
+
+@handles("isnan isinf isfinite")
+def special(c: Call) -> Value:
+    """Record comparisons with the largest number, of which NaN passes none."""
+    x, most = c.value(c["self"]), torch.finfo(torch.float32).max
+    if c.op == "isnan":
+        below, above = (c.emit("compare", x, out_dtype="bool", fn=fn, value=most) for fn in ("le", "gt"))
+        return truth(c, c.emit("add", *_counts(c, below, above), out_dtype="int64"), "eq")
+    size = c.emit("unary", x, out_dtype="float32", fn="abs")
+    return truth(c, size, "gt" if c.op == "isinf" else "le", most)
+
+
 def _counts(c: Call, *values: Any) -> list[Value]:
     """Booleans as 0 and 1."""
     out = []

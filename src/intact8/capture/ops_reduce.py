@@ -72,6 +72,19 @@ def other(c: Call) -> Any:
     return reduce("amax" if c.op == "max" else "amin")(c)
 
 
+@handles("any all")
+def truth(c: Call) -> Value:
+    """Record the largest or the least of zeros and ones."""
+    x = c.value(c["self"])
+    shape = c.shape(x)
+    if c.dtype(x) != "bool":
+        x = c.emit("compare", x, out=shape, out_dtype="bool", fn="ne", value=0)
+    counts = c.emit("cast", x, out=shape, out_dtype="int64", dtype="int64")
+    extreme = "amax" if c.op == "any" else "amin"
+    found = c.emit("reduce", counts, out_dtype="int64", fn=extreme, dims=dims_of(c, x), keepdim=keeps(c))
+    return c.emit("compare", found, out_dtype="bool", fn="ne", value=0)
+
+
 @handles("cumsum")
 def cumsum(c: Call) -> Value:
     """Record sums up to every element; of integers and booleans in int64."""
@@ -122,12 +135,12 @@ def moments(c: Call) -> list[Value]:
 
 @handles("linalg_vector_norm norm")
 def norm(c: Call) -> Value:
-    """Vector norms of order 1 and 2."""
+    """Record a vector norm of order 1, 2 or infinity."""
     x = c.value(c["self"])
     order = c.args.get("ord", c.args.get("p", 2))
     order = 2 if order is None else order
-    if order not in (1, 2):
-        raise c.error(f"a norm of order {order}")
+    if order not in (1, 2, math.inf):
+        raise c.error(f"a norm of order {order}", why="1, 2 and infinity are known")
     inner = c.emit("unary", x, out=c.shape(x), fn="square" if order == 2 else "abs")
-    y = c.emit("reduce", inner, fn="sum", dims=dims_of(c, x), keepdim=keeps(c))
+    y = c.emit("reduce", inner, fn="amax" if order == math.inf else "sum", dims=dims_of(c, x), keepdim=keeps(c))
     return c.emit("unary", y, fn="sqrt") if order == 2 else y
