@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import intact8
-from intact8.capture.trace import HANDLERS, capture
+from intact8.capture.aten_call import HANDLERS
+from intact8.capture.trace import capture
 from intact8.errors import CaptureError, InputError, InternalError
 
 
