@@ -114,10 +114,10 @@ def test_rules_are_chosen_in_pyproject(tmp_path: Path, folder: Path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to look at"),
+        ([], "nothing to lint"),
         (["fine.safetensors", "--select", "IQ999"], "no lint rule 'IQ999'"),
         (["fine.safetensors", "--select", ""], "no rule is selected"),
-        (["fine.safetensors", "--format", "xml"], "'xml' is no format"),
+        (["fine.safetensors", "--format", "xml"], "unknown format 'xml'"),
         (["fine.safetensors", "--fail-on", "sometimes"], "fail-on = 'sometimes'"),
         (["fine.safetensors", "--data", "x.npy"], "without data"),
         (["missing.safetensors"], "missing.safetensors"),

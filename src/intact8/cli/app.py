@@ -1,4 +1,4 @@
-"""The commands, gathered."""
+"""The command ``intact8`` with all its subcommands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from intact8 import __version__
 from intact8.cli.bench import bench
 from intact8.cli.check import check
 from intact8.cli.compare import compare
+from intact8.cli.console import command
 from intact8.cli.demo import demo
 from intact8.cli.doctor import doctor
 from intact8.cli.export import export
@@ -47,7 +48,9 @@ def _intact(
     """int8 quantization for PyTorch whose simulated integers equal the deployed ones, bit for bit."""
 
 
-for command in (
-    demo, quantize, inspect, verify, compare, sensitivity, report, lint, doctor, check, run, export, sign, bench,
-):  # fmt: skip
-    app.command()(command)
+FIRST_STEPS = (demo, quantize, inspect, verify)
+DIAGNOSIS = (compare, sensitivity, report, lint, doctor)
+DEPLOYMENT = (check, run, export, sign, bench)
+
+for function in (*FIRST_STEPS, *DIAGNOSIS, *DEPLOYMENT):
+    app.command()(command(function))

@@ -7,12 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from intact8.cli import options
-from intact8.cli.console import AsJson, Debug, friendly, print_json, progress_bar, stdout
-from intact8.cli.models import load_model
+from intact8.cli.console import print_result, progress_bar, show_completed
+from intact8.cli.models import load_model, load_program
 from intact8.timing import Timing, interleaved
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ def bench(
     seed: options.Seed = 0,
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Time a program on random samples: contenders take turns in one run; medians with quartiles.
 
@@ -53,37 +51,31 @@ def bench(
       intact8 bench resnet.safetensors --model mynets:resnet --batch 1 --batch 32 --threads 1
       intact8 bench resnet.safetensors --engines openvino,onnxruntime --json
     """
-    with friendly(debug):
-        from intact8.engines.peak_throughput import int8_peak
-        from intact8.program.golden import products
-        from intact8.program.program import Program
-        from intact8.program.samples import random_samples
+    from intact8.engines.peak_throughput import int8_peak
+    from intact8.program.golden import products
+    from intact8.program.samples import random_samples
 
-        program = Program.load(file, public_key=public_key, expect=expect)
-        network = None if model is None else load_model(model)
-        names = options.names(engines) if engines is not None else _all_engines(program)
-        peak = int8_peak(threads)
-        rows: list[Row] = []
-        with progress_bar() as bar:
-            for number in batch or [1, 8]:
-                task = bar.add_task(f"batch {number}", total=1.0)
-                contenders = _contenders(program, random_samples(program, number, seed), names, threads, network)
-                timings = interleaved(
-                    contenders,
-                    seconds=seconds,
-                    settle=SETTLE if seconds and len(contenders) > 1 else 0.0,
-                    progress=partial(_fill, bar, task),
-                )
-                work = number * products(program) / 1e9
-                rows += [
-                    Row(number, name, timing, next(iter(timings.values())).median / timing.median,
-                        None if peak is None or name == FLOAT else work / timing.median / peak)
-                    for name, timing in timings.items()
-                ]  # fmt: skip
-        if as_json:
-            print_json([row.to_json(threads, peak) for row in rows])
-        else:
-            stdout().print(_table(rows, peak))
+    program = load_program(file, public_key, expect)
+    network = None if model is None else load_model(model)
+    names = options.names(engines) if engines is not None else _all_engines(program)
+    peak = int8_peak(threads)
+    rows: list[Row] = []
+    with progress_bar() as bar:
+        for number in batch or [1, 8]:
+            task = bar.add_task(f"batch {number}", total=1.0)
+            contenders = _contenders(program, random_samples(program, number, seed), names, threads, network)
+            timings = interleaved(
+                contenders,
+                seconds=seconds,
+                settle=SETTLE if seconds and len(contenders) > 1 else 0.0,
+                progress=partial(show_completed, bar, task),
+            )
+            work = number * products(program) / 1e9
+            first = next(iter(timings.values())).median
+            for name, timing in timings.items():
+                share = None if peak is None or name == FLOAT else work / timing.median / peak
+                rows.append(Row(number, name, timing, first / timing.median, share))
+    print_result(_table(rows, peak), lambda: [row.to_json(threads, peak) for row in rows], as_json)
 
 
 class Row(NamedTuple):
@@ -95,14 +87,13 @@ class Row(NamedTuple):
     ratio: float
     """How many times faster than the first contender."""
     share: float | None
-    """Of the int8 peak; None for float32, and where no peak can be measured."""
+    """Share of the int8 peak; None for float32, and where no peak can be measured."""
 
     def to_json(self, threads: int | None, peak: float | None) -> dict[str, Any]:
-        """One JSON object."""
-        return {
-            "batch": self.batch, "threads": threads, "contender": self.contender, **self.timing.to_json(),
-            "ratio": self.ratio, "share_of_int8_peak": self.share, "int8_peak_gmacs_per_s": peak,
-        }  # fmt: skip
+        """Return the row as a JSON object."""
+        found: dict[str, Any] = {"batch": self.batch, "threads": threads, "contender": self.contender}
+        found |= self.timing.to_json() | {"ratio": self.ratio, "share_of_int8_peak": self.share}
+        return found | {"int8_peak_gmacs_per_s": peak}
 
 
 def _all_engines(program: Program) -> tuple[str, ...]:
@@ -112,14 +103,10 @@ def _all_engines(program: Program) -> tuple[str, ...]:
     return tuple(name for name in reversed(names) if name != "reference") or ("reference",)
 
 
-def _fill(bar: Progress, task: TaskID, share: float) -> None:
-    bar.update(task, completed=share)
-
-
 def _contenders(
     program: Program, inputs: dict[str, Array], engines: tuple[str, ...], threads: int | None, network: nn.Module | None
 ) -> dict[str, Callable[[], object]]:
-    """Calls that all start from the same float arrays, so that int8 pays for quantizing them."""
+    """Return calls that all start from the same float arrays, so that int8 pays for quantizing them."""
     from intact8.engines import get_runner
 
     contenders: dict[str, Callable[[], object]] = {}

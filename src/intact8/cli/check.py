@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import AsJson, Debug, friendly, print_json, stdout
+from intact8.cli.console import print_result
 
 WOULD_NOT_LOAD = 1
 
@@ -19,8 +19,7 @@ def check(
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
     time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds each engine may take.")] = 120.0,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show whether a program loads on this machine: file, proofs, CPU, libraries, memory, a probe of every engine.
 
@@ -32,14 +31,10 @@ def check(
       intact8 check resnet.safetensors --engine onnxruntime --public-key release.pem
       intact8 check resnet.safetensors --no-probe --json | jq .verdict
     """
-    with friendly(debug):
-        from intact8.runtime.check import check_file
+    from intact8.runtime.check import check_file
 
-        names = "auto" if engine == "auto" else options.names(engine)
-        report = check_file(file, names, probe=probe, public_key=public_key, expect=expect, time_limit=time_limit)
-        if as_json:
-            print_json(report.to_json())
-        else:
-            stdout().print(report)
-        if not report.ok:
-            raise typer.Exit(WOULD_NOT_LOAD)
+    names = "auto" if engine == "auto" else options.names(engine)
+    report = check_file(file, names, probe=probe, public_key=public_key, expect=expect, time_limit=time_limit)
+    print_result(report, report.to_json, as_json)
+    if not report.ok:
+        raise typer.Exit(WOULD_NOT_LOAD)

@@ -1,20 +1,22 @@
-"""How the commands speak: results on stdout; progress, warnings, and errors as one red line on stderr.
+"""Output of the commands: results on stdout; progress, warnings, and errors as one red line on stderr.
 
-Whatever is printed, the terminal gets text: nothing in a string is markup, and what is not printable is its escape.
+No string is read as markup, and characters that are not printable are shown as their escapes.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -25,16 +27,15 @@ FAILED = 2
 INTERRUPTED = 130  # what shells expect of a process that SIGINT ended: 128 + 2
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 
 
 def stdout() -> Console:
-    """The console for results; made anew, so that it writes to the stdout of the moment."""
+    """Return the console for results; a new one each time, so that it writes to the current stdout."""
     return _inert(Console(markup=False, emoji=False))
 
 
 def stderr() -> Console:
-    """The console for everything that is not a result."""
+    """Return the console for everything that is not a result."""
     return _inert(Console(stderr=True, markup=False, emoji=False))
 
 
@@ -44,10 +45,10 @@ def _inert(console: Console) -> Console:
 
 
 class _Inert(RenderHook):
-    """The last thing before the terminal: whatever is rendered, its text is printable (styles are rich's own)."""
+    """Makes the text of whatever rich renders printable, just before the terminal gets it."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Called by rich with what it is about to print."""
+        """Wrap what rich is about to print."""
         return [_Rendered(renderable) for renderable in renderables]
 
 
@@ -61,8 +62,31 @@ class _Rendered:
 
 
 def print_json(value: Any) -> None:
-    """JSON on stdout, of ASCII that a terminal shows as it is."""
+    """Print JSON on stdout, in ASCII that a terminal shows unchanged."""
     typer.echo(json.dumps(value, indent=2).replace("\x7f", r"\u007f"))
+
+
+def print_result(table: RenderableType, to_json: Callable[[], Any], as_json: bool) -> None:
+    """Print what a command found: the table, or with ``--json`` what ``to_json`` returns."""
+    if as_json:
+        print_json(to_json())
+    else:
+        stdout().print(table)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the additional option ``--debug``; :func:`friendly` shows its errors."""
+
+    @functools.wraps(function)
+    def run(*args: Any, debug: bool = False, **options: Any) -> None:
+        with friendly(debug):
+            function(*args, **options)
+
+    signature = inspect.signature(function, eval_str=True)
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), debug])  # type: ignore[attr-defined]
+    run.__annotations__ = {**function.__annotations__, "debug": Debug}
+    return run
 
 
 @contextmanager
@@ -99,8 +123,13 @@ def _show_warning(message: Warning | str, category: type[Warning], filename: str
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
+def show_completed(bar: Progress, task: TaskID, completed: float) -> None:
+    """Show how much of a task is completed."""
+    bar.update(task, completed=completed)
+
+
 def progress_bar() -> Progress:
-    """A bar on stderr, so that what is printed on stdout can be piped; it vanishes when done."""
+    """Return a progress bar on stderr, so that stdout can be piped; it vanishes when done."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

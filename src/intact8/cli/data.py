@@ -1,4 +1,4 @@
-"""Reading samples for calibration, verification and running: arrays from files, images from folders."""
+"""Reading of samples for calibration, verification and running: arrays from files, images from folders."""
 
 from __future__ import annotations
 
@@ -33,9 +33,14 @@ class Data(Protocol):
         ...
 
 
+def count(data: Data, samples: int | None) -> int:
+    """Return how many the first ``samples`` samples are; all of them for None."""
+    return len(data) if samples is None else min(samples, len(data))
+
+
 def batches(data: Data, size: int, samples: int | None = None) -> Iterator[dict[str, Array]]:
-    """The first ``samples`` samples (all by default) in batches of at most ``size``."""
-    total = len(data) if samples is None else min(samples, len(data))
+    """Yield the first ``samples`` samples (all by default) in batches of at most ``size``."""
+    total = count(data, samples)
     for start in range(0, total, size):
         yield data.read(start, min(start + size, total))
 
@@ -55,20 +60,20 @@ class Arrays:
         return len(next(iter(self.arrays.values())))
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
-        """See :class:`Data`."""
+        """Return samples ``start`` to ``stop`` of every array."""
         return {name: array[start:stop] for name, array in self.arrays.items()}
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How an image file becomes float32 (3, size, size): shorter side to ``size``, centre crop, (x/255 − mean)/std."""
+    """From an image file to float32 (3, size, size): shorter side to ``size``, centre crop, (x/255 − mean)/std."""
 
     size: int = 224
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
     def read(self, path: Path) -> Array:
-        """Raises InputError where the file is no image, or Pillow is missing."""
+        """Read one image. Raises InputError where the file is not an image, or Pillow is missing."""
         try:
             from PIL import Image, UnidentifiedImageError
         except ImportError as error:
@@ -92,7 +97,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Images:
-    """Image files, read when their batch is."""
+    """Image files; a file is read when its batch is."""
 
     files: Sequence[Path]
     preprocessing: Preprocessing
@@ -102,7 +107,7 @@ class Images:
         return len(self.files)
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
-        """See :class:`Data`."""
+        """Return images ``start`` to ``stop`` as one array."""
         return {"": np.stack([self.preprocessing.read(file) for file in self.files[start:stop]])}
 
 
@@ -115,7 +120,7 @@ def load(path: Path, *, keys: Sequence[str] = (), preprocessing: Preprocessing |
         preprocessing: for images.
 
     Raises:
-        InputError: nothing there, nothing in it, of another kind, damaged, or entries of different lengths.
+        InputError: ``path`` does not exist, is empty, damaged or of another format, or its entries differ in length.
     """
     if not path.exists():
         raise InputError("no such file or folder", where=str(path))

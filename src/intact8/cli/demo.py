@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from intact8.cli.console import Debug, friendly, print_json, progress_bar, stdout
+from intact8.cli.console import print_result, progress_bar
 from intact8.cli.options import Seed
 
 
@@ -17,7 +17,6 @@ def demo(
     as_json: Annotated[
         bool, typer.Option("--json", "--report-json", help="Print the measurements as JSON in place of tables.")
     ] = False,
-    debug: Debug = False,
 ) -> None:
     """Train a small network on real digits, quantize it, verify every integer and time it. Takes under two minutes.
 
@@ -27,16 +26,12 @@ def demo(
       intact8 demo --seed 1 -o /tmp/digits.safetensors
       intact8 demo --json > demo.json
     """
-    with friendly(debug):
-        from intact8.demo.run import STAGES, run
-        from intact8.demo.tables import show
+    from intact8.demo.run import STAGES, run
+    from intact8.demo.tables import show
 
-        with progress_bar() as bar:
-            tasks = {stage: bar.add_task(stage, total=1.0) for stage in STAGES}
-            report = run(output, seed=seed, progress=lambda stage, share: bar.update(tasks[stage], completed=share))
-        if as_json:
-            print_json(report.to_json())
-        else:
-            stdout().print(show(report))
-        if not report.verification.exact:
-            raise typer.Exit(1)
+    with progress_bar() as bar:
+        tasks = {stage: bar.add_task(stage, total=1.0) for stage in STAGES}
+        report = run(output, seed=seed, progress=lambda stage, share: bar.update(tasks[stage], completed=share))
+    print_result(show(report), report.to_json, as_json)
+    if not report.verification.exact:
+        raise typer.Exit(1)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import Debug, friendly, stdout
+from intact8.cli.console import stdout
+from intact8.cli.models import load_program
 from intact8.errors import InputError
 
 
@@ -21,7 +22,6 @@ def export(
     layout: Annotated[str, typer.Option(help="NHWC: take images with channels last.")] = "NCHW",
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
-    debug: Debug = False,
 ) -> None:
     """Write a program in another format, with the same integers.
 
@@ -30,12 +30,7 @@ def export(
       intact8 export resnet.safetensors --onnx resnet.onnx
       intact8 export resnet.safetensors --onnx resnet.onnx --uint8-input --layout NHWC
     """
-    with friendly(debug):
-        if onnx is None:
-            raise InputError("no format chosen", where="intact8 export", remedy="give --onnx PATH")
-        from intact8.program.program import Program
-
-        path = Program.load(file, public_key=public_key, expect=expect).export_onnx(
-            onnx, uint8_input=uint8_input, layout=layout
-        )
-        stdout().print(f"{path}: {path.stat().st_size:,} bytes")
+    if onnx is None:
+        raise InputError("no format chosen", where="intact8 export", remedy="give --onnx PATH")
+    path = load_program(file, public_key, expect).export_onnx(onnx, uint8_input=uint8_input, layout=layout)
+    stdout().print(f"{path}: {path.stat().st_size:,} bytes")

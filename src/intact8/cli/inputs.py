@@ -1,33 +1,36 @@
-"""Samples matched to the inputs of a program."""
+"""Samples matched to the inputs of a program or of a network."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from intact8.cli.data import Data
+import numpy as np
+
+from intact8.cli.data import Data, batches
+from intact8.cli.models import entries_for
 from intact8.errors import InputError
 from intact8.opset.op import Array
 from intact8.program.program import Program
 
 if TYPE_CHECKING:
-    import torch
+    from rich.progress import Progress
+    from torch import nn
 
 
 def feed_names(program: Program, data: Data, chosen: bool) -> dict[str, str]:
-    """Input name → entry of ``data`` that feeds it.
+    """Return input name → entry of ``data`` that feeds it.
 
-    One entry feeds the only input. Entries chosen with ``--key`` feed the inputs in order. Otherwise they go by name,
-    and entries the program does not know (labels) stay unused.
+    One entry feeds the only input. Entries chosen with ``--key`` feed the inputs in order. Otherwise entries feed the
+    inputs of their names, and other entries (labels) stay unused.
 
     Raises:
         InputError: the numbers differ, or an input finds no entry of its name.
     """
     if chosen or len(data.names) == 1:
         if len(data.names) != len(program.inputs):
-            raise InputError(
-                f"{len(data.names)} entries for {len(program.inputs)} inputs",
-                remedy=f"the inputs are {', '.join(program.inputs)}",
-            )
+            what = f"{len(data.names)} entries for {len(program.inputs)} inputs"
+            raise InputError(what, remedy=f"the inputs are {', '.join(program.inputs)}")
         return dict(zip(program.inputs, data.names, strict=True))
     missing = [name for name in program.inputs if name not in data.names]
     if missing:
@@ -39,14 +42,35 @@ def feed_names(program: Program, data: Data, chosen: bool) -> dict[str, str]:
     return {name: name for name in program.inputs}
 
 
-def tensors(
-    batch: dict[str, Array], names: tuple[str, ...], named: bool
-) -> torch.Tensor | tuple[torch.Tensor, ...] | dict[str, torch.Tensor]:
-    """Arrays for a model: a dict by name; or a tuple in the order of --key, one entry is the tensor itself."""
-    import numpy as np
+def feeds(
+    program: Program, data: Data, size: int, samples: int | None = None, chosen: bool = False
+) -> Iterator[dict[str, Array]]:
+    """Yield the first ``samples`` samples (all by default) as inputs of ``program``, at most ``size`` at a time."""
+    names = feed_names(program, data, chosen)
+    for batch in batches(data, size, samples):
+        yield {name: batch[entry] for name, entry in names.items()}
+
+
+def tracked(bar: Progress, title: str, total: int, parts: Iterator[Any]) -> Iterator[Any]:
+    """Yield what :func:`feeds` or :func:`model_inputs` yields, and show on a bar how many of ``total`` samples ran."""
+    task = bar.add_task(title, total=total)
+    for batch in parts:
+        yield batch
+        entries = list(batch.values()) if isinstance(batch, dict) else batch
+        bar.advance(task, len(entries[0]) if isinstance(entries, list | tuple) else len(entries))
+
+
+def model_inputs(network: nn.Module, data: Data, chosen: bool, size: int, samples: int | None = None) -> Iterator[Any]:
+    """Yield the first ``samples`` samples (all by default) as a network takes them, at most ``size`` at a time.
+
+    Several entries are a dict of tensors by name; entries chosen with ``--key`` are a tuple of tensors in that order; a
+    single entry is the tensor itself.
+    """
     import torch
 
-    found = {name: torch.from_numpy(np.array(batch[name])) for name in names}
-    if named:
-        return found
-    return next(iter(found.values())) if len(found) == 1 else tuple(found.values())
+    named = len(data.names) > 1 and not chosen
+    names = entries_for(network, data.names) if named else data.names
+    for batch in batches(data, size, samples):
+        found = {name: torch.from_numpy(np.array(batch[name])) for name in names}
+        values = tuple(found.values())
+        yield found if named else values[0] if len(values) == 1 else values

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import Debug, friendly, print_json, stdout
-from intact8.cli.data import batches, load
-from intact8.cli.inputs import tensors
-from intact8.cli.models import entries_for, find_model
+from intact8.cli.console import print_json, stdout
+from intact8.cli.inputs import model_inputs
+from intact8.cli.models import find_model, load_program
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ def lint(
         str | None, typer.Option(help="The mildest finding that fails: error, warning, note, or never.")
     ] = None,
     rules: Annotated[bool, typer.Option("--rules", help="List all rules and end.")] = False,
-    state_dict: Annotated[Path | None, typer.Option(help="Weights for the model.")] = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Use the first this many samples.")] = None,
+    state_dict: options.StateDict = None,
+    samples: options.Limit = None,
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
@@ -45,12 +44,11 @@ def lint(
     std: options.Std = "1,1,1",
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
-    debug: Debug = False,
 ) -> None:
     """Look for the mistakes quantization makes silently: in a program, a float, prepared or torch.ao model.
 
-    Exit status 1 when something is found (see --fail-on). Rules, fail-on and their defaults can be set in
-    [tool.intact8.lint] of pyproject.toml; options given here win.
+    Exit status 1 when something is found (see --fail-on). The table tool.intact8.lint of pyproject.toml sets rules and
+    fail-on; options given here win.
 
     \b
     Examples:
@@ -58,45 +56,38 @@ def lint(
       intact8 lint mynets:resnet --data calibration.npy --ignore IQ101
       intact8 lint resnet.safetensors --format sarif -o lint.sarif --fail-on error
     """
-    with friendly(debug):
-        from intact8.diagnose.lint import config
-        from intact8.diagnose.lint import lint as look
-        from intact8.diagnose.lint import load as all_rules
+    from intact8.diagnose.lint import config
+    from intact8.diagnose.lint import lint as run_rules
+    from intact8.diagnose.lint import load as all_rules
 
-        if rules:
-            for rule in all_rules().values():
-                typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
-            return
-        if target is None:
-            raise InputError("nothing to look at", where="lint", remedy="name a file, or package.module:factory")
-        if format not in FORMATS:
-            raise InputError(f"{format!r} is no format", where="--format", remedy=f"choose {', '.join(FORMATS)}")
-        chosen = config.find()
-        limit = chosen.fail_on if fail_on is None else config.check_fail_on(fail_on, "--fail-on")
-        given: Any = None
-        name: str | None = None
-        if ":" in target and not Path(target).is_file():
-            if public_key is not None or expect is not None:
-                raise InputError("only program files are signed", where="--public-key", remedy="leave it out")
-            subject: Any = find_model(target, state_dict)
-            if data is not None:
-                source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
-                named = len(source.names) > 1 and not key
-                names = entries_for(subject, source.names) if named else source.names
-                given = [tensors(batch, names, named) for batch in batches(source, batch_size, samples)]
-        elif data is not None:
-            raise InputError("a program is looked at without data", where="--data", remedy="leave it out")
-        else:
-            from intact8.program.program import Program
-
-            subject, name = Program.load(target, public_key=public_key, expect=expect), Path(target).as_posix()
-        report = look(
-            subject, data=given, select=chosen.select if select is None else select,
-            ignore=chosen.ignore if ignore is None else ignore,
-        )  # fmt: skip
-        _show(report if name is None else replace(report, name=name), format, output)
-        if limit != config.NEVER and report.at_least(limit):
-            raise typer.Exit(FOUND)
+    if rules:
+        for rule in all_rules().values():
+            typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
+        return
+    if target is None:
+        raise InputError("nothing to lint", where="lint", remedy="name a file, or package.module:factory")
+    if format not in FORMATS:
+        raise InputError(f"unknown format {format!r}", where="--format", remedy=f"choose {', '.join(FORMATS)}")
+    chosen = config.find()
+    limit = chosen.fail_on if fail_on is None else config.check_fail_on(fail_on, "--fail-on")
+    given: Any = None
+    name: str | None = None
+    if ":" in target and not Path(target).is_file():
+        if public_key is not None or expect is not None:
+            raise InputError("only program files are signed", where="--public-key", remedy="leave it out")
+        subject: Any = find_model(target, state_dict)
+        if data is not None:
+            source = options.samples(data, key, size, mean, std)
+            given = list(model_inputs(subject, source, bool(key), batch_size, samples))
+    elif data is not None:
+        raise InputError("a program is linted without data", where="--data", remedy="leave it out")
+    else:
+        subject, name = load_program(target, public_key, expect), Path(target).as_posix()
+    wanted, unwanted = chosen.select if select is None else select, chosen.ignore if ignore is None else ignore
+    report = run_rules(subject, data=given, select=wanted, ignore=unwanted)
+    _show(report if name is None else replace(report, name=name), format, output)
+    if limit != config.NEVER and report.at_least(limit):
+        raise typer.Exit(FOUND)
 
 
 def _show(report: LintReport, format: str, output: Path | None) -> None:

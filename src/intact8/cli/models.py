@@ -1,4 +1,4 @@
-"""Models and recipes named on the command line."""
+"""Models, programs and recipes named on the command line."""
 
 from __future__ import annotations
 
@@ -14,39 +14,45 @@ from intact8.errors import InputError, RecipeError
 if TYPE_CHECKING:
     from torch import nn
 
+    from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe
 
 
+def load_program(file: Path | str, public_key: Path | None, expect: str | None) -> Program:
+    """Load a program file and check its signature as ``--public-key`` and ``--expect`` demand."""
+    from intact8.program.program import Program
+
+    return Program.load(file, public_key=public_key, expect=expect)
+
+
 def load_model(spec: str, state_dict: Path | None = None) -> nn.Module:
-    """What :func:`find_model` finds, in evaluation mode."""
+    """Return the network that :func:`find_model` finds, in evaluation mode."""
     return find_model(spec, state_dict).eval()
 
 
 def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
-    """The network that ``package.module:factory`` makes; the current directory is searched first.
+    """Return the network that ``package.module:factory`` makes; the current directory is searched first.
 
     Args:
         spec: module and attribute, separated by a colon. The attribute is a module, or is called without arguments.
         state_dict: weights to load: .safetensors, or what ``torch.save`` wrote (read with ``weights_only=True``).
 
     Raises:
-        InputError: no such module or attribute, not a network, or weights that do not fit.
+        InputError: the module or the attribute is missing, or makes no network, or the weights do not fit.
     """
     from torch import nn
 
     module_name, colon, attribute = spec.partition(":")
     if not (module_name and colon and attribute):
-        raise InputError(
-            "not of the form package.module:factory", where=spec, remedy="for instance torchvision.models:resnet18"
-        )
+        remedy = "for instance torchvision.models:resnet18"
+        raise InputError("not of the form package.module:factory", where=spec, remedy=remedy)
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
-        raise InputError(
-            f"cannot import {module_name!r}", where=spec, why=str(error), remedy="run where it can be imported from"
-        ) from error
+        remedy = "run where it can be imported from"
+        raise InputError(f"cannot import {module_name!r}", where=spec, why=str(error), remedy=remedy) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise InputError(f"{module_name!r} has no {attribute!r}", where=spec, remedy="name a function or a class")
@@ -60,7 +66,7 @@ def find_model(spec: str, state_dict: Path | None = None) -> nn.Module:
 
 
 def entries_for(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
-    """Which of several named entries a network takes: those named like parameters of its ``forward``.
+    """Return the entries among ``names`` that a network takes: those named like parameters of its ``forward``.
 
     Raises:
         InputError: a parameter without a default has no entry of its name.
@@ -81,18 +87,13 @@ def entries_for(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
 
 def _call(factory: Any, spec: str) -> Any:
     if not callable(factory):
-        raise InputError(
-            f"a {type(factory).__name__} cannot be called", where=spec, remedy="name a function or a class"
-        )
+        what = f"a {type(factory).__name__} cannot be called"
+        raise InputError(what, where=spec, remedy="name a function or a class")
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
-        raise InputError(
-            "cannot be called without arguments",
-            where=spec,
-            why=str(error),
-            remedy="write a small function that gives them, and name that",
-        ) from error
+        remedy = "write a small function that gives them, and name that"
+        raise InputError("cannot be called without arguments", where=spec, why=str(error), remedy=remedy) from error
     return factory()
 
 
@@ -108,9 +109,8 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     try:
         weights: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, EOFError, OSError, RuntimeError) as error:
-        raise InputError(
-            "cannot read these weights", where=str(path), why=str(error), remedy="save model.state_dict() only"
-        ) from error
+        remedy = "save model.state_dict() only"
+        raise InputError("cannot read these weights", where=str(path), why=str(error), remedy=remedy) from error
     if not isinstance(weights, dict):
         raise InputError(f"holds a {type(weights).__name__}, not a state dict", where=str(path))
     if isinstance(weights.get("state_dict"), dict):  # the usual training checkpoint
@@ -122,7 +122,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
 
 
 def presets() -> dict[str, Callable[[], Recipe]]:
-    """Name → function of every preset in ``intact8.recipes``: its public functions that need no arguments."""
+    """Return name → function of every preset in ``intact8.recipes``: its public functions that need no arguments."""
     from intact8 import recipes
 
     functions = inspect.getmembers(recipes, inspect.isfunction)
@@ -132,10 +132,10 @@ def presets() -> dict[str, Callable[[], Recipe]]:
 
 
 def load_recipe(spec: str) -> Recipe:
-    """A recipe from a TOML file, or the preset of that name.
+    """Return the recipe of a TOML file, or the preset of that name.
 
     Raises:
-        RecipeError: neither is there, or the file is malformed.
+        RecipeError: there is no such file and no such preset, or the file is malformed.
     """
     from intact8.recipe.recipe import Recipe
 

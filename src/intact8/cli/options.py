@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share, and what their texts mean."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from intact8.cli.data import Preprocessing
+from intact8.cli.data import Data, Preprocessing, load
 from intact8.errors import InputError
 
 DATA_HELP = "Samples: .npy, .npz or .safetensors arrays (dimension 0 counts samples), an image, or a folder of images."
+MODEL_HELP = "package.module:factory; called without arguments."
 
 ProgramFile = Annotated[Path, typer.Argument(metavar="FILE", help="A program written by intact8.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+StateDict = Annotated[
+    Path | None,
+    typer.Option(help="Weights of the network: .safetensors, or a torch.save file (read with weights_only)."),
+]
+RecipeName = Annotated[str, typer.Option("--recipe", help="A preset of intact8.recipes, or a recipe in TOML.")]
+Samples = Annotated[Path, typer.Option("--data", help=DATA_HELP)]
+OptionalSamples = Annotated[Path | None, typer.Option("--data", help=DATA_HELP)]
+Limit = Annotated[int | None, typer.Option("--samples", min=1, help="Use the first this many; all by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 PublicKey = Annotated[
     Path | None,
     typer.Option(metavar="PEM", help="Demand a signature of this Ed25519 key (FILE.sig). Default: INTACT8_PUBLIC_KEY."),
@@ -34,12 +45,12 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of engine and framework; all by default.")]
 
 
-def preprocessing(size: int, mean: str, std: str) -> Preprocessing:
-    """What ``--size``, ``--mean`` and ``--std`` say. Raises InputError."""
+def samples(path: Path, key: list[str] | None, size: int, mean: str, std: str) -> Data:
+    """Open the samples at ``path`` as ``--key``, ``--size``, ``--mean`` and ``--std`` ask. Raises InputError."""
     means, stds = _three("--mean", mean), _three("--std", std)
     if 0.0 in stds:
         raise InputError(f"{std} would divide by zero", where="--std")
-    return Preprocessing(size, means, stds)
+    return load(path, keys=key or (), preprocessing=Preprocessing(size, means, stds))
 
 
 def _three(option: str, text: str) -> tuple[float, ...]:
@@ -55,7 +66,7 @@ def _three(option: str, text: str) -> tuple[float, ...]:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    """``1,3,224,224`` as a tuple. Raises InputError."""
+    """Return ``1,3,224,224`` as a tuple. Raises InputError."""
     try:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -66,7 +77,7 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def dynamic(entries: list[str] | None) -> dict[str, dict[int, Any]] | None:
-    """``ids:1=sequence:1-512`` as ``dynamic_shapes`` of :func:`intact8.quantize`. Raises InputError."""
+    """Return ``ids:1=sequence:1-512`` as ``dynamic_shapes`` of :func:`intact8.quantize`. Raises InputError."""
     if not entries:
         return None
     from torch.export import Dim
@@ -75,9 +86,8 @@ def dynamic(entries: list[str] | None) -> dict[str, dict[int, Any]] | None:
     for entry in entries:
         parts = re.fullmatch(r"(.+):(\d+)=([A-Za-z_]\w*)(?::(\d+)-(\d+))?", entry)
         if parts is None:
-            raise InputError(
-                f"{entry!r} names no dimension", where="--dynamic", remedy="for instance ids:1=sequence:1-512"
-            )
+            remedy = "for instance ids:1=sequence:1-512"
+            raise InputError(f"{entry!r} names no dimension", where="--dynamic", remedy=remedy)
         key, axis, name, least, most = parts.groups()
         dim: Any = name if least is None else Dim(name, min=int(least), max=int(most))
         found.setdefault(key, {})[int(axis)] = dim
@@ -85,7 +95,7 @@ def dynamic(entries: list[str] | None) -> dict[str, dict[int, Any]] | None:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """``reference,onednn`` as a tuple. Raises InputError."""
+    """Return ``reference,onednn`` as a tuple. Raises InputError."""
     parts = tuple(part.strip() for part in text.split(",") if part.strip())
     if not parts:
         raise InputError("no engine named", where="--engines", remedy="for instance reference,onednn")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import AsJson, Debug, friendly, print_json, stderr, stdout
-from intact8.cli.data import batches, load
-from intact8.cli.inputs import feed_names
-from intact8.cli.models import load_model
+from intact8.cli.console import print_result, stderr
+from intact8.cli.inputs import feeds
+from intact8.cli.models import load_model, load_program
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,10 +25,8 @@ def report(
     model: Annotated[
         str | None, typer.Option(help="package.module:factory of the float32 network: errors layer by layer.")
     ] = None,
-    state_dict: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Weights of the network: .safetensors, or torch.save's.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help=options.DATA_HELP)] = None,
+    state_dict: options.StateDict = None,
+    data: options.OptionalSamples = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Quantize one layer at a time, too; needs --model and --data.")
     ] = False,
@@ -43,8 +40,7 @@ def report(
     std: options.Std = "1,1,1",
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write one HTML page about a program: network, errors, ranges, weights, findings, proofs and speed by layer.
 
@@ -56,30 +52,23 @@ def report(
       intact8 report resnet.safetensors --model mynets:resnet --data images.npy --sensitivity -o resnet.html
       intact8 report resnet.safetensors --json | jq '.layers[] | {name, scale}'
     """
-    with friendly(debug):
-        from intact8.diagnose.report import report as gather
-        from intact8.program.program import Program
+    from intact8.diagnose.report import report as gather
 
-        program = Program.load(file, public_key=public_key, expect=expect)
-        read = None
-        if data is not None:
-            source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
-            feeds = feed_names(program, source, bool(key))
-            read = [{n: b[entry] for n, entry in feeds.items()} for b in batches(source, batch_size, samples)]
-        network = None if model is None else load_model(model, state_dict)
-        if network is not None and read is None:
-            raise InputError("a network without samples", where="--model", remedy="give them with --data")
-        made = gather(
-            program, read, model=network, engine=engine, seconds=seconds, batch_size=batch_size, title=file.name,
-            sensitivity=_sensitivity(program, network, read) if sensitivity else None,
-        )  # fmt: skip
-        if as_json:
-            print_json(made.to_json())
-        else:
-            stdout().print(made)
-        if output is not None or not as_json:
-            path = made.save(output or file.with_suffix(".report.html"))
-            stderr().print(f"wrote {path.resolve().as_uri()}", soft_wrap=True)
+    program = load_program(file, public_key, expect)
+    read = None
+    if data is not None:
+        source = options.samples(data, key, size, mean, std)
+        read = list(feeds(program, source, batch_size, samples, bool(key)))
+    network = None if model is None else load_model(model, state_dict)
+    if network is not None and read is None:
+        raise InputError("a network without samples", where="--model", remedy="give them with --data")
+    scores = _sensitivity(program, network, read) if sensitivity else None
+    timing: dict[str, Any] = {"engine": engine, "seconds": seconds, "batch_size": batch_size}
+    made = gather(program, read, model=network, sensitivity=scores, title=file.name, **timing)
+    print_result(made, made.to_json, as_json)
+    if output is not None or not as_json:
+        path = made.save(output or file.with_suffix(".report.html"))
+        stderr().print(f"wrote {path.resolve().as_uri()}", soft_wrap=True)
 
 
 def _sensitivity(program: Program, network: Any, read: Any) -> Any:

@@ -11,19 +11,20 @@ import numpy as np
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import Debug, friendly, progress_bar, stderr
-from intact8.cli.data import batches, load
-from intact8.cli.inputs import feed_names
+from intact8.cli.console import progress_bar, stderr
+from intact8.cli.data import count
+from intact8.cli.inputs import feeds, tracked
+from intact8.cli.models import load_program
 from intact8.errors import InputError
 from intact8.opset.op import Array
 
 
 def run(
     file: options.ProgramFile,
-    data: Annotated[Path, typer.Option(help=options.DATA_HELP)],
+    data: options.Samples,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where results go: .npy (one output) or .npz.")],
     engine: Annotated[str, typer.Option(help="auto, reference, onednn …")] = "auto",
-    samples: Annotated[int | None, typer.Option(min=1, help="Run the first this many; all by default.")] = None,
+    samples: options.Limit = None,
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
@@ -31,39 +32,33 @@ def run(
     std: options.Std = "1,1,1",
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
-    debug: Debug = False,
 ) -> None:
-    """Run a program on samples and write what it gives.
+    """Run a program on samples and write its outputs.
 
     \b
     Examples:
       intact8 run resnet.safetensors --data images.npy -o logits.npy
       intact8 run detector.safetensors --data images/ --size 320 -o found.npz --engine onednn
     """
-    with friendly(debug):
-        from intact8.program.program import Program
-
-        if output.suffix not in (".npy", ".npz"):
-            raise InputError("results are written as .npy or .npz", where=str(output))
-        program = Program.load(file, public_key=public_key, expect=expect)
-        source = load(data, keys=key or (), preprocessing=options.preprocessing(size, mean, std))
-        feeds = feed_names(program, source, bool(key))
-        parts: dict[str, list[Array]] = {}
-        with progress_bar() as bar:
-            task = bar.add_task("run", total=len(source) if samples is None else min(samples, len(source)))
-            for batch in batches(source, batch_size, samples):
-                results = program.run(*(batch[feeds[name]] for name in program.inputs), engine=engine)
-                for name, array in flatten(results).items():
-                    parts.setdefault(name, []).append(np.asarray(array))
-                bar.advance(task, len(next(iter(batch.values()))))
-        arrays = {name: np.concatenate(list_) for name, list_ in parts.items()}
-        write(output, arrays)
-        shapes = ", ".join(f"{name or 'output'} {array.shape}" for name, array in arrays.items())
-        stderr().print(f"{output}: {shapes}", highlight=False)
+    if output.suffix not in (".npy", ".npz"):
+        raise InputError("results are written as .npy or .npz", where=str(output))
+    program = load_program(file, public_key, expect)
+    source = options.samples(data, key, size, mean, std)
+    inputs = feeds(program, source, batch_size, samples, bool(key))
+    parts: dict[str, list[Array]] = {}
+    with progress_bar() as bar:
+        for batch in tracked(bar, "run", count(source, samples), inputs):
+            results = program.run(*(batch[name] for name in program.inputs), engine=engine)
+            for name, array in flatten(results).items():
+                parts.setdefault(name, []).append(np.asarray(array))
+    arrays = {name: np.concatenate(found) for name, found in parts.items()}
+    write(output, arrays)
+    shapes = ", ".join(f"{name or 'output'} {array.shape}" for name, array in arrays.items())
+    stderr().print(f"{output}: {shapes}", highlight=False)
 
 
 def flatten(results: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested outputs as name → array; names are the keys and indices on the way, joined by dots.
+    """Return nested outputs as name → array; a name is the keys and indices that lead to the array, joined by dots.
 
     Example:
         >>> flatten({"a": [1, 2], "b": 3})

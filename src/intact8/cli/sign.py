@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from intact8.cli.console import Debug, friendly, stderr
+from intact8.cli.console import stderr
 from intact8.cli.options import ProgramFile
 
 
@@ -22,7 +22,6 @@ def sign(
         int,
         typer.Option(min=0, help="A number to raise with every release; 0: not counted."),
     ] = 0,
-    debug: Debug = False,
 ) -> None:
     """Sign a program, its name and its version: write FILE.sig, an Ed25519 signature. Needs the package cryptography.
 
@@ -36,9 +35,8 @@ def sign(
       intact8 sign resnet.safetensors --key private.pem --name resnet --version 7
       intact8 run resnet.safetensors --public-key public.pem --expect resnet@7 --data x.npy -o y.npy
     """
-    with friendly(debug):
-        from intact8.program.file import parse, read
-        from intact8.program.signing import sign as write_signature
+    from intact8.program.file import parse, read
+    from intact8.program.signing import sign as write_signature
 
-        parse(read(file), file)  # what is signed is a whole and checked program, signed already or not
-        stderr().print(f"signed: {write_signature(file, key, name, version)}", highlight=False)
+    parse(read(file), file)  # what is signed is a whole and checked program, signed already or not
+    stderr().print(f"signed: {write_signature(file, key, name, version)}", highlight=False)
