@@ -28,7 +28,7 @@ def choose_qparams(lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) 
 @overload
 def choose_qparams(lo: Array, hi: Array, qmin: int, qmax: int, symmetric: bool) -> tuple[Array, Array]: ...
 def choose_qparams(lo: Any, hi: Any, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
-    """Scale and zero point of the range [lo, hi].
+    """Return the scale and zero point of the range [lo, hi].
 
     The range is first widened to include 0, so that zero is always exact.
 
@@ -84,7 +84,8 @@ def choose_qparams(lo: Any, hi: Any, qmin: int, qmax: int, symmetric: bool) -> t
 
 
 def quantize(x: Array, scale: npt.ArrayLike, zero_point: npt.ArrayLike, qmin: int, qmax: int) -> Array:
-    """clamp(R(x / s) + z, qmin, qmax): IEEE float32 division, rounding half to even (ONNX QuantizeLinear's rule).
+    """Compute clamp(R(x / s) + z, qmin, qmax): IEEE float32 division, rounding half to even (ONNX QuantizeLinear's
+    rule).
 
     Multiplying by 1/s would be a different function. The rounded quotient is clamped before the zero point is added,
     so that ±inf saturates and nothing overflows. NaN becomes ``qmin``: the result of max(x, low) where a comparison
@@ -110,7 +111,7 @@ def quantize(x: Array, scale: npt.ArrayLike, zero_point: npt.ArrayLike, qmin: in
 
 
 def dequantize(q: Array, scale: npt.ArrayLike, zero_point: npt.ArrayLike) -> Array:
-    """(q − z)·s in float32, one multiplication.
+    """Compute (q − z)·s in float32, one multiplication.
 
     Args:
         q: integers, any shape.

@@ -17,7 +17,7 @@ MIDDLE = {8: 128, 4: 8}
 
 
 def pack(q: Array, bits: int) -> Array:
-    """Integers as bytes: q + 128, or two q + 8 per byte, the first in the low half; an odd row ends in a zero.
+    """Store integers as bytes: q + 128, or two q + 8 per byte, the first in the low half; an odd row ends in a zero.
 
     Args:
         q: integers (rows, columns), within −128..127 or −8..7.
@@ -42,7 +42,7 @@ def pack(q: Array, bits: int) -> Array:
 
 
 def unpack(codes: Array, bits: int, columns: int) -> Array:
-    """The integers of :func:`pack`, int8 (rows, columns)."""
+    """Return the integers of :func:`pack`, int8 (rows, columns)."""
     if bits == 4:
         halves = np.stack([codes & 15, codes >> 4], axis=-1)
         codes = halves.reshape(len(codes), -1)[:, :columns]
@@ -50,17 +50,17 @@ def unpack(codes: Array, bits: int, columns: int) -> Array:
 
 
 def group_count(columns: int, group: int) -> int:
-    """Scales per row; ``group`` 0 is the whole row, and the last group may be shorter."""
+    """Return the number of scales per row; ``group`` 0 is the whole row, and the last group may be shorter."""
     return -(-columns // group) if group else 1
 
 
 def spread(scale: Array, columns: int, group: int) -> Array:
-    """Scales (rows, groups) as (rows, 1) or (rows, columns), to multiply integers by."""
+    """Return scales (rows, groups) as (rows, 1) or (rows, columns), to multiply integers by."""
     return np.repeat(scale, group, axis=1)[:, :columns] if group else scale
 
 
 def decode(codes: Array, scale: Array, bits: int, columns: int, group: int) -> Array:
-    """fl(q·s): the float32 weight, (rows, columns).
+    """Compute fl(q·s): the float32 weight, (rows, columns).
 
     Args:
         codes: of :func:`pack`.

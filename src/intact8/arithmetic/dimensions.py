@@ -20,7 +20,7 @@ class SizeError(ValueError):
 
 
 def measure(shapes: Iterable[tuple[str, Sequence[Dim], Sequence[int]]], bounds: Bounds) -> dict[str, int]:
-    """Size of every named dimension in one call.
+    """Return the size of every named dimension in one call.
 
     Args:
         shapes: name, declared shape and actual shape of every input.
@@ -51,7 +51,7 @@ def measure(shapes: Iterable[tuple[str, Sequence[Dim], Sequence[int]]], bounds: 
 
 
 def resolve(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Attributes with sizes where names stood.
+    """Return the attributes with sizes where names stood.
 
     Example:
         >>> resolve({"shape": [-1, "sequence", 12, 32]}, {"sequence": 7})
@@ -68,7 +68,7 @@ def resolve(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any
 
 
 def has_names(attrs: Mapping[str, Any]) -> bool:
-    """Whether an attribute holds the name of a dimension."""
+    """Return whether an attribute holds the name of a dimension."""
     return any(
         isinstance(value, str) or (isinstance(value, list) and any(isinstance(n, str) for n in value))
         for value in (attrs.get(key) for key in SIZED)
@@ -76,14 +76,14 @@ def has_names(attrs: Mapping[str, Any]) -> bool:
 
 
 def fits(declared: Sequence[Dim], given: Sequence[int]) -> bool:
-    """Whether a shape has the declared rank and sizes; dimensions that change may have any."""
+    """Return whether a shape has the declared rank and sizes; dimensions that change may have any."""
     return len(declared) == len(given) and all(
         not isinstance(d, int) or d == n for d, n in zip(declared, given, strict=True)
     )
 
 
 def known(shape: Iterable[Dim]) -> list[int]:
-    """The sizes that do not change from call to call.
+    """Return the sizes that do not change from call to call.
 
     Example:
         >>> known((None, "sequence", 12, 32))
@@ -93,7 +93,7 @@ def known(shape: Iterable[Dim]) -> list[int]:
 
 
 def show(shape: Sequence[Dim]) -> str:
-    """A shape for people.
+    """Return a shape as text.
 
     Example:
         >>> show((None, "sequence", 384))

@@ -29,7 +29,7 @@ REACH = 127
 
 
 def row_scales(x: Array, granularity: str = "per_row") -> Array:
-    """s = max(fl(m / 127), 2⁻⁶⁰) with m = max |x| of each row, or of the whole tensor.
+    """Compute s = max(fl(m / 127), 2⁻⁶⁰) with m = max |x| of each row, or of the whole tensor.
 
     Args:
         x: float32, (…, K) with K ≥ 1.
@@ -50,7 +50,7 @@ def row_scales(x: Array, granularity: str = "per_row") -> Array:
 
 
 def quantize_rows(x: Array, granularity: str = "per_row") -> tuple[Array, Array]:
-    """q = R(fl(x / s)), within −127 … 127, stored as q + 128, and s of :func:`row_scales`.
+    """Compute q = R(fl(x / s)), within −127 … 127, stored as q + 128, and s of :func:`row_scales`.
 
     Args:
         x: float32, (…, K) with K ≥ 1.
@@ -72,7 +72,7 @@ def quantize_rows(x: Array, granularity: str = "per_row") -> tuple[Array, Array]
 
 
 def scaled(acc: Array, scale: Array, s: Array, bias: Array | None) -> Array:
-    """fl(fl(fl(fl(acc)·s_w)·s) + b): float32 results of exact integer sums, four roundings in this order.
+    """Compute fl(fl(fl(fl(acc)·s_w)·s) + b): float32 results of exact integer sums, four roundings in this order.
 
     Args:
         acc: integers, (…, O).
@@ -92,7 +92,7 @@ def scaled(acc: Array, scale: Array, s: Array, bias: Array | None) -> Array:
 
 
 def linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, granularity: str = "per_row") -> Array:
-    """x·Wᵀ + b with x quantized row by row: see :func:`quantize_rows` and :func:`scaled`.
+    """Compute x·Wᵀ + b with x quantized row by row: see :func:`quantize_rows` and :func:`scaled`.
 
     Args:
         x: float32, (…, K).
@@ -113,6 +113,6 @@ def linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, gra
 
 
 def sum_bound(weight: Array) -> int:
-    """Largest |Σ q·w| of any output and any part of its sum; ``weight`` int8 (O, …), q in −127 … 127."""
+    """Return the largest |Σ q·w| of any output and any part of its sum; ``weight`` int8 (O, …), q in −127 … 127."""
     rows = np.abs(weight.reshape(weight.shape[0], -1).astype(np.int64)).sum(axis=1)
     return int(rows.max()) * REACH

@@ -16,7 +16,7 @@ EXACT = 2.0**24
 
 
 def row_scales(x: Tensor, granularity: str = "per_row") -> Tensor:
-    """``intact8.arithmetic.dynamic.row_scales``, without gradient.
+    """Compute ``intact8.arithmetic.dynamic.row_scales``, without gradient.
 
     Example:
         >>> row_scales(torch.tensor([[0.0, -254.0], [127.0, 3.0]])).tolist()
@@ -27,7 +27,7 @@ def row_scales(x: Tensor, granularity: str = "per_row") -> Tensor:
 
 
 def scales_of(magnitudes: Tensor, granularity: str, reach: Tensor) -> Tensor:
-    """:func:`row_scales` where |x| is at hand, and 127 as a tensor on its device."""
+    """Compute :func:`row_scales` from |x|, with 127 as a tensor on its device."""
     if granularity == "per_row":
         m = magnitudes.amax(-1, keepdim=True)
     elif magnitudes.numel():
@@ -38,7 +38,7 @@ def scales_of(magnitudes: Tensor, granularity: str, reach: Tensor) -> Tensor:
 
 
 def quantize_rows(x: Tensor, granularity: str = "per_row") -> tuple[Tensor, Tensor]:
-    """q = R(fl(x / s)) as float32 integers within −127 … 127 (NaN in rows whose scale is NaN), and the scales.
+    """Compute q = R(fl(x / s)) as float32 integers within −127 … 127 (NaN in rows whose scale is NaN), and the scales.
 
     Args:
         x: float32, (…, K) with K ≥ 1.
@@ -73,7 +73,7 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def accumulate(q: Tensor, weight: Tensor) -> Tensor:
-    """Σ q·w over the last dimension, exact, then fl to float32.
+    """Compute Σ q·w over the last dimension, exact, then fl to float32.
 
     Args:
         q: integers of :func:`quantize_rows`, float32 (…, K).
@@ -91,7 +91,7 @@ def accumulate(q: Tensor, weight: Tensor) -> Tensor:
 
 
 def scaled(acc: Tensor, scale: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
-    """fl(fl(acc·s_w)·s) + b of float32 sums: see ``intact8.arithmetic.dynamic.scaled``."""
+    """Compute fl(fl(acc·s_w)·s) + b of float32 sums: see ``intact8.arithmetic.dynamic.scaled``."""
     y = acc * scale * s
     return y if bias is None else y + bias
 
@@ -99,7 +99,7 @@ def scaled(acc: Tensor, scale: Tensor, s: Tensor, bias: Tensor | None) -> Tensor
 def linear(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None, granularity: str = "per_row"
 ) -> Tensor:
-    """``intact8.arithmetic.dynamic.linear`` on a weight of float32 integers.
+    """Compute ``intact8.arithmetic.dynamic.linear`` on a weight of float32 integers.
 
     Args:
         x: float32, (…, K).

@@ -22,7 +22,7 @@ CHUNK = 1 << 22
 
 
 def round_ratio(numerator: Array, b: Array | int) -> Array:
-    """numerator/b rounded to the nearest integer: floor((2·numerator + b) / (2·b)).
+    """Round numerator/b to the nearest integer: floor((2·numerator + b) / (2·b)).
 
     With odd ``b`` there are no ties, so this is every rounding mode at once.
 
@@ -41,7 +41,7 @@ def round_ratio(numerator: Array, b: Array | int) -> Array:
 
 
 def clamp_u8(values: Array, z: int, lo: int, hi: int) -> Array:
-    """clamp(values + z, lo, hi) as uint8; ``values`` is int64 and is overwritten."""
+    """Compute clamp(values + z, lo, hi) as uint8; ``values`` is int64 and is overwritten."""
     values += z
     np.clip(values, lo, hi, out=values)
     return values.astype(np.uint8)
@@ -61,7 +61,7 @@ def requantize(
     residual: Array | None = None,
     residual_a: int = 0,
 ) -> Array:
-    """clamp(R(acc·a/b + residual·residual_a/b) + z, lo, hi): the one rounding of an integer op.
+    """Compute clamp(R(acc·a/b + residual·residual_a/b) + z, lo, hi): the one rounding of an integer op.
 
     Args:
         acc: exact sums, int64.
@@ -91,7 +91,7 @@ def requantize(
 
 
 def _along(values: Array | int, rank: int, axis: int | None) -> Array:
-    """``values`` as int64, shaped to broadcast along ``axis``."""
+    """Return ``values`` as int64, shaped to broadcast along ``axis``."""
     array = np.asarray(values, np.int64)
     if axis is None or array.ndim == 0:
         return array
@@ -103,7 +103,7 @@ def _along(values: Array | int, rank: int, axis: int | None) -> Array:
 def conv_accumulate(
     x: Array, z: int, w: Array, bias: Array | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Array:
-    """Σ (x − z)·w + bias for 1, 2 or 3 spatial dimensions; padding inserts z.
+    """Compute Σ (x − z)·w + bias for 1, 2 or 3 spatial dimensions; padding inserts z.
 
     Args:
         x: uint8, (N, I, *S).
@@ -134,7 +134,7 @@ def conv_transpose_accumulate(
     dilation: Ints,
     groups: int,
 ) -> Array:
-    """The transposed convolution: every (x − z) spreads w over the output.
+    """Compute the transposed convolution: every (x − z) spreads w over the output.
 
     Computed as an ordinary convolution of x with zeros between its elements, kernel flipped.
 
@@ -153,7 +153,7 @@ def conv_transpose_accumulate(
 
 
 def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
-    """Σ (x − z)·w + bias over the last dimension.
+    """Compute Σ (x − z)·w + bias over the last dimension.
 
     Args:
         x: uint8, (…, I).
@@ -171,18 +171,18 @@ def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
 
 
 def sum_bound(w: Array, z: int) -> int:
-    """Largest |Σ (x − z)·w| of any output and any part of its sum; ``w`` int8 (O, …), x in 0..255."""
+    """Return the largest |Σ (x − z)·w| of any output and any part of its sum; ``w`` int8 (O, …), x in 0..255."""
     magnitude = np.abs(w.reshape(w.shape[0], -1).astype(np.int64)).sum(axis=1)
     return int(magnitude.max()) * max(z, 255 - z)
 
 
 def exact_dtype(bound: int) -> np.dtype[Any]:
-    """The fastest float type in which sums of integers bounded by ``bound`` are exact in any order."""
+    """Return the fastest float type in which sums of integers bounded by ``bound`` are exact in any order."""
     return np.dtype(np.float32) if bound < 1 << 24 else np.dtype(np.float64)
 
 
 def centered(x: Array, z: int, dtype: np.dtype[Any], pads: Sequence[tuple[int, int]] | None) -> Array:
-    """x − z in ``dtype``, with zeros (which stand for z) added before and after each spatial dimension."""
+    """Compute x − z in ``dtype``, with zeros (which stand for z) added before and after each spatial dimension."""
     if not pads or not any(map(any, pads)):
         return np.subtract(x, z, dtype=dtype)
     sizes = list(zip(x.shape[2:], pads, strict=True))
@@ -193,7 +193,7 @@ def centered(x: Array, z: int, dtype: np.dtype[Any], pads: Sequence[tuple[int, i
 
 
 def flip_transposed(w: Array, groups: int) -> Array:
-    """Weight (I, O/groups, *K) of a transposed convolution as (O, I/groups, *K) of the convolution that equals it."""
+    """Return the weight (O, I/groups, *K) of the convolution that equals a transposed one of (I, O/groups, *K)."""
     inputs, outputs, *kernel = w.shape
     grouped = w.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
     flipped = np.flip(grouped, axis=tuple(range(3, grouped.ndim)))
@@ -203,7 +203,7 @@ def flip_transposed(w: Array, groups: int) -> Array:
 def spread_transposed(
     x: Array, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints, kernel: Ints
 ) -> Array:
-    """(N, C, *S) with stride − 1 zeros between elements, padded (or cropped) for the flipped convolution."""
+    """Put stride − 1 zeros between elements of (N, C, *S), and pad (or crop) for the flipped convolution."""
     reach = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True)]
     sizes = [(s - 1) * t + 1 for s, t in zip(x.shape[2:], stride, strict=True)]
     after = [r + o for r, o in zip(reach, output_padding, strict=True)]
@@ -220,7 +220,7 @@ def spread_transposed(
 
 
 def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> Array:
-    """Convolution without padding, in the arithmetic of the arrays' common dtype.
+    """Convolve without padding, in the arithmetic of the arrays' common dtype.
 
     Args:
         x: (N, I, *S); w: (O, I/groups, *K), the dtype of x.
@@ -261,7 +261,7 @@ def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> 
 
 
 def _blocks(shape: Ints, most: int) -> Iterator[tuple[slice, ...]]:
-    """Parts of an array of that shape, of at most ``most`` elements, that together are all of it."""
+    """Yield parts of an array of that shape, of at most ``most`` elements, that together are all of it."""
     if math.prod(shape) <= most:
         yield tuple(slice(0, size) for size in shape)
         return
@@ -276,7 +276,7 @@ def _blocks(shape: Ints, most: int) -> Iterator[tuple[slice, ...]]:
 
 
 def _depthwise(x: Array, w: Array, stride: Ints, dilation: Ints, out: list[int]) -> Array:
-    """One input channel per output channel: multiply and add, one kernel position at a time."""
+    """Convolve one input channel per output channel: multiply and add, one kernel position at a time."""
     n, channels = x.shape[:2]
     multiplier = w.shape[0] // channels
     acc = np.zeros((n, channels, multiplier, *out), x.dtype)
@@ -300,7 +300,7 @@ def _with_bias(acc: Array, bias: Array | None) -> Array:
 
 
 def add(xs: Sequence[Array], zs: Sequence[int], a: Sequence[int], b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
-    """clamp(R(Σ a_j·(x_j − z_j) / b) + z, lo, hi), broadcasting.
+    """Compute clamp(R(Σ a_j·(x_j − z_j) / b) + z, lo, hi), broadcasting.
 
     Example:
         >>> add([np.array([10, 20], np.uint8), np.array([3], np.uint8)], [0, 0], [1, -1], 1, 5).tolist()
@@ -315,13 +315,13 @@ def add(xs: Sequence[Array], zs: Sequence[int], a: Sequence[int], b: int, z: int
 
 
 def mul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
-    """clamp(R((x − zx)·(w − zw)·a / b) + z, lo, hi), broadcasting."""
+    """Compute clamp(R((x − zx)·(w − zw)·a / b) + z, lo, hi), broadcasting."""
     product = (x.astype(np.int64) - zx) * (w.astype(np.int64) - zw)
     return requantize(product, a, b, z, lo, hi)
 
 
 def matmul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
-    """clamp(R(Σ_k (x_ik − zx)·(w_kj − zw)·a / b) + z, lo, hi).
+    """Compute clamp(R(Σ_k (x_ik − zx)·(w_kj − zw)·a / b) + z, lo, hi).
 
     Args:
         x: uint8, (…, I, K).
@@ -342,12 +342,12 @@ def matmul(x: Array, zx: int, w: Array, zw: int, a: int, b: int, z: int, lo: int
 
 
 def mean(x: Array, zx: int, dims: Ints, keepdim: bool, a: int, b: int, z: int, lo: int = 0, hi: int = 255) -> Array:
-    """clamp(R(Σ (x − zx)·a / b) + z, lo, hi) over ``dims``; 1/n is part of a/b."""
+    """Compute clamp(R(Σ (x − zx)·a / b) + z, lo, hi) over ``dims``; 1/n is part of a/b."""
     count = math.prod(x.shape[d] for d in dims)
     acc = np.asarray(x.sum(axis=tuple(dims), keepdims=keepdim, dtype=np.int64)) - count * zx
     return requantize(acc, a, b, z, lo, hi)
 
 
 def table(x: Array, entries: Array) -> Array:
-    """entries[x]: any function of one uint8 tensor, ``entries`` uint8 (256,)."""
+    """Look up entries[x]: any function of one uint8 tensor, ``entries`` uint8 (256,)."""
     return np.take(entries, x)

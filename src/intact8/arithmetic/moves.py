@@ -15,24 +15,24 @@ Ints = Sequence[int]
 
 
 def reshape(x: Array, shape: Ints) -> Array:
-    """``shape`` may hold one −1, the dynamic batch dimension."""
+    """Reshape; ``shape`` may hold one −1, the dynamic batch dimension."""
     if -1 in shape and x.size == 0:
         return x.reshape([0 if d == -1 else d for d in shape])
     return x.reshape(tuple(shape))
 
 
 def permute(x: Array, dims: Ints) -> Array:
-    """Output dimension i is input dimension ``dims[i]``."""
+    """Permute: output dimension i is input dimension ``dims[i]``."""
     return x.transpose(tuple(dims))
 
 
 def cut(x: Array, axis: int, start: int, end: int, step: int) -> Array:
-    """x[start:end:step] along ``axis``."""
+    """Return x[start:end:step] along ``axis``."""
     return x[(slice(None),) * axis + (slice(start, end, step),)]
 
 
 def rows(table: Array, index: Array) -> Array:
-    """table[index], for indices from 0 to the last row only.
+    """Return table[index], for indices from 0 to the last row only.
 
     Raises:
         IndexError: an index outside.
@@ -47,13 +47,13 @@ def rows(table: Array, index: Array) -> Array:
 
 
 def pad(x: Array, pads: Sequence[Ints], value: float) -> Array:
-    """``value`` before and after every dimension; negative widths crop."""
+    """Put ``value`` before and after every dimension; negative widths crop."""
     cropped = x[tuple(slice(max(0, -p), n - max(0, -q)) for n, (p, q) in zip(x.shape, pads, strict=True))]
     return np.pad(cropped, [(max(0, p), max(0, q)) for p, q in pads], constant_values=value)
 
 
 def expanded_shape(wanted: Ints, own: Ints, declared: Sequence[Dim], batch: int | None) -> list[int]:
-    """The sizes an ``expand`` gives: −1 leaves a dimension as it is, but makes 1 the batch where that is declared.
+    """Return the sizes an ``expand`` gives: −1 leaves a dimension as it is, but makes 1 the declared batch.
 
     Args:
         wanted: the op's ``shape``.
@@ -78,12 +78,12 @@ def expand(x: Array, shape: Ints) -> Array:
 
 
 def roll(x: Array, shifts: Ints, dims: Ints) -> Array:
-    """Cyclic shift along ``dims``."""
+    """Shift cyclically along ``dims``."""
     return np.roll(x, tuple(shifts), tuple(dims))
 
 
 def nearest_index(size: int, out: int, exact: bool = False) -> Array:
-    """Source index of every output position, torch's rule: ⌊i·(size/out)⌋ in float32 (i + ½ for nearest-exact).
+    """Return the source index of every output: ⌊i·(size/out)⌋ in float32, as torch (i + ½ for nearest-exact).
 
     Example:
         >>> nearest_index(2, 5).tolist()
@@ -97,7 +97,7 @@ def nearest_index(size: int, out: int, exact: bool = False) -> Array:
 
 
 def upsample_nearest(x: Array, size: Ints, exact: bool = False) -> Array:
-    """Nearest-neighbour resize of the trailing dimensions to ``size``."""
+    """Resize the trailing dimensions to ``size`` by nearest neighbours."""
     first = x.ndim - len(size)
     for axis, out in enumerate(size, start=first):
         x = x.take(nearest_index(x.shape[axis], out, exact), axis=axis)

@@ -34,12 +34,12 @@ LONGEST_ROW = 1 << 17
 
 
 def epsilon_steps(eps: float, scale: float, n: int) -> float:
-    """ε: ``eps`` of the real variance as float64 in the units of n·Q − S²."""
+    """Return ε: ``eps`` of the real variance as float64 in the units of n·Q − S²."""
     return float(eps) * float(n) ** 2 / float(scale) ** 2
 
 
 def gain_offset(weight: Array | None, bias: Array | None, n: int, scale: float, zero_point: int) -> tuple[Array, Array]:
-    """γ/s_y and β/s_y + z_y as float32 (n,), computed in float64.
+    """Return γ/s_y and β/s_y + z_y as float32 (n,), computed in float64.
 
     Args:
         weight, bias: γ and β with n elements; None: ones, zeros.
@@ -56,7 +56,7 @@ def gain_offset(weight: Array | None, bias: Array | None, n: int, scale: float, 
 
 
 def layer_norm(x: Array, gain: Array, offset: Array, eps: float, lo: int = 0, hi: int = 255) -> Array:
-    """Layer norm over the last dimensions, as many as ``gain`` has; see this module.
+    """Normalize over the last dimensions, as many as ``gain`` has; see this module.
 
     Args:
         x: uint8.
@@ -76,7 +76,7 @@ def layer_norm(x: Array, gain: Array, offset: Array, eps: float, lo: int = 0, hi
 
 
 def rms_norm(x: Array, z: int, gain: Array, offset: Array, eps: float, lo: int = 0, hi: int = 255) -> Array:
-    """RMS norm over the last dimensions, as :func:`layer_norm`; ``z`` is the zero point of ``x``.
+    """Compute the RMS norm over the last dimensions, as :func:`layer_norm`; ``z`` is the zero point of ``x``.
 
     Example:
         >>> gain, offset = gain_offset(None, None, 2, 0.02, 128)
@@ -87,7 +87,7 @@ def rms_norm(x: Array, z: int, gain: Array, offset: Array, eps: float, lo: int =
 
 
 def group_norm(x: Array, groups: int, gain: Array, offset: Array, eps: float, lo: int = 0, hi: int = 255) -> Array:
-    """Group norm of images: every group of neighbouring channels of a sample, with all its places, is a row.
+    """Compute the group norm: every group of neighbouring channels of a sample, with all its places, is a row.
 
     Args:
         x: uint8 (N, C, …).
@@ -114,7 +114,7 @@ def _normalize(x: Array, shift: int, centered: bool, gain: Array, offset: Array,
 
 
 def _scaled(x: Array, shift: int, centered: bool, gain: Array, offset: Array, eps: float, lo: int, hi: int) -> Array:
-    """Rows are the last dimension, to which gain and offset broadcast."""
+    """Normalize rows, the last dimension, to which gain and offset broadcast."""
     n, steps = x.shape[-1], x.astype(np.int64) - shift
     total = steps.sum(-1, keepdims=True) if centered else np.zeros((*steps.shape[:-1], 1), np.int64)
     spread = n * (steps * steps).sum(-1, keepdims=True) - total * total

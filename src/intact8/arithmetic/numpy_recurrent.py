@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def float_layer(kind: str, attrs: Mapping[str, Any], inputs: list[Array], arrays: Mapping[str, Array]) -> Array:
-    """One layer; the table in ``intact8.capture.graph`` has its inputs, attributes and parameters.
+    """Run one layer; the opset's kinds declare its inputs, attributes and parameters.
 
     Returns:
         float32 (S + T, B, D·H): last states, then every step; or one of the two, as attribute ``result`` says.
@@ -60,6 +60,5 @@ def _step(kind: str, attrs: Mapping[str, Any], p: Array, h: Array, state: list[A
 
 
 def _sigmoid(v: Array) -> Array:
-    """Without overflow."""
     result: Array = np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * v)
     return result

@@ -70,17 +70,17 @@ class Layer:
 
     @property
     def hidden(self) -> int:
-        """H."""
+        """Return H, the size of the hidden state."""
         return int(self.weight_hh.shape[2])
 
     @property
     def directions(self) -> int:
-        """D."""
+        """Return D, the number of directions."""
         return int(self.weight_hh.shape[0])
 
 
 def tanh_table() -> Array:
-    """tanh(i / STEPS) for i = 0 … STEPS·REACH, computed in float64, float32.
+    """Return tanh(i / STEPS) for i = 0 … STEPS·REACH, computed in float64, as float32.
 
     Example:
         >>> table = tanh_table()
@@ -91,7 +91,7 @@ def tanh_table() -> Array:
 
 
 def gate_steps(kind: str, hidden: int, relu: bool = False) -> Array:
-    """Table steps per unit for every gate row: float32 (G·H,), powers of two.
+    """Return the table steps per unit for every gate row: float32 (G·H,), powers of two.
 
     Example:
         >>> gate_steps("gru", 1).tolist()
@@ -103,7 +103,7 @@ def gate_steps(kind: str, hidden: int, relu: bool = False) -> Array:
 
 
 def state_count(kind: str) -> int:
-    """Rows of the output that hold states: the hidden state, and the cell state of an LSTM."""
+    """Return the rows of the output that hold states: the hidden state, and the cell state of an LSTM."""
     return 2 if kind == "lstm" else 1
 
 
@@ -112,7 +112,7 @@ RESULTS = ("all", "states", "steps")
 
 
 def part(kind: str, result: str) -> slice:
-    """Where a result (one of :data:`RESULTS`) lies among all rows.
+    """Return where a result (one of :data:`RESULTS`) lies among all rows.
 
     Example:
         >>> part("lstm", "states"), part("gru", "steps")
@@ -125,7 +125,7 @@ def part(kind: str, result: str) -> slice:
 def run_layer(
     layer: Layer, x: Array, h0: Array | None = None, c0: Array | None = None, lengths: Array | None = None
 ) -> Array:
-    """One layer over whole sequences.
+    """Run one layer over whole sequences.
 
     Args:
         layer: its numbers.
@@ -177,7 +177,7 @@ class _Cell:
             raise ValueError("an initial state is not finite")
 
     def real(self) -> Array:
-        """The hidden state as real numbers."""
+        """Return the hidden state as real numbers."""
         return self.h if self.layer.tanh is None else self.h * np.float32(1 / HIDDEN)
 
     def step(self, p: Array, inside: Array | None) -> None:
@@ -231,6 +231,6 @@ class _Cell:
 
 
 def _product(q: Array, w: Array) -> Array:
-    """fl(Σ q·w): the exact sum, rounded once to float32. q (…, K) whole numbers, w (O, K)."""
+    """Compute fl(Σ q·w): the exact sum, rounded once to float32. q (…, K) whole numbers, w (O, K)."""
     sums: Array = np.matmul(q.astype(np.float64), w.T.astype(np.float64))
     return sums.astype(np.float32)

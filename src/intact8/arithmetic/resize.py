@@ -52,7 +52,7 @@ class Axis(NamedTuple):
 
 
 def _rational_shares(size: int, out: int, align_corners: bool) -> tuple[Array, Array, int]:
-    """Source indices and what lies beyond them, as numerators and a denominator: exact integers."""
+    """Return the source indices and what lies beyond them, as numerators and a denominator: exact integers."""
     i = np.arange(out, dtype=np.int64)
     if align_corners:
         position, denominator = i * (size - 1), max(out - 1, 1)
@@ -63,7 +63,7 @@ def _rational_shares(size: int, out: int, align_corners: bool) -> tuple[Array, A
 
 
 def linear_axis(size: int, out: int, align_corners: bool, denominator: int) -> Axis:
-    """Source indices and integer weights of an axis.
+    """Return the source indices and integer weights of an axis.
 
     Example:
         >>> axis = linear_axis(2, 4, False, 255)
@@ -77,7 +77,8 @@ def linear_axis(size: int, out: int, align_corners: bool, denominator: int) -> A
 
 @lru_cache(maxsize=256)
 def _denominator(size: int, out: int, align_corners: bool, largest: int) -> int:
-    """The odd number up to ``largest`` of which multiples of 1/D come closest to all weights, the least of the best."""
+    """Return the odd number up to ``largest`` of which multiples of 1/D come closest to all weights, the least of the
+    best."""
     _, share, whole = _rational_shares(size, out, align_corners)
     tried = np.arange(max(1, largest - 2 * (CANDIDATES - 1)), largest + 1, 2)
     beyond = share[:, None] * tried % whole
@@ -85,13 +86,13 @@ def _denominator(size: int, out: int, align_corners: bool, largest: int) -> int:
 
 
 def exact_denominators(size: Sequence[int], out: Sequence[int], align_corners: bool) -> list[int]:
-    """The least denominator of the weights themselves for every axis: 1 where nothing is interpolated."""
+    """Return the least denominator of the weights themselves for every axis: 1 where nothing is interpolated."""
     rows = [_rational_shares(n, o, align_corners) for n, o in zip(size, out, strict=True)]
     return [whole // int(np.gcd.reduce(share, initial=whole)) for _, share, whole in rows]
 
 
 def denominators(size: Sequence[int], out: Sequence[int], align_corners: bool) -> list[int]:
-    """Denominators of the weights of every axis: odd, with a product of at most ``LARGEST_PRODUCT``.
+    """Return the denominators of the weights of every axis: odd, with a product of at most ``LARGEST_PRODUCT``.
 
     They are those of the weights themselves where these are odd and small enough. The other axes share what is left.
 
@@ -110,7 +111,7 @@ def denominators(size: Sequence[int], out: Sequence[int], align_corners: bool) -
 
 
 def weight_matrix(size: int, out: int, align_corners: bool, denominator: int) -> Array:
-    """float32 (out, size): the integer weights of an axis; rows add up to the denominator.
+    """Return float32 (out, size): the integer weights of an axis; rows add up to the denominator.
 
     Example:
         >>> weight_matrix(2, 3, True, 5).tolist()
@@ -121,7 +122,7 @@ def weight_matrix(size: int, out: int, align_corners: bool, denominator: int) ->
 
 
 def resize_linear(x: Array, size: Sequence[int], align_corners: bool, denominators: Sequence[int]) -> Array:
-    """R(Σ w·x / ΠD) of the trailing dimensions, exact: linear, bilinear and trilinear resizing of uint8.
+    """Compute R(Σ w·x / ΠD) of the trailing dimensions, exact: linear, bilinear and trilinear resizing of uint8.
 
     Example:
         >>> resize_linear(np.array([[[10, 20]]], np.uint8), [4], False, [255]).tolist()
@@ -169,7 +170,7 @@ def _cubic_taps(size: int, out: int, align_corners: bool) -> Taps:
 
 
 def taps(size: int, out: int, cubic: bool, align_corners: bool) -> Taps:
-    """Source positions and weights of every output of one dimension, tap by tap: two of them, or four."""
+    """Return the source positions and weights of every output of one dimension, tap by tap: two of them, or four."""
     return (_cubic_taps if cubic else _linear_taps)(size, out, align_corners)
 
 
@@ -181,7 +182,7 @@ def _matrix(entries: Taps, size: int, out: int) -> Array:
 
 
 def linear_matrix(size: int, out: int, align_corners: bool) -> Array:
-    """float32 (out, size): weights of every source position; two per row.
+    """Return float32 (out, size): weights of every source position; two per row.
 
     Example:
         >>> linear_matrix(2, 3, True).tolist()
@@ -191,7 +192,7 @@ def linear_matrix(size: int, out: int, align_corners: bool) -> Array:
 
 
 def cubic_matrix(size: int, out: int, align_corners: bool) -> Array:
-    """float32 (out, size): four weights per row, edges repeated."""
+    """Return float32 (out, size): four weights per row, edges repeated."""
     return _matrix(_cubic_taps(size, out, align_corners), size, out)
 
 

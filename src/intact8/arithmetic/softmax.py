@@ -32,7 +32,7 @@ FLOAT32_TERMS = ((1 << 24) - 1) // PEAK
 
 
 def softmax_table(step: float) -> Array:
-    """T: int32 (256,), R(PEAK·exp(−d·step)) for every distance d from the largest score, in float64.
+    """Return T, int32 (256,): R(PEAK·exp(−d·step)) for every distance d from the largest score, in float64.
 
     Args:
         step: what one integer of the scores stands for, a scale.
@@ -56,7 +56,7 @@ def softmax(
     *,
     masked: Array | None = None,
 ) -> Array:
-    """Softmax of integers along one axis, see this module.
+    """Compute the softmax of integers along one axis, see this module.
 
     Args:
         x: uint8.

@@ -94,7 +94,7 @@ def error_bound(
     result_steps: Array | float = STEPS,
     engines: Collection[str] | None = None,
 ) -> Array:
-    """Largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS).
+    """Return the largest error, in output steps, of any engine's float evaluation of ``form`` (a key of FORMS).
 
     Args:
         form: key of FORMS.
@@ -123,7 +123,7 @@ def largest_denominator(
     cap: int = LARGEST,
     engines: Collection[str] | None = None,
 ) -> Array:
-    """Largest odd b ≤ cap with 1/(2b) > error_bound(…), at least 1. int64, shape of the broadcast arguments.
+    """Return the largest odd b ≤ cap with 1/(2b) > error_bound(…), at least 1; int64, of the broadcast shape.
 
     Example:
         >>> int(largest_denominator("affine"))
@@ -136,7 +136,7 @@ def largest_denominator(
 
 
 def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
-    """The smallest a/b ≥ m with odd b ≤ b_max and a ≥ 1, channel by channel.
+    """Return the smallest a/b ≥ m with odd b ≤ b_max and a ≥ 1, channel by channel.
 
     Args:
         m: multipliers > 0, float64, shape (C,).
@@ -160,12 +160,13 @@ def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
 
 
 def negative_steps(zero_point: int, lo: int) -> float:
-    """Bound of an unsaturated result below zero, in output steps: down to the clamp, and the rounding."""
+    """Return the bound of an unsaturated result below zero, in output steps: down to the clamp, and the rounding."""
     return max(zero_point - lo, 0) + 1.0
 
 
 def nearest_ratios(m: Array, b_max: Array) -> tuple[Array, Array]:
-    """The a/b nearest to ``m`` (any sign) with odd b ≤ b_max, element by element; 0/1 where nothing is nearer than 0.
+    """Return the a/b nearest to ``m`` (any sign) with odd b ≤ b_max, element by element; 0/1 where nothing is nearer
+    than 0.
 
     Numerators are tried up to 64: beyond that the last denominators are dense enough.
     """
@@ -185,7 +186,7 @@ def nearest_ratios(m: Array, b_max: Array) -> tuple[Array, Array]:
 def best_ratios(
     ratios: Sequence[float], b_max: int, *, exact_first: bool = False, tolerance: float = 0.02
 ) -> tuple[list[int], int]:
-    """Numerators and one common odd denominator for several ratios.
+    """Return the numerators and one common odd denominator for several ratios.
 
     Args:
         ratios: > 0 or < 0, never 0.

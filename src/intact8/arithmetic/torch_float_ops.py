@@ -26,7 +26,7 @@ FloatOp = Callable[[Attrs, Sequence[Tensor], Params], Tensor]
 
 
 def unary(fn: str, x: Tensor, attrs: Attrs) -> Tensor:
-    """The function ``fn`` of ``intact8.arithmetic.unary_functions``: torch has each under the same name."""
+    """Return the function ``fn`` of ``intact8.arithmetic.unary_functions``: torch has each under the same name."""
     function = getattr(torch, fn, None) or getattr(F, fn)
     y: Tensor = function(x, **{name: attrs[name] for name in UNARY[fn].attrs if name in attrs})
     return y

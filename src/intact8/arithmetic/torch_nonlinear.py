@@ -20,7 +20,7 @@ EXACT = 1 << 24
 def softmax(
     x: Tensor, table: Tensor, axis: int, levels: Tensor, z: int, lo: int, hi: int, masked: Tensor | None = None
 ) -> Tensor:
-    """See :func:`intact8.arithmetic.softmax.softmax`.
+    """Compute :func:`intact8.arithmetic.softmax.softmax`.
 
     Args:
         x: uint8.
@@ -43,7 +43,7 @@ def softmax(
 def normalize(
     x: Tensor, shift: int, centered: bool, gain: Tensor, offset: Tensor, eps: float, lo: int, hi: int
 ) -> Tensor:
-    """See :mod:`intact8.arithmetic.norms`: layer norm with shift 128, RMS norm with the zero point and not centered.
+    """Compute a layer norm (shift 128), or an RMS norm (the zero point, not centered), as ``arithmetic.norms``.
 
     Args:
         x: uint8.
@@ -56,7 +56,7 @@ def normalize(
 
 
 def group_norm(x: Tensor, groups: int, gain: Tensor, offset: Tensor, eps: float, lo: int, hi: int) -> Tensor:
-    """See :func:`intact8.arithmetic.norms.group_norm`."""
+    """Compute :func:`intact8.arithmetic.norms.group_norm`."""
     n, channels = x.shape[:2]
     u = _rows(x.reshape(n, groups, -1), MIDDLE, True, eps).view(n, channels, -1)
     u.mul_(gain[:, None]).add_(offset[:, None])
@@ -64,7 +64,7 @@ def group_norm(x: Tensor, groups: int, gain: Tensor, offset: Tensor, eps: float,
 
 
 def _rows(x: Tensor, shift: int, centered: bool, eps: float) -> Tensor:
-    """Rows, which are the last dimension of ``x``, without their mean and divided by their deviation: float32."""
+    """Take the mean from rows, the last dimension of ``x``, and divide them by their deviation: float32."""
     n, u = x.shape[-1], x.to(torch.float32).sub_(shift)
     reach = max(shift, 255 - shift)
     exact = torch.float32 if n * reach * reach < EXACT else torch.float64
@@ -78,16 +78,17 @@ def _rows(x: Tensor, shift: int, centered: bool, eps: float) -> Tensor:
 
 
 def _bytes(v: Tensor, z: int, lo: int, hi: int) -> Tensor:
-    """clamp(R(v) + z, lo, hi), overwriting ``v``; through int16, which torch converts float32 to three times faster."""
+    """Compute clamp(R(v) + z, lo, hi), overwriting ``v``; through int16, which torch converts float32 to three times
+    faster."""
     y = v.clamp_(lo - z, hi - z).round_().to(torch.int16)
     return (y.add_(z) if z else y).to(torch.uint8)
 
 
 def layer_norm(x: Tensor, gain: Tensor, offset: Tensor, eps: float, lo: int, hi: int) -> Tensor:
-    """See :func:`intact8.arithmetic.norms.layer_norm`."""
+    """Compute :func:`intact8.arithmetic.norms.layer_norm`."""
     return normalize(x, MIDDLE, True, gain, offset, eps, lo, hi)
 
 
 def rms_norm(x: Tensor, z: int, gain: Tensor, offset: Tensor, eps: float, lo: int, hi: int) -> Tensor:
-    """See :func:`intact8.arithmetic.norms.rms_norm`."""
+    """Compute :func:`intact8.arithmetic.norms.rms_norm`."""
     return normalize(x, z, False, gain, offset, eps, lo, hi)

@@ -13,7 +13,7 @@ from .recurrent import part, state_count
 
 
 def float_layer(kind: str, attrs: Mapping[str, Any], inputs: Sequence[Tensor], params: Mapping[str, Tensor]) -> Tensor:
-    """One layer; the table in ``intact8.capture.graph`` has its inputs, attributes and parameters.
+    """Run one layer; the opset's kinds declare its inputs, attributes and parameters.
 
     Args:
         kind: lstm, gru or rnn.
@@ -46,7 +46,7 @@ def float_layer(kind: str, attrs: Mapping[str, Any], inputs: Sequence[Tensor], p
 def _packed(
     function: Any, x: Tensor, lengths: Tensor, states: tuple[Tensor, ...], weights: list[Tensor], bias: bool, two: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """Sequences of different lengths; torch takes none of length 0, which keep their state."""
+    """Run sequences of different lengths; torch takes none of length 0, which keep their state."""
     steps = lengths.clamp(0, x.shape[0])
     packed = pack_padded_sequence(x, steps.clamp(min=1).cpu(), enforce_sorted=False)
     order, back = packed.sorted_indices, packed.unsorted_indices

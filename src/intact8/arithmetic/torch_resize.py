@@ -24,7 +24,7 @@ def _axis(size: int, out: int, align_corners: bool, denominator: int, device: st
 
 
 def weighted_sums(x: Tensor, size: Sequence[int], align_corners: bool, denominators: Sequence[int]) -> Tensor:
-    """Σ w·x of the trailing dimensions: float32 integers, of magnitudes up to 255·ΠD < 2²⁴.
+    """Compute Σ w·x of the trailing dimensions: float32 integers, of magnitudes up to 255·ΠD < 2²⁴.
 
     Args:
         x: integers of any dtype, from −255 to 255.
@@ -45,7 +45,7 @@ def weighted_sums(x: Tensor, size: Sequence[int], align_corners: bool, denominat
 
 
 def resize_linear(x: Tensor, size: Sequence[int], align_corners: bool, denominators: Sequence[int]) -> Tensor:
-    """R(Σ w·x / ΠD) in float32: see :func:`intact8.arithmetic.resize.resize_linear`."""
+    """Compute R(Σ w·x / ΠD) in float32: see :func:`intact8.arithmetic.resize.resize_linear`."""
     total = weighted_sums(x, size, align_corners, denominators)
     # By a tensor: a number from Python would be turned into its inverse on a GPU.
     return total.div_(total.new_tensor(float(math.prod(denominators)))).round_()

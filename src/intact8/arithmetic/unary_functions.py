@@ -28,13 +28,13 @@ def _erf64(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1/(1 + e⁻ˣ), without overflow on either side."""
+    """Compute 1/(1 + e⁻ˣ), without overflow on either side."""
     e = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1.0, e) / (1.0 + e))
 
 
 def softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    """ln(1 + e^(βx))/β, and x itself where βx exceeds the threshold."""
+    """Compute ln(1 + e^(βx))/β, and x itself where βx exceeds the threshold."""
     return np.where(x * beta > threshold, x, np.logaddexp(0.0, x * beta) / beta)
 
 
@@ -132,7 +132,7 @@ UNARY: dict[str, Function] = {
 
 
 def unary64(fn: str, attrs: Attrs, x: Array) -> Array:
-    """``fn`` of float64 values, in float64. NaN and infinities follow IEEE 754, without warnings.
+    """Evaluate ``fn`` of float64 values, in float64. NaN and infinities follow IEEE 754, without warnings.
 
     Args:
         fn: a key of UNARY.

@@ -18,7 +18,7 @@ Edges = list[tuple[Array, Array]]
 
 
 def pool_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1, ceil_mode: bool = False) -> int:
-    """How many windows fit. With ``ceil_mode`` the last may hang over, but must start inside the input or left padding.
+    """Return how many windows fit. With ``ceil_mode`` the last may hang over, but starts in the input or left padding.
 
     Example:
         >>> pool_size(7, 2, 2, 0), pool_size(7, 2, 2, 0, ceil_mode=True)
@@ -34,7 +34,7 @@ def pool_size(size: int, kernel: int, stride: int, padding: int, dilation: int =
 def pool_windows(
     shape: Ints, kernel: Ints, stride: Ints, padding: Ints, ceil_mode: bool, count_include_pad: bool
 ) -> tuple[Edges, Array]:
-    """Windows of an average pool over spatial ``shape``.
+    """Return the windows of an average pool over spatial ``shape``.
 
     Returns:
         Edges clipped to the input, and the divisor of every window, int64, shape of the output's spatial dimensions:
@@ -54,7 +54,7 @@ def pool_windows(
 def sees_padding_only(
     length: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False
 ) -> bool:
-    """Whether an output along this dimension has every tap of the kernel in the padding.
+    """Return whether an output along this dimension has every tap of the kernel in the padding.
 
     Only windows that start before the input, or behind its end, can.
 
@@ -71,7 +71,7 @@ def sees_padding_only(
 
 
 def adaptive_windows(shape: Ints, output_size: Ints) -> tuple[Edges, Array]:
-    """Windows [⌊i·H/O⌋, ⌈(i+1)·H/O⌉) of an adaptive pool, and their sizes."""
+    """Return the windows [⌊i·H/O⌋, ⌈(i+1)·H/O⌉) of an adaptive pool, and their sizes."""
     edges: Edges = []
     for size, out in zip(shape, output_size, strict=True):
         i = np.arange(out, dtype=np.int64)
@@ -82,7 +82,8 @@ def adaptive_windows(shape: Ints, output_size: Ints) -> tuple[Edges, Array]:
 def pool_divisors(
     shape: Ints, kernel: Ints, stride: Ints, padding: Ints, ceil_mode: bool, count_include_pad: bool, most: int
 ) -> set[int] | None:
-    """The divisors that occur among the windows of :func:`pool_windows`; None where there are more than ``most``.
+    """Return the divisors that occur among the windows of :func:`pool_windows`; None where there are more than
+    ``most``.
 
     Only windows at the edges differ from those between, so that this takes no more than the kernel, however large the
     input is.
@@ -107,7 +108,8 @@ def pool_divisors(
 
 
 def adaptive_divisors(shape: Ints, output_size: Ints, most: int) -> set[int] | None:
-    """The sizes that occur among the windows of :func:`adaptive_windows`; None where there are more than ``most``.
+    """Return the sizes that occur among the windows of :func:`adaptive_windows`; None where there are more than
+    ``most``.
 
     Of size H and O windows, with H = q·O + r, they are q where r is 0, else q + 1, and q + 2 where r exceeds the
     greatest common divisor of r and O.
@@ -143,7 +145,7 @@ def _outer(lengths: list[Array]) -> Array:
 
 
 def window_sums(x: Array, edges: Edges) -> Array:
-    """Sums over windows of the trailing dimensions, by differences of running sums.
+    """Sum over windows of the trailing dimensions, by differences of running sums.
 
     Args:
         x: (…, *S), int64 (exact) or float64.
@@ -178,7 +180,7 @@ def divisor_ratios(multipliers: Sequence[Ints], divisors: Array) -> Array:
 def average(
     x: Array, zx: int, edges: Edges, divisors: Array, multipliers: Sequence[Ints], z: int, lo: int = 0, hi: int = 255
 ) -> Array:
-    """clamp(R(Σ (x − zx)·a_n / b_n) + z, lo, hi) over windows, a_n/b_n by the window's divisor n.
+    """Compute clamp(R(Σ (x − zx)·a_n / b_n) + z, lo, hi) over windows, a_n/b_n by the window's divisor n.
 
     Args:
         x: uint8, (…, *S).
@@ -193,7 +195,7 @@ def average(
 
 
 def max_pool(x: Array, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool) -> Array:
-    """Maximum over windows of the trailing dimensions; padding never wins. Any dtype."""
+    """Return the maximum over windows of the trailing dimensions, of any dtype; padding never wins."""
     geometry = list(zip(x.shape[-len(kernel) :], kernel, stride, padding, dilation, strict=True))
     out = [pool_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in geometry]
     lowest = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min if x.dtype.kind in "iu" else False

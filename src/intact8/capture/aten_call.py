@@ -48,7 +48,7 @@ class Value:
     region: tuple[tuple[int, int], ...] = ()
 
     def disjoint(self, other: Value) -> bool:
-        """Whether the two are different parts of one split."""
+        """Return whether the two are different parts of one split."""
         for mine, theirs in zip(self.region, other.region, strict=False):
             if mine != theirs:
                 return mine[0] == theirs[0]
@@ -68,7 +68,7 @@ class Prefix:
     dims: tuple[Any, ...]
 
     def counts(self, axis: int) -> Any:
-        """The size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not."""
+        """Return the size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not."""
         alone = all(n == 1 for i, n in enumerate(self.full.shape) if i != axis)
         counting = torch.arange(self.full.numel(), device=self.full.device)
         counts = self.full.dtype == torch.int64 and torch.equal(self.full.flatten(), counting)
@@ -109,7 +109,7 @@ class Call:
         return dim % max(len(self.shape(value)), 1)
 
     def value(self, value: Any) -> Value:
-        """``value`` as an activation; constants become constant nodes, and their beginnings slices."""
+        """Return ``value`` as an activation; constants become constant nodes, and their beginnings slices."""
         if isinstance(value, Value):
             return value
         if isinstance(value, Tensor):
@@ -126,7 +126,7 @@ class Call:
         return self.builder.tensor_name(value, self.fx, role)
 
     def params(self, **roles: Any) -> dict[str, str]:
-        """Roles → names, without those that are None."""
+        """Return names by role, without those that are None."""
         return {role: self.param(value, role) for role, value in roles.items() if value is not None}
 
     def emit(
@@ -167,7 +167,7 @@ class Call:
         return self.move("reshape", v, out=out, shape=[-1 if n is None else n for n in out])
 
     def static(self, *dims: Dim) -> list[int]:
-        """The dimensions as ints; an error where one changes from call to call."""
+        """Return the dimensions as ints; an error where one changes from call to call."""
         names = [d for d in dims if isinstance(d, str)]
         if names:
             what = f"this operation needs a fixed size of {names[0]}"
@@ -178,15 +178,15 @@ class Call:
         return [d for d in dims if isinstance(d, int)]
 
     def error(self, what: str, *, why: str = "", remedy: str = REPORT) -> CaptureError:
-        """A CaptureError that names module, ATen operator and the user's line of code."""
+        """Return a CaptureError that names the module, the ATen operator and the user's line of code."""
         return CaptureError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
 
     def mixes(self, what: str, *, why: str = "its size is only known when the program runs") -> BatchError:
-        """The error for what mixes samples of one batch: capture goes on with a fixed batch size, or says it."""
+        """Return the error for what mixes samples of one batch: capture goes on with a fixed batch size, or says so."""
         return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
 
     def where(self) -> str:
-        """The module the call is in, and the line of code, where the export knows it."""
+        """Return the module the call is in, and the line of code, where the export knows it."""
         path, kind, _ = module_of(self.fx)
         place = f"{path or 'the model itself'} ({kind})" if kind else path or "the model itself"
         line = line_of(self.fx)
@@ -194,7 +194,7 @@ class Call:
 
 
 def line_of(fx: torch.fx.Node) -> str:
-    """File and line of the user's code that made a node, innermost outside torch; "" where it is not known."""
+    """Return file and line of the user's code that made a node, innermost outside torch; "" where it is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', fx.meta.get("stack_trace") or "")
     own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path]
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""

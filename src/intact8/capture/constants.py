@@ -70,7 +70,7 @@ class Derived:
     sources: tuple[str, ...]
 
     def compute(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The constant, differentiable.
+        """Return the constant, differentiable.
 
         Args:
             tensors: at least ``sources`` by name, on one device.
@@ -93,7 +93,7 @@ class Derived:
 
 
 def derive(tensor: Tensor, made: Mapping[int, Made], name: Callable[[Tensor], str]) -> Derived | None:
-    """What ``tensor`` is as a function of parameters; None where a call on the way is not known.
+    """Return what ``tensor`` is as a function of parameters; None where a call on the way is not known.
 
     Args:
         tensor: computed from some.
@@ -122,7 +122,7 @@ def derive(tensor: Tensor, made: Mapping[int, Made], name: Callable[[Tensor], st
 
 
 def mapped(arg: Any, change: Callable[[Any], Any]) -> Any:
-    """Arguments with every leaf changed."""
+    """Return the arguments with every leaf changed."""
     if isinstance(arg, dict):
         return {key: mapped(value, change) for key, value in arg.items()}
     if isinstance(arg, (list, tuple)):
@@ -131,7 +131,7 @@ def mapped(arg: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def leaves(args: Sequence[Any]) -> list[Any]:
-    """What dicts, lists and tuples hold, in order."""
+    """Return what dicts, lists and tuples hold, in order."""
     out: list[Any] = []
     for a in args:
         if isinstance(a, dict):
@@ -191,7 +191,7 @@ class ConstantStore:
         return name
 
     def derivation(self, tensor: Tensor, fx: torch.fx.Node) -> Derived | None:
-        """``tensor`` as a function of parameters; None where it is none, or its memory was written to."""
+        """Return ``tensor`` as a function of parameters; None where it is none, or its memory was written to."""
         made = self._made.get(id(tensor))
         if made is None or not made.parameters or not tensor.is_floating_point():
             return None
@@ -202,7 +202,8 @@ class ConstantStore:
             return derived if torch.equal(derived.compute(self.tensors()), tensor) else None
 
     def pattern(self, tensor: Tensor, fx: torch.fx.Node) -> Tensor:
-        """A constant for telling what is equal in it: as it would be for random parameters, if it is made of some."""
+        """Return a constant for telling what is equal in it: as it would be for random parameters, if it is made of
+        some."""
         derived = self.derivation(tensor, fx)
         if derived is None:
             return tensor
@@ -214,7 +215,7 @@ class ConstantStore:
             return derived.compute(found)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters, buffers and constants by name."""
+        """Return the parameters, buffers and constants by name."""
         buffers = self.root.named_buffers(remove_duplicate=False)
         return {**dict(buffers), **dict(self.root.named_parameters(remove_duplicate=False)), **self.constants}
 

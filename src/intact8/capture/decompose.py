@@ -18,7 +18,7 @@ FAILURES = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError,
 
 
 def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operator that computes what ``target`` writes into its first argument; None where there is none.
+    """Return the operator that computes what ``target`` writes into its first argument; None where there is none.
 
     Example:
         >>> str(out_of_place(torch.ops.aten.addcmul_.default))
@@ -68,7 +68,7 @@ def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
 
 
 def tensor_nodes(fx: torch.fx.Node) -> list[torch.fx.Node]:
-    """The fx arguments that are tensors, one entry per use."""
+    """Return the fx arguments that are tensors, one entry per use."""
     nodes: list[torch.fx.Node] = []
     arguments: Any = (fx.args, fx.kwargs)
 

@@ -34,7 +34,8 @@ class Dynamic:
 
     @staticmethod
     def of(dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None) -> Dynamic:
-        """What a caller gave: ``{"input_ids": {1: "sequence"}}``, or a ``torch.export.Dim`` in place of the name.
+        """Return what a caller gave: ``{"input_ids": {1: "sequence"}}``, or a ``torch.export.Dim`` in place of the
+        name.
 
         Raises:
             InputError: of another form.
@@ -84,7 +85,7 @@ def _refused(what: str, why: str = "") -> InputError:
 
 
 def doubled(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """A copy with the dimensions of length 1 doubled: torch.export takes a size of 1 for one that stays."""
+    """Return a copy with the dimensions of length 1 doubled: torch.export takes a size of 1 for one that stays."""
     for dim in dims:
         if x.shape[dim] == 1:
             x = torch.cat([x, x], dim)

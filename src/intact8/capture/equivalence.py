@@ -71,7 +71,7 @@ def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...
 
 
 def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call with the first samples only, as often as needed."""
+    """Return the call with the first samples only, as often as needed."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     shapes = [captured.graph.nodes[name].shape for name in captured.graph.inputs]
@@ -85,12 +85,12 @@ def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
 
 
 def _copies(value: Any) -> Any:
-    """The same with tensors copied: the model may write into what it is given."""
+    """Return the same with tensors copied: the model may write into what it is given."""
     return pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, value)
 
 
 def _differences(found: Any, expected: Any) -> Iterator[str]:
-    """What is not the same, in words."""
+    """Yield what is not the same, in words."""
     ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     if len(ours) != len(theirs):
         yield f"it returns {len(theirs)} values, the graph {len(ours)}"
@@ -112,7 +112,7 @@ def _short(value: Any) -> str:
 
 
 def _distance(mine: Tensor, given: Tensor) -> float:
-    """Norm of the difference relative to ``given``'s, of what is finite in both; 0 where it is small anyway."""
+    """Return the norm of the finite differences relative to that of ``given``; 0 where it is small anyway."""
     finite = torch.isfinite(mine) & torch.isfinite(given)
     a, b = mine[finite].double(), given[finite].double()
     if not len(b) or float((a - b).abs().max()) < SMALL:

@@ -43,7 +43,7 @@ from intact8.opset.op import INTERPOLATING
 
 
 def unique(name: str, taken: Container[str]) -> str:
-    """``name``, or ``name_1``, ``name_2`` … where it is taken.
+    """Return ``name``, or ``name_1``, ``name_2`` … where it is taken.
 
     Example:
         >>> unique("relu", {"relu", "relu_1"})
@@ -86,25 +86,25 @@ class Node:
 
     @property
     def moves(self) -> bool:
-        """Whether values move and none is computed: the output shares scale and zero point with the inputs."""
+        """Return whether values move and none is computed: the output shares scale and zero point with the inputs."""
         kind = FLOAT_KINDS.get(self.op)
         moves = kind is not None and kind.moves and self.op != "constant"
         return self.op == "dropout" or (moves and self.attrs.get("mode") not in INTERPOLATING)
 
     @property
     def integer_kind(self) -> Kind | None:
-        """The kind that computes it on integers; None where there is none, or values move."""
+        """Return the kind that computes it on integers; None where there is none, or values move."""
         linear = self.op == "upsample" and self.attrs["mode"] in ("linear", "bilinear", "trilinear")
         return INTEGER_KINDS.get("resize_linear" if linear else self.op)
 
     @property
     def shares_grid(self) -> bool:
-        """Whether the output, on integers, has the scale and zero point of the inputs."""
+        """Return whether the output, on integers, has the scale and zero point of the inputs."""
         return self.moves or (self.integer_kind is not None and self.integer_kind.shares_grid)
 
     @property
     def parts(self) -> list[str]:
-        """Names of the captured nodes inside this one."""
+        """Return the names of the captured nodes inside this one."""
         return list(self.source) or [self.name]
 
 
@@ -134,7 +134,7 @@ class Graph:
         return iter(self.nodes.values())
 
     def sized(self, inputs: Sequence[Any]) -> list[Node]:
-        """The nodes, in order, with sizes in place of the names of dimensions.
+        """Return the nodes, in order, with sizes in place of the names of dimensions.
 
         Args:
             inputs: the tensors of a call, in the order of ``inputs``.
@@ -156,7 +156,7 @@ class Graph:
         ]
 
     def users(self) -> dict[str, list[str]]:
-        """Consumers of every node by name, one entry per use; network outputs are not users."""
+        """Return the consumers of every node by name, one entry per use; network outputs are not users."""
         out: dict[str, list[str]] = {name: [] for name in self.nodes}
         for node in self:
             for name in node.inputs:
@@ -164,14 +164,14 @@ class Graph:
         return out
 
     def origin(self, name: str) -> Node:
-        """The node that gives ``name`` its scale: back through what shares the grid of its only input."""
+        """Return the node that gives ``name`` its scale: back through what shares the grid of its only input."""
         node = self.nodes[name]
         while node.shares_grid and node.op != "cat":
             node = self.nodes[node.inputs[0]]
         return node
 
     def copy(self) -> Graph:
-        """A copy whose nodes can be edited without touching this graph."""
+        """Return a copy whose nodes can be edited without touching this graph."""
         nodes = {
             k: replace(n, inputs=list(n.inputs), attrs=dict(n.attrs), params=dict(n.params), source=list(n.source))
             for k, n in self.nodes.items()

@@ -52,12 +52,12 @@ class Builder(ConstantStore):
     _storages: int = 0
 
     def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:
-        """Nodes for a constant as long as a dimension that changes."""
+        """Return the nodes for a constant as long as a dimension that changes."""
         return materialize(self, prefix, fx)
 
     # --- nodes -----------------------------------------------------------------------------------------------
     def new_storage(self) -> int:
-        """A number for memory nothing else shares."""
+        """Return a number for memory nothing else shares."""
         self._storages += 1
         return self._storages
 
@@ -81,7 +81,7 @@ class Builder(ConstantStore):
         return Value(name, self.new_storage())
 
     def constant(self, tensor: Tensor, fx: torch.fx.Node) -> Value:
-        """The constant node for ``tensor``, one per tensor."""
+        """Return the constant node for ``tensor``, one per tensor."""
         if id(tensor) in self._nodes_of:
             return self._nodes_of[id(tensor)][1]
         given, tensor = tensor, tensor.long() if tensor.dtype == torch.int32 else tensor
@@ -96,11 +96,11 @@ class Builder(ConstantStore):
     # --- metadata --------------------------------------------------------------------------------------------
     @property
     def batch_symbols(self) -> set[Any]:
-        """Symbols of the export that stand for the batch."""
+        """Return the symbols of the export that stand for the batch."""
         return {symbol for symbol, name in self.symbols.items() if name is None}
 
     def dim(self, size: Any, fx: torch.fx.Node) -> Dim:
-        """An int, the name of a dimension, or None for the batch and its products with anything."""
+        """Return an int, the name of a dimension, or None for the batch and its products with anything."""
         if isinstance(size, int):
             return size
         expr = size.node.expr
@@ -129,7 +129,7 @@ class Builder(ConstantStore):
         return tuple(self.dim(d, fx) for d in val.shape)
 
     def dtype_of_meta(self, fx: torch.fx.Node) -> str:
-        """dtype name from the export's metadata; an error for floats other than float32."""
+        """Return the dtype's name from the export's metadata; raise for floats other than float32."""
         val = fx.meta.get("val")
         if isinstance(val, (list, tuple)):
             val = val[0]
@@ -142,7 +142,7 @@ class Builder(ConstantStore):
 
     # --- interpretation --------------------------------------------------------------------------------------
     def resolve(self, arg: Any, *, used: bool = True) -> Any:
-        """fx argument → value. An output without a canonical form is an error where it is ``used``."""
+        """Return the value of an fx argument. An output that is not captured is an error where it is ``used``."""
 
         def load(node: torch.fx.Node) -> Any:
             if node in self._stale:
@@ -173,7 +173,7 @@ class Builder(ConstantStore):
         raise AssertionError("a graph without output")
 
     def item(self, parts: Any, index: Any, node: torch.fx.Node) -> Any:
-        """One of several outputs of an operation; Missing where the model has a tensor there and the graph has none."""
+        """Return one of several outputs of an operation; Missing where only the model has a tensor there."""
         known = isinstance(parts, (list, tuple)) and isinstance(index, int) and index < len(parts)
         found = parts[index] if known else None
         if found is not None or not isinstance(node.meta.get("val"), Tensor):
@@ -230,7 +230,7 @@ class Builder(ConstantStore):
         return self.activation(call, target)
 
     def made(self, arg: Any, fx: torch.fx.Node) -> Any:
-        """An argument with nodes in place of the beginnings of constants."""
+        """Return an argument with nodes in place of the beginnings of constants."""
         if isinstance(arg, Prefix):
             return self.materialize(arg, fx)
         if isinstance(arg, (list, tuple)) and not isinstance(arg, torch.Size):
@@ -238,7 +238,7 @@ class Builder(ConstantStore):
         return arg
 
     def symbol(self, meta: Any, node: torch.fx.Node) -> Any:
-        """A size: an int, or the symbolic expression of dimensions that change."""
+        """Return a size: an int, or the symbolic expression of dimensions that change."""
         expr = meta.node.expr
         if expr.is_Integer:
             return int(expr)
@@ -294,7 +294,7 @@ class Builder(ConstantStore):
         return out if parts else out[0]
 
     def write(self, call: Call, result: Value) -> Value:
-        """An in-place operation: every name of the same memory now means the result."""
+        """Follow an in-place operation: every name of the same memory now means the result."""
         old = next(iter(call.args.values()))
         if not isinstance(old, Value):
             what = "an activation is written in place into a constant tensor"
@@ -313,7 +313,7 @@ class Builder(ConstantStore):
         return new
 
     def higher_order(self, target: Any, args: list[Any], node: torch.fx.Node) -> Any:
-        """Regions such as ``with torch.no_grad()`` are opened; control flow is refused."""
+        """Open regions such as ``with torch.no_grad()``, and refuse control flow."""
         name = target.name() if callable(getattr(target, "name", None)) else str(target)
         if "wrap_with_set_grad_enabled" in name or "wrap_with_autocast" in name:
             at = next(i for i, a in enumerate(args) if isinstance(a, torch.fx.GraphModule))
@@ -322,7 +322,7 @@ class Builder(ConstantStore):
         raise Call(self, node, name, {}).error("control flow that depends on data")
 
     def decomposed(self, call: Call, target: Any) -> Any:
-        """Operators without a table entry: taken apart with torch's own decompositions, where there are any."""
+        """Take operators without a handler apart with torch's own decompositions, where there are any."""
         _refuse_random(call, target)
         pure = out_of_place(target) if writes_in_place(target) else target
         inner = None if pure is None else decompose(call, pure)
@@ -343,13 +343,13 @@ def _refuse_random(call: Call, target: Any) -> None:
 
 
 def operator_name(fx: torch.fx.Node) -> str:
-    """The ATen name of what a node calls, without namespace and overload."""
+    """Return the ATen name of what a node calls, without namespace and overload."""
     schema = getattr(fx.target, "_schema", None)
     return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
 
 
 def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by the names of the schema, defaults filled in."""
+    """Return the arguments by the names of the schema, defaults filled in."""
     bound: dict[str, Any] = {}
     for i, arg in enumerate(target._schema.arguments):
         if i < len(args) and not arg.kwarg_only:
@@ -366,7 +366,7 @@ def _views(target: Any) -> bool:
 
 
 def live(graph: Graph) -> Graph:
-    """``graph`` without nodes that no output needs; inputs stay."""
+    """Return ``graph`` without nodes that no output needs; inputs stay."""
     needed = set(graph.outputs) | set(graph.inputs)
     for node in reversed(list(graph)):
         if node.name in needed:

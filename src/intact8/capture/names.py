@@ -14,7 +14,7 @@ from .operations import LAYERS
 
 
 def module_of(node: torch.fx.Node) -> tuple[str, str, str]:
-    """Path, type and call key of the innermost module that ran ``node``.
+    """Return the path, type and call key of the innermost module that ran ``node``.
 
     The call key tells apart several calls of one shared module. The root module has path "".
     """
@@ -28,7 +28,7 @@ def module_of(node: torch.fx.Node) -> tuple[str, str, str]:
 
 
 def clean_path(path: str) -> str:
-    """The dotted path as in ``named_modules``: without ``L['self']`` and call counters.
+    """Return the dotted path as in ``named_modules``: without ``L['self']`` and call counters.
 
     Example:
         >>> clean_path("L['self'].layer1.0.relu@1")

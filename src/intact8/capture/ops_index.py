@@ -15,7 +15,7 @@ MAX_PIECES = 64
 
 
 def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
-    """Constant indices as runs of consecutive slices."""
+    """Record constant indices as runs of consecutive slices."""
     (length,) = c.static(c.shape(x)[axis])
     flat = [int(i) % length for i in index.flatten().tolist()]
     cuts = [0, *[i for i, (a, b) in enumerate(pairwise(flat), 1) if b != a + 1], len(flat)]
@@ -30,7 +30,7 @@ def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
 
 @handles("index_select")
 def index_select(c: Call) -> Value:
-    """index_select with known indices."""
+    """Record index_select with known indices."""
     if not isinstance(c["index"], Tensor):
         raise c.error("a gather with indices computed from the input")
     x = c.value(c["self"])
@@ -39,7 +39,7 @@ def index_select(c: Call) -> Value:
 
 @handles("gather take_along_dim")
 def gather_along(c: Call) -> Value:
-    """gather and take_along_dim: computed indices along one dimension."""
+    """Record computed indices along one dimension."""
     x, index = c.value(c["self"]), c.value(c["indices" if "indices" in c.args else "index"])
     shape = c.shape(index)
     if len(shape) != len(c.shape(x)) or c.args.get("dim", 0) is None:
@@ -55,7 +55,7 @@ def gather_along(c: Call) -> Value:
 
 
 def row_of_each(c: Call) -> Value | None:
-    """x[arange(batch), i]: one row of each sample; None where it is another way of indexing."""
+    """Record x[arange(batch), i], one row of each sample; None where it is another way of indexing."""
     x, indices = c["self"], c["indices"]
     if not isinstance(x, Value) or len(indices) != 2 or not isinstance(indices[1], Value):
         return None
@@ -76,7 +76,7 @@ def row_of_each(c: Call) -> Value | None:
 
 
 def everything(c: Call) -> bool:
-    """Whether the indices are 0, 1, 2 … of every dimension, in order: nothing is left out and nothing moved."""
+    """Return whether the indices are 0, 1, 2 … of every dimension, in order: nothing is left out and nothing moved."""
     x, indices = c["self"], c["indices"]
     if not isinstance(x, Value) or len(indices) != len(c.shape(x)):
         return False
@@ -98,7 +98,7 @@ def everything(c: Call) -> bool:
 
 @handles("index")
 def index(c: Call) -> Value:
-    """x[..., indices] in one dimension; a table indexed by the input is an embedding."""
+    """Record x[..., indices] in one dimension; a table indexed by the input is an embedding."""
     if everything(c):
         return c.reshape(c["self"])
     row = row_of_each(c)
@@ -116,7 +116,7 @@ def index(c: Call) -> Value:
 
 @handles("flip")
 def flip(c: Call) -> Value:
-    """Reversal as single slices."""
+    """Record a reversal as single slices."""
     x = c.value(c["self"])
     for dim in c["dims"]:
         axis = c.axis(dim, x)

@@ -18,7 +18,7 @@ from .ops_shape import batch_of, cut, expanded, permuted
 
 
 def scalar(c: Call, value: Any) -> float | int | None:
-    """The number ``value`` stands for; None for tensors (and for trainable or stateful scalars)."""
+    """Return the number ``value`` stands for; None for tensors (and for trainable or stateful scalars)."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, (int, float)):
@@ -32,7 +32,7 @@ def scalar(c: Call, value: Any) -> float | int | None:
 
 
 def affine(c: Call, x: Any, mul: float, add: float) -> Value:
-    """x·mul + add under the name of the ATen operator."""
+    """Record x·mul + add under the name of the ATen operator."""
     op = c.op.removesuffix("_")
     label = op if op in ("add", "sub", "mul", "div", "neg", "rsub") else None
     return c.emit("affine_scalar", x, label=label, mul=mul, add=add)
@@ -40,7 +40,7 @@ def affine(c: Call, x: Any, mul: float, add: float) -> Value:
 
 @handles("add sub rsub")
 def add(c: Call) -> Value:
-    """add, sub and rsub, with alpha."""
+    """Record a sum or difference, with alpha."""
     x, y, alpha = c["self"], c["other"], c.args.get("alpha", 1)
     if c.op == "rsub":
         x, y = y, x
@@ -58,7 +58,7 @@ def add(c: Call) -> Value:
 
 @handles("mul multiply")
 def mul(c: Call) -> Value:
-    """Product with a tensor or a number."""
+    """Record a product with a tensor or a number."""
     a, b = scalar(c, c["self"]), scalar(c, c["other"])
     if b is not None:
         return affine(c, c["self"], b, 0)
@@ -69,7 +69,7 @@ def mul(c: Call) -> Value:
 
 @handles("div divide true_divide")
 def div(c: Call) -> Value:
-    """Quotient; constants become factors."""
+    """Record a quotient; constants become factors."""
     if c.args.get("rounding_mode") is not None:
         raise c.error("division with rounding", remedy="divide, then use torch.floor")
     x, y = c["self"], c["other"]
@@ -86,7 +86,7 @@ def div(c: Call) -> Value:
 
 @handles("clamp clamp_min clamp_max clip hardtanh relu6 maximum minimum")
 def clamp(c: Call) -> Value:
-    """clamp, hardtanh, relu6, maximum and minimum with a number."""
+    """Record limits that are numbers as a clamp, others as maximum and minimum."""
     op = c.op.removesuffix("_")
     x = c["self"]
     low: Any = c.args.get("min", c.args.get("min_val"))
@@ -114,13 +114,13 @@ def clamp(c: Call) -> Value:
 
 @handles("prelu _prelu_kernel")
 def prelu(c: Call) -> Value:
-    """PReLU with known slopes."""
+    """Record a PReLU with known slopes."""
     return c.emit("prelu", c["self"], params=c.params(weight=c["weight"]))
 
 
 @handles("leaky_relu rrelu")
 def leaky_relu(c: Call) -> Value:
-    """leaky_relu, and rrelu, which in evaluation has the mean slope."""
+    """Record a leaky ReLU; rrelu has the mean slope in evaluation."""
     if "rrelu" not in c.op:
         return c.emit("leaky_relu", c["self"], slope=float(c["negative_slope"]))
     if c.args.get("training"):
@@ -130,7 +130,7 @@ def leaky_relu(c: Call) -> Value:
 
 @handles("elu")
 def elu(c: Call) -> Value:
-    """elu; scaled forms are selu or an elu between two products."""
+    """Record an ELU; scaled forms are an ELU between two products."""
     alpha, scale, inner = float(c["alpha"]), float(c["scale"]), float(c["input_scale"])
     x = c.value(c["self"])
     if inner != 1:
@@ -141,7 +141,7 @@ def elu(c: Call) -> Value:
 
 @handles("pow")
 def power(c: Call) -> Value:
-    """x to a constant power."""
+    """Record a constant power."""
     exponent = scalar(c, c["exponent"])
     if exponent is None or not isinstance(c["self"], Value):
         raise c.error("a power with a tensor as exponent")
@@ -153,7 +153,7 @@ def power(c: Call) -> Value:
 
 @handles("glu")
 def glu(c: Call) -> Value:
-    """First half times sigmoid of the second."""
+    """Record the first half times the sigmoid of the second."""
     x = c.value(c["self"])
     axis = c.axis(c["dim"], x)
     full = c.static(c.shape(x)[axis])[0]
@@ -163,7 +163,7 @@ def glu(c: Call) -> Value:
 
 @handles("eq ne lt le gt ge")
 def compare(c: Call) -> Value:
-    """Comparison with a number; of two tensors through their difference."""
+    """Record a comparison with a number; two tensors are compared through their difference."""
     fn = c.op.removesuffix("_")
     number = scalar(c, c["other"])
     if number is not None:
@@ -184,14 +184,14 @@ def inverse(c: Call, mask: Any) -> Any:
 
 
 def in_place(c: Call, found: Value) -> Value:
-    """What ``x.gt_(0)`` leaves in x: a truth value in the dtype of x, not bool."""
+    """Return what ``x.gt_(0)`` leaves in x: a truth value in the dtype of x, not bool."""
     dtype = c.builder.dtype_of_meta(c.fx)
     return found if dtype == "bool" else c.emit("cast", found, dtype=dtype)
 
 
 @handles("__and__ bitwise_and logical_and")
 def both(c: Call) -> Any:
-    """``and`` of booleans; with a constant that is true everywhere nothing changes."""
+    """Record ``and`` of booleans; a constant that is true everywhere changes nothing."""
     x, y = c["self"], c["other"]
     for mine, other in ((x, y), (y, x)):
         if isinstance(mine, Value) and all_true(other) and c.dtype(mine) == "bool":
@@ -203,7 +203,7 @@ def both(c: Call) -> Any:
 
 @handles("__or__ bitwise_or logical_or")
 def either(c: Call) -> Value:
-    """``or`` of booleans."""
+    """Record ``or`` of booleans."""
     return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "ne")
 
 
@@ -225,7 +225,7 @@ def special(c: Call) -> Value:
 
 
 def _counts(c: Call, *values: Any) -> list[Value]:
-    """Booleans as 0 and 1."""
+    """Return booleans as 0 and 1."""
     out = []
     for given in values:
         x = c.value(c.builder.made(given, c.fx))
@@ -237,7 +237,7 @@ def _counts(c: Call, *values: Any) -> list[Value]:
 
 @handles("logical_not bitwise_not")
 def logical_not(c: Call) -> Value:
-    """Zero becomes true."""
+    """Record what is true where a tensor is 0."""
     x = c.value(c["self"])
     if "bitwise" in c.op and c.dtype(x) != "bool":
         raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
@@ -246,7 +246,7 @@ def logical_not(c: Call) -> Value:
 
 @handles("masked_fill")
 def masked_fill(c: Call) -> Value:
-    """A number where the mask is true."""
+    """Record a number in the places where the mask is true."""
     value = scalar(c, c["value"])
     if value is None:
         raise c.error("masked_fill with a tensor as value")
@@ -255,7 +255,7 @@ def masked_fill(c: Call) -> Value:
 
 @handles("where")
 def where(c: Call) -> Value:
-    """A choice between a tensor and a number is a masked_fill."""
+    """Record a choice as masked fills: one of a tensor and a number, the sum of two for two tensors."""
     condition = c["condition"]
     a, b = scalar(c, c["self"]), scalar(c, c["other"])
     if a is not None and b is None:
@@ -273,7 +273,7 @@ def where(c: Call) -> Value:
 
 @handles("matmul mm bmm")
 def matmul(c: Call) -> Value:
-    """matmul, mm, bmm; a vector on the left is a row, one on the right a column."""
+    """Record a matrix product; a vector on the left is a row, one on the right a column."""
     a, b = c["self"], c.args["mat2"] if "mat2" in c.args else c["other"]
     row, column = len(c.shape(a)) == 1, len(c.shape(b)) == 1
     if not row and not column:
@@ -287,7 +287,7 @@ def matmul(c: Call) -> Value:
 
 
 def _matrix(c: Call, vector: Any, shape: Shape) -> Any:
-    """A vector as a matrix of ``shape``; one that is known stays a tensor that follows its parameters."""
+    """Return a vector as a matrix of ``shape``; a constant stays a tensor that follows its parameters."""
     if not isinstance(vector, Tensor):
         return c.reshape(vector, shape)
     sizes = c.static(*shape)
@@ -297,7 +297,7 @@ def _matrix(c: Call, vector: Any, shape: Shape) -> Any:
 
 
 def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
-    """A matmul node; what is summed over must be as long in every call."""
+    """Record a matmul; the dimension that is summed over must be as long in every call."""
     inner = c.shape(c.value(a))[-1:]
     if inner == (None,):
         c.static(*inner)
@@ -306,7 +306,7 @@ def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
 
 @handles("addmm baddbmm")
 def addmm(c: Call) -> Value:
-    """bias + a @ b (addmm, baddbmm)."""
+    """Record bias + a @ b."""
     a, b = (c["mat1"], c["mat2"]) if "mat1" in c.args else (c["batch1"], c["batch2"])
     y = product(c, a, b)
     if c["alpha"] != 1:
@@ -321,7 +321,7 @@ def addmm(c: Call) -> Value:
 
 @handles("scaled_dot_product_attention")
 def attention(c: Call) -> Value:
-    """softmax(q·kᵀ·scale + mask)·v, taken apart into its operations (Vaswani et al. 2017, section 3.2.1)."""
+    """Record the operations of softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017, section 3.2.1)."""
     if c.args.get("enable_gqa"):
         raise c.error("grouped-query attention", remedy="repeat keys and values explicitly")
     if c["dropout_p"]:
@@ -341,7 +341,7 @@ def attention(c: Call) -> Value:
 
 
 def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
-    """True where a position may look: at itself and what comes before."""
+    """Return a mask that is true where a position may look: at itself and at what comes before."""
     sizes = [c.builder.bounds[n][1] if isinstance(n, str) else n for n in (length, keys)]
     if None in sizes:
         c.static(length, keys)
@@ -352,7 +352,7 @@ def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
 
 
 def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
-    """Scores under a boolean mask (true: look at it) or with an additive one."""
+    """Record scores under a boolean mask (true: look at it) or with an additive one."""
     if isinstance(mask, Prefix):
         mask = c.value(mask)
     if isinstance(mask, Value):
@@ -366,7 +366,7 @@ def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
 
 @handles("softmax _softmax log_softmax _log_softmax")
 def softmax(c: Call) -> Value:
-    """softmax and log_softmax."""
+    """Record a softmax or log_softmax."""
     x = c.value(c["self"])
     kind, shape = "log_softmax" if "log" in c.op else "softmax", c.shape(x)
     if not shape:  # of a number torch takes the softmax as of a vector with one entry

@@ -17,7 +17,7 @@ KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 @handles(" ".join(KINDS))
 def network(c: Call) -> list[Any]:
-    """lstm, gru, rnn_tanh and rnn_relu on padded sequences: a node per layer, dropout between."""
+    """Record a recurrent network on padded sequences: a node per layer, dropout between."""
     if "data" in c.args:
         remedy = "make it with pack_padded_sequence in the forward pass, and unpack it with pad_packed_sequence"
         raise c.error("a packed sequence", why="its shape depends on the lengths", remedy=remedy)
@@ -26,7 +26,7 @@ def network(c: Call) -> list[Any]:
 
 @handles("sequences")
 def sequences(c: Call) -> list[Any]:
-    """What ``intact8.capture.recurrent_custom_ops`` makes of LSTM, GRU and RNN."""
+    """Record the operator that ``intact8.capture.recurrent_custom_ops`` makes of LSTM, GRU and RNN."""
     if c["lengths"] is None:
         return _network(c, c["mode"], list(c["hx"]), None)
     c.builder.comparable = False
@@ -60,7 +60,7 @@ def _network(c: Call, mode: str, given: list[Any], lengths: Value | None) -> lis
 
 @handles(" ".join(f"{name}_cell" for name in KINDS))
 def cell(c: Call) -> Any:
-    """lstm_cell, gru_cell, rnn_tanh_cell, rnn_relu_cell: a layer of one step."""
+    """Record a cell as a layer of one step."""
     kind = KINDS[c.op.removesuffix("_cell")]
     given = list(c["hx"]) if kind == "lstm" else [c["hx"]]
     x = c.value(c["input"])
@@ -73,7 +73,7 @@ def cell(c: Call) -> Any:
 
 
 def layer_params(c: Call) -> list[dict[str, dict[str, str]]]:
-    """Per layer: direction ("" or ".reverse") → role → name."""
+    """Return for each layer: direction ("" or ".reverse") → role → name."""
     flat, count = list(c["params"]), int(c["num_layers"])
     directions = ("", ".reverse") if c["bidirectional"] else ("",)
     roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if c["has_biases"] else ("weight_ih", "weight_hh")
@@ -85,7 +85,7 @@ def layer_params(c: Call) -> list[dict[str, dict[str, str]]]:
 
 
 def zero(c: Call, given: list[Any]) -> bool:
-    """Whether all these states are known to be zero."""
+    """Return whether all these states are known to be zero."""
     return all(_is_zero(c, v) for v in given)
 
 
@@ -100,7 +100,7 @@ def _is_zero(c: Call, value: Any) -> bool:
 
 
 def states_of(c: Call, given: list[Any], layers: int) -> list[list[Value]]:
-    """The initial states (D, B, H) of every layer; none where they are zero."""
+    """Return the initial states (D, B, H) of every layer; none where they are zero."""
     if zero(c, given):
         return [[] for _ in range(layers)]
     values = [c.value(v) for v in given]
@@ -120,7 +120,7 @@ def layer(
     relu: bool,
     lengths: Value | None = None,
 ) -> tuple[Value, list[Value]]:
-    """One layer.
+    """Record one layer of a recurrent network.
 
     Args:
         x: (T, B, I).

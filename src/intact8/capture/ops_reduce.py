@@ -57,7 +57,7 @@ for _fn in ("sum", "amax", "amin", "argmax", "argmin"):
 
 
 def argument(c: Call, x: Value, out: Shape, dims: list[int], keepdim: bool, *, least: bool) -> Value:
-    """Where the largest or least value is: the first of several."""
+    """Record where the largest or least value is: the first of several."""
     if least:
         x = c.move("affine_scalar", x, out=c.shape(x), label="neg", mul=-1, add=0)
     return c.emit("reduce", x, out=out, out_dtype="int64", fn="argmax", dims=dims, keepdim=keepdim)
@@ -65,7 +65,7 @@ def argument(c: Call, x: Value, out: Shape, dims: list[int], keepdim: bool, *, l
 
 @handles("max min")
 def other(c: Call) -> Any:
-    """max and min with a second tensor are no reductions."""
+    """Record a maximum or minimum; with a second tensor it is not a reduction."""
     if "other" in c.args:
         c.op = "maximum" if c.op == "max" else "minimum"
         return clamp(c)
@@ -94,7 +94,7 @@ def cumsum(c: Call) -> Value:
 
 @handles("var std")
 def variance(c: Call) -> Value:
-    """var and std, taken apart: mean of the squared distance to the mean."""
+    """Record a variance or deviation as the mean of the squared distance to the mean."""
     x = c.value(c["self"])
     shape = c.shape(x)
     dims = dims_of(c, x)
@@ -112,7 +112,7 @@ def variance(c: Call) -> Value:
 
 @handles("logsumexp")
 def logsumexp(c: Call) -> Value:
-    """log(sum(exp(x))), with the largest value taken out so that nothing overflows."""
+    """Record log(sum(exp(x))), with the largest value taken out so that nothing overflows."""
     x = c.value(c["self"])
     shape, dims, keep = c.shape(x), dims_of(c, x), keeps(c)
     top = c.emit("reduce", x, out=kept(shape, dims), fn="amax", dims=dims, keepdim=True)
@@ -124,7 +124,7 @@ def logsumexp(c: Call) -> Value:
 
 @handles("var_mean std_mean")
 def moments(c: Call) -> list[Value]:
-    """var_mean and std_mean."""
+    """Record a variance or deviation, and the mean."""
     op, c.op = c.op, c.op.removesuffix("_mean")
     x = c.value(c["self"])
     dims, keep = dims_of(c, x), keeps(c)

@@ -14,13 +14,13 @@ from intact8.capture.aten_call import Call, Value, handles
 
 @handles("contiguous clone detach alias lift_fresh lift_fresh_copy positive requires_grad_")
 def same(c: Call) -> Value:
-    """Copies and layout changes: nothing happens to the values."""
+    """Record nothing: copies and changes of layout leave the values alone."""
     return c.value(c.args["self"] if "self" in c.args else c["input"])
 
 
 @handles("to _to_copy type_as float")
 def to(c: Call) -> Value:
-    """A cast where the dtype changes."""
+    """Record a cast where the dtype changes."""
     x = c.value(c["self"])
     have, want = c.dtype(x), c.builder.dtype_of_meta(c.fx)
     if have == want:
@@ -32,7 +32,7 @@ def to(c: Call) -> Value:
 
 @handles("view reshape _unsafe_view view_copy flatten unflatten squeeze unsqueeze view_as reshape_as")
 def reshape(c: Call) -> Value:
-    """view, reshape, flatten, squeeze, unsqueeze …: only the output's shape matters."""
+    """Record a reshape: of view, flatten, squeeze and the like only the output's shape matters."""
     if c.op.startswith("squeeze") and c.shape(c["self"])[:1] == (None,):
         given = c.args.get("dim")
         dims = [0] if given is None else [given] if isinstance(given, int) else list(given)
@@ -43,7 +43,7 @@ def reshape(c: Call) -> Value:
 
 @handles("permute transpose t swapaxes swapdims")
 def permute(c: Call) -> Value:
-    """permute, transpose, t, movedim."""
+    """Record a permutation of dimensions."""
     x = c.value(c["self"])
     dims = list(range(len(c.shape(x))))
     if "dims" in c.args:
@@ -58,7 +58,7 @@ def permute(c: Call) -> Value:
 
 
 def permuted(c: Call, x: Value, dims: list[int]) -> Value:
-    """A permute node, unless the order stays."""
+    """Record a permute, unless the order stays."""
     if dims == sorted(dims):
         return x
     shape = c.shape(x)
@@ -92,7 +92,7 @@ def resized(c: Call, x: Value, axis: int, size: Dim) -> list[Dim]:
 
 @handles("slice narrow")
 def slice_(c: Call) -> Value:
-    """slice.Tensor and narrow."""
+    """Record a slice."""
     x = c.value(c["self"])
     axis = c.axis(c["dim"], x)
     start = c["start"] or 0
@@ -105,7 +105,7 @@ def slice_(c: Call) -> Value:
 
 
 def whole(c: Call, axis: int) -> bool:
-    """Whether a slice keeps the whole dynamic dimension."""
+    """Return whether a slice keeps the whole dynamic dimension."""
     before = c.fx.all_input_nodes[0].meta["val"].shape[axis].node.expr
     after = c.fx.meta["val"].shape[axis]
     return isinstance(after, torch.SymInt) and bool(before == after.node.expr)
@@ -113,7 +113,7 @@ def whole(c: Call, axis: int) -> bool:
 
 @handles("select")
 def select(c: Call) -> Value:
-    """One index of a dimension, which disappears."""
+    """Record one index of a dimension, which disappears."""
     x = c.value(c["self"])
     axis = c.axis(c["dim"], x)
     index = c["index"]
@@ -126,7 +126,7 @@ def select(c: Call) -> Value:
 
 @handles("chunk split split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split unsafe_chunk")
 def split(c: Call) -> list[Value]:
-    """chunk, split, tensor_split, unsafe_split: consecutive slices as long as the export says."""
+    """Record consecutive slices, as long as the export says."""
     x = c.value(c["self"])
     axis = c.axis(c["dim"], x)
     sizes = [c.builder.dim(v.shape[axis], c.fx) for v in c.fx.meta["val"]]
@@ -139,7 +139,7 @@ def split(c: Call) -> list[Value]:
 
 @handles("unbind")
 def unbind(c: Call) -> list[Value]:
-    """One tensor per index of a dimension."""
+    """Record one tensor per index of a dimension."""
     x = c.value(c["self"])
     axis = c.axis(c["dim"], x)
     shape = list(c.shape(x))
@@ -149,7 +149,7 @@ def unbind(c: Call) -> list[Value]:
 
 @handles("cat concat concatenate")
 def cat(c: Call) -> Value:
-    """Concatenation; empty one-dimensional tensors are skipped, as torch does."""
+    """Record a concatenation; empty one-dimensional tensors are skipped, as torch does."""
     parts = [c.value(v) for v in c["tensors"]]
     parts = [v for v in parts if c.shape(v) != (0,)]
     axis = c["dim"] % max(len(c.out_shape), 1)
@@ -160,7 +160,7 @@ def cat(c: Call) -> Value:
 
 @handles("stack")
 def stack(c: Call) -> Value:
-    """A new dimension of length 1 each, then concatenation."""
+    """Record a new dimension of length 1 for each tensor, then a concatenation."""
     shape, axis = list(c.out_shape), c["dim"] % len(c.out_shape)
     shape[axis] = 1
     return c.emit("cat", *[c.reshape(v, shape) for v in c["tensors"]], axis=axis)
@@ -169,7 +169,7 @@ def stack(c: Call) -> Value:
 @handles("reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d")
 @handles("pad constant_pad_nd")
 def pad(c: Call) -> Value:
-    """constant, and reflect, replicate and circular as slices and concatenations."""
+    """Record padding: constant as such, reflect, replicate and circular as slices and concatenations."""
     x = c.value(c["self"])
     mode = c.args.get("mode", "constant")
     if c.op.startswith(("reflection", "replication")):
@@ -211,7 +211,7 @@ def extend(c: Call, x: Value, axis: int, before: int, after: int, mode: str) -> 
 
 
 def joined(c: Call, x: Value, axis: int, pieces: list[tuple[int, int]]) -> Value:
-    """Concatenation of slices of one tensor."""
+    """Record a concatenation of slices of one tensor."""
     return concatenated(c, [cut(c, x, axis, a, b) for a, b in pieces if b > a], axis)
 
 
@@ -239,12 +239,12 @@ def expand(c: Call) -> Value:
 
 
 def expanded(c: Call, x: Value, extra: list[Value]) -> Value:
-    """The expand node."""
+    """Record an expand to the shape of the call's output."""
     return c.move("expand", x, *extra, out=c.out_shape, shape=[-1 if n is None else n for n in c.out_shape])
 
 
 def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
-    """The input whose dimension 0 is the batch; the output's dynamic dimension must be exactly that."""
+    """Return the input whose dimension 0 is the batch; the output's dynamic dimension must be exactly that."""
     if sizes is None:
         shape = c.fx.meta["val"].shape
         sizes = [d.node.expr for d in shape if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer]
@@ -255,7 +255,7 @@ def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:
 
 @handles("repeat")
 def repeat(c: Call) -> Value:
-    """Tiling: copies side by side; a constant tiled over the batch is expanded."""
+    """Record copies side by side; a constant tiled over the batch is expanded."""
     x = c.value(c["self"])
     times = list(c["repeats"])
     shape = (1,) * (len(times) - len(c.shape(x))) + c.shape(x)
@@ -271,7 +271,7 @@ def repeat(c: Call) -> Value:
 
 @handles("repeat_interleave")
 def repeat_interleave(c: Call) -> Value:
-    """Every value ``repeats`` times: a new dimension, expanded and merged."""
+    """Record every value ``repeats`` times: a new dimension, copied and merged."""
     x = c.value(c["self"])
     count, dim = c["repeats"], c["dim"]
     if not isinstance(count, int) or dim is None:
@@ -284,7 +284,7 @@ def repeat_interleave(c: Call) -> Value:
 
 @handles("roll")
 def roll(c: Call) -> Value:
-    """Cyclic shift along dimensions."""
+    """Record a cyclic shift along dimensions."""
     x = c.value(c["self"])
     dims = [c.axis(d, x) for d in c["dims"]]
     if not dims:
@@ -295,7 +295,7 @@ def roll(c: Call) -> Value:
 
 @handles("pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle")
 def shuffle(c: Call) -> Value:
-    """pixel_shuffle, pixel_unshuffle, channel_shuffle: reshape, permute, reshape."""
+    """Record a shuffle of pixels or channels as reshape, permute, reshape."""
     x = c.value(c["self"])
     n, ch, h, w = c.shape(x)
     (ch,) = c.static(ch)
@@ -318,7 +318,7 @@ FILL = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "
 
 @handles("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like")
 def factory(c: Call) -> Value | Tensor:
-    """zeros, ones, full …: a constant, expanded to the batch where the shape has it."""
+    """Record a filled tensor: a constant, expanded to the batch where the shape has it."""
     value = FILL[c.op] if c.op in FILL else c["fill_value"]
     if not isinstance(value, (int, float)):
         raise c.error("a tensor filled with a computed value")
@@ -332,13 +332,13 @@ def factory(c: Call) -> Value | Tensor:
 
 @handles("arange")
 def arange(c: Call) -> Value:
-    """Only reached with a symbolic end: constant ranges are folded."""
+    """Refuse a range with a symbolic end; constant ranges are folded."""
     raise c.mixes("a range as long as the batch", why="the number of samples is only known when the program runs")
 
 
 @handles("copy fill zero")
 def copy_(c: Call) -> Value:
-    """Overwriting a whole tensor: its name now means the source."""
+    """Record that a whole tensor is overwritten: its name now means the source."""
     src = c.args.get("src", c.args.get("value"))
     if not isinstance(src, (Value, Tensor)) or (isinstance(src, Tensor) and src.ndim == 0):
         raise c.error("an activation is overwritten with a constant in place", remedy="use torch.where or masked_fill")

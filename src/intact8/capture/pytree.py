@@ -16,7 +16,7 @@ from intact8.outputs import remember
 
 
 def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as positional and keyword arguments.
+    """Return example inputs as positional and keyword arguments.
 
     Example:
         >>> call_of({"x": 1})
@@ -54,7 +54,7 @@ class InputLayout:
 
     @staticmethod
     def of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> InputLayout:
-        """The layout of an example call."""
+        """Return the layout of an example call."""
         named = inspect.signature(model.forward).parameters.items()
         parameters = tuple(n for n, p in named if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
         leaves, spec = pytree.tree_flatten_with_path((args, kwargs))
@@ -66,11 +66,11 @@ class InputLayout:
         return InputLayout(spec, tuple(keys), fixed, parameters, len(args), tuple(kwargs))
 
     def tensor_keys(self) -> tuple[str, ...]:
-        """Names of the tensor inputs."""
+        """Return the names of the tensor inputs."""
         return tuple(k for i, k in enumerate(self.keys) if i not in self.fixed)
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
-        """Tensors of a call, in the order of the graph's inputs.
+        """Return the tensors of a call, in the order of the graph's inputs.
 
         Raises:
             InputError: arguments are missing, unknown, nest differently, or a fixed value changed.
@@ -98,7 +98,7 @@ class InputLayout:
         return out
 
     def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor] | None:
-        """Tensors given one by one where the model nests them, in order or by name; None where they are not."""
+        """Return tensors given one by one where the model nests them, in order or by name; None where they are not."""
         keys = self.tensor_keys()
         if not any("." in key for key in keys) or len(args) + len(kwargs) != len(keys):
             return None
@@ -124,7 +124,7 @@ class InputLayout:
 
 
 def _key(path: Sequence[Any], parameters: Sequence[str]) -> str:
-    """``x``, ``batch.image``, ``xs.0`` from the pytree path of a leaf of (args, kwargs)."""
+    """Return ``x``, ``batch.image`` or ``xs.0`` for the pytree path of a leaf of (args, kwargs)."""
     parts = [str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", "")))) for p in path]
     if parts[0] == "0":
         at = int(parts[1])
@@ -162,7 +162,7 @@ def register_outputs(value: Any) -> None:
 
 
 def describe(value: Any) -> Any:
-    """The JSON structure of an output whose tensors are replaced by their positions (see ``Graph.structure``).
+    """Return the JSON structure of an output whose tensors are replaced by their positions (see ``Graph.structure``).
 
     Example:
         >>> describe({"logits": Slot(0), "hidden": [Slot(1), None]})

@@ -64,7 +64,7 @@ def sequences(
     batch_first: bool,
     mode: str,
 ) -> list[Tensor]:
-    """LSTM, GRU or RNN on padded sequences: the output, the last hidden state, the last cell state (LSTM)."""
+    """Return the output of LSTM, GRU or RNN on padded sequences, the last hidden state, the last cell state (LSTM)."""
     raise NotImplementedError("only exported, never run")
 
 
@@ -77,7 +77,7 @@ def _(input: Tensor, lengths: Any, hx: Any, params: Sequence[Tensor], has_biases
 
 
 def _copy(function: Any) -> Callable[..., Any]:
-    """The function with the code it has now."""
+    """Return the function with the code it has now."""
     return FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
 
 
@@ -128,7 +128,7 @@ def _pad_packed_sequence(
 
 
 def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The forward of LSTM, GRU or RNN that takes :class:`Padded`, too."""
+    """Return the forward of LSTM, GRU or RNN that takes :class:`Padded`, too."""
 
     def forward(self: nn.RNNBase, input: Any, hx: Any = None) -> Any:
         if not _exporting():
@@ -161,7 +161,7 @@ def _exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def traceable() -> Iterator[None]:
-    """Packed sequences can be exported in this block.
+    """Let packed sequences be exported in this block.
 
     People import the two functions by name, so that exchanging the names in torch would miss most of them: their code
     is exchanged.

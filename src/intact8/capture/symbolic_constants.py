@@ -34,7 +34,7 @@ SOME_SIZE = 5
 
 
 def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """An operation on beginnings of constants and on sizes: a Prefix or a tensor; None where that is not the same."""
+    """Compute an operation on the largest sizes: a Prefix or a tensor; None where its beginning is not the result."""
     builder, val = call.builder, call.fx.meta.get("val")
     if call.op not in COMMUTING or not isinstance(val, Tensor):
         return None
@@ -68,13 +68,13 @@ def _largest(builder: Builder, symbol: Any) -> int:
 
 
 def all_true(value: Any) -> bool:
-    """Whether ``value`` is a constant, or the beginning of one, that is true everywhere."""
+    """Return whether ``value`` is a constant, or the beginning of one, that is true everywhere."""
     full = value.full if isinstance(value, Prefix) else value
     return isinstance(full, Tensor) and full.dtype == torch.bool and math.prod(full.shape) > 0 and bool(full.all())
 
 
 def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
-    """Nodes for a Prefix: the constant, cut where it varies and expanded where it does not. One set per Prefix."""
+    """Record a Prefix once: the constant, cut where it varies and expanded where it does not."""
     if id(prefix) in builder.prefixes:
         return builder.prefixes[id(prefix)][1]
     c, full = Call(builder, fx, str(fx.target).removeprefix("aten."), {}), prefix.full

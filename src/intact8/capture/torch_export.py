@@ -35,7 +35,7 @@ class Exported:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, with every module's training flag and every buffer's values restored afterwards."""
+    """Set eval mode, and restore every module's training flag and every buffer's values afterwards."""
     flags = {module: module.training for module in model.modules()}
     before = [(b, b.detach().clone()) for b in model.buffers()]
     model.eval()
@@ -206,7 +206,7 @@ def _with_dynamic(
     dynamic_batch: bool,
     named: Mapping[int, Collection[int]],
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    """Inputs and the dynamic shapes for them; a size of one is doubled, because torch specializes 1."""
+    """Return the inputs and the dynamic shapes for them; a size of one is doubled, because torch specializes 1."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     batch = next((t.shape[0] for t in leaves if isinstance(t, Tensor) and t.ndim > 0), None)
     shapes: list[Any] = []
@@ -241,7 +241,7 @@ def _export(
 
 
 def blame(model: nn.Module, error: BaseException) -> str:
-    """Path of the innermost module of ``model`` in the traceback of ``error``; "" when there is none."""
+    """Return the path of the innermost module of ``model`` in the traceback of ``error``; "" when there is none."""
     paths = {id(module): name for name, module in model.named_modules()}
     found = ""
     seen: BaseException | None = error
@@ -264,7 +264,8 @@ ADVICE = re.compile(
 
 
 def first_lines(error: BaseException, count: int = 3) -> str:
-    """The first lines of torch's message, on one line, without advice for those who call torch.export themselves."""
+    """Return the first lines of torch's message, on one line, without advice for those who call torch.export
+    themselves."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lines = [kept for line in lines if (kept := ADVICE.split(line)[0].strip())]
     return " ".join(lines[:count]) or type(error).__name__

@@ -60,24 +60,24 @@ class Captured:
     comparable: bool = True
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors that nodes may name."""
+        """Return the all tensors that nodes may name."""
         return {**self.parameters, **self.buffers, **self.constants}
 
     def without_tensors(self) -> Captured:
-        """The same without parameters, buffers and constants: for holders that keep their own copies."""
+        """Return the same without parameters, buffers and constants, for holders that keep their own copies."""
         return replace(self, parameters={}, buffers={}, constants={})
 
     @property
     def input_keys(self) -> tuple[str, ...]:
-        """Names of the tensor inputs, in the order of ``graph.inputs``."""
+        """Return the names of the tensor inputs, in the order of ``graph.inputs``."""
         return self.layout.tensor_keys()
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Tensor]:
-        """Tensors of a call of the model, in the order of ``graph.inputs``. Raises InputError on a mismatch."""
+        """Return the tensors of a call in the order of ``graph.inputs``; raise InputError on a mismatch."""
         return self.layout.flatten(args, kwargs or {})
 
     def rebuild(self, outputs: Sequence[Any]) -> Any:
-        """The model's own output structure around ``outputs`` (one per ``graph.outputs``)."""
+        """Return the model's own output structure around ``outputs`` (one per ``graph.outputs``)."""
         leaves = [outputs[leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.out_leaves]
         return pytree.tree_unflatten(leaves, self.out_spec)
 
@@ -147,7 +147,7 @@ class Example:
     layout: InputLayout
 
     def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
-        """The model's graph, which computes what the model does."""
+        """Return the model's graph, which computes what the model does."""
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
         captured = _build(self.model, exported, self.layout, wanted)
         if captured.comparable:
@@ -156,7 +156,7 @@ class Example:
 
 
 def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
-    """The graph for any batch size, or for the example's where samples have to do with one another."""
+    """Return the graph for any batch size, or for the example's where samples depend on one another."""
     if dynamic_batch:
         try:
             return example.captured(True, named, wanted)
@@ -170,7 +170,7 @@ def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int,
 def _leaves(
     layout: InputLayout, wanted: Dynamic, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[int, dict[int, str]]:
-    """Named dimensions by position of the leaf of (args, kwargs)."""
+    """Return the named dimensions by position of the leaf of (args, kwargs)."""
     leaves = pytree.tree_leaves((args, kwargs))
     named: dict[int, dict[int, str]] = {}
     for key, dims in wanted.names.items():
@@ -244,7 +244,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
 
 
 def _plain(item: Any, given: Any, position: int) -> Any:
-    """An output that is no tensor: None, a number, a truth value or text, as the model itself returns it.
+    """Return an output that is not a tensor: None, a number, a truth value or text, as the model returns it.
 
     Raises:
         CaptureError: the model returns something else there.
@@ -274,7 +274,7 @@ def _plain(item: Any, given: Any, position: int) -> Any:
 def _state(
     model: nn.Module,
 ) -> tuple[dict[str, nn.Parameter | Tensor], dict[str, Tensor], dict[str, Tensor], dict[str, str]]:
-    """Parameters, persistent buffers, other buffers, and aliases of tied tensors."""
+    """Return the parameters, persistent buffers, other buffers, and aliases of tied tensors."""
     parameters: dict[str, nn.Parameter | Tensor] = {}
     buffers: dict[str, Tensor] = {}
     constants: dict[str, Tensor] = {}
@@ -299,7 +299,7 @@ def _state(
 def _placeholders(
     model: nn.Module, builder: Builder, program: ExportedProgram, layout: InputLayout, wanted: Dynamic
 ) -> tuple[list[Any], list[str]]:
-    """Values for the exported graph's placeholders, and the names of the input nodes."""
+    """Return the values for the exported graph's placeholders, and the names of the input nodes."""
     tensors: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
     tensors.update(model.named_buffers(remove_duplicate=False))
     specs = {getattr(s.arg, "name", ""): s for s in program.graph_signature.input_specs}

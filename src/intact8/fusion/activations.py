@@ -11,7 +11,7 @@ Act = dict[str, Any]
 
 
 def clamp_act(node: Node) -> Act | None:
-    """The ``act`` of a relu or clamp node, None for any other node.
+    """Return the ``act`` of a relu or clamp node, None for any other node.
 
     Example:
         >>> clamp_act(Node("r", "relu"))
@@ -25,7 +25,7 @@ def clamp_act(node: Node) -> Act | None:
 
 
 def compose(inner: Act, outer: Act) -> Act:
-    """The one clamp that equals ``outer`` after ``inner``; a clamp is monotone, so the ends of ``inner`` decide.
+    """Return the one clamp that equals ``outer`` after ``inner``; a clamp is monotone, so the ends of ``inner`` decide.
 
     Example:
         >>> relu, relu6 = {"kind": "clamp", "min": 0.0, "max": None}, {"kind": "clamp", "min": 0.0, "max": 6.0}
@@ -38,7 +38,7 @@ def compose(inner: Act, outer: Act) -> Act:
 
 
 def never_negative(act: Act | None) -> bool:
-    """Whether values after ``act`` are at least 0, so that a leaky ReLU would leave them alone."""
+    """Return whether values after ``act`` are at least 0, so that a leaky ReLU would leave them alone."""
     return act is not None and act["kind"] == "clamp" and act["min"] is not None and act["min"] >= 0
 
 

@@ -46,7 +46,7 @@ def masks_into_softmax(work: Rewriter, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def _candidates(masker: Node) -> list[tuple[str, str]]:
-    """(scores, mask) as ``masker`` may combine them."""
+    """Return pairs (scores, mask) as ``masker`` may combine them."""
     if masker.op == "masked_fill":
         return [(masker.inputs[0], masker.inputs[1])] if masker.attrs["value"] <= FAR else []
     if masker.op == "add":
@@ -58,7 +58,7 @@ def _candidates(masker: Node) -> list[tuple[str, str]]:
 def _boolean(
     work: Rewriter, name: str, before: Node, tensors: Mapping[str, Tensor], made: dict[str, Tensor]
 ) -> str | None:
-    """A node that is true where the tensor ``name`` hides a position; None where it is no mask."""
+    """Return a node that is true where the tensor ``name`` hides a position; None where it is no mask."""
     node = work.graph.nodes[name]
     values = _values(work, node, tensors)
     if node.op in MOVED and (inner := _boolean(work, node.inputs[0], before, tensors, made)) is not None:
@@ -89,7 +89,8 @@ def _boolean(
 
 
 def _source(work: Rewriter, node: Node) -> tuple[Node, float, float, list[Node]] | None:
-    """The boolean that arithmetic with numbers started from, what it made of false and true, and moves on the way."""
+    """Return the boolean that arithmetic with numbers started from, what it made of false and true, and moves on the
+    way."""
     if node.dtype == "bool":
         return node, 0.0, 1.0, []
     if node.op not in ("cast", "affine_scalar", *MOVED) or (inner := _source(work, work.producer(node))) is None:
@@ -101,13 +102,13 @@ def _source(work: Rewriter, node: Node) -> tuple[Node, float, float, list[Node]]
 
 
 def _compared(work: Rewriter, name: str, node: Node, attrs: dict[str, Any], before: Node) -> str:
-    """A comparison of ``node`` with a number."""
+    """Return a comparison of ``node`` with a number."""
     made = Node(name, "compare", [node.name], attrs, {}, node.module, node.module_type, node.shape, "bool")
     return work.insert(made, before)
 
 
 def _values(work: Rewriter, node: Node, tensors: Mapping[str, Tensor]) -> set[float] | None:
-    """All numbers ``node`` can hold, where they are provably few; None otherwise."""
+    """Return the all numbers ``node`` can hold, where they are provably few; None otherwise."""
     if node.dtype == "bool":
         return {0.0, 1.0}
     if node.op == "constant":

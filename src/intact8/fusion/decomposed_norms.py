@@ -36,7 +36,7 @@ def norms_by_hand(work: Rewriter) -> None:
 
 
 def _recognised(work: Rewriter, node: Node) -> Norm | None:
-    """The norm ``node`` is the quotient of."""
+    """Return the norm ``node`` is the quotient of."""
     a, b = (work.producer(node, i) for i in (0, 1))
     pairs = [(a, b)] if node.op == "div" else [(a, b), (b, a)]
     for numerator, root in pairs:
@@ -59,7 +59,7 @@ def _recognised(work: Rewriter, node: Node) -> Norm | None:
 
 
 def _under_root(work: Rewriter, root: Node, *, inverse: bool) -> tuple[Node, float] | None:
-    """(mean, ε) where ``root`` is sqrt(mean + ε), or 1 over that."""
+    """Return (mean, ε) where ``root`` is sqrt(mean + ε), or 1 over that."""
     if root.op == "affine_scalar" and (root.attrs["mul"], root.attrs["add"]) == (1, 0):  # 1 · (1 / …)
         return _under_root(work, work.producer(root), inverse=inverse)
     fn = root.attrs.get("fn") if root.op == "unary" else None
@@ -76,7 +76,7 @@ def _under_root(work: Rewriter, root: Node, *, inverse: bool) -> tuple[Node, flo
 
 
 def _square_of(work: Rewriter, node: Node, dims: tuple[int, ...]) -> Node | None:
-    """What ``node`` is the square of; x − mean(x) may have been computed once for either factor."""
+    """Return what ``node`` is the square of; x − mean(x) may have been computed once for either factor."""
     fn = node.attrs.get("fn") if node.op == "unary" else None
     if fn == "square" or (fn == "pow" and node.attrs["exponent"] == 2):
         return work.producer(node)
@@ -88,7 +88,7 @@ def _square_of(work: Rewriter, node: Node, dims: tuple[int, ...]) -> Node | None
 
 
 def _centred(work: Rewriter, node: Node, dims: tuple[int, ...]) -> str | None:
-    """x where ``node`` is x − mean(x) over ``dims``."""
+    """Return x where ``node`` is x − mean(x) over ``dims``."""
     if node.op != "sub":
         return None
     x, mean = node.inputs[0], work.producer(node, 1)
@@ -139,7 +139,8 @@ def _exchange(work: Rewriter, quotient: Node, norm: Norm) -> None:
 
 
 def _constant_beside(work: Rewriter, after: Node, last: Node, norm: Norm) -> str | None:
-    """The parameter ``last`` is combined with in ``after``, where it varies along the normalised dimensions alone."""
+    """Return the parameter ``last`` is combined with in ``after``, where it varies along the normalised dimensions
+    alone."""
     other = next((work.graph.nodes[i] for i in after.inputs if i != last.name), None)
     if other is None or other.op != "constant" or other.dtype != "float32" or after.shape != last.shape:
         return None

@@ -112,7 +112,7 @@ def _fuse_batch_norms(work: Rewriter) -> None:
 
 
 def _fold_forward(work: Rewriter) -> None:
-    """Batch norm right before a convolution or linear map that alone reads it: W·(γ'x + β') = (W·γ')x + W·β'.
+    """Fold batch norm into a convolution or linear map that alone reads it: W·(γ'x + β') = (W·γ')x + W·β'.
 
     Exact where no padding is inserted between the two; the parameters get the roles ``pre.weight`` and so on.
     """
@@ -141,7 +141,7 @@ def _fold_forward(work: Rewriter) -> None:
 
 
 def _fold_factors(work: Rewriter) -> None:
-    """A constant factor of a product of two activations, as the 1/√d of attention, is part of its multiplier."""
+    """Make a constant factor of a product of two activations (1/√d of attention) part of its multiplier."""
     for node in list(work.graph):
         if node.op != "affine_scalar" or node.attrs["add"] != 0 or not node.attrs["mul"] > 0:
             continue

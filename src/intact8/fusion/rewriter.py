@@ -34,13 +34,13 @@ class Rewriter:
         self._users: dict[str, list[str]] | None = None
 
     def users(self, name: str) -> list[str]:
-        """Consumers of ``name``, one entry per use."""
+        """Return the consumers of ``name``, one entry per use."""
         if self._users is None:
             self._users = self.graph.users()
         return self._users[name]
 
     def only_user(self, name: str) -> bool:
-        """Whether ``name`` is read exactly once, and not by the caller of the network."""
+        """Return whether ``name`` is read exactly once, and not by the caller of the network."""
         return len(self.users(name)) == 1 and name not in self.graph.outputs
 
     def position(self, name: str) -> float:
@@ -48,7 +48,7 @@ class Rewriter:
         return self._place[name]
 
     def producer(self, node: Node, index: int = 0) -> Node:
-        """The node that makes input ``index`` of ``node``."""
+        """Return the node that makes input ``index`` of ``node``."""
         return self.graph.nodes[node.inputs[index]]
 
     def put(self, node: Node) -> None:
@@ -107,11 +107,11 @@ class Rewriter:
         self._notes[node] = decision
 
     def log(self) -> tuple[Note, ...]:
-        """All decisions."""
+        """Return all decisions."""
         return tuple(Note(node, decision) for node, decision in self._notes.items())
 
     def finish(self) -> Graph:
-        """The graph in execution order, without constants nobody reads."""
+        """Return the graph in execution order, without constants nobody reads."""
         users = self.graph.users()
         kept = (n for n in self.graph if n.op != "constant" or users[n.name] or n.name in self.graph.outputs)
         self.graph.nodes = {n.name: n for n in sorted(kept, key=lambda n: self._place[n.name])}

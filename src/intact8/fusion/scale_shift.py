@@ -42,7 +42,7 @@ def constants_to_scale_shift(work: Rewriter, tensors: Mapping[str, Tensor]) -> d
 
 
 def _operand(graph: Graph, node: Node) -> tuple[Node, Node] | None:
-    """(x, constant) where ``node`` combines a tensor with a per-channel constant."""
+    """Return (x, constant) where ``node`` combines a tensor with a per-channel constant."""
     if node.op not in _ROLE or node.dtype != "float32" or len(node.shape) < 2:
         return None
     x, c = (graph.nodes[i] for i in node.inputs)
@@ -65,7 +65,7 @@ def _operand(graph: Graph, node: Node) -> tuple[Node, Node] | None:
 
 
 def _merge_pairs(work: Rewriter, tensors: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
-    """(x + b)·w → x·w + b·w, where both are constants that are not trained: one rounding instead of two."""
+    """Turn (x + b)·w into x·w + b·w, where both are constants that are not trained: one rounding instead of two."""
     known = {**tensors, **made}
     for node in list(work.graph):
         if node.op != "scale_shift" or node.name not in work.graph.nodes:

@@ -36,7 +36,7 @@ def slices_of_parts(work: Rewriter) -> None:
 
 
 def _part(work: Rewriter, cat: Node, node: Node) -> tuple[Node, int] | None:
-    """The operand of ``cat`` that ``node`` lies in, and where it begins."""
+    """Return the operand of ``cat`` that ``node`` lies in, and where it begins."""
     axis, offset = cat.attrs["axis"], 0
     for name in cat.inputs:
         part = work.graph.nodes[name]

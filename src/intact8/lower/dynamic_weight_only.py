@@ -17,7 +17,7 @@ from intact8.simulation.simulation import Simulation
 
 
 def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:
-    """The ops of one layer: the first is the layer itself, then what was fused into it."""
+    """Return the ops of one layer: the first is the layer itself, then what was fused into it."""
     layer = sim.layer_ops[node.name]
     first, *rest = float_ops(node, inputs, sim.tensors, sim.graph.nodes, **common)
     q, scale = layer.codes(sim.tensors)

@@ -22,7 +22,7 @@ LOWEST = float(np.finfo(np.float32).min)
 def float_ops(
     node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], nodes: Container[str] = (), **common: Any
 ) -> list[Op]:
-    """The ops of one float node: fused parts are ops of their own, the last one has the name of the node.
+    """Return the ops of one float node: fused parts are ops of their own, the last one has the name of the node.
 
     Args:
         node: to lower.
@@ -35,7 +35,7 @@ def float_ops(
 
 
 def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], common: dict[str, Any]) -> list[Op]:
-    """The ops in order, all with the name of the node; "" stands for what the one before gives."""
+    """Return the ops in order, all with the name of the node; "" stands for what the one before gives."""
     if node.op == "table":
         return _chain(node, inputs, tensors, common)
     attrs = {k: v for k, v in node.attrs.items() if k not in ("act", "bn")}

@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 
 
 def lower(sim: Simulation) -> Program:
-    """The program of a calibrated simulation, checked and certified, with golden vectors.
+    """Return the program of a calibrated simulation, checked and certified, with golden vectors.
 
     Raises:
         StateError: not calibrated, in training mode, or fake quantization off somewhere.
@@ -45,7 +45,7 @@ def lower(sim: Simulation) -> Program:
 
 
 def draft(sim: Simulation) -> Program:
-    """The program without golden vectors, which take the reference engine seconds: for use in this process.
+    """Return the program without golden vectors, which take the reference engine seconds: for use in this process.
 
     Raises:
         StateError: as :func:`lower`.
@@ -152,7 +152,7 @@ def _nonlinear(sim: Simulation, node: Node, inputs: tuple[str, ...], point: Quan
 
 
 def _rows(value: torch.Tensor, point: QuantPoint) -> Array:
-    """Real numbers known before the network runs, on their grid."""
+    """Quantize real numbers that are known before the network runs."""
     q = torch.clamp(torch.round(value / point.scale) + point.zero_point, point.lo, point.hi)
     return q.to(torch.uint8).cpu().numpy()
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def provenance(sim: Simulation) -> dict[str, Any]:
-    """Versions, CPU features of this machine, calibration summary, equalization and date (UTC), as JSON values.
+    """Return the versions, CPU features of this machine, calibration summary, equalization and date (UTC), as JSON
+    values.
 
     ``equalized`` gives the factor of every channel of a layer whose channels were equalized: its integers stand for
     the float network's values divided by them, which whoever compares the two must know.

@@ -60,7 +60,7 @@ class NodeSchemes:
         self._activation = {n: [*read.get(n, []), *own.get(n, [])] for n in {*own, *read}}
 
     def forced_float(self) -> dict[str, str]:
-        """Nodes that the recipe keeps float."""
+        """Return the nodes that the recipe keeps float."""
         kept = {name for name, yes in self._quantize.items() if not yes}
         if self.recipe.attention == "float":
             kept |= {n.name for n in self.graph if n.op == "matmul" and not self._quantize.get(n.name)}
@@ -72,7 +72,7 @@ class NodeSchemes:
         return out
 
     def told(self, reasons: Mapping[str, str]) -> dict[str, str]:
-        """What to tell of the nodes that stay float: neither the ones of mode dynamic nor what computes nothing."""
+        """Return the reasons to report: neither those of nodes of mode dynamic nor of what computes nothing."""
         coded, nodes = self.coded(), self.graph.nodes
         return {
             name: reason
@@ -83,13 +83,13 @@ class NodeSchemes:
         }
 
     def mode(self, name: str) -> str:
-        """What is quantized of a node of the fused graph, see :class:`Recipe`."""
+        """Return the mode of a node of the fused graph, see :class:`Recipe`."""
         mode = self._mode[name][0] if name in self._mode else self.recipe.mode
         # Recurrent layers have no static form: their activations get their scales when the network runs.
         return "dynamic" if mode == "static" and self.graph.nodes[name].op in RECURRENT else mode
 
     def coded(self) -> dict[str, str]:
-        """Nodes whose weights are integers but whose activations are float between operations, and the mode of each.
+        """Return the mode of each node whose weights are integers while activations are float between operations.
 
         Raises:
             RecipeError: an override asks for a mode that nothing it matches has.
@@ -105,7 +105,7 @@ class NodeSchemes:
         return out
 
     def owner(self, node: Node) -> str:
-        """The node of the fused graph that a placed node speaks for: a transition's is what it converts."""
+        """Return the node of the fused graph that a placed node belongs to: a transition, to what it converts."""
         if node.name in self.graph.nodes:
             return node.name
         if node.op == "constant":
@@ -113,11 +113,11 @@ class NodeSchemes:
         return node.inputs[0]
 
     def explicit(self, name: str) -> bool:
-        """Whether somebody named a scheme for the output of this node."""
+        """Return whether somebody named a scheme for the output of this node."""
         return name in self._inputs or name in self._activation
 
     def activation(self, name: str) -> Scheme:
-        """The scheme of the output of a node of the fused graph."""
+        """Return the scheme of the output of a node of the fused graph."""
         scheme = self._inputs.get(name)
         if scheme is not None:
             return scheme
@@ -131,7 +131,7 @@ class NodeSchemes:
         return scheme
 
     def weight(self, name: str) -> Scheme:
-        """The scheme of a node's weight."""
+        """Return the scheme of a node's weight."""
         scheme = self.recipe.weight
         for index, changes in self._weight.get(name, []):
             where = self._where(index)
@@ -157,7 +157,7 @@ class NodeSchemes:
 
 
 def _match_inputs(graph: Graph, wanted: Mapping[str, Scheme]) -> dict[str, Scheme]:
-    """Scheme by input node; later entries win. An entry is the input's key, its position, or a glob."""
+    """Return the scheme of each input node; later entries win. An entry is an input's key or position, or a glob."""
     out: dict[str, Scheme] = {}
     for key, scheme in wanted.items():
         names = [

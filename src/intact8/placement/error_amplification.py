@@ -47,7 +47,7 @@ def amplifying(graph: Graph) -> dict[str, str]:
 
 
 def _ends(graph: Graph, unbounded: Set[str]) -> list[str]:
-    """Tensors that a division or a steep function reads."""
+    """Return the tensors that a division or a steep function reads."""
     out: list[str] = []
     for node in graph:
         divides = node.op == "div" and graph.origin(node.inputs[1]).op != "constant"
@@ -57,7 +57,7 @@ def _ends(graph: Graph, unbounded: Set[str]) -> list[str]:
 
 
 def _before(graph: Graph, ends: Sequence[str], ordinary: Set[str]) -> tuple[set[str], list[str]]:
-    """Operations between ordinary activations and ``ends``, and what the vanishing functions among them read."""
+    """Return the operations between ordinary activations and ``ends``, and what vanishing functions among them read."""
     seen: set[str] = set()
     differences: list[str] = []
     todo = list(ends)
@@ -71,7 +71,7 @@ def _before(graph: Graph, ends: Sequence[str], ordinary: Set[str]) -> tuple[set[
 
 
 def _steps(node: Node) -> list[tuple[str, Mapping[str, Any]]]:
-    """The functions of one number that ``node`` applies, in order."""
+    """Return the functions of one number that ``node`` applies, in order."""
     if node.op == "table":
         chain = node.attrs["chain"]
         return [(s.get("attrs", {}).get("fn", s["op"]), s.get("attrs", {})) for s in chain]
@@ -79,17 +79,17 @@ def _steps(node: Node) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _functions(node: Node) -> list[tuple[Function, Mapping[str, Any]]]:
-    """Those of its steps that are named functions."""
+    """Return those of its steps that are named functions."""
     return [(UNARY[fn], attrs) for fn, attrs in _steps(node) if fn in UNARY]
 
 
 def _vanishes(node: Node) -> bool:
-    """Whether ``node`` makes small positive values, which 8 bits make 0."""
+    """Return whether ``node`` makes small positive values, which 8 bits make 0."""
     return node.op == "softmax" or any(function.vanishes for function, _ in _functions(node))
 
 
 def _is_steep(node: Node) -> bool:
-    """Whether a small change of what ``node`` reads may be a large one of its result."""
+    """Return whether a small change of what ``node`` reads may be a large one of its result."""
     squared = False
     for function, attrs in _functions(node):
         exponent = attrs.get("exponent", 1)
@@ -104,7 +104,7 @@ def _is_steep(node: Node) -> bool:
 
 
 def _unbounded(graph: Graph) -> set[str]:
-    """Reciprocals: tensors whose largest values leave a grid no steps for the others."""
+    """Return reciprocals: tensors whose largest values leave a grid no steps for the others."""
     out: set[str] = set()
     for node in graph:
         steps = _steps(node)
@@ -122,7 +122,7 @@ def _unbounded(graph: Graph) -> set[str]:
 
 
 def _ordinary(graph: Graph, *, vanishing: bool) -> set[str]:
-    """Results of layers, activation functions of them, and their sums and products.
+    """Return results of layers, activation functions of them, and their sums and products.
 
     Where ``vanishing`` ones are among them, so are products of two activations, which are the scores of an attention.
     """

@@ -9,7 +9,7 @@ from intact8.placement.partition import Partition
 
 
 def insert_qdq(graph: Graph, integer: Partition) -> tuple[Graph, set[str]]:
-    """The graph with transitions, and the names of all nodes whose output is integers.
+    """Return the graph with transitions, and the names of all nodes whose output is integers.
 
     New nodes are called ``<tensor>.quantize`` and ``<tensor>.dequantize``; ``dtype`` keeps naming the real numbers
     a tensor stands for.
@@ -39,7 +39,7 @@ class _Builder:
         return node.name
 
     def quantized(self, name: str) -> str:
-        """The tensor ``name`` as integers."""
+        """Return the tensor ``name`` as integers."""
         if name in self.integer:
             return name
         if name not in self._quantized:
@@ -53,7 +53,7 @@ class _Builder:
         return self._quantized[name]
 
     def real(self, name: str) -> str:
-        """The tensor ``name`` as real numbers."""
+        """Return the tensor ``name`` as real numbers."""
         if name not in self.integer:
             return name
         if name not in self._real:

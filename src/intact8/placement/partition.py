@@ -101,7 +101,7 @@ def _not_worthwhile(
 
 
 def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Whether nothing but float operations follow: ``name`` is one, or a move or arithmetic with constants before some,
+    """Return whether only float operations follow: ``name`` is one, or a move or arithmetic with constants before some,
     or light arithmetic whose results are the network's."""
     node = graph.nodes[name]
     if name in reasons or _ends(name, graph, users):
@@ -114,7 +114,7 @@ def _leads_to_floats(name: str, graph: Graph, users: Mapping[str, list[str]], re
 
 
 def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
-    """Whether ``name`` and all that follows up to the results of the network are moves and light arithmetic."""
+    """Return whether ``name`` and all that follows up to the results of the network are moves and light arithmetic."""
     seen, todo = {name}, [name]
     while todo:
         node = graph.nodes[todo.pop()]
@@ -127,7 +127,7 @@ def _ends(name: str, graph: Graph, users: Mapping[str, list[str]]) -> bool:
 
 
 def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Whether float operations alone read ``name``, directly or after moves: a mask or a bias before a softmax."""
+    """Return whether only float operations read ``name``, directly or after moves: a mask before a softmax."""
     if name in graph.outputs or not users[name]:
         return False
     return all(
@@ -137,7 +137,7 @@ def _floats_after(name: str, graph: Graph, users: Mapping[str, list[str]], reaso
 
 
 def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> bool:
-    """Whether a float norm reads the sum or concatenation ``name``, and the sums it goes on to.
+    """Return whether a float norm reads the sum or concatenation ``name``, and the sums it goes on to.
 
     A convolution or linear map may read the stream as well, from a grid of its own: positional convolutions do.
     """
@@ -162,12 +162,12 @@ def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons:
 
 
 def _no_number(node: Node, name: str, graph: Graph) -> bool:
-    """Whether ``name`` is the index or the mask of an operation, which no grid is for."""
+    """Return whether ``name`` is the index or the mask of an operation, which no grid is for."""
     return node.op in NONLINEAR and graph.nodes[name].dtype in ("int64", "bool")
 
 
 def _incapable(node: Node, graph: Graph, nonlinear: bool) -> str | None:
-    """Why ``node`` cannot compute on integers, None where it can."""
+    """Return why ``node`` cannot compute on integers, None where it can."""
     dtypes = {node.dtype, *(graph.nodes[i].dtype for i in node.inputs if not _no_number(node, i, graph))}
     if node.op in NONLINEAR and not nonlinear:
         return f'{_describe(node)} is float in this recipe (nonlinear = "float")'
@@ -200,7 +200,7 @@ def _describe(node: Node) -> str:
 
 
 def _is_index(node: Node, graph: Graph) -> bool:
-    """Whether the values are no real numbers to begin with: indices and masks are not what quantization left out."""
+    """Return whether the values are indices or masks, which quantization does not leave out."""
     if node.dtype.startswith("float"):
         return False
     real = any(graph.nodes[i].dtype.startswith("float") for i in node.inputs)
@@ -208,7 +208,7 @@ def _is_index(node: Node, graph: Graph) -> bool:
 
 
 def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
-    """float32 constants, and moves of nothing but those: known before the network runs, so a transition is free."""
+    """Return float32 constants, and moves of nothing else: they are known ahead, so a transition is free."""
     out: set[str] = set()
     for node in graph:
         constant = node.op == "constant" and node.dtype == "float32"
@@ -219,7 +219,7 @@ def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
 
 
 def _quantized_inputs(graph: Graph, users: Mapping[str, list[str]], reasons: Mapping[str, str]) -> set[str]:
-    """Network inputs that integer operations should read."""
+    """Return the network inputs that integer operations should read."""
     leads: dict[str, bool] = {}
     for node in reversed(list(graph)):
         if node.op == "input":

@@ -45,7 +45,7 @@ class RescaleGroup:
 
 
 def homogeneous(act: Mapping[str, Any] | None) -> bool:
-    """Whether an activation commutes with positive factors: none, ReLU, leaky ReLU, PReLU."""
+    """Return whether an activation commutes with positive factors: none, ReLU, leaky ReLU, PReLU."""
     if act is None or act["kind"] in ("leaky_relu", "prelu"):
         return True
     return bool(act["kind"] == "clamp" and act.get("min") in (None, 0.0) and act.get("max") is None)
@@ -87,7 +87,7 @@ def find_rescale_groups(
 
 
 def _seed(node: Node, users: Mapping[str, list[str]], graph: Graph, weights: Mapping[str, Scheme]) -> int | None:
-    """The dimension of a maker's channels."""
+    """Return the dimension of a maker's channels."""
     if node.op in HEAVY and node.name in weights:
         return len(node.shape) - 1 if node.op == "linear" else 1
     reads = any(graph.nodes[u].op == "linear" for u in users[node.name])
@@ -111,7 +111,7 @@ class _Search:
         self.exits: list[str] = []
 
     def grow(self, node: Node, axis: int) -> bool:
-        """Whether everything connected can take a factor."""
+        """Return whether everything connected can take a factor."""
         size = node.shape[axis]
         whole, todo = isinstance(size, int) and size > 1, [(node, axis)]
         while todo:
@@ -133,7 +133,7 @@ class _Search:
         return whole
 
     def _before(self, node: Node, axis: int) -> list[tuple[Node, int]] | None:
-        """What feeds ``node``, where it makes nothing itself."""
+        """Return what feeds ``node``, where it makes nothing itself."""
         makes = node.op in ("quantize", "constant")
         if node.op in HEAVY and node.name in self.weights:
             makes = not node.attrs.get("transposed") and self.weights[node.name].granularity == "per_channel"
@@ -156,7 +156,7 @@ class _Search:
         return found
 
     def _after(self, node: Node, axis: int) -> list[tuple[Node, int]] | None:
-        """What reads ``node`` and keeps its channels."""
+        """Return what reads ``node`` and keeps its channels."""
         found = []
         for name in self.users[node.name]:
             user = self.graph.nodes[name]
@@ -181,7 +181,8 @@ class _Search:
 
 
 def carried(node: Node, x: Node, axis: int) -> int | None:
-    """The dimension of ``node`` that holds dimension ``axis`` of its input ``x``; None where it is not kept whole."""
+    """Return the dimension of ``node`` that holds dimension ``axis`` of its input ``x``; None where it is not kept
+    whole."""
     at = _position(node, x, axis)
     return at if at is not None and 0 <= at < len(node.shape) and node.shape[at] == x.shape[axis] else None
 
@@ -216,12 +217,12 @@ def _reshaped(node: Node, x: Node, axis: int) -> int | None:
 
 
 def _product(sizes: tuple[Dim, ...]) -> int:
-    """The product of sizes, 0 where one is not known."""
+    """Return the product of sizes, 0 where one is not known."""
     return math.prod(n if isinstance(n, int) else 0 for n in sizes)
 
 
 def _rewire(graph: Graph, users: Mapping[str, list[str]], channels: RescaleGroup, search: _Search) -> None:
-    """Factors where values are made, and their inverse where float operations read them."""
+    """Put factors where values are made, and their inverse where float operations read them."""
     for name in search.makers:
         node = graph.nodes[name]
         if node.op != "quantize":
@@ -242,7 +243,7 @@ def _rewire(graph: Graph, users: Mapping[str, list[str]], channels: RescaleGroup
 
 
 def _norm_before(graph: Graph, users: Mapping[str, list[str]], quantize: Node) -> str | None:
-    """The layer norm over the last dimension whose result nobody but ``quantize`` reads."""
+    """Return the layer norm over the last dimension whose result nobody but ``quantize`` reads."""
     node = quantize
     while True:
         node = graph.nodes[node.inputs[0]]
@@ -255,7 +256,7 @@ def _norm_before(graph: Graph, users: Mapping[str, list[str]], quantize: Node) -
 
 
 def _combine(graph: Graph, channels: RescaleGroup, name: str, op: str, x: Node) -> str:
-    """``op`` of ``x`` and the factor."""
+    """Add ``op`` of ``x`` and the factor."""
     constant = _node(graph, f"{name}.factor", "constant", [], x)
     graph.nodes[constant].shape = (channels.size,)
     channels.constants.append(constant)
@@ -269,7 +270,7 @@ def _node(graph: Graph, name: str, op: str, inputs: list[str], like: Node) -> st
 
 
 def _sort(graph: Graph) -> None:
-    """Execution order: every node behind its inputs, otherwise as it was, new ones where they are first needed."""
+    """Put every node behind its inputs, otherwise as it was, new ones where they are first needed."""
     ordered: dict[str, Node] = {}
 
     def put(name: str) -> None:

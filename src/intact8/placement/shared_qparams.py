@@ -48,7 +48,7 @@ class _Groups:
         return root
 
     def may_unite(self, into: str, other: str) -> bool:
-        """Whether ``other`` may take part in ``into``, as far as schemes go."""
+        """Return whether ``other`` may take part in ``into``, as far as schemes go."""
         a, b = self.find(into), self.find(other)
         if a == b or self.scheme[a] == self.scheme[b]:
             return True
@@ -58,7 +58,7 @@ class _Groups:
         return self.scheme[a].fixed is None or self.explicit[a]
 
     def unite(self, into: str, other: str) -> None:
-        """One group; an explicit scheme wins, else that of ``into``."""
+        """Make one group of two; an explicit scheme wins, else that of ``into``."""
         a, b = self.find(into), self.find(other)
         if a == b:
             return
@@ -68,7 +68,7 @@ class _Groups:
 
 
 def share_qparams(graph: Graph, integer: Set[str], requests: NodeSchemes) -> list[Point]:
-    """Quantization points of a placed graph, in execution order.
+    """Find the quantization points of a placed graph, in execution order.
 
     What shares the grid of its only input joins it. A ``cat`` joins all its inputs, except one whose scheme cannot be
     shared (fixed qparams, or another scheme somebody named): that one gets a ``requantize`` node, added to ``graph``.
@@ -105,7 +105,7 @@ def _join(graph: Graph, cat: Node, groups: _Groups) -> None:
 
 
 def _requantize(graph: Graph, name: str, cat: Node, groups: _Groups) -> str:
-    """A node before ``cat`` that brings ``name`` to the grid of ``cat``."""
+    """Insert a node before ``cat`` that brings ``name`` to the grid of ``cat``."""
     origin = graph.nodes[name]
     made = unique(f"{name}.requantize", graph.nodes)
     node = Node(made, "requantize", [name], {}, {}, cat.module, cat.module_type, origin.shape, origin.dtype)
@@ -121,7 +121,7 @@ def _requantize(graph: Graph, name: str, cat: Node, groups: _Groups) -> str:
 
 
 def _collect(graph: Graph, groups: _Groups, requests: NodeSchemes) -> list[Point]:
-    """Groups with their members in execution order, named after the first maker of values."""
+    """Return points with their tensors in execution order, named after the first node that computes values."""
     members: dict[str, list[Node]] = {}
     for node in graph:
         if node.name in groups.parent:

@@ -55,7 +55,7 @@ class Override:
             raise RecipeError("the override changes nothing", where=self.match, remedy="give one of " + ", ".join(KEYS))
 
     def to_dict(self) -> dict[str, Any]:
-        """What is overridden, without ``match``; plain values for TOML."""
+        """Return what is overridden, without ``match``; plain values for TOML."""
         parts: dict[str, Any] = {
             k: _plain(getattr(self, k)) for k in ("activation", "weight", "input") if getattr(self, k)
         }
@@ -64,7 +64,7 @@ class Override:
         return parts if self.quantize is None else {**parts, "quantize": self.quantize}
 
     def matches(self, node: Node) -> bool:
-        """Whether ``node`` is meant."""
+        """Return whether ``node`` is one of the operations named."""
         if self.match.startswith("type:"):
             wanted = self.match.removeprefix("type:")
             types = (node.module_type, node.module_type.rsplit(".", 1)[-1])
@@ -73,7 +73,7 @@ class Override:
 
 
 def as_overrides(given: Any) -> tuple[Override, ...]:
-    """Overrides as a tuple, from ``{pattern: changes or None}`` or a sequence of :class:`Override`."""
+    """Return overrides as a tuple, from ``{pattern: changes or None}`` or a sequence of :class:`Override`."""
     if isinstance(given, Mapping):
         return tuple(_override(match, value) for match, value in given.items())
     if isinstance(given, Sequence) and all(isinstance(o, Override) for o in given):
@@ -132,6 +132,6 @@ def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(node: Node) -> list[str]:
-    """The names ``node`` answers to: its own, those fused into it, its module's and those of the modules around."""
+    """Return the names of ``node``: its own, those fused into it, its module's and those of the modules around."""
     path = node.module.split(".") if node.module else []
     return [node.name, *node.source, *(".".join(path[: i + 1]) for i in range(len(path)))]

@@ -145,16 +145,16 @@ class Recipe:
 
     @property
     def learns(self) -> bool:
-        """Whether training moves parameters that decide scales."""
+        """Return whether training moves parameters that decide scales."""
         return self.scales in LEARNED
 
     @property
     def rules(self) -> tuple[Override, ...]:
-        """The overrides in order; later ones win."""
+        """Return the overrides in order; later ones win."""
         return cast("tuple[Override, ...]", self.overrides)
 
     def to_toml(self) -> str:
-        """The recipe as TOML, every field written out, so that later defaults cannot change what it means."""
+        """Return the recipe as TOML, every field written out, so that later defaults cannot change what it means."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         values["engines"] = list(self.engines)
         for name in ("inputs", "overrides", "activation", "weight"):

@@ -76,28 +76,28 @@ class Scheme:
 
     @property
     def qmin_effective(self) -> int:
-        """Smallest integer in use."""
+        """Return the smallest integer in use."""
         if self.qmin is not None:
             return self.qmin
         return self._dtype_range()[0] + (self.symmetric and self.dtype == "int8")
 
     @property
     def qmax_effective(self) -> int:
-        """Largest integer in use."""
+        """Return the largest integer in use."""
         return self._dtype_range()[1] if self.qmax is None else self.qmax
 
     @property
     def range(self) -> tuple[int, int]:
-        """(smallest, largest) integer in use, in ``dtype``."""
+        """Return the smallest and the largest integer in use, in ``dtype``."""
         return self.qmin_effective, self.qmax_effective
 
     def stored(self) -> tuple[int, int, int]:
-        """(smallest, largest, shift) in the uint8 domain of a program: integers and zero points grow by ``shift``."""
+        """Return (smallest, largest, shift) in the uint8 domain of a program: zero points grow by ``shift``, too."""
         shift = STORED_SHIFT if self.dtype == "int8" else 0
         return self.qmin_effective + shift, self.qmax_effective + shift, shift
 
     def changed(self, changes: Mapping[str, Any] | Scheme, *, where: str = "Scheme") -> Scheme:
-        """This scheme with some fields exchanged.
+        """Return this scheme with some fields exchanged.
 
         A change of ``observer`` forgets the arguments of the observer before, and a change of ``dtype`` or ``bits``
         the range before, unless they are given as well. The text ``"none"`` stands for None (TOML has no null).
@@ -122,7 +122,7 @@ class Scheme:
             raise RecipeError(error.what, where=where, why=error.why, remedy=error.remedy) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for TOML and JSON; fields that are None are left out.
+        """Return plain values for TOML and JSON; fields that are None are left out.
 
         Example:
             >>> Scheme(**Scheme(bits=4).to_dict()) == Scheme(bits=4)
@@ -157,7 +157,7 @@ class Scheme:
 
 
 def check_activation(scheme: Scheme, where: str) -> Scheme:
-    """``scheme``, or RecipeError where no activation can be quantized like that."""
+    """Return ``scheme``; raise RecipeError where no activation can be quantized like that."""
     if scheme.granularity != "per_tensor":
         what = "activations have one scale per tensor"
         raise RecipeError(what, where=where, remedy='granularity="per_tensor" (per_channel is for weights)')
@@ -168,7 +168,7 @@ def check_activation(scheme: Scheme, where: str) -> Scheme:
 
 
 def check_weight(scheme: Scheme, where: str) -> Scheme:
-    """``scheme``, or RecipeError where no weight can be quantized like that."""
+    """Return ``scheme``; raise RecipeError where no weight can be quantized like that."""
     if scheme.dtype != "int8" or not scheme.symmetric:
         raise RecipeError("weights are symmetric int8", where=where, remedy='dtype="int8", symmetric=True')
     if scheme.fixed is not None:
@@ -182,7 +182,7 @@ def check_weight(scheme: Scheme, where: str) -> Scheme:
 
 
 def scheme_fields() -> tuple[str, ...]:
-    """Names of the fields of a Scheme."""
+    """Return the names of the fields of a Scheme."""
     return tuple(f.name for f in fields(Scheme))
 
 
@@ -197,7 +197,7 @@ def check_keys(given: Iterable[Any], known: Iterable[str], where: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three known names close to ``name``, best first."""
+    """Return up to three known names close to ``name``, best first."""
     return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
 
 
