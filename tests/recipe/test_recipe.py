@@ -155,7 +155,7 @@ def test_toml_by_hand() -> None:
 )
 def test_presets_say_when_and_round_trip(name: str) -> None:
     preset = getattr(recipes, name)
-    assert preset.__doc__.startswith(("When", "Start"))
+    assert preset.__doc__.startswith(("Use when", "Start"))
     assert Recipe.from_toml(preset().to_toml()) == preset()
 
 

@@ -1,4 +1,4 @@
-"""Layers of LSTM, GRU and RNN in float32 with torch: the canonical nodes ``lstm``, ``gru`` and ``rnn``."""
+"""Layers of LSTM, GRU and RNN in float32 with torch: the operations ``lstm``, ``gru`` and ``rnn``."""
 
 from __future__ import annotations
 

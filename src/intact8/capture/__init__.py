@@ -1,4 +1,4 @@
-"""Capture: torch.export in eval mode, canonical operations, readable names."""
+"""Capture: torch.export in eval mode, operations of the opset, readable names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators without a canonical form, taken apart by torch's own decompositions."""
+"""Operators without a handler, taken apart by torch's own decompositions."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ It is what no output escapes: one that is lost, of another shape or dtype, or of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -118,6 +118,3 @@ def _distance(mine: Tensor, given: Tensor) -> float:
     if not len(b) or float((a - b).abs().max()) < SMALL:
         return 0.0
     return float((a - b).norm() / b.norm().clamp(min=1e-30))
-
-
-__all__: Sequence[str] = ["require_agreement"]

@@ -32,6 +32,7 @@ depthwise 1×1 convolution. ``matmul`` may carry ``mul``, a positive factor of i
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -172,10 +173,4 @@ class Graph:
 
     def copy(self) -> Graph:
         """Return a copy whose nodes can be edited without touching this graph."""
-        nodes = {
-            k: replace(n, inputs=list(n.inputs), attrs=dict(n.attrs), params=dict(n.params), source=list(n.source))
-            for k, n in self.nodes.items()
-        }
-        return Graph(
-            nodes, list(self.inputs), list(self.outputs), self.structure, self.dynamic_batch, dict(self.dimensions)
-        )
+        return deepcopy(self)

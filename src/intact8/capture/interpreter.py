@@ -1,4 +1,4 @@
-"""From the exported ATen graph to canonical nodes: an interpreter that runs constants and records the rest.
+"""From the exported ATen graph to nodes: an interpreter that runs constants and records the rest.
 
 Every fx value is one of three: an activation (:class:`Value`, a node of the graph being built), a real tensor
 (parameter, buffer or constant: operations on those alone are computed at once), or a plain Python value (sizes are
@@ -184,7 +184,7 @@ class Builder(ConstantStore):
         return Missing(
             call.error(
                 f"output {index} of this operator is used",
-                why="intact8 has a canonical form for its other outputs only",
+                why="intact8 captures its other outputs only",
                 remedy="do not use or return it, or compute it outside the quantized model",
             )
         )
@@ -327,7 +327,7 @@ class Builder(ConstantStore):
         pure = out_of_place(target) if writes_in_place(target) else target
         inner = None if pure is None else decompose(call, pure)
         if inner is None:
-            raise call.error(f"the operator {target} is not supported", why="intact8 has no canonical form for it")
+            raise call.error(f"the operator {target} is not supported", why="intact8 has no operation for it")
         result = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
         if pure is not target:
             value, dtype = call.value(result), self.dtype_of_meta(call.fx)

@@ -33,7 +33,7 @@ class Captured:
     """A captured model.
 
     Attributes:
-        graph: canonical nodes.
+        graph: the operations.
         parameters: the model's own parameters (not copies) by state-dict name; tied ones under their first name.
         buffers: the model's own persistent buffers by state-dict name.
         constants: everything else the graph names, prefixed ``constants.``.
@@ -89,7 +89,7 @@ def capture(
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
 ) -> Captured:
-    """Capture ``model`` as a graph of canonical operations.
+    """Capture ``model`` as a graph of operations.
 
     The model is exported in eval mode; it is not changed, and its training flags are as before.
 

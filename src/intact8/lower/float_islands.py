@@ -1,4 +1,4 @@
-"""Float islands: canonical float operations with their parameters as arrays."""
+"""Float islands: float operations with their parameters as arrays."""
 
 from __future__ import annotations
 

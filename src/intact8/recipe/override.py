@@ -10,7 +10,7 @@ from typing import Any
 from intact8.capture.graph import Graph, Node
 from intact8.errors import RecipeError
 
-from .scheme import Scheme, check_keys, nearest, scheme_fields
+from .scheme import Scheme, check_bool, check_keys, nearest, one_of, scheme_fields
 
 KEYS = ("activation", "weight", "input", "quantize", "mode")
 MODES = ("static", "dynamic", "weight_only")
@@ -47,10 +47,10 @@ class Override:
             raise RecipeError(what, where="Recipe.overrides", remedy="give a name, a glob or type:NAME as text")
         for key in ("activation", "weight", "input"):
             object.__setattr__(self, key, _changes(getattr(self, key), f"overrides[{self.match!r}].{key}"))
-        if self.quantize is not None and not isinstance(self.quantize, bool):
-            raise RecipeError(f"quantize = {self.quantize!r} is no bool", where=self.match, remedy="give true or false")
-        if self.mode is not None and self.mode not in MODES:
-            raise RecipeError(f"mode = {self.mode!r}", where=self.match, remedy="choose " + " or ".join(MODES))
+        if self.quantize is not None:
+            check_bool("quantize", self.quantize, self.match)
+        if self.mode is not None:
+            one_of("mode", self.mode, MODES, self.match)
         if not (self.activation or self.weight or self.input or self.mode) and self.quantize is None:
             raise RecipeError("the override changes nothing", where=self.match, remedy="give one of " + ", ".join(KEYS))
 

@@ -14,20 +14,25 @@ from intact8.arithmetic.dynamic import GRANULARITIES
 from intact8.errors import RecipeError
 
 from .override import MODES, Override, as_overrides
-from .scheme import Scheme, check_activation, check_keys, check_weight
+from .scheme import Scheme, check_activation, check_bool, check_keys, check_weight, one_of
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-RESIDUALS = ("separate", "fused")
-LEAKY = ("fused", "table")
-ATTENTION = ("integer", "float")
-NONLINEAR = ("float", "integer")
 LEARNED = ("learned", "lsq+", "pact")
-SCALES = ("calibrated", "fixed", "observed", *LEARNED)
-SCALE_GRADIENTS = ("lsq", "plain")
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "mode": MODES,
+    "rows": GRANULARITIES,
+    "residual": ("separate", "fused"),
+    "leaky": ("fused", "table"),
+    "attention": ("integer", "float"),
+    "nonlinear": ("float", "integer"),
+    "scales": ("calibrated", "fixed", "observed", *LEARNED),
+    "scale_gradient": ("lsq", "plain"),
+}
+"""Field of a recipe → the values it may have."""
 
 
 def _weight() -> Scheme:
@@ -110,32 +115,16 @@ class Recipe:
         inputs = {str(k): _scheme(self.activation, v, f"Recipe.inputs[{k!r}]") for k, v in self.inputs.items()}
         put(self, "inputs", {k: check_activation(v, f"Recipe.inputs[{k!r}]") for k, v in inputs.items()})
         put(self, "overrides", as_overrides(self.overrides))
-        for name, known in (
-            ("mode", MODES),
-            ("rows", GRANULARITIES),
-            ("residual", RESIDUALS),
-            ("leaky", LEAKY),
-            ("attention", ATTENTION),
-            ("nonlinear", NONLINEAR),
-            ("scales", SCALES),
-            ("scale_gradient", SCALE_GRADIENTS),
-        ):
-            if getattr(self, name) not in known:
-                raise RecipeError(
-                    f"{name} = {getattr(self, name)!r}", where="Recipe", remedy="choose " + " or ".join(known)
-                )
+        for name, known in CHOICES.items():
+            one_of(name, getattr(self, name), known, "Recipe")
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
             raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
         for name in ("portable", "bias_correction", "equalize"):
-            if not isinstance(getattr(self, name), bool):
-                raise RecipeError(
-                    f"{name} = {getattr(self, name)!r} is no bool", where="Recipe", remedy="give true or false"
-                )
+            check_bool(name, getattr(self, name), "Recipe")
         number = isinstance(self.smooth, (int, float)) and not isinstance(self.smooth, bool)
         if not (number and 0 <= self.smooth <= 1):
-            raise RecipeError(
-                f"smooth = {self.smooth!r}", where="Recipe", remedy="give 0 (off) to 1; 0.5 is the customary α"
-            )
+            remedy = "give 0 (off) to 1; 0.5 is the customary α"
+            raise RecipeError(f"smooth = {self.smooth!r}", where="Recipe", remedy=remedy)
         put(self, "smooth", float(self.smooth))
         names = isinstance(self.engines, Sequence) and not isinstance(self.engines, str) and len(self.engines) > 0
         if not names or not all(isinstance(e, str) for e in self.engines):
@@ -183,9 +172,8 @@ class Recipe:
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise RecipeError(
-                "this is no TOML", where="recipe", why=str(error), remedy="repair the line named"
-            ) from error
+            remedy = "repair the line named"
+            raise RecipeError("this is no TOML", where="recipe", why=str(error), remedy=remedy) from error
         check_keys(values, [f.name for f in fields(Recipe)], "recipe")
         overrides = values.get("overrides", {})
         if isinstance(overrides, list):
@@ -198,9 +186,8 @@ class Recipe:
         try:
             path.write_text(self.to_toml(), encoding="utf-8")
         except OSError as error:
-            raise RecipeError(
-                "cannot write the recipe", where=str(path), why=str(error), remedy="choose another path"
-            ) from error
+            remedy = "choose another path"
+            raise RecipeError("cannot write the recipe", where=str(path), why=str(error), remedy=remedy) from error
         return path
 
     @staticmethod
@@ -209,9 +196,8 @@ class Recipe:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(
-                "cannot read the recipe", where=str(path), why=str(error), remedy="check the path"
-            ) from error
+            remedy = "check the path"
+            raise RecipeError("cannot read the recipe", where=str(path), why=str(error), remedy=remedy) from error
         return Recipe.from_toml(text)
 
 

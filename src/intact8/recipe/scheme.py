@@ -52,14 +52,13 @@ class Scheme:
     fixed: tuple[float, int] | None = None
 
     def __post_init__(self) -> None:
-        _one_of("dtype", self.dtype, DTYPES)
-        _one_of("granularity", self.granularity, GRANULARITIES)
+        one_of("dtype", self.dtype, DTYPES)
+        one_of("granularity", self.granularity, GRANULARITIES)
         for name in ("bits", "qmin", "qmax"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise RecipeError(f"{name} = {value!r} is no integer", where="Scheme", remedy=f"give {name} as an int")
-        if not isinstance(self.symmetric, bool):
-            raise RecipeError(f"symmetric = {self.symmetric!r} is no bool", where="Scheme", remedy="give true or false")
+        check_bool("symmetric", self.symmetric, "Scheme")
         if not isinstance(self.observer, str) or not isinstance(self.observer_args, Mapping):
             what = f"observer = {self.observer!r} with observer_args = {self.observer_args!r}"
             remedy = 'give a name and keyword arguments: observer="percentile", observer_args={"percentile": 99.9}'
@@ -201,6 +200,13 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
 
 
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+def one_of(name: str, value: Any, known: tuple[Any, ...], where: str = "Scheme") -> None:
+    """Raise RecipeError for a value that is none of those known."""
     if value not in known:
-        raise RecipeError(f"{name} = {value!r}", where="Scheme", remedy="choose " + " or ".join(known))
+        raise RecipeError(f"{name} = {value!r}", where=where, remedy="choose " + " or ".join(known))
+
+
+def check_bool(name: str, value: Any, where: str) -> None:
+    """Raise RecipeError for what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise RecipeError(f"{name} = {value!r} is no bool", where=where, remedy="give true or false")
