@@ -46,6 +46,20 @@ typedef struct {
 
 HIDDEN kernel multiply_kernel(const multiply_args *args); /* the fastest one of this CPU */
 
+/* Linear resizing of images (N, height, width, channels). `rows` and `columns` have three numbers for each row and column of
+   the results: two indices, and the weight of the second one over the denominator. */
+typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    const int32_t *rows, *columns;
+    Py_ssize_t height, width, channels, out_height, out_width;
+    int32_t row_denominator, column_denominator;
+} resize_args;
+
+#define MAX_DENOMINATOR 65535 /* of the product of both */
+
+HIDDEN kernel resize_kernel(const resize_args *args); /* NULL where indices or weights do not fit */
+
 /* A convolution of images (N, H, W, C) without dilation: y = clamp(R(accumulator * multiplier) + out_zero, low, high). It
    is depthwise, or dense (one group). Weights, initial accumulators and multipliers are packed by
    intact8/engines/packed_conv.py. */

@@ -112,6 +112,7 @@ HIDDEN FUNCTION(can_convolve);
 HIDDEN FUNCTION(fused_stem);
 HIDDEN FUNCTION(multiply);
 HIDDEN FUNCTION(mean);
+HIDDEN FUNCTION(resize);
 HIDDEN FUNCTION(lookup);
 HIDDEN FUNCTION(layer_norm);
 HIDDEN FUNCTION(recurrent_layer);
@@ -126,7 +127,7 @@ static PyMethodDef methods[] = {
     METHOD(quantize_rows), METHOD(scale_rows),
     METHOD(quantize), METHOD(quantize_nhwc), METHOD(dequantize),
     METHOD(convolve), METHOD(can_convolve), METHOD(fused_stem),
-    METHOD(multiply), METHOD(mean), METHOD(lookup), METHOD(layer_norm),
+    METHOD(multiply), METHOD(mean), METHOD(resize), METHOD(lookup), METHOD(layer_norm),
     METHOD(recurrent_layer), METHOD(recurrent_step),
     METHOD(attend), METHOD(can_attend),
     {NULL, NULL, 0, NULL},

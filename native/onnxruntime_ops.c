@@ -2,6 +2,7 @@
 
        Table         y = table[x] of bytes
        Multiply      products of uint8 tensors; a row of w may serve many rows of x
+       Resize        linear resizing of images (N, H, W, C)
        Quantize      float32 to uint8
        QuantizeNhwc  the same with channels moved to the end: (N, C, H, W) to (N, H, W, C)
        Depthwise     depthwise convolutions of images (N, H, W, C)
@@ -154,6 +155,27 @@ static status multiply(void *kernel, void *context) {
     return run_parallel(context, multiply_kernel(&args), &args, count, ELEMENTS / (width ? width : 1));
 }
 
+/* The inputs are x, three numbers for each row and each column of the results, and both denominators (resize_args). */
+static status resize(void *state, void *context) {
+    (void)state;
+    tensor x, taps[2];
+    const int32_t *n;
+    TRY(get_input(context, 0, &x));
+    for (size_t i = 0; i < 2; i++) {
+        TRY(get_input(context, i + 1, taps + i));
+        if (taps[i].rank != 2 || taps[i].dims[1] != 3) return CREATE_STATUS(INVALID, "not three numbers each");
+    }
+    TRY(get_numbers(context, 3, 2, &n));
+    if (x.rank != 4) return CREATE_STATUS(INVALID, "not an image");
+    const int64_t dims[4] = {x.dims[0], taps[0].dims[0], taps[1].dims[0], x.dims[3]};
+    resize_args args = {x.data, NULL, taps[0].data, taps[1].data, (Py_ssize_t)x.dims[1], (Py_ssize_t)x.dims[2],
+                        (Py_ssize_t)dims[3], (Py_ssize_t)dims[1], (Py_ssize_t)dims[2], n[0], n[1]};
+    const kernel run = resize_kernel(&args);
+    if (!run) return CREATE_STATUS(INVALID, "indices or weights that do not fit");
+    TRY(make_output(context, dims, 4, &args.y));
+    return run_parallel(context, run, &args, dims[0] * dims[1], ELEMENTS / (dims[2] * dims[3] + 1));
+}
+
 /* Reads x and the numbers: bits of the divisor, limits, zero point. */
 static status get_quantize_args(void *context, tensor *x, quantize_args *args, volatile int *nan) {
     const int32_t *n;
@@ -287,6 +309,7 @@ static status create(const operator *op, const void *a, const void *info, void *
 static const operator operators[] = {
     OPERATOR("Table", "bb", look_up, in_place, release),
     OPERATOR("Multiply", "bbi", multiply, in_place, release),
+    OPERATOR("Resize", "biii", resize, NULL, NULL),
     OPERATOR("Quantize", "fi", quantize, NULL, NULL),
     OPERATOR("QuantizeNhwc", "fi", quantize_nhwc, NULL, NULL),
     OPERATOR("Depthwise", "bsifi", depthwise, NULL, NULL),

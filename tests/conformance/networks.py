@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intact8.arithmetic import integer, windows
+from intact8.arithmetic.resize import denominators, resize_linear
 from intact8.arithmetic.tie_free import best_ratios, error_bound, largest_denominator, ratios_above
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
@@ -164,6 +165,13 @@ class Network:
         value = windows.average(q, self.z(x), edges, n, rows, z, lo, hi)
         return self._op(Op(self._name("avg_pool"), "avg_pool", (x,), attrs), value, z)
 
+    def resize(self, x: str) -> str:
+        q, corners = self.exact[x], bool(self.rng.random() < 0.5)
+        size = [int(v) for v in self.rng.integers(2, 15, 2)]
+        chosen = denominators(q.shape[2:], size, corners)
+        attrs = {"size": size, "align_corners": corners, "denominators": chosen}
+        return self._move("resize_linear", (x,), attrs, resize_linear(q, size, corners, chosen))
+
     def table(self, x: str, fn: str = "") -> str:
         """hardswish or silu of the integers' real values, or anything."""
         fn = fn or str(self.rng.choice(["hardswish", "silu", "sigmoid", "random"]))
@@ -239,6 +247,7 @@ STEPS: dict[str, Any] = {
     "avg_pool": lambda n, x, o, c: n.avg_pool(x),
     "activation": lambda n, x, o, c: n.table(n.conv(x, c, 3)),
     "table": lambda n, x, o, c: n.table(x),
+    "resize": lambda n, x, o, c: n.resize(x),
     "cat": lambda n, x, o, c: n.conv(n.cat(x), c, 1),
     "cut": lambda n, x, o, c: n.conv(n.cut(x), c, 3) if c > 1 else n.conv(x, c, 3),
 }

@@ -17,6 +17,7 @@ from tests.engines.test_dynamic import bits
 from tests.engines.test_quantize_passes import finished as finished_as_written
 
 from intact8.arithmetic import dynamic as definition
+from intact8.arithmetic import resize
 from intact8.engines import engine_status, get_engine
 from intact8.engines.onednn import attention, quantize_passes, torch_native
 from intact8.engines.onednn import dynamic_linear as dynamic
@@ -483,6 +484,7 @@ def buffers(library, rows=3, width=20):
         "quantize_nhwc": ([at, at, 1, rows, width, one, -3, 9, 5, 0], [4 * n, n]),
         "multiply": ([at, at, at, rows, width, rows, 3, 4, 5, one, -3, 9], [n, width, n]),
         "mean": ([at, at, 1, rows, width, 3, 1, 9, -3, 9, 5], [n, width]),
+        "resize": ([at, at, at, at, 1, rows, width, 1, rows, width, 255, 255], [n, n, 12 * rows, 12 * width]),
         "dequantize": ([at, at, rows, width, width + 2, one, 0], [n + 2 * (rows - 1), 4 * n]),
         "lookup": ([at, at, n, at], [n, n, 256]),
         "layer_norm": ([at, at, at, at, rows, width, one], [4 * n, 4 * width, 4 * width, 4 * n]),
@@ -499,8 +501,8 @@ def buffers(library, rows=3, width=20):
 
 
 NAMES = (
-    "quantize_rows", "scale_rows", "quantize", "quantize_nhwc", "multiply", "mean", "dequantize", "lookup",
-    "layer_norm", "attend", "convolve",
+    "quantize_rows", "scale_rows", "quantize", "quantize_nhwc", "multiply", "mean", "resize", "dequantize",
+    "lookup",    "layer_norm", "attend", "convolve",
 )  # fmt: skip
 
 
@@ -576,11 +578,51 @@ def test_steps_of_a_layer_stay_inside_its_memory(library):
         ("mean", [0, 0, 1 << 62, 0, 0, 0, 1, 1, 0, 0, 0], [0, 0]),
         ("dequantize", [0, 0, 1 << 62, 0, 0, 0, 0], [0, 0]),
         ("layer_norm", [0, 0, 0, 0, 1 << 62, 0, 0], [0, 0, 0, 0]),
+        ("resize", [0, 0, 0, 0, 1 << 62, 0, 1 << 62, 0, 0, 0, 1, 1], [0, 0, 0, 0]),
     ],
 )
 def test_no_elements_are_no_work(name, numbers, sizes, library):
     """However many rows of nothing: counts of them neither overflow nor are gone through."""
     getattr(library, name)(*numbers, *sizes)
+
+
+@pytest.mark.parametrize(
+    ("row", "denominators"),
+    [
+        ((0, 3, 0), (3, 3)), ((-1, 0, 0), (3, 3)), ((0, 2, 0), (3, 3)), ((1, 0, 0), (3, 3)), ((2, 3, 0), (3, 3)),
+        ((0, 1, 4), (3, 3)), ((0, 1, -1), (3, 3)), ((0, 1, 1), (0, 3)), ((0, 1, 1), (-3, 3)),
+        ((0, 1, 1), (257, 257)), ((0, 1, 1), (1 << 40, 1)), ((0, 1, 1), (1 << 32, 1 << 32)),
+    ],
+)  # fmt: skip
+def test_taps_beyond_an_image_are_refused(row, denominators, library):
+    room, rows, columns = np.zeros(64, np.uint8), np.array([row], np.int32), np.zeros((1, 3), np.int32)
+    arrays = (room, room, rows, columns)
+    addresses, sizes = [a.ctypes.data for a in arrays], [a.nbytes for a in arrays]
+    with pytest.raises(EngineError, match="resize: "):
+        library.resize(*addresses, 1, 3, 3, 1, 1, 1, *denominators, *sizes)
+
+
+@EXAMPLES
+@given(st.integers(0, 2**63), st.integers(1, 3), st.one_of(st.integers(1, 20), st.integers(120, 300)))
+def test_resized_images(seed, samples, channels):
+    """Every shape of image, to any size: the integers of the definition, and nothing beyond the result."""
+    library, rng = torch_native.load(), np.random.default_rng(seed)
+    if library is None:
+        pytest.skip("the compiled passes were not built")
+    (height, width), out = rng.integers(1, 12, 2).tolist(), rng.integers(1, 24, 2).tolist()
+    corners = bool(rng.random() < 0.5)
+    denominators = resize.denominators([height, width], out, corners)
+    x = rng.choice([0, 1, 254, 255] if rng.random() < 0.3 else 256, (samples, channels, height, width)).astype(np.uint8)
+    axes = [resize.linear_axis(*axis, corners, d) for *axis, d in zip((height, width), out, denominators, strict=True)]
+    whole = np.full((samples + 2) * out[0] * out[1] * channels, 0xA5, np.uint8)
+    y = whole[out[0] * out[1] * channels : -out[0] * out[1] * channels]
+    arrays = (np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y, axes[0].taps, axes[1].taps)
+    addresses, sizes = [a.ctypes.data for a in arrays], [a.nbytes for a in arrays]
+    library.resize(*addresses, samples, height, width, channels, *out, *denominators, *sizes)
+    want = resize.resize_linear(x, out, corners, denominators)
+    np.testing.assert_array_equal(y.reshape(samples, *out, channels), want.transpose(0, 2, 3, 1))
+    edge = len(whole) // (samples + 2)
+    assert (whole[:edge] == 0xA5).all() and (whole[-edge:] == 0xA5).all()
 
 
 @pytest.mark.parametrize(("pixels", "b"), [((1 << 24) + 1, 3), (4, 0), (4, -3)])

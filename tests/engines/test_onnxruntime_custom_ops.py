@@ -176,6 +176,9 @@ def test_convolutions_by_several_threads(kind: str, seed: int) -> None:
 BYTES, FLOATS = np.zeros((1, 4, 4, 3), np.uint8), np.zeros((1, 3, 4, 4), np.float32)
 
 
+TAPS = np.zeros((2, 3), np.int32)
+
+
 def dense_with(at: int, value: int) -> tuple[Any, ...]:
     numbers = np.array([3, 3, 1, 1, 1, 1, 0, 0, 0, 255, 64], np.int32)
     numbers[at] = value
@@ -190,6 +193,10 @@ def dense_with(at: int, value: int) -> tuple[Any, ...]:
         "another shape": ("Multiply", (BYTES, BYTES[:, :2], np.zeros(6, np.int32))),
         "another rank": ("Multiply", (BYTES, BYTES[0], np.zeros(6, np.int32))),
         "too few numbers": ("Multiply", (BYTES, BYTES, np.zeros(5, np.int32))),
+        "taps of four numbers": ("Resize", (BYTES, np.zeros((2, 4), np.int32), TAPS, np.ones(2, np.int32))),
+        "taps beyond": ("Resize", (BYTES, TAPS + 100, TAPS, np.ones(2, np.int32))),
+        "no denominator": ("Resize", (BYTES, TAPS, TAPS, np.zeros(2, np.int32))),
+        "resized rows": ("Resize", (BYTES[0], TAPS, TAPS, np.ones(2, np.int32))),
         "no divisor": ("Quantize", (FLOATS, np.zeros(3, np.int32))),
         "not an image": ("QuantizeNhwc", (FLOATS[0], np.array([bits(1), 0, 9, 0], np.int32))),
         "no stride": ("Dense", dense_with(2, 0)),
@@ -314,7 +321,7 @@ def test_an_older_cpu_gives_the_same_integers() -> None:
     want = ReferenceEngine().prepare(program)({"x": x})[0]
     try:
         library.force_portable(True)
-        assert native.operators() == {"Table", "Multiply", "Quantize", "QuantizeNhwc"}
+        assert native.operators() == {"Table", "Multiply", "Resize", "Quantize", "QuantizeNhwc"}
         np.testing.assert_array_equal(ENGINE.prepare(program)({"x": x})[0], want)
         with pytest.raises(Exception, match="not for this CPU"):
             run("Dense", *dense_with(10, 64))

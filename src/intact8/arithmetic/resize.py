@@ -50,6 +50,11 @@ class Axis(NamedTuple):
     weight: Array
     denominator: int
 
+    @property
+    def taps(self) -> Array:
+        """int32 (out, 3): ``left``, ``right`` and ``weight`` of every output, as the compiled passes read them."""
+        return np.stack([self.left, self.right, self.weight], 1).astype(np.int32)
+
 
 def _rational_shares(size: int, out: int, align_corners: bool) -> tuple[Array, Array, int]:
     """Return the source indices and what lies beyond them, as numerators and a denominator: exact integers."""

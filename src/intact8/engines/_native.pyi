@@ -74,6 +74,15 @@ def multiply(
 def mean(x: int, y: int, samples: int, pixels: int, channels: int, /, *offset_a_b_low_high_zero_and_sizes: int) -> None:
     """Fill y = clamp(R((Σ x − offset)·a/b), low, high) + zero: sums over the pixels of (samples, pixels, channels)."""
 
+def resize(
+    x: int, y: int, rows: int, columns: int, samples: int, height: int, width: int, channels: int, /, *rest: int
+) -> None:
+    """Fill y with images (samples, height, width, channels) of another size; see ``intact8.arithmetic.resize``.
+
+    ``rows``, ``columns``: int32 (results, 3), two indices and the weight of the second. ``rest``: height and width of
+    the results, both denominators, sizes.
+    """
+
 def lookup(x: int, y: int, size: int, table: int, /, *sizes: int) -> None:
     """Fill y = table[x] of bytes."""
 

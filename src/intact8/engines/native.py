@@ -27,7 +27,7 @@ def operators() -> frozenset[str]:
     if library is None:
         return frozenset()
     convolutions = ("Depthwise", "Dense") if library.can_convolve() else ()
-    return frozenset({"Table", "Multiply", "Quantize", "QuantizeNhwc", *convolutions})
+    return frozenset({"Table", "Multiply", "Resize", "Quantize", "QuantizeNhwc", *convolutions})
 
 
 def float_bits(value: float) -> int:

@@ -236,7 +236,7 @@ def read_as_images(program: Program) -> set[str]:
     return found
 
 
-IMAGE_KINDS = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample"})
+IMAGE_KINDS = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample", "resize_linear"})
 """Kinds with channels in dimension 1."""
 
 SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})

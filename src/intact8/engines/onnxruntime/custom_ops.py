@@ -5,6 +5,7 @@ Table         0.025 ns per element, where ONNX's own operators look up at 0.7 ns
 Multiply      a factor per channel is the same along a row, which QLinearMul does not use: 0.18 instead of 0.24 ns
 Quantize,     floats become bytes, and their channels last, in one pass that also finds NaN: 28 µs per image of
 QuantizeNhwc  224 × 224 instead of 75
+Resize        one pass where ONNX has products with matrices
 Depthwise,    see ``intact8.engines.packed_conv``
 Dense
 ============= ====================================================================================================
@@ -17,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, known
+from intact8.arithmetic.resize import LARGEST_PRODUCT, linear_axis
 from intact8.engines.native import float_bits
 from intact8.engines.packed_conv import PackedConv
 from intact8.export.onnx_builder import Builder, OwnRule, zero
@@ -30,7 +33,9 @@ from intact8.program.program import Program
 DOMAIN = "intact8"
 """Domain of the operators, as ``native/onnxruntime_ops.c`` registers it."""
 
-_KEPT = frozenset({"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample"})
+_KEPT = frozenset(
+    {"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample", "resize_linear"}
+)
 """Kinds of operations that ONNX Runtime lets run on channels last as well."""
 
 
@@ -58,7 +63,13 @@ def rules(program: Program, operators: Collection[str], last: Collection[str] = 
         last: inputs that are given with channels last.
     """
     own = _Own(frozenset(operators), images(program) | frozenset(last))
-    return {"quantize": own.quantize, "table": own.table, "mul": own.mul, "conv": own.conv}
+    return {
+        "quantize": own.quantize,
+        "table": own.table,
+        "mul": own.mul,
+        "conv": own.conv,
+        "resize_linear": own.resize_linear,
+    }
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,15 @@ class _Own:
         if found is None or found.kind not in self.operators:
             return None
         return self._node(b, op, found.kind, x, *_packed(b, found), _numbers(b, found.numbers))
+
+    def resize_linear(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
+        """``resize_linear`` of an image; None for others."""
+        t = op.attrs
+        if "Resize" not in self.operators or len(y.shape) != 4 or prod(t["denominators"]) > LARGEST_PRODUCT:
+            return None
+        axes = zip(known(inputs[0].shape[2:]), t["size"], t["denominators"], strict=True)
+        taps = [b.constant(linear_axis(n, o, t["align_corners"], d).taps, "taps") for n, o, d in axes]
+        return _between_moves(b, "Resize", x, [*taps, _numbers(b, t["denominators"])], _last(y.shape))
 
     def _node(self, b: Builder, op: Op, kind: str, x: Sequence[str], *constants: str) -> str:
         if op.name in self.images:
