@@ -81,9 +81,9 @@ def test_one_end_of_a_range_may_learn_alone(learned: int) -> None:
 @pytest.mark.parametrize("wants", [(True, False, True), (False, True, False), (True, False, False)], ids=str)
 def test_gradients_that_nobody_wants_are_not_computed(wants: tuple[bool, ...]) -> None:
     weight, factor, scale = torch.randn(4, 5), torch.rand(4, 1) + 0.5, torch.full((4, 1), 0.1)
-    found = grid_gradients(torch.randn(4, 5), 1.0, weight, factor, scale, None, wants)
+    found = grid_gradients(torch.randn(4, 5), 1.0, (weight, factor, scale), None, wants)
     assert tuple(g is not None for g in found) == wants
-    assert grid_gradients(torch.randn(4, 5), 1.0, weight, None, scale, None, (True, False, True))[1] is None
+    assert grid_gradients(torch.randn(4, 5), 1.0, (weight, None, scale), None, (True, False, True))[1] is None
 
 
 @pytest.mark.parametrize("count", [1, 2, LONG - 1, LONG, LONG + 1, LONG + BLOCK - 1, 3 * LONG + 5])

@@ -20,7 +20,7 @@ def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: An
     """Return the ops of one layer: the first is the layer itself, then what was fused into it."""
     layer = sim.layer_ops[node.name]
     first, *rest = float_ops(node, inputs, sim.tensors, sim.graph.nodes, **common)
-    q, scale = layer.codes(sim.tensors)
+    q, scale = layer.codes()
     arrays = {role: a for role, a in first.arrays.items() if role == "bias"} | {"scale": _numpy(scale, np.float32)}
     if isinstance(layer, DynamicLinear):
         arrays["weight"] = _numpy(q, np.int8)

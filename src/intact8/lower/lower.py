@@ -167,7 +167,7 @@ def _affine(sim: Simulation, node: Node, inputs: tuple[str, ...], point: QuantPo
     req = sim.requantizations[node.name]
     layer = sim.layer_ops[node.name]
     assert isinstance(layer, Affine)
-    integers = layer.integers(x, sim.tensors)
+    integers = layer.integers(x)
     weight, bias = _numpy(integers.weight, np.int8), _numpy(integers.bias, np.int32)
     arrays = {"weight": weight, "bias": bias, "a": _numpy(req.a, np.int32), "b": _numpy(req.b, np.int32)}
     if req.a_neg.numel():

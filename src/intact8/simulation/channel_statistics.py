@@ -1,4 +1,4 @@
-"""What a few samples tell before ranges are observed: channel ranges to equalize, means for biases, dead channels."""
+"""Statistics of a few samples before calibration: channel ranges to equalize, mean inputs, constant channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from intact8.simulation.quantized_tensor import Value, real
 
 
 def channel_axis(node: Node) -> int:
-    """Dimension of the channels a node's weight works on."""
+    """Return the dimension of the channels that a node's weight reads."""
     return -1 if node.op == "linear" else 1
 
 
@@ -31,7 +31,7 @@ def attach_mean_inputs(q: QuantizedGraph) -> None:
 
 
 class _Collector:
-    """What one pass over samples finds: channel ranges for equalization, mean inputs, and extremes of channels."""
+    """Statistics of one pass over samples: channel ranges for equalization, mean inputs, and extremes of channels."""
 
     def __init__(self, q: QuantizedGraph, places: list[Equalized]) -> None:
         self.q, self.samples = q, 1
@@ -46,7 +46,7 @@ class _Collector:
         return max(self.counts.get(name, 1) for name in place.observed)
 
     def __call__(self, node: Node, inputs: list[Value], output: Value) -> None:
-        """Look at a node's inputs and output."""
+        """Take in a node's inputs and output."""
         if node.name in self.q.weight_points:
             self.extent[node.name] = _extent(node, real(output), self.extent.get(node.name))
         if node.name in self.watched:
@@ -97,7 +97,7 @@ def collect(
 
 
 def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Means of channels, (samples, C), and mean squares, (samples,), float64; one sample where they lie otherwise."""
+    """Return means of channels, (samples, C), and mean squares, (samples,), float64."""
     channels = axis % x.dim()
     if channels == 0 or x.shape[0] % samples:
         samples = 1
@@ -114,7 +114,7 @@ def _usual_mean(means: Tensor, energies: Tensor) -> Tensor:
 
 
 def _extent(node: Node, y: Tensor, before: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Least and largest value of every channel, with those seen before."""
+    """Return the least and largest value of every channel, with those seen before."""
     axis = channel_axis(node) % y.dim()
     dims = [d for d in range(y.dim()) if d != axis]
     low, high = y.amin(dims), y.amax(dims)

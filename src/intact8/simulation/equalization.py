@@ -24,7 +24,7 @@ SMALLEST = 1e-3
 """No channel is stretched by more than 1/SMALLEST."""
 
 ENOUGH = 1024
-"""Values of a channel whose largest tells its range; fewer are expected to be exceeded."""
+"""From so many values on the largest is taken for the range of a channel; fewer will probably be exceeded."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Equalized:
 
 
 def attach_factors(q: QuantizedGraph) -> list[Equalized]:
-    """Give nodes of ``q`` the factors its recipe wants, all of them 1."""
+    """Give nodes the factors that the recipe wants, all of them 1."""
     found = [_between(q, channels) for channels in q.placed.channels]
     for node, reader in equalizable(q.graph, set(q.weight_points)) if q.recipe.equalize else []:
         channels = node.shape[1]
@@ -75,7 +75,7 @@ def _between(q: QuantizedGraph, channels: RescaleGroup) -> Equalized:
 
 
 def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
-    """Pairs of a convolution and the depthwise convolution that alone reads it, both on integers."""
+    """Return pairs of a convolution and the depthwise convolution that alone reads it, both on integers."""
     users, pairs = graph.users(), []
     for node in graph:
         if node.name not in weights or node.op not in ("conv", "scale_shift") or node.name in graph.outputs:
@@ -91,7 +91,7 @@ def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
 
 
 def headroom(count: float) -> float:
-    """How many times the largest of ``count`` values a channel may grow to: to the largest of ENOUGH normal ones.
+    """Return how far a channel may grow: the expected largest of ENOUGH normal values over that of ``count``.
 
     A class token is one value per sample and channel. Stretched until the largest of a few fills the range, every
     channel would be clipped in most other samples.
@@ -105,17 +105,10 @@ def headroom(count: float) -> float:
 
 
 def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], count: float = ENOUGH) -> Tensor | None:
-    """What to divide channels by.
+    """Return what channels are divided by, float32 (C,), the largest 1.
 
-    Args:
-        place: where.
-        largest: max |X_j| per channel, (C,).
-        tensors: by name; factors of the readers are 1.
-        count: of how many values per channel ``largest`` is the largest.
-
-    Returns:
-        float32 (C,), the largest 1; None where nothing but zeros was seen, or a value that is not finite, which the
-        observers will name.
+    ``largest`` is max |X_j| of ``count`` values per channel, (C,); the factors of the readers are 1 now. None where
+    nothing but zeros was seen, or a value that is not finite, which the observers will name.
     """
     peak = largest.max()
     if peak <= 0 or not torch.isfinite(peak):

@@ -16,11 +16,12 @@ def make_layers(q: QuantizedGraph) -> dict[str, Layer]:
         name, recipe = node.name, q.recipe
         point = q.coded_points.get(name)
         if point is not None and node.op == "embedding":
-            layers[name] = DecodedEmbedding(node, point, recipe.group)
+            layers[name] = DecodedEmbedding(node, q.tensors, point, recipe.group)
         elif point is not None and q.placed.coded[name] == "dynamic":
-            layers[name] = DynamicLinear(node, point, recipe.rows)
+            layers[name] = DynamicLinear(node, q.tensors, point, recipe.rows)
         elif point is not None:
-            layers[name] = DecodedLinear(node, point, recipe.group)
+            layers[name] = DecodedLinear(node, q.tensors, point, recipe.group)
         elif node.op in AFFINE:
-            layers[name] = Affine(node, q.point(name), q.weight_points.get(name), q.requantizations.get(name))
+            wp, multipliers = q.weight_points.get(name), q.requantizations.get(name)
+            layers[name] = Affine(node, q.tensors, wp, q.point(name), multipliers)
     return layers

@@ -13,13 +13,10 @@ class Namespace(nn.Module):
 
 
 def plant(root: nn.Module, model: nn.Module) -> dict[str, Tensor]:
-    """Copy every parameter and buffer of ``model`` into ``root`` under the same names.
+    """Copy every parameter and buffer of ``model`` into ``root`` under its name, and return them by name.
 
     Batch norm and dropout modules are copied as what they are, so that ``.train()``, ``.eval()`` and code that looks
     for ``nn.BatchNorm2d`` go on working. Shared parameters stay shared.
-
-    Returns:
-        name → tensor of ``root`` for every entry of ``model.state_dict()``.
     """
     memo: dict[int, object] = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -43,7 +40,7 @@ def plant(root: nn.Module, model: nn.Module) -> dict[str, Tensor]:
 
 
 def tensors_of(root: nn.Module) -> Mapping[str, Tensor]:
-    """Every parameter and buffer by name, duplicates included, None left out."""
+    """Return every parameter and buffer by name, duplicates included."""
     found: dict[str, Tensor] = {}
     for path, module in root.named_modules(remove_duplicate=False):
         prefix = path + "." if path else ""

@@ -54,15 +54,12 @@ def prepare(
         'Simulation'
     """
     if isinstance(model, nn.Module) and any(isinstance(module, Simulation) for module in model.modules()):
-        raise StateError(
-            "this model is a simulation already", why="preparing twice would throw its learned scales away",
-            remedy="call intact8.calibrate or intact8.convert on it, or prepare the original float model",
-        )  # fmt: skip
+        what, why = "this model is a simulation already", "preparing twice would throw its learned scales away"
+        remedy = "call intact8.calibrate or intact8.convert on it, or prepare the original float model"
+        raise StateError(what, why=why, remedy=remedy)
     if recipe is not None and not isinstance(recipe, Recipe):
-        raise RecipeError(
-            f"expected an intact8.Recipe, got {type(recipe).__name__}", where="recipe",
-            remedy="build one with intact8.Recipe(…), intact8.recipes.default() or intact8.Recipe.load(path)",
-        )  # fmt: skip
+        remedy = "build one with intact8.Recipe(…), intact8.recipes.default() or intact8.Recipe.load(path)"
+        raise RecipeError(f"expected an intact8.Recipe, got {type(recipe).__name__}", where="recipe", remedy=remedy)
     if recipe is None:
         from intact8 import recipes
 
@@ -71,8 +68,7 @@ def prepare(
     with torch.inference_mode(False):
         captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
         _warn_of_a_fixed_batch(captured)
-        residual, leaky = recipe.residual == "fused", recipe.leaky == "fused"
-        masks = recipe.nonlinear == "integer"
+        residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
         fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
         placed = place(fused.graph, recipe)
         return Simulation(model, captured, fused, placed, recipe).train(model.training)

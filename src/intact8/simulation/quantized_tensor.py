@@ -1,9 +1,10 @@
-"""What flows between the nodes of a simulation."""
+"""Values that flow between the nodes of a simulation: real tensors, and tensors on a grid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from intact8.simulation.scales.quant_points import QuantPoint
@@ -29,13 +30,11 @@ class Quantized:
         return int(self.point.zero_point)
 
     def real(self) -> Tensor:
-        """q·scale, float32."""
+        """Return q·scale, float32."""
         return self.q * self.point.live_scale
 
     def integers(self) -> Tensor:
-        """The uint8 integers."""
-        import torch
-
+        """Return the uint8 integers."""
         return (self.q + self.point.zero_point).to(torch.uint8)
 
 
@@ -43,5 +42,5 @@ Value = Tensor | Quantized
 
 
 def real(value: Value) -> Tensor:
-    """The value as real numbers."""
+    """Return the value as real numbers."""
     return value.real() if isinstance(value, Quantized) else value

@@ -52,7 +52,9 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 Visitor = Callable[[Node, list[Value], Value], None]
 
 FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
-"""What a mistake in this library raises; other exceptions steer torch, as the end of a recomputation does."""
+"""Exceptions that a mistake in this library raises; others steer torch, as the end of a recomputation does."""
+
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 CHECKED = 4
 """Samples kept for the check at the end of conversion."""
@@ -97,14 +99,10 @@ class Simulation(Trainable):
         self.quantized_graph = q = QuantizedGraph(placed, recipe)
         self._modules["constants"], self._modules["quantizers"] = constants, q.module
         self.points, self.requantizations = q.points, q.requantizations
-        self.weight_points, self.coded_points, self.recurrent_points = (
-            q.weight_points,
-            q.coded_points,
-            q.recurrent_points,
-        )
+        self.weight_points, self.coded_points = q.weight_points, q.coded_points
+        self.recurrent_points = q.recurrent_points
         self.equalized = attach_factors(q)
         attach_mean_inputs(q)
-        self.layer_ops = make_layers(q)
         self.last_uses = _last_uses(placed.graph)
         self.samples: list[Tensor] = []
         self._solved_scales: Snapshot | None = None
@@ -115,10 +113,9 @@ class Simulation(Trainable):
         if recipe.learns:
             attach_learners(q)
             self.tensors = q.tensors = Tensors(self, owners, captured.derived)
+        self.layer_ops = make_layers(q)
         enter(self, INITIAL[recipe.scales])
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
-
-    # -- reading ----------------------------------------------------------------------------------------------
 
     def point(self, node: str) -> QuantPoint | None:
         """Return the quantization point of a node's output; None inside a float island."""
@@ -150,7 +147,7 @@ class Simulation(Trainable):
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
 
     def collect_statistics(self, calls: list[Call]) -> None:
-        """Look at a few samples before ranges are observed: for equalization, bias correction and dead channels.
+        """Collect statistics of a few samples for equalization, bias correction and dead channels.
 
         Args:
             calls: (args, kwargs) of the model, one per batch.
@@ -167,8 +164,6 @@ class Simulation(Trainable):
             for name, on in observing.items():
                 self.points[name].observing = on
 
-    # -- solving ----------------------------------------------------------------------------------------------
-
     def resolve(self, *, from_observers: bool = True) -> None:
         """Make all multipliers tie-free; see ``intact8.simulation.scales.resolve``.
 
@@ -177,7 +172,7 @@ class Simulation(Trainable):
                 scales begin; otherwise from the present scales.
 
         Raises:
-            CalibrationError: a point has seen nothing and has no fixed scale.
+            CalibrationError: a point has seen no data and has no fixed scale.
         """
         self._solve(from_observers=from_observers, freezing=from_observers and self.recipe.scales == "fixed")
         if from_observers and self.recipe.learns:
@@ -192,10 +187,8 @@ class Simulation(Trainable):
         self._solved_scales = Snapshot(self._scales(), values=True)
         self._solved_weights = Snapshot(self._weights())
 
-    # -- running ----------------------------------------------------------------------------------------------
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The original model's signature and output structure.
+        """Compute the outputs, with the signature and output structure of the original model.
 
         Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
         """
@@ -206,13 +199,13 @@ class Simulation(Trainable):
         return self.call(args, kwargs)
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """:meth:`forward` on a tuple and a dict."""
+        """Compute what :meth:`forward` does, from a tuple and a dict."""
         values = self.run(self.flatten(args, kwargs))
         outputs = [real(values[name]) for name in self.graph.outputs]
         return self.captured.rebuild(connected(self, outputs, [p for _, p in learned_scales(self)]))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-        """A call's tensors in the order of the graph's inputs.
+        """Return the tensors of a call in the order of the graph's inputs.
 
         Raises:
             InputError: arguments nest differently from the example inputs.
@@ -268,10 +261,10 @@ class Simulation(Trainable):
         return values
 
     def compute(self, node: Node, inputs: list[Value], resolved: bool) -> Value:
-        """One node's output, as a forward computes it.
+        """Return the output of one node, as a forward computes it.
 
         Args:
-            node: of the graph, no input.
+            node: a node of the graph other than an input.
             inputs: values of its inputs.
             resolved: whether to use tie-free multipliers, see :meth:`ready`.
         """
@@ -280,12 +273,12 @@ class Simulation(Trainable):
             return run_layer(node, [real(v) for v in inputs], self.tensors, recurrent)
         layer = self.layer_ops.get(node.name)
         if layer is not None:
-            return layer(inputs, self.tensors, self._live_batch_norms(node), resolved)
+            return layer(inputs, self._live_batch_norms(node), resolved)
         point, multipliers = self.point(node.name), self.requantizations.get(node.name)
         return run_node(node, inputs, self.tensors, point, multipliers, resolved, self._training(node.module))
 
     def ready(self) -> bool:
-        """Bring scales up to date before a forward; whether it uses tie-free multipliers."""
+        """Bring scales up to date before a forward, and return whether it uses tie-free multipliers."""
         if not self.training:
             if all(p.active for p in self.points.values()) and not self.current:
                 self.resolve(from_observers=False)
@@ -293,7 +286,7 @@ class Simulation(Trainable):
         if torch.is_grad_enabled():
             expect_step(self)
         if in_backward():
-            pass  # what was there in the forward that is run again
+            pass  # this forward is run again with the scales it had
         elif self.phase == "observe":
             follow(self, missing_only=False)
         elif self.phase == "learn":
@@ -301,7 +294,7 @@ class Simulation(Trainable):
                 check_learning(self)
             follow_offsets(self)
         elif self.phase == "frozen":
-            if self._solved_scales is None:  # a loaded state, or a copy: saved as solved
+            if self._solved_scales is None:  # a loaded state or a copy was saved as solved
                 self._solved_scales = Snapshot(self._scales(), values=True)
             follow_slopes(self.quantized_graph)
         return self.phase in ("calibrated", "frozen") and self.resolved
@@ -309,7 +302,7 @@ class Simulation(Trainable):
     def integer_tensors(
         self, inputs: list[Tensor], feed: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> dict[str, npt.NDArray[Any]]:
-        """Every quantized tensor by name as uint8, and every float32 one that is exact, for comparison with engines.
+        """Return every quantized tensor by name as uint8, and every float32 one that is exact, to compare with engines.
 
         Raises:
             StateError: the simulation is not calibrated, in training mode, or fake quantization is off somewhere.
@@ -328,24 +321,22 @@ class Simulation(Trainable):
                 elif isinstance(layer, DynamicLinear):
                     alone = len(node.inputs) == 1 and "act" not in node.attrs
                     part = name if alone else part_name(name, 0, self.graph.nodes)
-                    exact[part] = layer.sums(real(values[node.inputs[0]]), self.tensors)
+                    exact[part] = layer.real_sum(real(values[node.inputs[0]]))
         return {name: t.cpu().numpy() for name, t in exact.items()}
 
     def require_deployable(self) -> None:
         """Raise StateError unless this simulation computes what would be deployed now."""
         missing = [n for n, p in self.points.items() if not p.calibrated]
         if missing:
-            raise StateError(
-                f"{len(missing)} of {len(self.points)} quantization points have no scale yet", where=missing[0],
-                why="the simulation was not calibrated", remedy="call intact8.calibrate(sim, data) first",
-            )  # fmt: skip
+            what = f"{len(missing)} of {len(self.points)} quantization points have no scale yet"
+            why, remedy = "the simulation was not calibrated", "call intact8.calibrate(sim, data) first"
+            raise StateError(what, where=missing[0], why=why, remedy=remedy)
         if self.training:
             raise StateError("the simulation is in training mode", remedy="call sim.eval() first")
         off = [n for n, p in (*self.points.items(), *self.all_weight_points.items()) if not p.quantizing]
         if off:
-            raise StateError(
-                f"fake quantization is off at {len(off)} points", where=off[0], remedy="call sim.fake_quantize(True)"
-            )
+            what = f"fake quantization is off at {len(off)} points"
+            raise StateError(what, where=off[0], remedy="call sim.fake_quantize(True)")
 
     def _training(self, path: str) -> bool:
         try:
@@ -354,21 +345,16 @@ class Simulation(Trainable):
             return self.training
 
     def _live_batch_norms(self, node: Node) -> LiveBatchNorms | None:
-        found = LiveBatchNorms(
-            *(self._training_batch_norm(node.params.get(f"{r}.running_mean")) for r in ("pre", "bn"))
-        )
-        return None if found == (None, None) else found
-
-    def _training_batch_norm(self, name: str | None) -> nn.Module | None:
-        if name is None:
+        """Return the batch norms folded into a layer that take their statistics from the batch now."""
+        if self.scale_phase.batch_norm_frozen:
             return None
-        module = self.tensors._owners[name][0]
-        live = module.training and not self.scale_phase.batch_norm_frozen
-        return module if live and isinstance(module, nn.modules.batchnorm._BatchNorm) else None
+        owners = (self.tensors.owner(node.params.get(f"{role}.running_mean")) for role in ("pre", "bn"))
+        found = LiveBatchNorms(*(m if isinstance(m, BATCH_NORM) and m.training else None for m in owners))
+        return None if found == (None, None) else found
 
 
 def _forget(sim: nn.Module, incompatible: Any) -> None:
-    """After another state was loaded: what was solved for is not what is there."""
+    """Note after another state was loaded that it has not been solved for."""
     assert isinstance(sim, Simulation)
     sim._solved_scales = sim._solved_weights = None
 
@@ -378,7 +364,7 @@ def _place(node: Node) -> str:
 
 
 def _last_uses(graph: Graph) -> list[list[str]]:
-    """For every node, the values no later node needs."""
+    """Return for every node the values that no later node needs."""
     last = {name: position for position, node in enumerate(graph) for name in node.inputs}
     uses: list[list[str]] = [[] for _ in graph]
     for name, position in last.items():

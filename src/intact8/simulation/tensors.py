@@ -14,7 +14,7 @@ from intact8.train.snapshot import Snapshot
 
 
 class Tensors(Mapping[str, Tensor]):
-    """Live view of a module's parameters, buffers and constants by name.
+    """The parameters, buffers and constants of a module by name, as they are now.
 
     Args:
         root: the module.
@@ -46,8 +46,12 @@ class Tensors(Mapping[str, Tensor]):
         assert tensor is not None
         return tensor
 
+    def owner(self, name: str | None) -> nn.Module | None:
+        """Return the module that holds a tensor; None without a name."""
+        return None if name is None else self._owners[name][0]
+
     def _computed(self, name: str) -> Tensor:
-        """Without gradients the same object as long as nothing it is computed from has changed."""
+        """Compute a derived constant; without gradients it is remembered until a source changes."""
         how = self._derived[name]
         sources = {source: self[source] for source in how.sources}
         if torch.is_grad_enabled() and any(t.requires_grad for t in sources.values()):
@@ -59,7 +63,7 @@ class Tensors(Mapping[str, Tensor]):
         return hit[1]
 
     def stored(self) -> Iterator[Tensor]:
-        """All but those that are computed from others."""
+        """Iterate over all tensors but those that are computed from others."""
         return (self[name] for name in self._owners)
 
     def __iter__(self) -> Iterator[str]:

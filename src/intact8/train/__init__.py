@@ -25,9 +25,8 @@ from __future__ import annotations
 from intact8.train.scale_phase import ScaleWarning
 
 from .batch_norm import reestimate_batch_norm
-from .clipping import clipping_penalty
-from .distillation import distillation_loss
 from .distributed import synchronize
+from .losses import clipping_penalty, distillation_loss
 from .optimizer import check_optimizer, parameter_groups
 from .schedule import Schedule
 

@@ -1,4 +1,4 @@
-"""Batch norm statistics computed anew from data, after weights (or their rounding) changed."""
+"""Re-estimation of batch norm statistics from data, after weights or their rounding changed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def reestimate_batch_norm(sim: Trainable, data: Any, *, max_batches: int | None 
 
 @contextmanager
 def _normalizing_by_batch(sim: Trainable, norms: list[Any]) -> Iterator[None]:
-    """Batch norms live with momentum 0, dropout off, no point watching; everything as before afterwards."""
+    """Keep batch norms live with momentum 0, dropout off and no point observing; restore everything afterwards."""
     training = {module: module.training for module in sim.modules()}
     momenta = {module: module.momentum for module in norms}
     tracked = {m: None if m.num_batches_tracked is None else m.num_batches_tracked.clone() for m in norms}

@@ -23,9 +23,9 @@ from intact8.train.trainable import Trainable
 
 
 def data_parallel_ranks(sim: Trainable) -> Ranks:
-    """The ranks of the DistributedDataParallel forward that is running; this process alone where none is.
+    """Return the ranks of the DistributedDataParallel forward that is running; this process alone where none is.
 
-    Remembered in ``sim.scale_phase.ranks``, for what happens between forwards.
+    ``sim.scale_phase.ranks`` keeps them for what happens between forwards.
     """
     wrapper = _active_wrapper() if sim.training else None
     if wrapper is None:
@@ -59,7 +59,7 @@ def _keep_buffers(sim: Trainable, wrapper: Any) -> None:
 
 
 def in_backward() -> bool:
-    """Whether autograd runs this forward again, for a checkpoint (torch.utils.checkpoint)."""
+    """Return whether autograd runs this forward again, for a checkpoint (torch.utils.checkpoint)."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
@@ -67,8 +67,8 @@ def in_backward() -> bool:
 def watching(sim: Trainable) -> Iterator[None]:
     """A forward in which points show values to their observers, in training.
 
-    - On several ranks observers take in what all ranks saw, as of one batch.
-    - Run again for a checkpoint, observers do not see the batch a second time.
+    On several ranks observers take in what all ranks saw, as of one batch. In a forward that is run again for a
+    checkpoint, observers do not see the batch a second time.
     """
     points = {name: p for name, p in sim.points.items() if p.watching} if sim.training else {}
     ranks, again = data_parallel_ranks(sim), in_backward()
@@ -95,7 +95,7 @@ def watching(sim: Trainable) -> Iterator[None]:
 
 
 class _Connected(torch.autograd.Function):
-    """The first argument; backward, zeros for all others."""
+    """The first argument forward; zeros backward for all others."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, *others: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class _Connected(torch.autograd.Function):
 
 
 def connected(sim: Trainable, outputs: list[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Outputs whose backward reaches ``parameters`` also where they do not take part: their gradients are zeros then.
+    """Return outputs whose backward reaches all ``parameters``: those that take no part get zeros as gradients.
 
     DistributedDataParallel waits for the gradient of every parameter that it was built with. Learned scales have none
     while ranges are observed, and after scales were frozen.
@@ -123,10 +123,10 @@ def connected(sim: Trainable, outputs: list[Tensor], parameters: Sequence[Tensor
 
 
 def unwrapped(sim: Any) -> Trainable:
-    """The simulation itself: what DistributedDataParallel, AveragedModel or torch.compile made of it is taken off.
+    """Return the simulation inside a wrapper (DistributedDataParallel, AveragedModel, torch.compile), or itself.
 
     Raises:
-        StateError: there is none.
+        StateError: there is no simulation inside.
     """
     inner = sim
     while isinstance(inner, nn.Module) and not isinstance(inner, Trainable):
@@ -135,28 +135,26 @@ def unwrapped(sim: Any) -> Trainable:
             break
         inner = children[0]
     if not isinstance(inner, Trainable):
-        raise StateError(
-            f"expected a simulation, not {type(sim).__name__}", remedy="call intact8.prepare(model, …) first, and pass "
-            "what it returned",
-        )  # fmt: skip
+        remedy = "call intact8.prepare(model, …) first, and pass what it returned"
+        raise StateError(f"expected a simulation, not {type(sim).__name__}", remedy=remedy)
     return inner
 
 
 def synchronize(sim: nn.Module) -> bool:
-    """Make batch norm statistics, ranges and scales on every rank those of rank 0; call it on every rank.
+    """Give every rank the batch norm statistics, ranges and scales of rank 0; call it on every rank.
 
     :meth:`Schedule.step` does it for a simulation trained under DistributedDataParallel. Call it yourself where you
     freeze something without a schedule, or after an evaluation on one rank only: evaluation may solve scales again.
-    Parameters stay: keeping them alike is DistributedDataParallel's part.
+    Parameters stay, for DistributedDataParallel keeps them alike.
 
     Args:
         sim: the simulation, or DistributedDataParallel around it.
 
     Returns:
-        Whether any rank had others; False without a process group.
+        Whether any rank had other numbers; False without a process group.
 
     Raises:
-        StateError: no simulation.
+        StateError: ``sim`` is not a simulation.
 
     Example:
         >>> import intact8, torch

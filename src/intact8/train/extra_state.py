@@ -1,4 +1,4 @@
-"""State that is no tensor, as one: trainers that write checkpoints as .safetensors take nothing else."""
+"""Extra state of modules as one tensor: trainers that write checkpoints as .safetensors take nothing else."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 TENSOR = "tensor:"
-"""What stands in the JSON for a tensor begins with this."""
+"""Beginning of the text that stands for a tensor in the JSON."""
 
 
 def pack(state: dict[str, Any]) -> Tensor:
-    """Nested dicts of tensors and JSON values as the bytes of a .safetensors file.
+    """Return nested dicts of tensors and JSON values as the bytes of a .safetensors file.
 
     Args:
         state: keys are texts; no text in it begins with ``tensor:``.
@@ -43,7 +43,7 @@ def pack(state: dict[str, Any]) -> Tensor:
 
 
 def unpack(packed: Tensor) -> dict[str, Any]:
-    """What :func:`pack` was given."""
+    """Return what :func:`pack` was given."""
     data = packed.cpu().numpy().tobytes()
     tensors = safetensors.torch.load(data)
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])

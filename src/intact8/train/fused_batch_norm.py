@@ -1,4 +1,4 @@
-"""Batch norm with the statistics of its batch, and the rounding behind it, as one step that keeps one tensor."""
+"""Batch norm with batch statistics, fused with the rounding behind it, so that one tensor is kept for the gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class Running(NamedTuple):
-    """Running statistics, how far they move towards a batch's, and ε."""
+    """Running statistics, their momentum and ε."""
 
     mean: Tensor | None
     var: Tensor | None
@@ -23,12 +23,12 @@ class Running(NamedTuple):
 
 
 def can_fuse(norm: nn.Module, z: Tensor) -> bool:
-    """Whether :func:`normalize_round` does what calling ``norm`` does: it is torch's own, and nobody listens to it."""
+    """Return whether :func:`normalize_round` does what ``norm`` does: it is torch's own class and has no hooks."""
     return type(norm) in PLAIN and not (norm._forward_hooks or norm._forward_pre_hooks) and z.numel() > z.shape[1]
 
 
 def count_batch(norm: Any) -> Running:
-    """What ``norm.forward`` does before it normalizes: count the batch, and choose the momentum."""
+    """Count the batch and choose the momentum, as ``norm.forward`` does before it normalizes."""
     momentum = norm.momentum
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
@@ -37,65 +37,53 @@ def count_batch(norm: Any) -> Running:
     return Running(norm.running_mean, norm.running_var, 0.0 if momentum is None else momentum, norm.eps)
 
 
-def normalize_round(
-    z: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    running: Running,
-    lo: int,
-    hi: int,
-    watch: Watch | None = None,
-    *,
-    first: bool = False,
-) -> Tensor:
-    """``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)`` with µ and σ² of the batch; straight-through gradient.
+class Rounding(NamedTuple):
+    """Limits of the integers, what is called with numbers before they are rounded, and where gradients are clipped.
+
+    ``first``: the gradient is that of clamping first, see :func:`intact8.train.straight_through.clipped`.
+    """
+
+    lo: int
+    hi: int
+    watch: Watch | None = None
+    first: bool = False
+
+
+def normalize_round(z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
+    """Return ``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)`` with µ and σ² of the batch, float32.
+
+    The gradient passes the rounding straight through. The backward pass keeps only ``z`` and numbers per channel.
 
     Args:
         z: (N, C, …).
         weight, bias: γ and β, (C,), in steps of the result.
         running: updated in place.
-        lo, hi: integers.
-        watch: called with what is about to be rounded.
-        first: the gradient is that of clamping first, see :func:`intact8.train.straight_through.clipped`.
-
-    Returns:
-        float32. For the backward pass only ``z`` and numbers per channel are saved.
+        to: limits of the result.
     """
-    q: Tensor = _NormalizeRound.apply(z, weight, bias, running, lo, hi, watch, first)  # type: ignore[no-untyped-call]
+    q: Tensor = _NormalizeRound.apply(z, weight, bias, running, to)  # type: ignore[no-untyped-call]
     return q
 
 
 class _NormalizeRound(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        z: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        running: Running,
-        lo: int,
-        hi: int,
-        watch: Watch | None,
-        first: bool,
-    ) -> Tensor:
+    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
         v, mean, invstd = torch.native_batch_norm(
             z, weight, bias, running.mean, running.var, True, running.momentum, running.eps
         )
         ctx.save_for_backward(z, weight, bias, mean, invstd)
-        ctx.limits, ctx.eps, ctx.first = (lo, hi), running.eps, first
-        if watch is not None:
-            watch(v)
-        return v.round_().clamp_(lo, hi)
+        ctx.to, ctx.eps = to, running.eps
+        if to.watch is not None:
+            to.watch(v)
+        return v.round_().clamp_(to.lo, to.hi)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         z, weight, bias, mean, invstd = ctx.saved_tensors
         v = torch.native_batch_norm(z, weight, bias, mean, invstd.reciprocal().square_(), False, 0.0, 0.0)[0]
-        lo, hi = ctx.limits
-        grad = clipped(grads[0], v, lo, hi, out=v, first=ctx.first)
+        grad = clipped(grads[0], v, ctx.to.lo, ctx.to.hi, out=v, first=ctx.to.first)
         wants = list(ctx.needs_input_grad[:3])
         found = torch.ops.aten.native_batch_norm_backward(
             grad, z, weight, None, None, mean, invstd, True, ctx.eps, wants
         )
-        return *found, None, None, None, None, None
+        return *found, None, None

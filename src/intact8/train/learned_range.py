@@ -1,8 +1,8 @@
 """Ranges of activations as trainable parameters: LSQ+ (Bhalgat et al. 2020) and PACT (Choi et al. 2018).
 
-Both learn where a range ends. A quantized value is s·(q − z), with q − z clamped to whole steps lo − z … hi − z. The
-zero point is an integer in every forward, as it is where the program runs, so the lower end β is the nearest multiple
-of s, z = lo − R(β/s); the gradient passes that rounding straight through.
+Both learn where a range ends. A quantized value is s·(q − z), with q − z clamped to lo − z … hi − z. The zero point is
+an integer in every forward, as in the program, so the lower end β is the nearest multiple of s, z = lo − R(β/s); the
+gradient passes that rounding straight through.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class LearnedRange(LearnedScale):
 
     Args:
         lo, hi: ends of the integer range.
-        zero_point: where it stays (symmetric schemes, and values that are never negative); None where it is learned.
+        zero_point: fixed in symmetric schemes and for values that are never negative; None where it is learned.
         factor: as for :class:`LearnedScale`, of both parameters.
 
     Attributes:
-        below: −β, how far the range reaches below zero; None where the zero point stays.
+        below: −β, how far the range reaches below zero; None where the zero point is fixed.
     """
 
     def __init__(self, lo: int, hi: int, zero_point: int | None, factor: float = 1.0) -> None:
@@ -33,18 +33,18 @@ class LearnedRange(LearnedScale):
 
     @property
     def ends_move(self) -> bool:
-        """Whether ends are more than a scale's multiples that stay, and so have gradients."""
+        """Whether the ends of the range have gradients of their own."""
         return self.below is not None
 
     def begin(self, scale: Tensor, zero_point: int) -> None:
-        """Begin at this scale and zero point."""
+        """Set the range by its scale and zero point."""
         self.start(scale)
         if self.below is not None:
             # A quarter of a step rounds to none, and gives the rate of an optimizer something to be relative to.
             self.below.start(scale * max(zero_point - self.lo, 0.25))
 
     def zero_point(self) -> int:
-        """The integer that stands for zero now."""
+        """Return the integer that stands for zero now."""
         if self.fixed_zero_point is not None:
             return self.fixed_zero_point
         assert self.below is not None
@@ -52,7 +52,7 @@ class LearnedRange(LearnedScale):
             return min(self.lo + int(torch.round(self.below() / self())), self.hi)
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """lo − z and hi − z, with the gradients of what the ends stand for, float32 ()."""
+        """Return lo − z and hi − z with the gradients of what the ends stand for, float32 ()."""
         raise TypeError(f"{type(self).__name__} must define ends")
 
     def _whole(self, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,7 +74,7 @@ class LearnedOffset(LearnedRange):
     """
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """See :class:`LearnedRange`."""
+        """Return lo − z and hi − z, see :class:`LearnedRange`."""
         scale = self()
         low, high = self._whole(scale.detach())
         if self.below is None:
@@ -97,23 +97,23 @@ class LearnedClip(LearnedRange):
     """
 
     def begin(self, scale: Tensor, zero_point: int) -> None:
-        """See :class:`LearnedRange`."""
+        """Set the range by its scale and zero point."""
         super().begin(scale, zero_point)
         steps = self.hi - (self.lo if self.below is not None else zero_point)
         self.start(scale * steps - (0.0 if self.below is None else self.below.value.detach()))
 
     @property
     def ends_move(self) -> bool:
-        """Always: α is an end."""
+        """True: α is an end."""
         return True
 
     def clip(self) -> Tensor:
-        """α."""
+        """Return α."""
         alpha: Tensor = super().forward()
         return alpha
 
     def forward(self) -> Tensor:
-        """The scale, without gradient."""
+        """Return the scale, without gradient."""
         width, steps = self.clip().detach(), self.hi - (self.fixed_zero_point or self.lo)
         if self.below is not None:
             width = width + self.below().detach()
@@ -121,7 +121,7 @@ class LearnedClip(LearnedRange):
         return scale
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """See :class:`LearnedRange`."""
+        """Return lo − z and hi − z, see :class:`LearnedRange`."""
         scale = self()
         low, high = self._whole(scale)
         upper = self.clip() / scale

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from intact8.arithmetic.affine import SMALLEST_SCALE
 
 FLOOR = 2.0**-8
-"""A learned scale never falls below this share of what it started from: below lies nothing but a dead tensor."""
+"""A learned scale never falls below this share of what it started from, where a tensor would be dead."""
 
 
 class _Bounded(torch.autograd.Function):
-    """max(value, smallest) forward; the gradient times a factor backward, also below the bound, so that it can return.
+    """max(value, smallest) forward; backward the gradient times a factor, also below the bound, so that it can return.
 
-    Notes at its owner that a gradient came through.
+    The backward pass tells the owner that a gradient arrived.
     """
 
     @staticmethod
@@ -45,7 +45,7 @@ class LearnedScale(nn.Module):
     Attributes:
         value: the parameter, float32; NaN before :meth:`start`.
         smallest: the bound.
-        reached: whether a gradient came through since this was last set to False.
+        reached: whether a gradient arrived since this was last set to False.
 
     Example:
         >>> scale = LearnedScale((), 0.5)
@@ -65,23 +65,23 @@ class LearnedScale(nn.Module):
 
     @property
     def moved(self) -> bool:
-        """Whether it is elsewhere than where it started."""
+        """Whether the scale has changed since it started."""
         return not torch.equal(self.value, self.smallest / FLOOR)
 
     def start(self, scale: Tensor) -> None:
-        """Begin at ``scale``."""
+        """Set the scale and its bound."""
         with torch.no_grad():
             self.value.copy_(scale)
             self.smallest.copy_((scale * FLOOR).clamp(min=SMALLEST_SCALE))
 
     def forward(self) -> Tensor:
-        """The scale."""
+        """Return the scale."""
         scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
         return scale
 
 
 class LearnedScales(nn.Module):
-    """Learned scales of several matrices of equally many rows, joined: those of a recurrent layer.
+    """Learned scales of the weights of a recurrent layer: matrices of equally many rows, their scales joined.
 
     Args:
         parts: one for every matrix, in order, each of one scale per row or of one.
@@ -99,7 +99,7 @@ class LearnedScales(nn.Module):
         self.parts, self.rows = nn.ModuleList(parts), rows
 
     def __iter__(self) -> Iterator[LearnedScale]:
-        """The scales of each matrix."""
+        """Iterate over the scales of each matrix."""
         return iter(self.parts)  # type: ignore[arg-type]
 
     @property
@@ -108,17 +108,17 @@ class LearnedScales(nn.Module):
         return torch.cat([part.value for part in self])
 
     def start(self, scale: Tensor) -> None:
-        """Begin at ``scale``, one per row of every matrix."""
+        """Set the scales, one per row of every matrix."""
         for part, own in zip(self, torch.split(scale, self.rows), strict=True):
             part.start(own if part.value.numel() == self.rows else own.max().reshape(1))
 
     def forward(self) -> Tensor:
-        """The scales, one per row of every matrix."""
+        """Return the scales, one per row of every matrix."""
         return torch.cat([part().expand(self.rows) for part in self])
 
 
 def lsq_factor(elements: int, steps: int) -> float:
-    """1/√(n·Q).
+    """Return 1/√(n·Q).
 
     Example:
         >>> lsq_factor(100, 4)

@@ -19,11 +19,13 @@ from intact8.errors import StateError
 from intact8.train.scale_phase import learned_scales
 from intact8.train.trainable import Trainable
 
+REMEDY = "build it from intact8.train.parameter_groups(sim, lr=…)"
+
 
 def parameter_groups(
     sim: Trainable, *, lr: float, scale_lr: float | None = None, relative: bool = False
 ) -> list[dict[str, Any]]:
-    """Parameter groups for an optimizer: the network's weights, and the learned scales with rates of their own.
+    """Return parameter groups for an optimizer: weights, and learned scales with learning rates of their own.
 
     Scales get no weight decay: it would pull their ranges towards zero.
 
@@ -34,8 +36,8 @@ def parameter_groups(
     Args:
         sim: what :func:`intact8.prepare` returned.
         lr: learning rate of weights.
-        scale_lr: of scales; ``lr`` when None.
-        relative: the rate of a scale is ``scale_lr`` times what the scale is now (channels: their mean).
+        scale_lr: learning rate of scales; ``lr`` when None.
+        relative: the rate of a scale is ``scale_lr`` times its present value (of one per channel, their mean).
 
     Returns:
         One group of weights, and, where the recipe has learned scales, one of these (``relative``: one for each).
@@ -54,11 +56,9 @@ def parameter_groups(
     known = {id(parameter) for _, parameter in scales}
     groups: list[dict[str, Any]] = [{"params": [p for p in sim.parameters() if id(p) not in known], "lr": lr}]
     if not scales and (scale_lr is not None or relative):
-        raise StateError(
-            f"scale_lr = {scale_lr}, relative = {relative}, but no scale is learned",
-            why=f"the recipe says scales = {sim.recipe.scales!r}",
-            remedy='prepare with intact8.recipes.qat("learned"), or leave both out',
-        )
+        what, why = "but no scale is learned", f"the recipe says scales = {sim.recipe.scales!r}"
+        remedy = 'prepare with intact8.recipes.qat("learned"), or leave both out'
+        raise StateError(f"scale_lr = {scale_lr}, relative = {relative}, {what}", why=why, remedy=remedy)
     rate = lr if scale_lr is None else scale_lr
     if relative:
         groups += [{"params": [p], "lr": rate * _size(name, p), "weight_decay": 0.0} for name, p in scales]
@@ -68,27 +68,26 @@ def parameter_groups(
 
 
 def _size(name: str, scale: torch.nn.Parameter) -> float:
-    """The mean of a learned scale."""
+    """Return the mean of a learned scale."""
     size = float(scale.detach().mean())
     if not math.isfinite(size):
-        raise StateError(
-            "no rate can be relative to a scale that is not known yet", where=name, why="nothing was observed",
-            remedy="call intact8.calibrate(sim, data) first, or set relative=False",
-        )  # fmt: skip
+        remedy = "call intact8.calibrate(sim, data) first, or set relative=False"
+        what = "no rate can be relative to a scale that is not known yet"
+        raise StateError(what, where=name, why="nothing was observed", remedy=remedy)
     return size
 
 
 def check_optimizer(optimizer: Optimizer, sim: Trainable) -> Callable[..., None]:
     """Make sure the optimizer has every learned scale.
 
-    Without this call training says so itself in its second step, at the latest in ``Schedule.step``.
+    Without this call the second training step raises the same error, at the latest ``Schedule.step``.
 
     Returns:
         A hook that checks again: ``optimizer.register_step_pre_hook(check_optimizer(optimizer, sim))``, for
         optimizers whose groups change.
 
     Raises:
-        StateError: it lacks some; names the first.
+        StateError: the optimizer lacks some; the error names the first.
 
     Example:
         >>> import intact8, torch
@@ -106,11 +105,9 @@ def check_optimizer(optimizer: Optimizer, sim: Trainable) -> Callable[..., None]
         scales = [(name, p) for name, p in learned_scales(sim) if p.requires_grad]
         missing = [name for name, p in scales if id(p) not in owned]
         if missing and sim.phase != "frozen":
-            raise StateError(
-                f"the optimizer lacks {len(missing)} of {len(scales)} learned scales", where=missing[0],
-                why="it was built from other parameters, perhaps before intact8.prepare",
-                remedy="build it from intact8.train.parameter_groups(sim, lr=…)",
-            )  # fmt: skip
+            what = f"the optimizer lacks {len(missing)} of {len(scales)} learned scales"
+            why = "it was built from other parameters, perhaps before intact8.prepare"
+            raise StateError(what, where=missing[0], why=why, remedy=REMEDY)
 
     check(optimizer)
     return check
@@ -138,12 +135,10 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             sim.scale_phase.stepped = True
             _waiting.discard(sim)
         elif idle and any(p.grad is not None for p in sim.parameters()):
-            raise StateError(
-                f"{type(optimizer).__name__} moves nothing: none of its {len(parameters)} parameters has a gradient, "
-                "and it has none of the simulation's, which do",
-                why="it was built from another model's parameters, perhaps before intact8.prepare",
-                remedy="build it from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()",
-            )
+            what = f"{type(optimizer).__name__} moves nothing: none of its {len(parameters)} parameters has a gradient"
+            why = "it was built from another model's parameters, perhaps before intact8.prepare"
+            remedy = f"{REMEDY} or sim.parameters()"
+            raise StateError(f"{what}, and it has none of the simulation's, which do", why=why, remedy=remedy)
     if not _waiting:
         while _hooks:
             _hooks.pop().remove()

@@ -1,4 +1,4 @@
-"""What scales do in training: follow observers, be learned, or stay; and when batch norm's statistics stop.
+"""Phases of training: scales follow observers, are learned or are frozen, and batch norm is live or frozen.
 
 A simulation goes through phases:
 
@@ -40,7 +40,7 @@ INITIAL = {"calibrated": "calibrated", "fixed": "calibrated", **dict.fromkeys(("
 """Phase before calibration, by ``Recipe.scales``."""
 
 CALIBRATED = {"calibrated": "calibrated", "fixed": "frozen", "observed": "observe", **dict.fromkeys(LEARNED, "learn")}
-"""Phase after it."""
+"""Phase after calibration, by ``Recipe.scales``."""
 
 SOURCES = {
     "calibrated": ("held", "solved"),
@@ -62,8 +62,8 @@ class ScalePhase(nn.Module):
     Attributes:
         phase: see the module's docstring.
         batch_norm_frozen: whether batch norm uses its running statistics in training, too.
-        stepped: whether an optimizer has stepped a parameter of the simulation; no part of the state.
-        wrapper, ranks: the DistributedDataParallel that trains it, and its ranks; no part of the state.
+        stepped: whether an optimizer has stepped a parameter of the simulation; not saved.
+        wrapper, ranks: the DistributedDataParallel that trains the simulation, and its ranks; not saved.
     """
 
     def __init__(self, phase: str) -> None:
@@ -78,7 +78,7 @@ class ScalePhase(nn.Module):
         return {**self.__dict__, "_before": None, "stepped": False, "wrapper": None, "ranks": Ranks()}
 
     def get_extra_state(self) -> Tensor:
-        """Phase and frozen batch norm, for the state dict."""
+        """Return the phase and whether batch norm is frozen."""
         return pack({"phase": self.phase, "batch_norm_frozen": self.batch_norm_frozen})
 
     def set_extra_state(self, packed: Tensor) -> None:
@@ -88,7 +88,7 @@ class ScalePhase(nn.Module):
         self._before = None
 
     def extra_repr(self) -> str:
-        """One line for ``print(sim)``."""
+        """Return one line for ``print(sim)``."""
         return self.phase + (", batch norm frozen" if self.batch_norm_frozen else "")
 
 
@@ -121,12 +121,12 @@ def learn(sim: Trainable) -> None:
 
 
 def follow(sim: Trainable, *, missing_only: bool) -> None:
-    """Take scales from the observers; ``missing_only``: where there are none yet."""
+    """Take scales from the observers, everywhere or only where none is known."""
     for point in sim.points.values():
         if point.source == "observed" and point.observer.count and not (missing_only and point.calibrated):
             scale, zero_point = point.observed_qparams()
             if scale != float(point.scale) or zero_point != int(point.zero_point):
-                # New tensors: a backward that is still to come needs the old ones.
+                # These must be new tensors: a backward pass that is still to come needs the old ones.
                 point.scale = torch.full_like(point.scale, float(scale))
                 point.zero_point = torch.full_like(point.zero_point, zero_point)
 
@@ -150,17 +150,16 @@ def check_learning(sim: Trainable) -> None:
     reached = [m for m in sim.modules() if isinstance(m, LearnedScale) and m.reached]
     before = sim.scale_phase._before
     if before is not None and reached and scales and before[1].current(scales) and not before[0].current(weights):
-        raise StateError(
-            f"none of the {len(scales)} learned scales moved in the last training step, but weights did",
-            where=next(iter(learners)), why="the optimizer does not have them: it was built from other parameters",
-            remedy="build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()",
-        )  # fmt: skip
+        what = f"none of the {len(scales)} learned scales moved in the last training step, but weights did"
+        why = "the optimizer does not have them: it was built from other parameters"
+        remedy = "build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()"
+        raise StateError(what, where=next(iter(learners)), why=why, remedy=remedy)
     for module in reached:
         module.reached = False
     sim.scale_phase._before = Snapshot(weights), Snapshot(scales)
 
 
 def learned_scales(sim: Trainable) -> list[tuple[str, nn.Parameter]]:
-    """Name and parameter of every scale that can be learned."""
+    """Return name and parameter of every scale that can be learned."""
     learners = {id(module.value) for module in sim.modules() if isinstance(module, LearnedScale)}
     return [(name, p) for name, p in sim.named_parameters() if id(p) in learners]

@@ -1,4 +1,4 @@
-"""When observers stop, and when batch norm's statistics and the scales are frozen, told once instead of in a loop."""
+"""A schedule says when observers stop, and when batch norm and scales are frozen."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Schedule:
         freeze_batchnorm: after so many units batch norm uses its running statistics in training, too.
         freeze_scales: after so many units all scales are made tie-free and stay: what is trained from then on is
             exactly what ships. Batch norm is frozen then as well, since live statistics do not ship.
-        unit: what one call of :meth:`step` counts: "epoch" or "step". The arithmetic is the same; it is the word that
-            messages use.
+        unit: what one call of :meth:`step` counts, "epoch" or "step": the word that messages use.
 
     None means never.
 
@@ -58,26 +57,21 @@ class Schedule:
             for name in ("observe", "freeze_batchnorm"):
                 value = getattr(self, name)
                 if value is not None and value > freeze_scales:
-                    raise RecipeError(
-                        f"{name} = {value} comes after freeze_scales = {freeze_scales}", where="Schedule",
-                        why="frozen scales stay, and are those of frozen batch norm", remedy=f"make {name} smaller",
-                    )  # fmt: skip
+                    what = f"{name} = {value} comes after freeze_scales = {freeze_scales}"
+                    why = "frozen scales stay, and are those of frozen batch norm"
+                    raise RecipeError(what, where="Schedule", why=why, remedy=f"make {name} smaller")
 
     def _plan(self) -> dict[str, int | None]:
-        return {
-            "observe": self.observe,
-            "freeze_batchnorm": self.freeze_batchnorm,
-            "freeze_scales": self.freeze_scales,
-        }
+        return {name: getattr(self, name) for name in ("observe", "freeze_batchnorm", "freeze_scales")}
 
     def start(self, sim: nn.Module) -> list[str]:
-        """Before the first unit: observe in training, if the schedule does, and whatever is due at 0.
+        """Begin before the first unit: observe in training, if the schedule does, and do whatever is due at 0.
 
         Returns:
             What happened, as for :meth:`step`.
 
         Raises:
-            StateError: ``sim`` is no simulation, or its scales are fixed and can observe nothing.
+            StateError: ``sim`` is not a simulation, or its scales are frozen.
         """
         inner = unwrapped(sim)
         if self.done == 0 and self.observe and inner.phase != "observe":
@@ -102,17 +96,17 @@ class Schedule:
                 calibration was the observing, and the plan goes on from there.
 
         Raises:
-            StateError: ``sim`` is no simulation, or was never calibrated when scales should be frozen; or scales are
-                to be learned but no optimizer step ever moved them.
+            StateError: ``sim`` is not a simulation, or was never calibrated when scales should be frozen; or scales
+                should be learned, but no optimizer moved them.
         """
         inner = unwrapped(sim)
         if self.done == 0 and self.observe and not self._started and inner.phase != "observe":
-            warnings.warn(
+            message = (
                 f"observe = {self.observe}, but the first {self.unit} went on from the ranges of calibration, for "
                 f'"{inner.recipe.scales}" scales do not observe in training once calibrated; '
-                "call schedule.start(sim) before training if they shall",
-                ScaleWarning, stacklevel=2,
-            )  # fmt: skip
+                "call schedule.start(sim) before training if they shall"
+            )
+            warnings.warn(message, ScaleWarning, stacklevel=2)
         self._started = True
         if inner.scale_phase.ranks.size > 1:
             synchronize(sim)
@@ -136,19 +130,18 @@ class Schedule:
         return events
 
     def state_dict(self) -> dict[str, Any]:
-        """Units counted, and the plan, for a checkpoint."""
+        """Return the number of units counted, and the plan, for a checkpoint."""
         return {"done": self.done, "unit": self.unit, **self._plan()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was called. The simulation's own state dict holds what was done so far.
+        """Restore what :meth:`state_dict` returned; the simulation's own state dict holds what was done so far.
 
         Raises:
-            StateError: the state is another plan's.
+            StateError: the state belongs to another plan.
         """
         expected = {**self.state_dict(), "done": state.get("done")}
         if state != expected:
-            raise StateError(
-                f"the checkpoint's schedule is {state}", where="Schedule", why=f"this one is {self.state_dict()}",
-                remedy="make the schedule as it was, or set schedule.done yourself",
-            )  # fmt: skip
+            what, why = f"the checkpoint's schedule is {state}", f"this one is {self.state_dict()}"
+            remedy = "make the schedule as it was, or set schedule.done yourself"
+            raise StateError(what, where="Schedule", why=why, remedy=remedy)
         self.done = state["done"]

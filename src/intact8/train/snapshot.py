@@ -1,4 +1,4 @@
-"""Which tensors a remembered result was made from, and whether they still are what they were."""
+"""Which tensors a result was computed from, and whether they have changed since."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Snapshot:
         self._values = [t.detach().clone() for t, _ in self._seen] if values else None
 
     def current(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether these are the same tensors, and none has been written to (``values``: but what it held before)."""
+        """Return whether these are the same tensors, and none has been written to, or with ``values`` none differs."""
         now = list(tensors)
         if len(now) != len(self._seen) or any(t is not old for t, (old, _) in zip(now, self._seen, strict=True)):
             return False
@@ -47,5 +47,5 @@ class Snapshot:
 
 
 def _version(tensor: Tensor) -> int | None:
-    """None for a tensor made in inference mode: writes to it are not counted."""
+    """Return None for a tensor made in inference mode: torch does not count writes to it."""
     return None if tensor.is_inference() else tensor._version

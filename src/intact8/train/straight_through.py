@@ -1,7 +1,7 @@
 """Rounding and clamping with the gradients quantization-aware training needs.
 
-Every function here keeps for the backward pass what it was given, nothing it computed: whether a value was clipped is
-found out again there, which costs less than storing it.
+Every function keeps for the backward pass what it was given, and nothing it computed: which values were clipped is
+found again there, which costs less than storing it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Watch = Callable[[Tensor], None]
 
 
 def rounding_to(lo: int, hi: int) -> tuple[float, float]:
-    """The float32 numbers just outside of what rounds (half to even) into lo..hi.
+    """Return the float32 numbers just outside of those that round (half to even) into lo..hi.
 
     Example:
         >>> low, high = rounding_to(0, 255)
@@ -35,15 +35,15 @@ def rounding_to(lo: int, hi: int) -> tuple[float, float]:
 
 
 def within(lo: float, hi: float) -> tuple[float, float]:
-    """The float32 numbers just outside of lo..hi."""
+    """Return the float32 numbers just outside of lo..hi."""
     infinity = np.float32(np.inf)
     return float(np.nextafter(np.float32(lo), -infinity)), float(np.nextafter(np.float32(hi), infinity))
 
 
 def clipped(grad: Tensor, v: Tensor, lo: int, hi: int, out: Tensor | None = None, *, first: bool = False) -> Tensor:
-    """``grad`` where ``v`` rounds into lo..hi, 0 elsewhere. float32; ``out`` may be ``v`` itself, to save memory.
+    """Return ``grad`` where ``v`` rounds into lo..hi, or with ``first`` lies there before it is rounded; elsewhere 0.
 
-    ``first``: where ``v`` lies in lo..hi before it is rounded.
+    float32; ``out`` may be ``v`` itself, to save memory.
     """
     low, high = within(lo, hi) if first else rounding_to(lo, hi)
     if out is None:
@@ -105,14 +105,12 @@ class _RoundWithin(torch.autograd.Function):
         grad = grads[0].to(v.dtype)
         below, above = (v < low if ctx.needs_input_grad[1] else None), (v > high if ctx.needs_input_grad[2] else None)
         grad_ends = (None if out is None else torch.where(out, grad, 0.0).sum() for out in (below, above))
-        # Open at both ends in a hardtanh's derivative, closed here.
+        # The interval of a hardtanh's derivative is open at both ends; this one is closed.
         ends = low.nextafter(low - 1).item(), high.nextafter(high + 1).item()
         return torch.ops.aten.hardtanh_backward(grad, v, *ends), *grad_ends
 
 
 class _ForwardAs(torch.autograd.Function):
-    """The first argument forward, the second one's gradient backward."""
-
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradient: Tensor) -> Tensor:
         return value.expand(gradient.shape).clone()
@@ -123,7 +121,7 @@ class _ForwardAs(torch.autograd.Function):
 
 
 def differentiable(*tensors: Tensor | None) -> bool:
-    """Whether anything will ask for a gradient with respect to one of these."""
+    """Return whether anything will ask for a gradient with respect to one of these."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
@@ -139,11 +137,9 @@ def round_ste(x: Tensor) -> Tensor:
 
 
 def round_clamp(v: Tensor, lo: int, hi: int) -> Tensor:
-    """``clamp(round(v), lo, hi)`` in float32; the gradient is the straight-through estimator clipped at lo and hi.
+    """Return ``clamp(round(v), lo, hi)`` in float32 with the straight-through gradient, clipped at lo and hi.
 
-    Args:
-        v: float32 or float64. Without gradients it is overwritten.
-        lo, hi: integers.
+    ``v`` is float32 or float64; without gradients it is overwritten.
 
     Example:
         >>> import torch
@@ -160,11 +156,9 @@ def round_clamp(v: Tensor, lo: int, hi: int) -> Tensor:
 
 
 def round_within(v: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """``round(clamp(v, low, high))`` in float32, clipped first: ends that are learned get the gradient of what is cut.
+    """Return ``round(clamp(v, low, high))`` in float32; ends that are learned get the gradient of what they cut off.
 
-    Args:
-        v: float32 or float64.
-        low, high: integers, () of the dtype of ``v``.
+    ``low`` and ``high`` are integers, () of the dtype of ``v``.
 
     Example:
         >>> import torch
@@ -181,7 +175,7 @@ def round_within(v: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
-    """``clamp(round(x / scale) + z, lo, hi) − z`` as a float32 tensor of integers.
+    """Return ``clamp(round(x / scale) + z, lo, hi) − z`` as a float32 tensor of integers.
 
     The gradient is the straight-through estimator clipped at the range ends; with respect to ``scale`` it is
     LSQ's (Esser et al. 2020, eq. 3) once the result is multiplied by ``scale`` again.
@@ -194,7 +188,7 @@ def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) ->
 
 
 def forward_as(value: Tensor, gradient: Tensor) -> Tensor:
-    """``value`` in the forward pass, to the bit; the gradient of ``gradient`` (of the same shape) in the backward pass.
+    """Return ``value``, to the bit, with the gradient of ``gradient``, a tensor of the same shape.
 
     Example:
         >>> import torch

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Trainable(nn.Module):
-    """The base class of :class:`~intact8.simulation.simulation.Simulation`: all that training needs to know of it."""
+    """The base class of :class:`~intact8.simulation.simulation.Simulation` has all that training needs to know."""
 
     recipe: Recipe
     placed: Placed
@@ -59,7 +59,7 @@ class Trainable(nn.Module):
 
     @property
     def scale_phase(self) -> ScalePhase:
-        """What scales do in training; see ``intact8.train.scale_phase``."""
+        """The phase, and whether batch norm is frozen; see ``intact8.train.scale_phase``."""
         phase = self.get_submodule("quantizers.motion")  # the name that state dicts have
         assert isinstance(phase, ScalePhase)
         return phase
@@ -70,12 +70,14 @@ class Trainable(nn.Module):
         return self.scale_phase.phase
 
     def observe_in_training(self) -> None:
-        """Scales follow the observers in training from now on, and the weights.
+        """Let scales follow the observers and the weights in training from now on.
 
         Raises:
             StateError: they are frozen.
         """
-        self._require_moving("observe")
+        if self.phase == "frozen":
+            why, remedy = "training computes the integers that ship already", "call intact8.calibrate to begin again"
+            raise StateError("cannot observe: the scales are frozen", why=why, remedy=remedy)
         enter(self, "observe")
 
     def stop_observing(self) -> None:
@@ -105,15 +107,8 @@ class Trainable(nn.Module):
             enter(self, "frozen")
 
     def freeze_batch_norm(self, on: bool = True) -> None:
-        """Use running statistics in training, too, whatever ``.train()`` sets."""
+        """Let batch norm use its running statistics in training, too."""
         self.scale_phase.batch_norm_frozen = on
-
-    def _require_moving(self, verb: str) -> None:
-        if self.phase == "frozen":
-            raise StateError(
-                f"cannot {verb}: the scales are frozen", why="training computes the integers that ship already",
-                remedy="call intact8.calibrate to begin again",
-            )  # fmt: skip
 
     def resolve(self, *, from_observers: bool = True) -> None:
         """See :class:`~intact8.simulation.simulation.Simulation`."""
@@ -124,13 +119,13 @@ class Trainable(nn.Module):
 
 
 def matching(names: list[str], match: str) -> list[str]:
-    """The names that equal ``match`` or fit it as a glob, in order.
+    """Return the names that equal ``match`` or fit it as a glob, in order.
 
     Raises:
         RecipeError: nothing matches.
     """
     found = [n for n in names if n == match or fnmatch.fnmatchcase(n, match)]
-    if not found and match != "*":  # all of none is none: a network may have nothing to quantize
+    if not found and match != "*":  # a network may have nothing to quantize
         raise RecipeError(
             f"no quantization point matches {match!r}",
             remedy="choose from: " + ", ".join(names[:8]) + (" …" if len(names) > 8 else ""),

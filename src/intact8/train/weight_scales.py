@@ -1,7 +1,7 @@
-"""Scales of weights that move: computed on the weights' device in every training step.
+"""Scales of weights that are trained, computed on the weights' device in every step.
 
-The numbers that ship come from ``intact8.calibration.weights`` in float64 and are then made tie-free; these are the
-same formulas in float32, and serve only while weights still move.
+Deployed scales come from ``intact8.calibration.weights`` in float64 and are then made tie-free; these are the same
+formulas in float32, and serve only while weights still move.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from intact8.calibration.weights import DEAD, PAIR_LIMIT, pairs_can_saturate, we
 
 
 def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax", portable: bool = True) -> Tensor:
-    """Scale per output channel, as ``intact8.calibration.weights.weight_scales`` gives it.
+    """Return the scale per output channel, as ``intact8.calibration.weights.weight_scales`` gives it.
 
     Args:
         rows: (O, K), without gradient.
         lo, hi: ends of the integer range.
-        observer: ``minmax``; any other goes through the CPU and takes its time.
+        observer: ``minmax``; any other is computed on the CPU and slow.
         portable: keep room for pair sums.
 
     Returns:
@@ -40,10 +40,7 @@ def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax",
 
 
 def two_largest(rows: Tensor) -> Tensor:
-    """The two largest values of every row in descending order, (O, 2); (O, 1) of rows with one.
-
-    Args:
-        rows: (O, K).
+    """Return the two largest values of every row of (O, K) in descending order: (O, 2), or (O, 1) where K is 1.
 
     Example:
         >>> two_largest(torch.tensor([[1.0, 5.0, 3.0]])).tolist()

@@ -1,4 +1,4 @@
-"""Integer sums of products, exact in floating point."""
+"""Sums of products of integers, exact in floating point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_trans
 
 
 def convolve(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The convolution, linear map or per-channel product of ``node`` on real tensors."""
+    """Compute the convolution, linear map or product per channel of ``node`` on real tensors."""
     a: dict[str, Any] = node.attrs
     if node.op == "linear":
         return F.linear(x, weight, bias)
@@ -36,13 +36,12 @@ def convolve(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
 
 
 def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
-    """Where to cut the input channels so that every part's sums stay exact in float32.
+    """Return where to cut the input channels so that the sums of every part stay exact in float32.
 
-    Returns:
-        [0, C] when no cut is needed, more edges when cuts help, None when only float64 will do.
+    [0, C] means that no cut is needed, None that the sums need float64.
     """
     if weight.is_cuda:
-        return None  # cuDNN may pick Winograd or TF32 for float32; float64 has neither.
+        return None  # cuDNN may take Winograd or TF32 for float32, but not for float64
     channels = 1 if node.op == "scale_shift" else int(weight.shape[1])
     if bound < EXACT:
         return [0, channels]
@@ -61,17 +60,10 @@ def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
 
 
 def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, bias: Tensor | None = None) -> Tensor:
-    """Σ x·w + b for integer-valued ``x``, ``weight`` and ``bias``, exact.
+    """Return the exact Σ x·w + b of float32 tensors of integers: float32 where the sums fit it, else float64.
 
-    Args:
-        node: conv, linear or scale_shift.
-        x: integers minus zero point, float32.
-        weight: integers, float32.
-        edges: from :func:`chunk_edges`.
-        bias: (O,); only where nothing is cut and sums with it stay below EXACT.
-
-    Returns:
-        float32 when the sums fit it exactly, float64 otherwise.
+    ``edges`` come from :func:`chunk_edges`; there is a ``bias`` only where nothing is cut and the sums with it stay
+    below EXACT.
     """
     if edges is None:
         return convolve(node, x.double(), weight.double())
@@ -87,5 +79,5 @@ def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, b
 
 
 def per_channel(values: Tensor, node: Node, rank: int) -> Tensor:
-    """(O,) shaped to broadcast along the channel dimension of the node's output."""
+    """Return (O,) in a shape that broadcasts along the channels of the node's output."""
     return values if node.op == "linear" else values.reshape(-1, *[1] * (rank - 2))

@@ -1,4 +1,4 @@
-"""Sums of products with integer weights, and their gradients."""
+"""Convolutions, linear maps and products per channel with integer weights, and their gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Exact(NamedTuple):
 def weighted_sum(
     node: Node, x: Tensor, grid: Grid, m: Tensor, bias: Tensor | None, exact: Exact | None = None
 ) -> Tensor:
-    """``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable.
+    """Return ``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable.
 
     Args:
         node: conv, linear or scale_shift.
@@ -48,7 +48,7 @@ def weighted_sum(
 
 
 def _float_type(x: Tensor, exact: Exact | None) -> torch.dtype:
-    """What the sum is computed in: autocast's type in an autocast region, but never where it is to be exact."""
+    """Return the dtype of the sum: that of autocast in an autocast region, but never where the sum is exact."""
     device = x.device.type
     autocast = exact is None and torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if autocast else torch.float32
@@ -70,20 +70,9 @@ def _value(node: Node, x: Tensor, q: Tensor, m: Tensor, bias: Tensor | None, exa
 
 class _Sum(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        factor: Tensor | None,
-        scale: Tensor,
-        m: Tensor,
-        bias: Tensor | None,
-        node: Node,
-        grid: Grid,
-        exact: Exact | None,
-    ) -> Tensor:
-        # Integers of 8 bits are saved as such: a quarter of the memory.
-        ctx.save_for_backward(x, grid.q.to(torch.int8), weight, factor, scale, m)
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        x, *sources, m, bias, node, grid, exact = args
+        ctx.save_for_backward(x, grid.q.to(torch.int8), m, *sources)
         ctx.node, ctx.limits, ctx.bias = node, grid.limits, None if bias is None else bias.dtype
         ctx.dtype = _float_type(x, exact)
         return _value(node, x, grid.q, m, bias, exact)
@@ -91,16 +80,15 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        x, q, weight, factor, scale, m = ctx.saved_tensors
+        x, q, m, *sources = ctx.saved_tensors
         node: Node = ctx.node
         wants = ctx.needs_input_grad
         q = q.float()
         per_weight = per_output(m.float(), q, node)
-        # The sum of m·q·x is that of q·x with m taken into the weights, which are fewer than the results.
-        grad_x, grad_w, grad_bias = convolve_backward(
-            node, grads[0].to(ctx.dtype), x.to(ctx.dtype), (q * per_weight).to(ctx.dtype),
-            (wants[0], any(wants[1:5]), wants[5]),
-        )  # fmt: skip
+        # m goes into the weights, which are fewer than the results.
+        grad, x_used, w_used = (t.to(ctx.dtype) for t in (grads[0], x, q * per_weight))
+        wanted = wants[0], any(wants[1:5]), wants[5]
+        grad_x, grad_w, grad_bias = convolve_backward(node, grad, x_used, w_used, wanted)
         grad_m: Tensor | None = None
         grad_sources: tuple[Tensor | None, ...] = (None, None, None)
         if grad_w is not None:
@@ -109,7 +97,7 @@ class _Sum(torch.autograd.Function):
                 rows = [output_first(v, node).reshape(len(m), -1) for v in (grad_w, q)]
                 grad_m = torch.linalg.vecdot(*rows).to(m.dtype)
             if any(wants[1:4]):
-                grad_sources = grid_gradients(grad_w, per_weight, weight, factor, scale, ctx.limits, wants[1:4])
+                grad_sources = grid_gradients(grad_w, per_weight, tuple(sources), ctx.limits, wants[1:4])
         grad_x = None if grad_x is None else grad_x.to(x.dtype)
         grad_bias = None if grad_bias is None else grad_bias.to(ctx.bias)
         return grad_x, *grad_sources, grad_m, grad_bias, None, None, None
@@ -118,14 +106,17 @@ class _Sum(torch.autograd.Function):
 def convolve_backward(
     node: Node, grad: Tensor, x: Tensor, weight: Tensor, wants: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of ``convolve(node, x, weight, bias)`` with respect to x, weight and bias, where wanted."""
+    """Return gradients of ``convolve(node, x, weight, bias)`` with respect to x, weight and bias, where wanted."""
     if node.op == "conv":
         a: dict[str, Any] = node.attrs
-        found: tuple[Tensor | None, Tensor | None, Tensor | None]
-        found = torch.ops.aten.convolution_backward(
-            grad, x, weight, [output_channels(node, weight)], a["stride"], a["padding"], a["dilation"], a["transposed"],
-            a["output_padding"] if a["transposed"] else [0] * len(a["stride"]), a["groups"], list(wants),
-        )  # fmt: skip
+        channels, geometry = (
+            [output_channels(node, weight)],
+            (a["stride"], a["padding"], a["dilation"], a["transposed"]),
+        )
+        output_padding = a["output_padding"] if a["transposed"] else [0] * len(a["stride"])
+        found: tuple[Tensor | None, Tensor | None, Tensor | None] = torch.ops.aten.convolution_backward(
+            grad, x, weight, channels, *geometry, output_padding, a["groups"], list(wants)
+        )
         return found
     if node.op == "linear":
         rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])

@@ -1,6 +1,6 @@
-"""Layers of LSTM, GRU and RNN in the simulation: the bits of ``intact8.arithmetic.recurrent``, with gradients.
+"""LSTM, GRU and RNN layers: the bits of ``intact8.arithmetic.recurrent``, with gradients.
 
-The gradient passes straight through roundings; a table's derivative is that of its function.
+Gradients pass straight through roundings; the derivative of a table is that of its function.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS, state_count
 from intact8.capture.graph import Node
 from intact8.errors import InputError
 from intact8.simulation.scales.quant_points import WeightPoint
-from intact8.simulation.weights.grid import Limits, on_grid
-from intact8.simulation.weights.quantize import pair_limits
+from intact8.simulation.weights.grid import on_grid
+from intact8.simulation.weights.quantize import weight_limits
 from intact8.train.learned_scale import LearnedScales
 from intact8.train.straight_through import round_ste
 
@@ -30,25 +30,19 @@ WEIGHTS = ("weight_ih", "weight_hh")
 
 
 def is_relu(node: Node) -> bool:
-    """Whether hidden states have no bound."""
+    """Return whether hidden states are unbounded."""
     return node.attrs.get("nonlinearity") == "relu"
 
 
 def weight_names(node: Node) -> list[str]:
-    """Names of a layer's weights, direction by direction, in the order of the scales of its weight point."""
+    """Return the names of a layer's weights in the order of the scales of its weight point."""
     return [node.params[role + d] for d in SUFFIXES[: 1 + node.attrs["bidirectional"]] for role in WEIGHTS]
 
 
 def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, fresh: bool = False) -> Tensor:
-    """Scales of all rows of all weights, float32, joined in the order of :func:`weight_names`.
+    """Return the scales of all rows of all weights, float32, joined in the order of :func:`weight_names`.
 
-    Learned ones are what their parameters say, then what they were frozen at; all others follow the weights.
-
-    Args:
-        node: the layer.
-        tensors: parameters by name.
-        point: of its weights.
-        fresh: compute learned ones from the weights, too, as calibration does.
+    Learned scales come from their parameters, frozen ones stay, all others (``fresh``: all) follow the weights.
     """
     learner = None if fresh else point.learner
     if learner is not None and point.source == "held":
@@ -58,32 +52,23 @@ def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint,
     return torch.cat([point.scales_of(weight, part) for weight, part in zip(weights, parts, strict=True)])
 
 
-def on_rows(node: Node, weight: Tensor, scale: Tensor, point: WeightPoint) -> Tensor:
-    """A weight (rows, K) as float32 integers, with gradients for it and for its scales (rows,)."""
-    limits = None if point.holds_all else Limits(point.lo, point.hi)
-    if point.clips_pairs:
-        limits = pair_limits(node, weight, scale, point.lo, point.hi)
-    return on_grid(weight, None, scale[:, None], limits).tensor()
-
-
 class Direction:
-    """The numbers of one direction as in :class:`intact8.arithmetic.recurrent.Layer`; weights are float32 integers."""
+    """One direction as in :class:`intact8.arithmetic.recurrent.Layer`; weights are float32 integers with gradients."""
 
     def __init__(self, node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, scales: Tensor, d: int) -> None:
-        self.weight_ih, self.weight_hh = (tensors[node.params[role + SUFFIXES[d]]] for role in WEIGHTS)
-        rows = len(self.weight_ih)
+        weights = [tensors[node.params[role + SUFFIXES[d]]] for role in WEIGHTS]
+        rows, size = len(weights[0]), node.attrs["hidden"]
         s_ih, s_hh = scales[2 * d * rows : 2 * (d + 1) * rows].chunk(2)
-        size = node.attrs["hidden"]
         steps = torch.from_numpy(recurrent.gate_steps(node.op, size, is_relu(node))).to(scales.device)
         self.weight_ih, self.weight_hh = (
-            on_rows(node, weight, s, point) for weight, s in ((self.weight_ih, s_ih), (self.weight_hh, s_hh))
+            on_grid(weight, None, s[:, None], weight_limits(node, weight, s, point)).tensor()
+            for weight, s in zip(weights, (s_ih, s_hh), strict=True)
         )
         self.scale_ih = s_ih * steps
         self.scale_hh = s_hh * steps if is_relu(node) else s_hh * steps / scales.new_tensor(HIDDEN)
         zero = scales.new_zeros(rows)
-        b_ih, b_hh = (
-            tensors[node.params[r + SUFFIXES[d]]] if r in node.params else zero for r in ("bias_ih", "bias_hh")
-        )
+        biases = [node.params.get(role + SUFFIXES[d]) for role in ("bias_ih", "bias_hh")]
+        b_ih, b_hh = (zero if name is None else tensors[name] for name in biases)
         self.bias_hh: Tensor | None = None
         if node.op == "gru":
             self.bias_hh = b_hh[2 * size :] * steps[2 * size :]
@@ -91,20 +76,20 @@ class Direction:
         self.bias = (b_ih + b_hh) * steps
 
     def arrays(self) -> dict[str, Tensor]:
-        """By the role they have in the program, without the table."""
+        """Return arrays by their role in the program, without the table."""
         found = {r: getattr(self, r) for r in (*WEIGHTS, "scale_ih", "scale_hh", "bias")}
         return found if self.bias_hh is None else found | {"bias_hh": self.bias_hh}
 
 
 def directions(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> list[Direction]:
-    """The numbers of a layer: in training with the scales of now, else with those of its weight point."""
+    """Return a layer's directions: in training with the present scales, else with those of its weight point."""
     live = point.training or point.scale.numel() == 0
     scales = weight_scales(node, tensors, point) if live else point.scale
     return [Direction(node, tensors, point, scales, d) for d in range(1 + node.attrs["bidirectional"])]
 
 
 def layer_arrays(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of the layer's op in a program."""
+    """Return the arrays of the layer's operation in a program."""
     parts = [d.arrays() for d in directions(node, tensors, point)]
     found = {role: torch.stack([p[role].detach() for p in parts]).cpu().numpy() for role in parts[0]}
     arrays = {role: a.astype(np.int8 if role in WEIGHTS else np.float32) for role, a in found.items()}
@@ -112,7 +97,7 @@ def layer_arrays(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint) 
 
 
 def run_layer(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor], point: WeightPoint) -> Tensor:
-    """One layer on whole sequences; inputs and result as in ``intact8.capture.graph``.
+    """Compute a layer on whole sequences; inputs and result are as in ``intact8.capture.graph``.
 
     Raises:
         InputError: an input or an initial state is not finite.
@@ -142,7 +127,7 @@ def run_layer(node: Node, inputs: list[Tensor], tensors: Mapping[str, Tensor], p
 
 
 class _Cell:
-    """State and step of one direction; formulas as in ``intact8.arithmetic.recurrent``."""
+    """State and step of one direction; the formulas are those of ``intact8.arithmetic.recurrent``."""
 
     def __init__(self, node: Node, numbers: Direction, given: list[Tensor | None], zero: Tensor) -> None:
         self.kind, self.relu, self.n = node.op, is_relu(node), numbers
@@ -201,7 +186,7 @@ def _table(device: torch.device) -> Tensor:
 
 
 class _Tanh(torch.autograd.Function):
-    """tanh of steps by the table; the derivative of tanh backward."""
+    """tanh by the table forward; its derivative backward."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor) -> Tensor:
@@ -221,7 +206,7 @@ def _look_up(v: Tensor) -> Tensor:
 
 
 def tanh(v: Tensor) -> Tensor:
-    """tanh(v / 512) by the table.
+    """Return tanh(v / 512) by the table.
 
     Example:
         >>> v = torch.tensor([512.0], requires_grad=True)
@@ -236,5 +221,5 @@ def tanh(v: Tensor) -> Tensor:
 
 
 def sigmoid(v: Tensor) -> Tensor:
-    """sigmoid(v / 256) by the table of tanh."""
+    """Return sigmoid(v / 256) by the table of tanh."""
     return tanh(v) * 0.5 + 0.5

@@ -31,7 +31,7 @@ ROOM_STEPS = 8.0
 def violated(
     layer: Layer, req: Requantization, s_x: float, s_y: float, form: str, residual: float, engines: Collection[str]
 ) -> Array | None:
-    """Channels whose multiplier cannot stay, bool (O,); None where none of them belongs to the present scales.
+    """Return channels whose multiplier cannot stay, bool (O,); None where no multiplier fits the present scales.
 
     Args:
         layer: the weights and biases there are now.

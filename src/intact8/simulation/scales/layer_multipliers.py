@@ -1,4 +1,4 @@
-"""A layer between two scales: its folded weight and bias, and the multipliers its certificate allows."""
+"""The folded weight and bias of a layer, and the multipliers per channel that its certificate allows."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Layer:
             assert p.source == "held" or p.learner is not None
             present = p.scale if p.source == "held" or p.learner is None else p.learner().detach()
             own = np.broadcast_to(present.double().cpu().numpy(), self.base.shape)
-            # Room for pair sums is the one thing that weights still ask for.
+            # Only room for pair sums still depends on the weights.
             self.base = np.maximum(own, self.base) if pairs_can_saturate(p.lo, p.hi, p.portable) else own.copy()
 
     def bias_steps(self, scale: Array, s_y: float) -> Array:
-        """|bias| in output steps for these weight scales, corrected where the recipe wants it."""
+        """Return |bias| in output steps for these weight scales, corrected where the recipe wants it."""
         s = torch.from_numpy(scale.astype(np.float32)).to(self.weight.device)
         bias = corrected_bias(self.node, self.tensors, self.weight, self.bias, s, self.point.lo, self.point.hi)
         return np.zeros(len(scale)) if bias is None else np.abs(bias.double().cpu().numpy()) / s_y
 
 
 def integers_of(t: torch.Tensor) -> Array:
-    """A tensor as int64 numbers."""
+    """Return a tensor as int64 numbers."""
     return t.cpu().numpy().astype(np.int64)
 
 
@@ -75,10 +75,10 @@ def channel_ratios(
     freezing: bool,
     kept: tuple[Array, Array, Array] | None,
 ) -> dict[str, Any]:
-    """a/b ≥ target per channel. The bias decides how large b may be, and b how the weights, and so the corrected bias,
-    are rounded: the bias is counted again on the grid found until it is no larger than was counted on.
+    """Return a/b ≥ target per channel; ``kept`` says which channels keep their a and b, and what these are.
 
-    ``kept``: which channels keep their a and b, and these.
+    The bias decides how large b may be, and b how the weights, and so the corrected bias, are rounded: the bias is
+    computed again on the grid that was found until it is no larger than assumed.
     """
     form = "affine" if slopes is None else "leaky"
     steps = layer.bias_steps(layer.base, s_y) + 1
@@ -97,7 +97,7 @@ def channel_ratios(
         return {"a": a, "b": b}
     slope = np.broadcast_to(slopes, a.shape)
     limits = _negative_limits(slope, steps * np.abs(slope), y)
-    # A slope times a small multiplier may be less than 1/b: then the multiplier grows, up to twice, to meet it.
+    # A slope times a small multiplier may be less than 1/b: then the multiplier grows, up to twice.
     reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
     wanted = np.where((reach > target) & (reach < 2 * target), reach, target)
     a, b = ratios_above(wanted, b)
@@ -112,10 +112,10 @@ def channel_ratios(
 
 
 def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
-    """Largest denominators for negative sums.
+    """Return the largest denominators for negative sums.
 
-    Their results end a few steps below the zero point, so these may be larger than for positive sums, unless a
-    negative slope turns them into results of any size.
+    Negative results end a few steps below the zero point, so denominators may be larger than for positive sums, unless
+    a negative slope makes results of any size.
     """
     below = negative_steps(int(y.zero_point), y.lo)
     limits = largest_denominator("leaky", bias_steps, result_steps=below, cap=LARGEST_NEGATIVE)
@@ -123,12 +123,12 @@ def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
 
 
 def is_leaky(node: Node) -> bool:
-    """Whether the node has a multiplier of its own for negative sums."""
+    """Return whether the node has a multiplier of its own for negative sums."""
     return node.attrs.get("act", {}).get("kind") in ("leaky_relu", "prelu")
 
 
 def slopes_of(node: Node, q: QuantizedGraph) -> Array:
-    """The slopes of a leaky node, one or one per channel."""
+    """Return the slopes of a leaky node, one or one per channel."""
     act = node.attrs["act"]
     if act["kind"] == "leaky_relu":
         return np.asarray([act["slope"]], np.float64)

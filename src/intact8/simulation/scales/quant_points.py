@@ -19,6 +19,8 @@ from intact8.train.learned_scale import LearnedScale, LearnedScales
 from intact8.train.straight_through import forward_as, round_clamp, round_within
 from intact8.train.weight_scales import live_weight_scales
 
+SWITCHES = ("observing", "quantizing", "fixed", "source")
+
 
 class ResizableBuffers(nn.Module):
     """A module whose buffers take the shape they have in a loaded state dict (they are empty before calibration)."""
@@ -43,7 +45,7 @@ class QuantPoint(ResizableBuffers):
         observing: whether the observer sees values in forward.
         quantizing: whether forward rounds to the grid.
         fixed: whether scale and zero point were given by the user and never move.
-        source: what the scale is in training: ``held`` (this one), ``observed`` or ``learned``.
+        source: where the scale comes from in training: ``held`` (it stays), ``observed`` or ``learned``.
         learner: the parameter, where the recipe wants scales learned.
     """
 
@@ -83,21 +85,21 @@ class QuantPoint(ResizableBuffers):
 
     @property
     def learned_zero_point(self) -> int:
-        """The zero point its learner gives; ``zero_point`` where that is not learned."""
+        """The zero point that the learner gives; ``zero_point`` where it is not learned."""
         return self.learner.zero_point() if isinstance(self.learner, LearnedRange) else int(self.zero_point)
 
     @property
     def learns_range(self) -> bool:
-        """Whether LSQ+ or PACT learns here now: values are clipped before they are rounded, as the papers have it."""
+        """Whether LSQ+ or PACT learns here now: then values are clipped before they are rounded, as in the papers."""
         return isinstance(self.learner, LearnedRange) and self.training and self.source == "learned"
 
     @property
     def learns_ends(self) -> bool:
-        """Whether ends of the range get gradients of their own now."""
+        """Whether the ends of the range get gradients of their own now."""
         return self.learns_range and isinstance(self.learner, LearnedRange) and self.learner.ends_move
 
     def rounded(self, steps: Tensor, lo: int, hi: int) -> Tensor:
-        """``clamp(round(steps), lo − z, hi − z)``, straight-through; learned ends of the range get their gradients.
+        """Return ``clamp(round(steps), lo − z, hi − z)`` with straight-through gradients, also of learned ends.
 
         Args:
             steps: real values over the scale, float32 or float64. Without gradients it is overwritten.
@@ -108,7 +110,7 @@ class QuantPoint(ResizableBuffers):
             return round_clamp(steps, lo - z, hi - z)
         assert isinstance(self.learner, LearnedRange)
         low, high = (end.to(steps.dtype) for end in self.learner.ends())
-        # What a fused clamp cuts off is no matter of the range.
+        # What a fused clamp cuts off gives the ends of the range no gradient.
         low = low if lo == self.lo else low.detach().new_tensor(lo - z)
         high = high if hi == self.hi else high.detach().new_tensor(hi - z)
         return round_within(steps, low, high)
@@ -119,20 +121,18 @@ class QuantPoint(ResizableBuffers):
         return self.observing or (self.training and self.source == "observed")
 
     def set(self, scale: float, zero_point: int, *, stored: bool = True) -> None:
-        """Fix scale and zero point. ``stored=False``: ``zero_point`` is in the scheme's own dtype (int8), not uint8.
+        """Fix scale and zero point, which is in the uint8 domain, or where not ``stored`` in the scheme's own dtype.
 
         Raises:
             RecipeError: scale not finite and positive, or zero point outside the range.
         """
         zero_point = int(zero_point) + (0 if stored else self.shift)
         if not (math.isfinite(scale) and np.float32(scale) > 0):
-            raise RecipeError(
-                f"scale {scale} is not a positive number", where=self.name, remedy="give a finite scale > 0"
-            )
+            what, remedy = f"scale {scale} is not a positive number", "give a finite scale > 0"
+            raise RecipeError(what, where=self.name, remedy=remedy)
         if not self.lo <= zero_point <= self.hi:
-            raise RecipeError(
-                f"zero point {zero_point} is outside {self.lo}..{self.hi}", where=self.name, remedy="give one inside"
-            )
+            what = f"zero point {zero_point} is outside {self.lo}..{self.hi}"
+            raise RecipeError(what, where=self.name, remedy="give one inside")
         self.assign(scale, zero_point)
         self.fixed, self.source = True, "held"
 
@@ -143,31 +143,23 @@ class QuantPoint(ResizableBuffers):
             self.zero_point.fill_(int(zero_point))
 
     def observed_qparams(self) -> tuple[float, int]:
-        """Scale and zero point from what was observed (uint8 domain)."""
+        """Return scale and zero point from what was observed, in the uint8 domain."""
         scale, zero_point = self.observer.calculate_qparams(self.lo, self.hi, self.scheme.symmetric)
         return float(scale), int(zero_point)
 
     def get_extra_state(self) -> Tensor:
-        """Trainable and observer statistics, for the state dict."""
-        return pack(
-            {
-                "observing": self.observing,
-                "quantizing": self.quantizing,
-                "fixed": self.fixed,
-                "source": self.source,
-                "observer": self.observer.state(),
-            }
-        )
+        """Return switches and observer statistics, for the state dict."""
+        return pack({**{name: getattr(self, name) for name in SWITCHES}, "observer": self.observer.state()})
 
     def set_extra_state(self, packed: Tensor) -> None:
         """Restore what :meth:`get_extra_state` returned."""
         state = unpack(packed)
-        self.observing, self.quantizing, self.fixed = state["observing"], state["quantizing"], state["fixed"]
-        self.source = state["source"]
+        for name in SWITCHES:
+            setattr(self, name, state[name])
         self.observer.load_state(state["observer"])
 
     def extra_repr(self) -> str:
-        """One line for ``print(sim)``."""
+        """Return one line for ``print(sim)``."""
         flags = "".join(", " + f for f in ("observing", "quantizing", "fixed") if getattr(self, f))
         qparams = f"scale={float(self.scale):.6g}, zero_point={int(self.zero_point)}"
         return f"{self.name}: {qparams}, {self.lo}..{self.hi}{flags}"
@@ -181,9 +173,9 @@ class WeightPoint(ResizableBuffers):
         scale: float32 tensor, shape (O,); empty before calibration.
         quantizing: whether forward rounds the weight to its grid.
         portable: whether scales keep room for the pair sums of CPUs without VNNI.
-        source: what the scales are in training: ``solved`` (these; every evaluation solves them anew), ``weights``
-            (from the weights, every step), ``learned`` or ``held`` (these, for good).
-        free: whether no multiplier is bound to the scales (modes dynamic and weight_only, recurrent layers): training
+        source: where the scales come from in training: ``solved`` (they stay, and every evaluation solves them anew),
+            ``weights`` (computed in every step), ``learned`` or ``held`` (they stay for good).
+        free: whether no multiplier depends on the scales (modes dynamic and weight_only, recurrent layers): training
             then computes them from the weights in place of "solved".
         learner: the parameter, where the recipe wants scales learned; a recurrent layer's parameters.
     """
@@ -221,22 +213,14 @@ class WeightPoint(ResizableBuffers):
         return self.source == "held" and pairs_can_saturate(self.lo, self.hi, self.portable)
 
     def live_scale(self, rows: Tensor) -> Tensor:
-        """The scales forward uses now, float32 (O,).
-
-        Args:
-            rows: the folded weight, (O, …).
-        """
+        """Return the scales that forward uses now, float32 (O,), for the folded weight ``rows``, (O, …)."""
         return self.scales_of(rows, self.learner if self.source == "learned" else None) if self.moving else self.scale
 
     def scales_of(self, rows: Tensor, learner: nn.Module | None) -> Tensor:
-        """Scales that move, float32 (O,): what ``learner`` gives, or what the weights ask for.
+        """Return what ``learner`` gives, or else what the folded weight ``rows``, (O, …), asks for: float32 (O,).
 
-        Learned ones stay large enough for the pair sums of CPUs without VNNI, where the recipe wants that; the
+        Learned scales stay large enough for the pair sums of CPUs without VNNI, where the recipe wants that; the
         gradient passes that bound.
-
-        Args:
-            rows: the folded weight, or one of a recurrent layer's, (O, …).
-            learner: of O scales, or of one.
         """
         flat = rows.detach().reshape(len(rows), -1)
         if learner is not None:
@@ -249,7 +233,7 @@ class WeightPoint(ResizableBuffers):
         return scale.max().expand(len(flat)) if self.scheme.granularity == "per_tensor" else scale
 
     def get_extra_state(self) -> Tensor:
-        """Switch and source, for the state dict."""
+        """Return switch and source, for the state dict."""
         return pack({"quantizing": self.quantizing, "source": self.source})
 
     def set_extra_state(self, packed: Tensor) -> None:
@@ -258,7 +242,7 @@ class WeightPoint(ResizableBuffers):
         self.quantizing, self.source = state["quantizing"], state["source"]
 
     def extra_repr(self) -> str:
-        """One line for ``print(sim)``."""
+        """Return one line for ``print(sim)``."""
         return f"{self.name}: {tuple(self.scale.shape)} scales, {self.lo}..{self.hi}"
 
 
@@ -269,7 +253,7 @@ class Requantization(ResizableBuffers):
         a, b: int32, one per output channel (conv, linear), one per term (add: several a, one b), or one.
         a_neg, b_neg: the same for negative sums (leaky ReLU, PReLU), else empty.
         residual_a: numerator of a fused residual's ratio over b, else empty.
-        n: the divisors an average pool meets, one per entry of a and b, else empty.
+        n: the divisors of an average pool, one per entry of a and b, else empty.
         table: uint8, (256,) for tables, else empty.
         gain_error: largest relative difference between a ratio here and the ratio of the nominal scales.
     """
@@ -304,7 +288,7 @@ class Requantization(ResizableBuffers):
         return {role: buffer.tolist() for role, buffer in self.named_buffers()}
 
     def ratio(self, a: str = "a", b: str = "b") -> Tensor:
-        """a/b rounded once to float32."""
+        """Return a/b, rounded once to float32."""
         numerator, denominator = self.get_buffer(a), self.get_buffer(b)
         return (numerator.double() / denominator.double()).float()
 

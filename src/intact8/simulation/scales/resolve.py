@@ -146,12 +146,13 @@ def _reached(node: Node, q: QuantizedGraph) -> tuple[Node, str, float]:
 def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> Solution:
     """Find a common denominator for Σ s_j/s_y; first the output's scale moves, then those of inputs not used before."""
     signs = [-1 if node.op == "sub" and j else 1 for j in range(len(points))]
-    req = state.kept(node, [sign * state.scale[p] / state.scale[out] for sign, p in zip(signs, points, strict=True)])
+    nominal = [sign * state.scale[p] / state.scale[out] for sign, p in zip(signs, points, strict=True)]
+    req = state.present_multipliers(node, nominal)
     if req is not None:
         return req.arrays()
     # The reference term is one that cannot move, and the largest of those; the output follows it.
     order = sorted(range(len(points)), key=lambda j: (points[j] not in state.pinned, -state.scale[points[j]]))
-    ratios = [signs[j] * state.scale[points[j]] / state.scale[out] for j in order]
+    ratios = [nominal[j] for j in order]
     free_output = out not in state.pinned and out not in points
     terms = 255 * sum(abs(r) for r in ratios) * 1.05
     b_max = int(largest_denominator("sum", residual_steps=terms, engines=state.q.recipe.engines))
@@ -169,9 +170,8 @@ def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> S
         used.add(points[j])
         ratio = state.scale[points[j]] / state.scale[out]
         gain = max(gain, abs(abs(numerator) / b / ratio - 1))
-    numerators = dict(zip(order, a, strict=True))
-    gain_error = gain if gain > NOISE else 0.0
-    return {"a": [numerators[j] for j in range(len(points))], "b": [b], "gain_error": gain_error}
+    numerators = [numerator for _, numerator in sorted(zip(order, a, strict=True))]
+    return {"a": numerators, "b": [b], "gain_error": gain if gain > NOISE else 0.0}
 
 
 def _single(
@@ -189,7 +189,7 @@ def _single(
 
 def _solve_product(node: Node, state: SolverState, points: list[str], out: str) -> Solution:
     ratio = state.scale[points[0]] * state.scale[points[1]] / state.scale[out] * node.attrs.get("mul", 1.0)
-    req = state.kept(node, [ratio])
+    req = state.present_multipliers(node, [ratio])
     if req is not None:
         return req.arrays()
     a, b, gain = _single(state, "scaled", out, ratio, points)
@@ -201,7 +201,7 @@ def _solve_pool(node: Node, state: SolverState, points: list[str], out: str) -> 
     (x,) = points
     divisors = _divisors(node, state.q.graph.nodes[node.inputs[0]])
     ratios = [state.scale[x] / (n * state.scale[out]) for n in divisors]
-    req = state.kept(node, ratios)
+    req = state.present_multipliers(node, ratios)
     if req is not None and req.n.tolist() == divisors:
         return req.arrays()
     if node.op == "mean":
@@ -247,7 +247,7 @@ def _solve_residual(node: Node, state: SolverState) -> Solution:
     state.pinned.add(residual)
     free = out not in state.pinned and out != x
     ratio = state.scale[residual] / state.scale[out]
-    req = state.kept(node, [ratio])
+    req = state.present_multipliers(node, [ratio])
     if req is not None and int(req.b[0]) <= _residual_denominator(node, state, state.scale[out], ratio, room=1.0):
         state.pinned.add(out)
         return {"residual_a": req.residual_a.tolist(), "b": req.b.tolist()[:1]}

@@ -1,9 +1,9 @@
-"""Products and means whose multiplier would be smaller than the smallest there is: their inputs get coarser grids.
+"""Products and means whose multiplier would be too small: their inputs get coarser grids.
 
 A multiplier is a rational a/b with a limited b, so none lies below 1/b. Where small factors (a softmax over hundreds of
-positions, a sum of a thousand pixels) meet a large output range, the ratio of scales does. Using 1/b all the same would
-multiply by several times too much, or cut the output's range: the inputs' scales grow instead, which costs them a part
-of their 255 steps and nothing else.
+positions, a sum of a thousand pixels) meet a large output range, the ratio of scales does. With 1/b
+instead results would be several times too large, or the output's range too small: the inputs' scales grow, which costs
+them a part of their 255 steps and nothing else.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ ROOM = 1.01
 """SolverState move by up to a percent when ratios become rationals."""
 
 _PASSES = 4
-"""A coarser grid may be the output of another product; each pass goes once through the graph, from its end."""
+"""Passes through the graph, each from its end: a coarser grid may be the output of another product."""
 
 
 def denominator(form: str, ratio: float, terms: float, engines: Collection[str]) -> int:
-    """The largest b every engine has a margin for, or every engine but OpenVINO where that one alone is too small.
+    """Return the largest b that every engine has a margin for, or every one but OpenVINO where its own is too small.
 
     OpenVINO rounds a mean before it is scaled: of more than some thousand elements none has a multiplier it proves.
 
     Args:
         form: key of ``intact8.arithmetic.tie_free.FORMS``.
-        ratio: what the multiplier shall be.
-        terms: bound of what is rounded before, in output steps; only a mean has any.
+        ratio: the multiplier that is wanted.
+        terms: bound of what a mean rounds before, in output steps.
         engines: of the recipe.
     """
     terms = terms * 1.03 if form == "mean" else 0.0
@@ -52,7 +52,7 @@ def keep_in_reach(state: SolverState, nodes: list[tuple[Node, str, float]]) -> N
 
 
 def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
-    """Enlarge the scales of one operation's inputs; whether that was necessary."""
+    """Enlarge the scales of one operation's inputs, and return whether that was necessary."""
     point_of, out = state.q.placed.point_of, state.q.placed.point_of[node.name]
     points = [point_of[i] for i in node.inputs]
     ratio = factor / state.scale[out]

@@ -1,4 +1,4 @@
-"""The scales a solution starts from and moves: what may still move, and what is pinned because a sum rests on it."""
+"""The scales that the solver starts from and moves, and which are pinned because multipliers depend on them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SolverState:
                 self.pinned.add(name)
 
     def _derived(self, table: Node, point: QuantPoint) -> tuple[float, int]:
-        """Qparams of scalar arithmetic: those of the input, sent through it. x·m keeps its integers for m > 0."""
+        """Return qparams of scalar arithmetic: those of its input, mapped by it. x·m keeps its integers for m > 0."""
         source = self.q.placed.point_of[table.inputs[0]]
         s, z, x = self.scale[source], self.zero_point[source], self.q.points[source]
         mul, add = 1.0, 0.0
@@ -53,18 +53,14 @@ class SolverState:
         point_of = self.q.placed.point_of
         return [point_of[name] for name in node.inputs], point_of[node.name]
 
-    def kept(self, node: Node, nominal: list[float]) -> Requantization | None:
-        """The node's present multipliers, if solving starts from present scales and they still are their ratios.
-
-        Args:
-            nominal: ratio of scales per multiplier, in order.
-        """
+    def present_multipliers(self, node: Node, nominal: list[float]) -> Requantization | None:
+        """Return the node's present multipliers, if the solver may keep them and they are the ``nominal`` ratios."""
         req = self.q.requantizations[node.name]
         a = (req.residual_a if req.residual_a.numel() else req.a).tolist()
         b = req.b.tolist()[: len(a)]
         if not self.keep or len(a) != len(nominal) or not b:
             return None
-        b += b[-1:] * (len(a) - len(b))  # the terms of a sum share one denominator
+        b += b[-1:] * (len(a) - len(b))  # the terms of a sum share a denominator
         limit = float(req.gain_error) + NOISE
         return req if all(abs(m / d / r - 1) <= limit for m, d, r in zip(a, b, nominal, strict=True)) else None
 
@@ -81,7 +77,7 @@ class SolverState:
 
 
 def _scalar_arithmetic(q: QuantizedGraph, point: QuantPoint) -> Node | None:
-    """The table node of a point whose values come from scalar arithmetic alone; None for other points."""
+    """Return the table node of a point whose values come from scalar arithmetic alone; None for other points."""
     observed = q.placed.points[point.name].observed
     if point.fixed or point.source != "held" or len(observed) != 1:
         return None
@@ -99,8 +95,7 @@ def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
         assert point.learner is not None
         return float(point.learner().detach()), point.learned_zero_point
     if not point.calibrated:
-        raise CalibrationError(
-            "this quantization point has seen no data", where=point.name, why="its part of the network never ran",
-            remedy="calibrate with inputs that reach it, or fix its scale with sim.points[name].set(scale, zero_point)",
-        )  # fmt: skip
+        what, why = "this quantization point has seen no data", "its part of the network never ran"
+        remedy = "calibrate with inputs that reach it, or fix its scale with sim.points[name].set(scale, zero_point)"
+        raise CalibrationError(what, where=point.name, why=why, remedy=remedy)
     return float(point.scale), int(point.zero_point)

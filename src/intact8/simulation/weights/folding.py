@@ -16,10 +16,10 @@ EQUALIZE = {"equalize.in", "equalize.out"}
 
 
 def own_params(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters of a node that is no layer, by role, with its equalization factor folded in.
+    """Return the parameters of a node without a layer's weight, by role, with its equalization factor folded in.
 
-    A constant, and the weight and bias of a layer norm, are divided by the factor of their channels. Weight and bias of
-    a norm have its shape, whatever shape they were broadcast from.
+    A constant, and the weight and bias of a norm, are divided by the factor of their channels. Weight and bias of a
+    norm get its shape.
     """
     params = {role: tensors[name] for role, name in node.params.items()}
     if node.op in ("layer_norm", "rms_norm"):
@@ -35,32 +35,23 @@ def own_params(node: Node, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def batch_norm_factor(node: Node, tensors: Mapping[str, Tensor], role: str = "bn") -> Tensor:
-    """γ / √(running_var + ε), shape (C,), of the batch norm behind (``bn``) or before (``pre``) the layer."""
+    """Return γ / √(running_var + ε), (C,), of the batch norm behind (``bn``) or before (``pre``) the layer."""
     p = node.params
     inverse = 1 / torch.sqrt(tensors[p[f"{role}.running_var"]] + node.attrs[role]["eps"])
     return tensors[p[f"{role}.weight"]] * inverse if f"{role}.weight" in p else inverse
 
 
 def folded(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias with batch norm folded in: W·γ/√(σ²+ε), (b − µ)·γ/√(σ²+ε) + β.
+    """Return weight and bias with batch norm folded in: W·γ/√(σ²+ε), (b − µ)·γ/√(σ²+ε) + β.
 
-    Args:
-        node: conv, linear or scale_shift.
-        tensors: parameters and buffers by name.
-
-    Returns:
-        weight in the module's own layout ((C,) for scale_shift), bias (O,) or None.
+    The weight has the module's own layout, (C,) for scale_shift; the bias is (O,) or None.
     """
     weight, factor, bias = factored(node, tensors)
     return weight if factor is None else weight * factor, bias
 
 
 def factored(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """:func:`folded` with the last product left undone where it is one by a batch norm's factor.
-
-    Returns:
-        weight, what it is to be multiplied by (broadcasts against it) or None, and the bias (O,) or None.
-    """
+    """Return weight, the factor of a batch norm that broadcasts against it or None, and bias, as in :func:`folded`."""
     p = node.params
     weight = tensors[p["weight"]] if "weight" in p else None
     bias = tensors[p["bias"]] if "bias" in p else None
@@ -103,7 +94,7 @@ def factored(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor 
 def fold_before(
     node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Weight and bias with the batch norm before the layer folded in: W·γ', b + W·β' (no padding in between)."""
+    """Return weight and bias with the batch norm before the layer folded in: W·γ', b + W·β' (without padding)."""
     p = node.params
     factor = batch_norm_factor(node, tensors, "pre")
     shift = -tensors[p["pre.running_mean"]] * factor
@@ -114,7 +105,7 @@ def fold_before(
 
 
 def apply_batch_norm(node: Node, tensors: Mapping[str, Tensor], y: Tensor) -> Tensor:
-    """Batch norm behind the layer with its running statistics."""
+    """Apply the batch norm behind the layer with its running statistics."""
     p, bn = node.params, node.attrs["bn"]
     weight, bias = (tensors[p[r]] if r in p else None for r in ("bn.weight", "bn.bias"))
     mean, var = tensors[p["bn.running_mean"]], tensors[p["bn.running_var"]]

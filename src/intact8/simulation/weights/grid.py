@@ -1,4 +1,4 @@
-"""Weights on their integer grid, with straight-through gradients for them and LSQ's for the scales of the grid."""
+"""Weights on their integer grid: straight-through gradients for the weights, and LSQ's for the scales."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from torch.autograd.function import once_differentiable
 
 from intact8.train.straight_through import clipped, differentiable
 
+Sources = tuple[Tensor, Tensor | None, Tensor]
+"""Weight, factor and scale of a grid."""
+
 
 class Limits(NamedTuple):
-    """What integer weights are clipped to.
+    """Limits of integer weights.
 
     Attributes:
         lo, hi: ends of the integer range.
-        pairs: clip to ±this instead, which lies inside lo..hi; broadcasts against the weights.
-        outside: indices of what ``pairs`` clipped, one tensor per dimension; known once weights were rounded.
+        pairs: clip to ±pairs instead, which lies inside lo..hi; broadcasts against the weights.
+        outside: indices of what ``pairs`` clipped, one tensor per dimension; known once weights are rounded.
     """
 
     lo: int
@@ -27,12 +30,12 @@ class Limits(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Integer weights, and what they were made from.
+    """Integer weights, and what they were computed from.
 
     Attributes:
         q: ``clamp(round(weight·factor / scale))``, float32, without gradient.
         weight: any shape.
-        factor: what folding a batch norm multiplies it by, or None; broadcasts against ``weight``.
+        factor: factor of a folded batch norm, or None; broadcasts against ``weight``.
         scale: broadcasts against ``weight``.
         limits: None where nothing was clipped.
     """
@@ -44,15 +47,14 @@ class Grid(NamedTuple):
     limits: Limits | None
 
     @property
-    def sources(self) -> tuple[Tensor, Tensor | None, Tensor]:
-        """What gradients are asked for with respect to."""
+    def sources(self) -> Sources:
+        """The tensors that get gradients."""
         return self.weight, self.factor, self.scale
 
     def tensor(self) -> Tensor:
-        """``q`` with its gradient: the straight-through estimator's where nothing is clipped.
+        """Return ``q`` with gradients: the straight-through estimator's where nothing is clipped.
 
-        With respect to scale it is LSQ's once the result is multiplied by ``scale`` again, and factor has the one that
-        belongs to that.
+        The gradient of scale is LSQ's once the result is multiplied by ``scale`` again, and that of factor fits it.
 
         Example:
             >>> w = torch.tensor([[0.26, -9.0]], requires_grad=True)
@@ -68,7 +70,7 @@ class Grid(NamedTuple):
 
 
 def times(weight: Tensor, factor: Tensor | None) -> Tensor:
-    """``weight·factor`` without gradient, always a tensor of its own."""
+    """Return ``weight·factor`` without gradient, as a new tensor."""
     return weight.detach().clone() if factor is None else weight.detach() * factor.detach()
 
 
@@ -77,15 +79,13 @@ def on_grid(
 ) -> Grid:
     """Round weights to integers. IEEE division rounds correctly, so every device gives the same bits.
 
-    Args:
-        weight, factor, scale: see :class:`Grid`.
-        limits: None where scales are large enough for all weights.
-        numbers: ``times(weight, factor)`` where it is known already; overwritten.
+    ``limits`` is None where scales are large enough for all weights; ``numbers`` is ``times(weight, factor)`` where it
+    is known already, and is overwritten.
     """
     q = (times(weight, factor) if numbers is None else numbers).div_(scale.detach()).round_()
     if limits is not None and limits.pairs is not None:
         whole, q = q, torch.clamp(q, -limits.pairs, limits.pairs)
-        # Few are, so that they are kept for the gradient instead of being found again.
+        # Few weights are clipped, so their indices are kept for the gradient.
         limits = limits._replace(outside=torch.nonzero(q != whole, as_tuple=True))
     elif limits is not None:
         q.clamp_(limits.lo, limits.hi)
@@ -94,37 +94,23 @@ def on_grid(
 
 class _OnGrid(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, factor: Tensor | None, scale: Tensor, q: Tensor, limits: Limits | None
-    ) -> Tensor:
-        ctx.save_for_backward(weight, factor, scale)
-        ctx.limits = limits
+    def forward(ctx: Any, *args: Any) -> Any:
+        *sources, q, ctx.limits = args
+        ctx.save_for_backward(*sources)
         return q
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        weight, factor, scale = ctx.saved_tensors
-        found = grid_gradients(grads[0].clone(), 1.0, weight, factor, scale, ctx.limits, ctx.needs_input_grad[:3])
+        found = grid_gradients(grads[0].clone(), 1.0, ctx.saved_tensors, ctx.limits, ctx.needs_input_grad[:3])
         return *found, None, None
 
 
 def grid_gradients(
-    grad: Tensor,
-    m: Tensor | float,
-    weight: Tensor,
-    factor: Tensor | None,
-    scale: Tensor,
-    limits: Limits | None,
-    wants: tuple[bool, ...],
+    grad: Tensor, m: Tensor | float, sources: Sources, limits: Limits | None, wants: tuple[bool, ...]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients with respect to weight, factor and scale, where wanted.
-
-    Args:
-        grad: the one with respect to ``m·q``; overwritten.
-        m: broadcasts against ``weight``.
-        weight, factor, scale, limits: see :class:`Grid`.
-    """
+    """Return gradients of weight, factor and scale, where wanted, from ``grad`` of ``m·q``, which is overwritten."""
+    weight, factor, scale = sources
     if limits is not None and limits.outside is not None:
         grad[limits.outside] = 0.0
     elif limits is not None:
@@ -142,7 +128,7 @@ def grid_gradients(
 
 
 def _sum_like(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
-    """Σ a·b over the dimensions that ``like`` broadcasts along."""
+    """Return Σ a·b over the dimensions that ``like`` broadcasts along."""
     if like.dim() > 1 and like.numel() == len(a) == like.shape[0]:
         dots: Tensor = torch.linalg.vecdot(a.flatten(1), b.flatten(1))
         return dots.reshape(like.shape)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import EXACT
+from intact8.simulation.scales.quant_points import WeightPoint
 from intact8.train.straight_through import round_ste
 from intact8.train.weight_scales import two_largest
 
@@ -19,15 +20,9 @@ from .layout import output_first, per_input, per_output
 def corrected_bias(
     node: Node, tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None, scale: Tensor, lo: int, hi: int
 ) -> Tensor | None:
-    """The bias without the mean error of the rounded weight: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
+    """Return the bias without the mean error of the rounded weight: b − E[(ŵ − w)·x] (Nagel et al. 2019, section 4.2).
 
-    Args:
-        weight, bias: folded.
-        scale: of the weight, (O,).
-        lo, hi: its integer range.
-
-    Returns:
-        ``bias`` itself where the node has no record of its mean input (``correct.mean``, (I,)).
+    ``weight`` and ``bias`` are folded, ``scale`` is (O,). A node without ``correct.mean`` keeps its bias.
     """
     if "correct.mean" not in node.params:
         return bias
@@ -39,7 +34,7 @@ def corrected_bias(
 
 
 def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
-    """``clamp(round(w / s), lo, hi)`` as float32 integers without gradient, for a folded weight and s (O,)."""
+    """Return ``clamp(round(w / s), lo, hi)`` as float32 integers without gradient, for a folded weight and s (O,)."""
     return on_grid(weight, None, per_output(scale, weight, node), Limits(lo, hi)).q
 
 
@@ -48,19 +43,10 @@ LARGEST_PAIR = 128.0
 
 
 def pair_limits(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Limits | None:
-    """What clips integers of a grid that stays while weights grow, so that no pair of a channel can saturate.
+    """Return limits of integers on a frozen grid, so that no pair of a channel can saturate; None where none could.
 
-    The two largest of every channel then add up to LARGEST_PAIR at most. What sticks out is clipped, as it is at the
-    ends of the integer range; all weights of a channel share one bound, the largest that will do.
-
-    Args:
-        node: conv, linear or scale_shift (which multiplies by one weight only, so that there are no pairs).
-        weight: folded, in the module's layout.
-        scale: (O,).
-        lo, hi: ends of the integer range.
-
-    Returns:
-        None where nothing sticks out.
+    The two largest integers of every channel then add up to LARGEST_PAIR at most: all weights of a channel share the
+    largest bound that ensures it. A scale_shift multiplies by one weight only, so it has no pairs.
     """
     rows = output_first(weight.detach(), node)
     rows = rows.reshape(len(rows), -1)
@@ -73,15 +59,22 @@ def pair_limits(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> 
     return Limits(lo, hi, per_output(bound, weight, node))
 
 
+def weight_limits(node: Node, weight: Tensor, scale: Tensor, point: WeightPoint) -> Limits | None:
+    """Return what integers of a folded weight are clipped to; None where the scales (O,) are made for all weights."""
+    if point.clips_pairs:
+        return pair_limits(node, weight, scale, point.lo, point.hi)
+    return None if point.holds_all else Limits(point.lo, point.hi)
+
+
 def integer_bias(bias: Tensor | None, grid: Tensor) -> Tensor:
-    """``round(b / (s_x·s_w))`` as float64 integers within int32, straight-through gradient."""
+    """Return ``round(b / (s_x·s_w))`` as float64 integers within int32, with a straight-through gradient."""
     if bias is None:
         return torch.zeros_like(grid, dtype=torch.float64)
     return torch.clamp(round_ste(bias.double() / grid), -(2.0**31) + 1, 2.0**31 - 1)
 
 
 def partial_sum_bound(node: Node, weight: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
-    """Largest magnitude any partial sum of Σ (x − z)·w can reach, per output channel, float64.
+    """Return the largest magnitude of any partial sum of Σ (x − z)·w, per output channel, float64.
 
     For x in lo..hi the terms of one sign add up to at most Σ w⁺·(hi − z) + Σ w⁻·(z − lo), or the mirror of it.
     """
