@@ -13,12 +13,11 @@ from intact8.arithmetic.bit_packing import group_count
 from intact8.arithmetic.dynamic_torch import accumulate, quantize_rows, scaled
 from intact8.capture.graph import Node
 from intact8.errors import StateError
+from intact8.simulation.ops.affine import Affine, LiveBatchNorms
 from intact8.simulation.quantized_tensor import Value, real
 from intact8.simulation.scales.quant_points import WeightPoint
 from intact8.simulation.weights.grid import Grid, Limits, on_grid, times
 from intact8.train.snapshot import Snapshot
-
-from .affine import Affine, LiveBatchNorms
 
 
 class DynamicLinear(Affine):
