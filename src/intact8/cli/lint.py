@@ -58,11 +58,9 @@ def lint(
     """
     from intact8.diagnose.lint import config
     from intact8.diagnose.lint import lint as run_rules
-    from intact8.diagnose.lint import load as all_rules
 
     if rules:
-        for rule in all_rules().values():
-            typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
+        _list_rules()
         return
     if target is None:
         raise InputError("nothing to lint", where="lint", remedy="name a file, or package.module:factory")
@@ -70,24 +68,30 @@ def lint(
         raise InputError(f"unknown format {format!r}", where="--format", remedy=f"choose {', '.join(FORMATS)}")
     chosen = config.find()
     limit = chosen.fail_on if fail_on is None else config.check_fail_on(fail_on, "--fail-on")
-    given: Any = None
-    name: str | None = None
+    wanted: Any = {"select": chosen.select if select is None else select}
+    wanted["ignore"] = chosen.ignore if ignore is None else ignore
     if ":" in target and not Path(target).is_file():
         if public_key is not None or expect is not None:
             raise InputError("only program files are signed", where="--public-key", remedy="leave it out")
-        subject: Any = find_model(target, state_dict)
-        if data is not None:
-            source = options.samples(data, key, size, mean, std)
-            given = list(model_inputs(subject, source, bool(key), batch_size, samples))
-    elif data is not None:
-        raise InputError("a program is linted without data", where="--data", remedy="leave it out")
+        network = find_model(target, state_dict)
+        source = None if data is None else options.samples(data, key, size, mean, std)
+        given = None if source is None else list(model_inputs(network, source, bool(key), batch_size, samples))
+        report = run_rules(network, data=given, **wanted)
     else:
-        subject, name = load_program(target, public_key, expect), Path(target).as_posix()
-    wanted, unwanted = chosen.select if select is None else select, chosen.ignore if ignore is None else ignore
-    report = run_rules(subject, data=given, select=wanted, ignore=unwanted)
-    _show(report if name is None else replace(report, name=name), format, output)
+        if data is not None:
+            raise InputError("a program is linted without data", where="--data", remedy="leave it out")
+        report = run_rules(load_program(target, public_key, expect), **wanted)
+        report = replace(report, name=Path(target).as_posix())
+    _show(report, format, output)
     if limit != config.NEVER and report.at_least(limit):
         raise typer.Exit(FOUND)
+
+
+def _list_rules() -> None:
+    from intact8.diagnose.lint import load
+
+    for rule in load().values():
+        typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
 
 
 def _show(report: LintReport, format: str, output: Path | None) -> None:

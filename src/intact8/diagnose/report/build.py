@@ -1,20 +1,19 @@
-"""``intact8.report``: everything known about a program, gathered."""
+"""``intact8.report``: gather everything that is known about a program."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from intact8.diagnose.compare.report import CompareReport
 from intact8.diagnose.lint.finding import LintReport
+from intact8.diagnose.lint.run import lint as lint_program
 from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed
-from intact8.diagnose.report.integer_histograms import clamp, integers
+from intact8.diagnose.report.integer_histograms import clamp, count_integers
 from intact8.diagnose.report.layer_times import time_layers
-from intact8.diagnose.sensitivity.report import SensitivityReport
 from intact8.engines import available_engines
+from intact8.engines.cpu import isa
 from intact8.errors import InputError
 from intact8.opset.op import Op
 from intact8.program.certify import certifiable
@@ -24,6 +23,7 @@ from intact8.program.inspect import Row, table
 from intact8.program.program import Program
 from intact8.program.provenance import well_formed
 from intact8.program.samples import random_samples
+from intact8.runtime.facts import Facts
 from intact8.verification import batches
 
 from .weights import activation_function, channels, runs_as
@@ -31,6 +31,8 @@ from .weights import activation_function, channels, runs_as
 if TYPE_CHECKING:
     from torch import nn
 
+    from intact8.diagnose.compare.report import CompareReport
+    from intact8.diagnose.sensitivity.report import SensitivityReport
     from intact8.simulation.simulation import Simulation
 
 TIMED = ("onednn", "reference")
@@ -51,20 +53,20 @@ def report(
     batch_size: int = 8,
     title: str = "",
 ) -> Report:
-    """Everything known about a program, for a page (``save``), a terminal (``rich.print``) or a script (``to_json``).
+    """Gather all facts about a program, for a page (``save``), a terminal (``rich.print``) or a script (``to_json``).
 
     Args:
-        program: checked (converted or loaded).
-        data: as for :func:`intact8.verify`; without it nothing is counted, and speed is measured on random samples.
+        program: a checked program (converted or loaded).
+        data: as for :func:`intact8.verify`; without data no integers are counted, and random samples are timed.
         model: the float32 network; compared layer by layer on ``data``.
-        sim: what the program was converted from; compared with the model in place of the program.
-        compare: what :func:`intact8.compare` found, used in place of comparing again.
-        sensitivity: what :func:`intact8.sensitivity` found.
-        lint: what :func:`intact8.lint` found; the program is linted when None.
-        engine: what is timed, "onednn" or "reference"; the fastest of them by default.
-        seconds: how long to time, roughly; 0 times nothing.
+        sim: the simulation that the program was converted from; compared with the model in place of the program.
+        compare: the result of :func:`intact8.compare`, used in place of comparing again.
+        sensitivity: the result of :func:`intact8.sensitivity`.
+        lint: the result of :func:`intact8.lint`; the program is linted when None.
+        engine: the engine that is timed, "onednn" or "reference"; the fastest of them by default.
+        seconds: roughly how long to time; 0 times nothing.
         batch_size: samples run at once, at most.
-        title: of the page.
+        title: title of the page.
 
     Raises:
         InputError: a model without data, data that do not fit, or an iterator that can be read only once.
@@ -79,51 +81,77 @@ def report(
         ['int8', 'int8', 'int8']
     """
     if data is not None and not isinstance(data, Mapping) and iter(data) is data:
-        raise InputError(
-            "the data can be read only once, and are read more than once", where="report",
-            remedy="give a list, an array or a DataLoader",
-        )  # fmt: skip
+        what = "the data can be read only once, and are read more than once"
+        raise InputError(what, where="report", remedy="give a list, an array or a DataLoader")
     if model is not None and compare is None:
-        if data is None:
-            raise InputError("a model without data", where="report", remedy="give the samples to compare it on")
-        from intact8.diagnose.compare import compare as compare_networks
-
-        compare = compare_networks(model, program if sim is None else sim, data)
-    if lint is None:
-        from intact8.diagnose.lint import lint as lint_program
-
-        lint = lint_program(program)
+        compare = _compare(model, program if sim is None else sim, data)
     engine = engine or next(name for name in TIMED if name in available_engines())
-    counts: dict[str, Integers] = {}
-    samples = 0
+    measured = _measure(program, data, engine, seconds, batch_size)
+    found = lint_program(program) if lint is None else lint
+    return _assemble(program, title or "int8 program", measured, compare, sensitivity, found)
+
+
+class _Measured(NamedTuple):
+    """What running the program showed."""
+
+    integers: dict[str, Integers]
+    samples: int
+    speed: Speed | None
+    times: dict[str, Milliseconds]
+
+
+def _compare(model: nn.Module, quantized: Program | Simulation, data: Any) -> CompareReport:
+    if data is None:
+        raise InputError("a model without data", where="report", remedy="give the samples to compare it on")
+    from intact8.diagnose.compare import compare  # it needs torch
+
+    return compare(model, quantized, data)
+
+
+def _measure(program: Program, data: Any, engine: str, seconds: float, batch_size: int) -> _Measured:
+    integers: dict[str, Integers] = {}
+    samples, inputs, kind = 0, random_samples(program, 1), "random"
     if data is not None:
-        counts, samples = integers(program, batches(program, data, batch_size), engine)
-    first = None if data is None else next(batches(program, data, batch_size))
-    speed: Speed | None = None
-    times: dict[str, Milliseconds] = {}
-    if seconds > 0:
-        inputs = random_samples(program, 1) if first is None else first
-        speed, times = time_layers(
-            program, inputs, engine, seconds=seconds, data="random" if first is None else "given"
-        )
-    errors = {} if compare is None else {row.name: row for row in compare}
-    scores = {} if sensitivity is None else {row.name: row.score("alone") for row in sensitivity}
+        integers, samples = count_integers(program, batches(program, data, batch_size), engine)
+        inputs, kind = next(batches(program, data, batch_size)), "given"
+    if seconds <= 0:
+        return _Measured(integers, samples, None, {})
+    return _Measured(integers, samples, *time_layers(program, inputs, engine, seconds=seconds, data=kind))
+
+
+def _assemble(
+    program: Program,
+    title: str,
+    measured: _Measured,
+    compare: CompareReport | None,
+    sensitivity: SensitivityReport | None,
+    lint: LintReport,
+) -> Report:
+    errors = {row.name: row for row in compare or ()}
+    scores = {row.name: row.score("alone") for row in sensitivity or ()}
     layers = tuple(
-        _layer(program, op, row, counts, times.get(op.name), errors.get(op.name), scores.get(op.name), lint)
+        replace(
+            _layer(program, op, row),
+            integers=measured.integers.get(op.name),
+            error=errors.get(op.name),
+            sensitivity=scores.get(op.name),
+            time=measured.times.get(op.name),
+            findings=_findings(op, lint),
+        )
         for op, row in zip(program.ops, table(program), strict=True)
     )
     return Report(
-        title=title or "int8 program",
+        title=title,
         digest=digest(program),
         needs=program.needs,
         counts=_counts(program, layers),
         layers=layers,
         findings=tuple(lint),
         skipped=dict(lint.skipped),
-        samples=samples,
+        samples=measured.samples,
         compared=0 if compare is None else compare.samples,
         metric=None if sensitivity is None else _metric(sensitivity),
-        speed=speed,
+        speed=measured.speed,
         provenance=well_formed(program.provenance),
         recipe=program.recipe,
         machine=_machine(),
@@ -131,22 +159,14 @@ def report(
     )
 
 
-def _layer(
-    program: Program,
-    op: Op,
-    row: Row,
-    counts: Mapping[str, Integers],
-    time: Milliseconds | None,
-    error: Any,
-    sensitivity: float | None,
-    lint: LintReport,
-) -> Layer:
+def _layer(program: Program, op: Op, row: Row) -> Layer:
+    """Return what is known of an operation before anything runs."""
     t = program.tensors[op.name]
-    low, high = clamp(op)
     ends: tuple[float | None, float | None] = (None, None)
     if t.scale is not None and t.zero_point is not None:
+        low, high = clamp(op)
         ends = ((low - t.zero_point) * t.scale, (high - t.zero_point) * t.scale)
-    weight = op.arrays.get("weight", np.empty(0))
+    weight = op.arrays.get("weight")
     return Layer(
         name=op.name,
         kind=op.kind,
@@ -162,21 +182,22 @@ def _layer(
         zero_point=t.zero_point,
         real_low=ends[0],
         real_high=ends[1],
-        weight_shape=tuple(weight.shape) if weight.size else (),
+        weight_shape=() if weight is None or not weight.size else tuple(weight.shape),
         macs=products(Program(program.tensors, (op,), (), ())),
         bytes=row.bytes,
         certificate=op.certificate if certifiable(op) else None,
         note=op.note,
         channels=channels(program, op),
-        integers=counts.get(op.name),
-        error=error,
-        sensitivity=sensitivity,
-        time=time,
-        findings=tuple(i for i, f in enumerate(lint) if op.name in (f.node, f.tensor) or (f.module == op.name != "")),
     )
 
 
-def _counts(program: Program, layers: tuple[Layer, ...]) -> Counts:
+def _findings(op: Op, lint: LintReport) -> tuple[int, ...]:
+    """Return the positions of the findings about an operation."""
+    about = [op.name in (f.node, f.tensor) or (f.module == op.name != "") for f in lint]
+    return tuple(i for i, found in enumerate(about) if found)
+
+
+def _counts(program: Program, layers: Sequence[Layer]) -> Counts:
     kinds = [layer.runs_as for layer in layers]
     provable = [op for op in program.ops if certifiable(op)]
     return Counts(
@@ -197,14 +218,7 @@ def _metric(found: SensitivityReport) -> Metric:
 
 
 def _machine() -> dict[str, Any]:
-    from intact8.engines.cpu import isa
-    from intact8.runtime.facts import Facts
-
+    """Return the CPU, the system and the versions of packages of this machine."""
     facts = Facts.here()
-    return {
-        "cpu": facts.cpu, "architecture": facts.machine, "isa": isa(), "system": facts.system, "python": facts.python,
-        "packages": dict(facts.packages),
-    }  # fmt: skip
-
-
-__all__ = ["Report", "report"]
+    system = {"cpu": facts.cpu, "architecture": facts.machine, "isa": isa(), "system": facts.system}
+    return {**system, "python": facts.python, "packages": dict(facts.packages)}

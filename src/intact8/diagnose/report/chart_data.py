@@ -1,43 +1,37 @@
-"""What the charts of the page are drawn from: the report's figures, each with six significant digits."""
+"""The data of the page's charts: the numbers of the report, with six significant digits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from intact8.diagnose.compare.report import Histogram
 from intact8.diagnose.report import formatting
 from intact8.diagnose.report.module_tree import ancestors
 
 if TYPE_CHECKING:
+    from intact8.diagnose.compare.report import Histogram
     from intact8.diagnose.report.contents import Layer, Report
 
 DIGITS = 6
 
 
-def payload(report: Report) -> dict[str, Any]:
-    """JSON values. Parallel lists in place of objects where there are many, which keeps the page small."""
-    metric = report.metric
-    return {
-        "title": report.title,
-        "metric": None if metric is None else {
-            "name": formatting.metric(metric.name), "higher": metric.higher_is_better, "float": metric.float_score,
-            "quantized": metric.quantized_score,
-        },
-        "layers": [
-            {**_layer(layer), "modules": around}
-            for layer, around in zip(report.layers, ancestors(report.layers), strict=True)
-        ],
-    }  # fmt: skip
+def chart_data(report: Report) -> dict[str, Any]:
+    """Return JSON values. Long lists of numbers are parallel lists, not objects, which keeps the page small."""
+    scores: dict[str, Any] | None = None
+    if report.metric is not None:
+        scores = {"name": formatting.metric(report.metric.name), "higher": report.metric.higher_is_better}
+        scores |= {"float": report.metric.float_score, "quantized": report.metric.quantized_score}
+    paths = ancestors(report.layers)
+    layers = [{**_layer(layer), "modules": around} for layer, around in zip(report.layers, paths, strict=True)]
+    return {"title": report.title, "metric": scores, "layers": layers}
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "name": layer.name, "kind": layer.kind, "runs": layer.runs_as, "scale": layer.scale,
-        "zero": layer.zero_point, "low": layer.real_low, "high": layer.real_high, "bytes": layer.bytes,
-        "macs": layer.macs, "own": _rounded(layer.own_sqnr), "cascade": _rounded(layer.cascade_sqnr),
-        "sensitivity": _rounded(layer.sensitivity), "ms": _rounded(layer.time.median if layer.time else None),
-    }  # fmt: skip
+    names = {"name": "name", "kind": "kind", "runs": "runs_as", "scale": "scale", "zero": "zero_point"}
+    names |= {"low": "real_low", "high": "real_high", "bytes": "bytes", "macs": "macs"}
+    values: dict[str, Any] = {key: getattr(layer, name) for key, name in names.items()}
+    values |= {"own": _rounded(layer.own_sqnr), "cascade": _rounded(layer.cascade_sqnr)}
+    values |= {"sensitivity": _rounded(layer.sensitivity), "ms": _rounded(layer.time.median if layer.time else None)}
     if layer.integers is not None:
         values["integers"] = list(layer.integers.counts)
     if layer.channels is not None:

@@ -1,4 +1,4 @@
-"""The numbers a report shows, one value object per question."""
+"""The contents of a report, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.diagnose.compare.report import LayerRow
 from intact8.diagnose.lint.finding import Finding
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from intact8.diagnose.compare.report import LayerRow
+
 
 @dataclass(frozen=True)
 class Integers:
-    """What one integer tensor held on the samples of the report.
+    """Histogram of one integer tensor on the samples of the report.
 
     Attributes:
         counts: how often each of the 256 integers occurred.
@@ -36,9 +37,9 @@ class Channels:
     """Weights per output channel, as the real numbers the integers stand for.
 
     Attributes:
-        scale: of every channel.
+        scale: scale of every channel.
         low, high: smallest and largest weight of every channel.
-        used: largest \\|integer\\| of every channel, of 127.
+        used: largest \\|integer\\| of every channel, at most 127.
     """
 
     scale: tuple[float, ...]
@@ -61,26 +62,26 @@ class Layer:
     """One operation of the program.
 
     Attributes:
-        name, kind, module: of the op.
+        name, kind, module: as in the program.
         runs_as: "int8" (arithmetic on integers), "move" (integers change places only) or "float32" (an island).
         inputs: names of the tensors it reads.
-        source: what was fused into it.
-        fused: the same in words, with clamp and residual.
+        source: names of what was fused into it.
+        fused: description of what was fused, with clamp and residual.
         activation_function: the function fused into it or looked up, "" for none.
-        shape: of its output; None is the batch.
-        dtype: of its output.
-        scale, zero_point: of its output; None for floats.
+        shape: shape of its output; None is the batch.
+        dtype: dtype of its output.
+        scale, zero_point: scale and zero point of its output; None for floats.
         real_low, real_high: ends of its clamp as real numbers; None for floats.
         weight_shape: shape of its weight, () without one.
         macs: multiplications with weights for one sample.
-        bytes: of its arrays.
-        certificate: what was proved, see ``intact8.program.certify``; None where nothing has to be.
+        bytes: size of its arrays.
+        certificate: what was proved, see ``intact8.program.certify``; None where there is nothing to prove.
         note: why it stayed float.
-        channels: of its weight.
-        integers: what its output held; None for floats and without data.
+        channels: channels of its weight; None without int8 weights.
+        integers: histogram of its output; None for floats and without data.
         error: how far it is from the float32 network, see :func:`intact8.compare`; None for moves, and without model.
         sensitivity: the report's metric with only this layer quantized, see :func:`intact8.sensitivity`.
-        time: of its calls on the report's engine.
+        time: time of its calls on the report's engine.
         findings: positions in the report's list of findings.
     """
 
@@ -112,25 +113,25 @@ class Layer:
 
     @property
     def own_sqnr(self) -> float | None:
-        """In dB, with the layer's own float input; None where nothing was compared, or there is no error."""
+        """SQNR in dB with the layer's own float input; None where nothing was compared, or there is no error."""
         return None if self.error is None or self.error.own is None else self.error.own.sqnr
 
     @property
     def cascade_sqnr(self) -> float | None:
-        """In dB, with what arrives in the quantized network; None as for ``own_sqnr``."""
+        """SQNR in dB with the layer's input in the quantized network; None as for ``own_sqnr``."""
         return None if self.error is None else self.error.cascade.sqnr
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One run of the whole program, and what it was measured with.
+    """Time of a run of the whole program, and how it was measured.
 
     Attributes:
-        engine: its name.
+        engine: name of the engine.
         batch: samples per run.
         threads: the framework's threads, None where unknown.
-        runs: how many the quartiles rest on.
-        whole: a run as it is deployed.
+        runs: number of runs that the quartiles rest on.
+        whole: time of a run as it is deployed.
         data: "given" or "random".
     """
 
@@ -147,11 +148,11 @@ class Counts:
     """The program in numbers.
 
     Attributes:
-        ops, int8, moves, floats: operations in all and by ``Layer.runs_as``.
-        tensors: integer tensors.
-        certifiable, certified: ops that need a certificate, and those proved exact.
-        bytes: of all arrays.
-        macs: of all layers, for one sample.
+        ops, int8, moves, floats: number of operations in all and by ``Layer.runs_as``.
+        tensors: number of integer tensors.
+        certifiable, certified: operations that need a certificate, and those proved exact.
+        bytes: size of all arrays.
+        macs: multiplications of all layers, for one sample.
     """
 
     ops: int
@@ -167,13 +168,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Metric:
-    """What sensitivity was measured in.
+    """The metric of sensitivity.
 
     Attributes:
-        name: of the metric.
-        higher_is_better: how to read it.
-        float_score, quantized_score: with nothing and with everything quantized; None where infinite.
-        samples: how many were run.
+        name: name of the metric.
+        higher_is_better: whether a higher score is better.
+        float_score, quantized_score: score with nothing and with everything quantized; None where infinite.
+        samples: number of samples.
     """
 
     name: str
@@ -188,20 +189,20 @@ class Report:
     """Everything one page says about a program. Prints as tables with rich; see ``save`` for the page.
 
     Attributes:
-        title: of the page.
+        title: title of the page.
         digest: SHA-256 of what the program computes.
-        needs: what a CPU must have for every engine to be exact.
+        needs: features a CPU must have for every engine to be exact.
         counts: the program in numbers.
         layers: one per operation, in execution order.
-        findings: of lint.
+        findings: findings of lint.
         skipped: rule of lint → what it would have needed.
-        samples: how many the integers were counted on; 0 without data.
-        compared: samples the float32 network was compared on; 0 without one.
-        metric: what sensitivity was measured in; None without.
-        speed: of the whole; None when nothing was timed.
-        provenance: of the program.
-        recipe: of the program, TOML.
-        machine: where the report was made: cpu, isa, versions of packages.
+        samples: number of samples the integers were counted on; 0 without data.
+        compared: number of samples the float32 network was compared on; 0 without one.
+        metric: metric of sensitivity; None where it was not measured.
+        speed: time of the whole program; None when nothing was timed.
+        provenance: provenance of the program.
+        recipe: recipe of the program, TOML.
+        machine: the machine that made the report: cpu, isa, versions of packages.
         created: when it was made, ISO 8601, UTC.
     """
 
@@ -222,28 +223,28 @@ class Report:
     created: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure of the report as JSON values."""
+        """Return everything in the report as JSON values."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
         return values
 
     def worst(self, count: int = 5) -> list[Layer]:
-        """Layers with the smallest SQNR of their own, worst first."""
+        """Return the layers with the smallest SQNR of their own, worst first."""
         rated = [(sqnr, i) for i, layer in enumerate(self.layers) if (sqnr := layer.own_sqnr) is not None]
         return [self.layers[i] for _, i in sorted(rated)[:count]]
 
     def slowest(self, count: int = 5) -> list[Layer]:
-        """Layers that take most of the time, slowest first."""
+        """Return the layers that take most of the time, slowest first."""
         timed = [layer for layer in self.layers if layer.time is not None]
         return sorted(timed, key=lambda layer: -layer.time.median if layer.time else 0.0)[:count]
 
     def most_sensitive(self, count: int = 5) -> list[Layer]:
-        """Layers whose quantization alone costs most, worst first."""
+        """Return the layers whose quantization alone costs most, worst first."""
         scored = [layer for layer in self.layers if layer.sensitivity is not None]
         sign = 1.0 if self.metric is not None and self.metric.higher_is_better else -1.0
         return sorted(scored, key=lambda layer: sign * (layer.sensitivity or 0.0))[:count]
 
     def share_of_time(self, layer: Layer) -> float | None:
-        """Of the sum of all layers' medians, 0 to 1; None where nothing was timed."""
+        """Return the layer's share of the sum of all layers' medians, 0 to 1; None where nothing was timed."""
         total = sum(other.time.median for other in self.layers if other.time is not None)
         return layer.time.median / total if layer.time is not None and total > 0 else None
 

@@ -1,4 +1,4 @@
-"""Numbers in words, for page and terminal alike."""
+"""Texts of numbers, shapes and proofs, for page and terminal alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from intact8.display import number, percent
 
 
 def shape(sizes: Sequence[Dim]) -> str:
-    """A shape; the batch is N.
+    """Return the text of a shape, with N for the batch.
 
     Example:
         >>> shape((None, 64, 7, 7))
@@ -21,7 +21,7 @@ def shape(sizes: Sequence[Dim]) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that suits them.
+    """Return the text of a number of bytes, in the unit that suits it.
 
     Example:
         >>> size(999), size(25_600_000)
@@ -31,7 +31,7 @@ def size(count: int) -> str:
 
 
 def amount(count: int) -> str:
-    """A large count: thousands as k, then M, G.
+    """Return the text of a large count, with the unit k, M, G or T.
 
     Example:
         >>> amount(4_089_184_256)
@@ -50,12 +50,12 @@ def _scaled(count: int, unit: str) -> str:
 
 
 def decibel(value: float | None) -> str:
-    """One digit behind the point; a dash for None."""
+    """Return a number with one digit behind the point; a dash for None."""
     return "–" if value is None else f"{value:.1f}"
 
 
 def milliseconds(value: float | None) -> str:
-    """Three significant digits; a dash for None.
+    """Return a number with three significant digits; a dash for None.
 
     Example:
         >>> milliseconds(0.012345), milliseconds(12.345), milliseconds(1234.5)
@@ -66,19 +66,19 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def loudness(sqnr: float | None) -> str:
-    """The step of the colour scale for an SQNR: 0 below 10 dB (bad), one more for every 5 dB, 8 from 45 dB on (good);
-    "" for None.
+def sqnr_step(sqnr: float | None) -> str:
+    """Return the step of the colour scale for an SQNR: 0 below 10 dB (bad), one more for every 5 dB, 8 from 45 dB on
+    (good); "" for None.
 
     Example:
-        >>> loudness(8.0), loudness(10.0), loudness(31.0), loudness(70.0)
+        >>> sqnr_step(8.0), sqnr_step(10.0), sqnr_step(31.0), sqnr_step(70.0)
         ('0', '1', '5', '8')
     """
     return "" if sqnr is None else str(min(max(math.floor((sqnr - 10) / 5) + 1, 0), 8))
 
 
 def proof(certificate: dict[str, Any] | None) -> str:
-    """What a certificate comes to: "exact", "exact with VNNI", "not proved", or "–" where nothing is to prove."""
+    """Return "exact", "exact with VNNI" or "not proved" for a certificate, "–" where there is nothing to prove."""
     if certificate is None:
         return "–"
     if not certificate.get("exact"):
@@ -90,7 +90,7 @@ METRICS = {"sqnr": "SQNR in dB", "kl": "KL divergence in nats", "cosine": "cosin
 
 
 def metric(name: str) -> str:
-    """What a metric of :func:`intact8.sensitivity` is called on an axis; a user's own keeps its name.
+    """Return the name of a metric of :func:`intact8.sensitivity` on an axis; a user's own keeps its name.
 
     Example:
         >>> metric("sqnr"), metric("accuracy")
@@ -100,7 +100,7 @@ def metric(name: str) -> str:
 
 
 FILTERS: dict[str, Callable[..., str]] = {
-    "shape": shape, "size": size, "amount": amount, "decibel": decibel, "milliseconds": milliseconds,
-    "loudness": loudness, "proof": proof, "number": number, "percent": percent, "metric": metric,
-}  # fmt: skip
-"""What templates call them."""
+    function.__name__: function
+    for function in (shape, size, amount, decibel, milliseconds, sqnr_step, proof, metric, number, percent)
+}
+"""Filters of the templates."""

@@ -1,7 +1,7 @@
-"""The report as one HTML file: template, style, scripts, figures and the chart library in it; nothing is fetched.
+"""The report as one HTML file that holds template, style, scripts, data and the chart library; it fetches nothing.
 
 The chart library is plotly.js as the package ``plotly`` ships it, compressed in the page and unpacked by the browser.
-A Content-Security-Policy forbids everything but the scripts of the page, named by their hashes.
+A Content-Security-Policy forbids all scripts but those of the page, which it names by their hashes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from intact8.diagnose.report import formatting
-from intact8.diagnose.report.chart_data import payload
+from intact8.diagnose.report.chart_data import chart_data
 from intact8.diagnose.report.module_tree import rows
 from intact8.errors import InputError
 from intact8.text import printable_lines
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def missing() -> tuple[str, ...]:
-    """Packages of the extra ``report`` that are not installed."""
+    """Return the packages of the extra ``report`` that are not installed."""
     return tuple(name for name in ("jinja2", "plotly") if importlib.util.find_spec(name) is None)
 
 
 def render(report: Report) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
         InputError: jinja2 or plotly is not installed.
@@ -50,7 +50,7 @@ def render(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=report,
         rows=rows(report.layers),
-        data=_json(payload(report)),
+        data=_json(chart_data(report)),
         style=_asset("report.css"),
         script=script,
         policy=policy,
@@ -65,17 +65,16 @@ def _environment() -> Environment:
         import jinja2
     except ImportError as error:
         raise _missing(error) from error
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("intact8.diagnose.report"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, finalize=_inert,
-    )  # fmt: skip
+    loader, strict = jinja2.PackageLoader("intact8.diagnose.report"), jinja2.StrictUndefined
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=strict, finalize=_inert, **blocks)
     environment.filters.update(formatting.FILTERS)
     return environment
 
 
 def _inert(value: Any) -> Any:
-    """Marks that turn the order of letters around, and their like, have no place in a page either."""
-    return printable_lines(value) if type(value) is str else value  # templates and scripts are of a type of their own
+    """Escape what is not printable, marks that change the order of letters among it."""
+    return printable_lines(value) if type(value) is str else value  # templates and scripts are of other types
 
 
 def _chart_library() -> str:
@@ -87,16 +86,15 @@ def _chart_library() -> str:
 
 
 def _licence() -> str:
-    """The chart library's licence, as it came with it."""
+    """Return the licence that came with the chart library."""
     distribution = importlib.metadata.distribution("plotly")
     texts = [f for f in distribution.files or () if "LICENSE" in f.name.upper()]
     return "\n\n".join(file.read_text(encoding="utf-8") for file in texts)
 
 
 def _missing(error: ImportError) -> InputError:
-    return InputError(
-        "the page needs jinja2 and plotly", where="report", why=str(error), remedy="pip install 'intact8[report]'"
-    )
+    remedy = "pip install 'intact8[report]'"
+    return InputError("the page needs jinja2 and plotly", where="report", why=str(error), remedy=remedy)
 
 
 def _asset(name: str) -> str:
@@ -104,23 +102,23 @@ def _asset(name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """What a Content-Security-Policy calls a script by."""
+    """Return the hash by which a Content-Security-Policy names a script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 _ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\[bfrt]")
-"""In JSON of ASCII alone: an escaped backslash, a character by its number, or one by its letter."""
+"""An escaped backslash, or a character escaped by its number or its letter, in JSON of ASCII alone."""
 
 
 def _shown(found: re.Match[str]) -> str:
-    """A character that is not printable as the text of its escape, any other as it is."""
+    """Return the text of the escape for a character that is not printable, any other character unchanged."""
     text = found[0]
-    half = found[1] is not None and "d800" <= found[1] <= "dfff"  # of a pair that stands for one character
+    half = found[1] is not None and "d800" <= found[1] <= "dfff"  # one half of a surrogate pair
     return text if text == "\\\\" or half or json.loads(f'"{text}"').isprintable() else "\\" + text
 
 
 def _json(values: Mapping[str, Any]) -> str:
-    """JSON that can stand in a script element: no character of it opens or closes one."""
+    """Return JSON for a script element: no character of it opens or closes an element."""
     text = json.dumps(values, allow_nan=False, separators=(",", ":"))
     text = _ESCAPE.sub(_shown, text)
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")

@@ -1,4 +1,4 @@
-"""How often every integer of every tensor occurred."""
+"""Histograms of the integers of every tensor."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
 
-def integers(program: Program, batches: Iterable[Mapping[str, Array]], engine: str) -> tuple[dict[str, Integers], int]:
-    """Tensor name → its counts over all batches; and the number of samples.
-
-    Args:
-        program: checked.
-        batches: inputs by name.
-        engine: what runs the program.
-    """
+def count_integers(
+    program: Program, batches: Iterable[Mapping[str, Array]], engine: str
+) -> tuple[dict[str, Integers], int]:
+    """Return tensor name → its histogram over all batches of inputs by name; and the number of samples."""
     runner = get_runner(program, engine)
     counts = {name: np.zeros(256, np.int64) for name in program.integer_tensors()}
     samples = 0
@@ -33,7 +29,7 @@ def integers(program: Program, batches: Iterable[Mapping[str, Array]], engine: s
 
 
 def clamp(op: Op) -> tuple[int, int]:
-    """The smallest and the largest integer an op can give."""
+    """Return the smallest and the largest integer an operation can give."""
     return int(op.attrs.get("lo", 0)), int(op.attrs.get("hi", 255))
 
 

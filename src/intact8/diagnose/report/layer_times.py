@@ -1,4 +1,4 @@
-"""Where the time goes: every op of whole runs, and the runs as they are deployed beside them."""
+"""Time of every operation inside whole runs, and of whole runs as they are deployed."""
 
 from __future__ import annotations
 
@@ -21,27 +21,25 @@ WARMUP, LEAST = 2, 5
 def time_layers(
     program: Program, inputs: Mapping[str, Array], engine: str, *, seconds: float, data: str
 ) -> tuple[Speed, dict[str, Milliseconds]]:
-    """Time whole runs and the ops inside, in turns.
+    """Time whole runs and the operations inside, in turns.
 
     Args:
-        program: checked.
+        program: a checked program.
         inputs: one batch by name.
         engine: "onednn" or "reference", or one of another package whose runner has ``times``.
-        seconds: time spent, roughly; at least LEAST runs of each kind are made.
-        data: what the batch is, "given" or "random".
+        seconds: roughly how long to time; at least LEAST runs of each kind are made.
+        data: kind of the batch, "given" or "random".
 
     Returns:
-        The whole, and op name → its quartiles.
+        Times of whole runs, and operation → quartiles of its times.
 
     Raises:
-        EngineError: this engine cannot tell its ops apart.
+        EngineError: this engine does not time its operations one by one.
     """
     runner = get_runner(program, engine)
     if not isinstance(runner, TimedRunner):
-        raise EngineError(
-            "this engine does not time its operations one by one", where=engine,
-            why="it runs the network as one call", remedy="give engine='onednn' or 'reference'",
-        )  # fmt: skip
+        what, why = "this engine does not time its operations one by one", "it runs the network as one call"
+        raise EngineError(what, where=engine, why=why, remedy="give engine='onednn' or 'reference'")
     for _ in range(WARMUP):
         runner.times(inputs)
     whole: list[float] = []

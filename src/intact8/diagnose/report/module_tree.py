@@ -1,4 +1,4 @@
-"""The network as rows of a tree: modules with their operations below them, in execution order."""
+"""The network as rows of a tree: each module with its operations below it, in execution order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class TreeRow:
     """A module, or an operation.
 
     Attributes:
-        id: of the row, unique.
+        id: unique id of the row.
         parent: id of the module it is in, "" at the top.
         depth: 0 at the top.
-        label: the part of its name that its parent does not tell.
+        label: the part of its name behind the parent's name.
         path: the module's path, or the operation's name.
         layer: position of the operation among the report's layers; None for a module.
         count: operations in the module, those of submodules included; 1 for an operation.
@@ -34,7 +34,7 @@ class TreeRow:
 
 
 def rows(layers: Sequence[Layer]) -> list[TreeRow]:
-    """Every module stands before its first operation. A module that holds one operation of its own name is that row.
+    """Return the rows; every module stands before its first operation, and holds its operations in one block.
 
     Example:
         >>> rows([])
@@ -54,15 +54,12 @@ def rows(layers: Sequence[Layer]) -> list[TreeRow]:
     out: list[TreeRow] = []
 
     def visit(parent: str, depth: int) -> None:
-        """A module's rows stand together, even where execution leaves it and comes back."""
+        """Add the rows of a module, even where execution leaves it and comes back."""
         for above, path, index in order:
             if above != parent:
                 continue
-            label = path.removeprefix(parent + ".")
-            own = ids[path] if index is None else f"o{index}"
-            out.append(
-                TreeRow(own, ids.get(parent, ""), depth, label, path, index, count[path] if index is None else 1)
-            )
+            id, size = (ids[path], count[path]) if index is None else (f"o{index}", 1)
+            out.append(TreeRow(id, ids.get(parent, ""), depth, path.removeprefix(parent + "."), path, index, size))
             if index is None:
                 visit(path, depth + 1)
 
@@ -71,7 +68,7 @@ def rows(layers: Sequence[Layer]) -> list[TreeRow]:
 
 
 def ancestors(layers: Sequence[Layer]) -> list[tuple[str, ...]]:
-    """For every operation the paths of the modules around it, outermost first.
+    """Return for every operation the paths of the modules around it, outermost first.
 
     A module that is an operation itself (``fc``, and beside it ``fc.dequantize``) surrounds nothing.
     """

@@ -1,7 +1,8 @@
-"""The report's figures as tables in the terminal."""
+"""The numbers of a report as tables in the terminal."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from intact8.diagnose.report.contents import Layer, Report
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "default"}
+TEXTS = ("operation", "kind", "runs as", "activation", "proof")
+"""Columns that do not hold numbers."""
 
 
 def show(report: Report) -> Group:
-    """The program in numbers, one row per operation, and what lint found."""
+    """Return the program in numbers, a table of operations, and the findings of lint."""
     parts: list[RenderableType] = [_summary(report), _layers(report)]
     if report.findings:
         parts.append(_findings(report))
@@ -30,17 +33,15 @@ def show(report: Report) -> Group:
 def _summary(report: Report) -> Table:
     c, speed = report.counts, report.speed
     table = Table(title=inert(report.title), title_justify="left", title_style="bold", show_header=False)
+    found = Counter(f.severity for f in report.findings)
+    counts = [f"{found[severity]} {severity}{'s' * (found[severity] != 1)}" for severity in STYLES if found[severity]]
     rows = {
         "proved exact": f"{c.certified} of {c.certifiable} integer operations",
         "stayed float": f"{c.floats} of {c.ops} operations",
         "size": f"{size(c.bytes)}, {amount(c.macs)} multiplications a sample",
         "needs": ", ".join(report.needs) or "nothing special",
-        "findings": ", ".join(
-            f"{n} {severity}{'s' if n != 1 else ''}"
-            for severity in STYLES
-            if (n := sum(f.severity == severity for f in report.findings))
-        ) or "none",
-    }  # fmt: skip
+        "findings": ", ".join(counts) or "none",
+    }
     if speed is not None:
         threads = "" if speed.threads is None else f", {speed.threads} threads"
         quartiles = f"{milliseconds(speed.whole.lower)}–{milliseconds(speed.whole.upper)}"
@@ -51,38 +52,32 @@ def _summary(report: Report) -> Table:
     compared = [layer for layer in report.layers if layer.error is not None]
     if compared:
         rows["SQNR at the end"] = f"{decibel(compared[-1].cascade_sqnr)} dB over {report.compared} samples"
-    for what, found in rows.items():
-        table.add_row(what, inert(found))
+    for what, text in rows.items():
+        table.add_row(what, inert(text))
     return table
 
 
 def _layers(report: Report) -> Grid:
-    columns = [
-        Column("operation", "left"), Column("kind", "left"), Column("runs as", "left"), Column("scale"),
-        Column("zero point"), Column("lowest"), Column("highest"), Column("activation", "left"),
-    ]  # fmt: skip
-    optional: list[tuple[str, bool, Callable[[Layer], str]]] = [
-        ("own SQNR dB", bool(report.compared), lambda layer: decibel(layer.own_sqnr)),
-        ("cascade SQNR dB", bool(report.compared), lambda layer: decibel(layer.cascade_sqnr)),
-        ("sensitivity", report.metric is not None, lambda layer: number(layer.sensitivity, 4)),
-        ("time ms", report.speed is not None, lambda layer: milliseconds(layer.time.median if layer.time else None)),
-        ("share", report.speed is not None, lambda layer: percent(report.share_of_time(layer))),
+    compared, scored, timed = bool(report.compared), report.metric is not None, report.speed is not None
+    columns: list[tuple[str, bool, Callable[[Layer], str]]] = [
+        ("operation", True, lambda layer: layer.name),
+        ("kind", True, lambda layer: layer.kind),
+        ("runs as", True, lambda layer: layer.runs_as),
+        ("scale", True, lambda layer: number(layer.scale, 4)),
+        ("zero point", True, lambda layer: "" if layer.zero_point is None else str(layer.zero_point)),
+        ("lowest", True, lambda layer: number(layer.real_low, 4)),
+        ("highest", True, lambda layer: number(layer.real_high, 4)),
+        ("activation", True, lambda layer: layer.activation_function),
+        ("own SQNR dB", compared, lambda layer: decibel(layer.own_sqnr)),
+        ("cascade SQNR dB", compared, lambda layer: decibel(layer.cascade_sqnr)),
+        ("sensitivity", scored, lambda layer: number(layer.sensitivity, 4)),
+        ("time ms", timed, lambda layer: milliseconds(layer.time.median if layer.time else None)),
+        ("share", timed, lambda layer: percent(report.share_of_time(layer))),
+        ("proof", True, lambda layer: proof(layer.certificate)),
     ]
-    chosen = {title: cell for title, wanted, cell in optional if wanted}
-    columns += [Column(title) for title in chosen]
-    rows = tuple(
-        (*_fixed(layer), *(cell(layer) for cell in chosen.values()), proof(layer.certificate))
-        for layer in report.layers
-    )
-    return Grid((*columns, Column("proof", "left")), rows)
-
-
-def _fixed(layer: Layer) -> tuple[str, ...]:
-    return (
-        layer.name, layer.kind, layer.runs_as, number(layer.scale, 4),
-        "" if layer.zero_point is None else str(layer.zero_point), number(layer.real_low, 4),
-        number(layer.real_high, 4), layer.activation_function,
-    )  # fmt: skip
+    chosen = {title: cell for title, wanted, cell in columns if wanted}
+    rows = tuple(tuple(cell(layer) for cell in chosen.values()) for layer in report.layers)
+    return Grid(tuple(Column(title, "left" if title in TEXTS else "right") for title in chosen), rows)
 
 
 def _findings(report: Report) -> Table:
