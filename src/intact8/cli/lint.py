@@ -22,6 +22,15 @@ FOUND = 1
 FORMATS = ("text", "json", "sarif")
 
 
+def _list_rules(wanted: bool) -> None:
+    if wanted:
+        from intact8.diagnose.lint import load
+
+        for rule in load().values():
+            typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
+        raise typer.Exit
+
+
 def lint(
     target: Annotated[
         str | None, typer.Argument(metavar="TARGET", help="A program file, or package.module:factory.")
@@ -34,7 +43,9 @@ def lint(
     fail_on: Annotated[
         str | None, typer.Option(help="The mildest finding that fails: error, warning, note, or never.")
     ] = None,
-    rules: Annotated[bool, typer.Option("--rules", help="List all rules and end.")] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", callback=_list_rules, is_eager=True, help="List all rules and end.")
+    ] = False,
     state_dict: options.StateDict = None,
     samples: options.Limit = None,
     batch_size: options.BatchSize = 16,
@@ -59,9 +70,6 @@ def lint(
     from intact8.diagnose.lint import config
     from intact8.diagnose.lint import lint as run_rules
 
-    if rules:
-        _list_rules()
-        return
     if target is None:
         raise InputError("nothing to lint", where="lint", remedy="name a file, or package.module:factory")
     if format not in FORMATS:
@@ -85,13 +93,6 @@ def lint(
     _show(report, format, output)
     if limit != config.NEVER and report.at_least(limit):
         raise typer.Exit(FOUND)
-
-
-def _list_rules() -> None:
-    from intact8.diagnose.lint import load
-
-    for rule in load().values():
-        typer.echo(f"{rule.id} {rule.severity:<8}{rule.name}: {rule.summary}")
 
 
 def _show(report: LintReport, format: str, output: Path | None) -> None:
