@@ -31,6 +31,9 @@ def _list_rules(wanted: bool) -> None:
         raise typer.Exit
 
 
+Rules = Annotated[bool, typer.Option("--rules", callback=_list_rules, is_eager=True, help="List all rules and end.")]
+
+
 def lint(
     target: Annotated[
         str | None, typer.Argument(metavar="TARGET", help="A program file, or package.module:factory.")
@@ -43,9 +46,7 @@ def lint(
     fail_on: Annotated[
         str | None, typer.Option(help="The mildest finding that fails: error, warning, note, or never.")
     ] = None,
-    rules: Annotated[
-        bool, typer.Option("--rules", callback=_list_rules, is_eager=True, help="List all rules and end.")
-    ] = False,
+    rules: Rules = False,
     state_dict: options.StateDict = None,
     samples: options.Limit = None,
     batch_size: options.BatchSize = 16,

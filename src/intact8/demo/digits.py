@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: real images inside a dependency, so nothing is downloaded."""
+"""The handwritten digits of scikit-learn: real images that nothing has to download."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Digits:
 
 
 def load(seed: int) -> Digits:
-    """The 1,797 digits, 8×8 pixels doubled to 16×16, shuffled by ``seed``; the last 450 are held out.
+    """Load the 1,797 digits, 8×8 pixels doubled to 16×16, shuffled by ``seed``; the last 450 are held out.
 
     Raises:
         IntactError: scikit-learn is not installed.
@@ -31,11 +31,8 @@ def load(seed: int) -> Digits:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise IntactError(
-            "the demonstration needs scikit-learn, whose digits it trains on",
-            why=str(error),
-            remedy="pip install 'intact8[demo]'",
-        ) from error
+        what = "the demonstration needs scikit-learn, whose digits it trains on"
+        raise IntactError(what, why=str(error), remedy="pip install 'intact8[demo]'") from error
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(images))
     small = (images.reshape(-1, 1, 8, 8)[order] / 16).astype(np.float32)

@@ -1,7 +1,7 @@
-"""The network of the demonstration: small, and written the way people write networks, not for a quantizer.
+"""The network of the demonstration: small, and written as people write networks, without a thought of quantization.
 
-Depthwise separable layers, residual blocks that use one ReLU module twice, ReLU6, hard swish, batch norm, dropout; no
-stubs, no quantization-aware anything.
+It has depthwise separable layers, residual blocks that use one ReLU module twice, ReLU6, hard swish, batch norm and
+dropout, and neither stubs nor quantization-aware modules.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Separable(nn.Module):
-    """Depthwise 3×3, then pointwise 1×1, each with batch norm and an activation."""
+    """A depthwise 3×3 and a pointwise 1×1 convolution, each with batch norm and an activation."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, activation: type[nn.Module]) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Separable(nn.Module):
         self.activation = activation()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) to (N, outputs, H/stride, W/stride)."""
+        """Map (N, inputs, H, W) to (N, outputs, H/stride, W/stride)."""
         x = self.activation(self.depthwise_bn(self.depthwise(x)))
         out: Tensor = self.activation(self.pointwise_bn(self.pointwise(x)))
         return out
@@ -39,7 +39,7 @@ class Residual(nn.Module):
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, channels, H, W) to the same shape."""
+        """Map (N, channels, H, W) to the same shape."""
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         y += x
@@ -48,7 +48,7 @@ class Residual(nn.Module):
 
 
 class DigitsNet(nn.Module):
-    """About 310 k parameters for 16×16 digits.
+    """A classifier of 16×16 digits with about 310 k parameters.
 
     Example:
         >>> import torch
@@ -67,7 +67,7 @@ class DigitsNet(nn.Module):
         self.classifier = nn.Linear(112, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, 1, 16, 16) float32 images in 0..1 to (N, 10) logits."""
+        """Map (N, 1, 16, 16) float32 images in 0..1 to (N, 10) logits."""
         x = self.block1(self.down1(self.stem(x)))
         x = self.block2(self.down2(x))
         x = self.dropout(x.mean((2, 3)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ class DemoReport:
     """What the demonstration measured.
 
     Attributes:
-        program: as loaded from ``path``.
+        program: the program as loaded from ``path``.
         path: the file written.
-        engine: what ran the int8 accuracy and latency.
+        engine: the engine that measured int8 accuracy and latency.
         images: number of held-out images.
         accuracy: "float32" and "int8" share of held-out images classified right.
         nbytes: "float32" (the state dict as .safetensors) and "int8" (the program's file).
@@ -50,7 +51,7 @@ class DemoReport:
         threads: torch's number of threads.
         verification: integers compared between simulation and engines, on all held-out images.
         page: the HTML report beside the program; None where the extra ``report`` is not installed.
-        seconds: the whole demonstration.
+        seconds: duration of the whole demonstration.
     """
 
     program: Program
@@ -67,16 +68,16 @@ class DemoReport:
 
     @property
     def fused(self) -> list[Op]:
-        """Integer operations that stand for several of the network's own."""
+        """Operations into which several operations of the network were fused."""
         return [op for op in self.program.ops if len(op.source) > 1]
 
     @property
     def tables(self) -> list[Op]:
-        """Activations that are neither fused nor float: 256 entries each, computed when converting."""
-        return [op for op in self.program.ops if op.kind == "table"]
+        """Activations that are looked up in a table of 256 entries, computed when converting."""
+        return [op for op in self.program.ops if "fn" in op.attrs and not op.is_float]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the program, as JSON values."""
+        """Return everything but the program, as JSON values."""
         return {
             "path": str(self.path),
             "engine": self.engine,
@@ -110,10 +111,10 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
         IntactError: scikit-learn is missing, or the file cannot be written.
     """
     begin = time.perf_counter()
-    report = progress if progress is not None else _silent
+    report = progress if progress is not None else lambda stage, share: None
     data = digits.load(seed)
 
-    model = train(data, seed=seed, epochs=EPOCHS, progress=_counted(report, "train", EPOCHS))
+    model = train(data, seed=seed, epochs=EPOCHS, progress=partial(report, "train"))
     images = torch.from_numpy(data.train_images[:CALIBRATION_IMAGES])
     sim = prepare(model, images[:2])
     calibrate(sim, _tracked(torch.split(images, 64), report, "calibrate", -(-len(images) // 64)))
@@ -151,7 +152,7 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
 
 
 def _page(model: DigitsNet, sim: Simulation, program: Program, images: Array, path: Path) -> Path | None:
-    """The report on the network, layer by layer."""
+    """Write the report about the network, and return its path; None without the packages it needs."""
     if missing():
         return None
     made = gather(program, images, model=model, sim=sim, seconds=1.0, title=f"Handwritten digits: {path.name}")
@@ -161,7 +162,7 @@ def _page(model: DigitsNet, sim: Simulation, program: Program, images: Array, pa
 def _latency(
     model: DigitsNet, program: Program, engine: str, images: Array, seconds: float, report: Progress
 ) -> dict[int, dict[str, Timing]]:
-    """Both contenders start from the same float images, so int8 pays for quantizing them."""
+    """Time both contenders from the same float images, so that int8 pays for quantizing them."""
     runner = get_runner(program, engine)
     name = program.inputs[0]
     eager = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -177,31 +178,13 @@ def _latency(
         def int8(array: Array = array) -> object:
             return runner({name: array})
 
-        latency[batch] = interleaved(
-            {"float32": float32, "int8": int8},
-            seconds=seconds,
-            progress=_within(report, "time", done, len(BATCHES)),
-        )
+        progress = _within(report, "time", done, len(BATCHES))
+        latency[batch] = interleaved({"float32": float32, "int8": int8}, seconds=seconds, progress=progress)
     return latency
-
-
-def _silent(stage: str, share: float) -> None:
-    """No progress wanted."""
 
 
 def _within(report: Progress, stage: str, done: int, total: int) -> Callable[[float], None]:
     return lambda share: report(stage, (done + share) / total)
-
-
-def _counted(report: Progress, stage: str, total: int) -> Callable[[], None]:
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        report(stage, done / total)
-
-    return step
 
 
 def _tracked(items: Iterable[Any], report: Progress, stage: str, total: int) -> Iterator[Any]:

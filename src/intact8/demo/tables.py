@@ -12,10 +12,9 @@ from intact8.timing import Timing
 
 
 def show(report: DemoReport) -> RenderableType:
-    """Everything measured, one table per question."""
-    return Group(
-        _network(report), Text(), report.verification, Text(), _fused(report), Text(), _floats(report), _closing(report)
-    )
+    """Return everything measured as tables."""
+    tables = (_network(report), Text(), report.verification, Text(), _fused(report), Text(), _floats(report))
+    return Group(*tables, _closing(report))
 
 
 def _network(report: DemoReport) -> Table:
@@ -24,23 +23,14 @@ def _network(report: DemoReport) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     accuracy, nbytes = report.accuracy, report.nbytes
-    table.add_row(
-        "accuracy",
-        f"{accuracy['float32']:.2%}",
-        f"{accuracy['int8']:.2%}",
-        f"{(accuracy['int8'] - accuracy['float32']) * 100:+.2f} points",
-    )
-    table.add_row(
-        "file, bytes", f"{nbytes['float32']:,}", f"{nbytes['int8']:,}", f"{nbytes['int8'] / nbytes['float32']:.2f}×"
-    )
+    points = f"{(accuracy['int8'] - accuracy['float32']) * 100:+.2f} points"
+    table.add_row("accuracy", f"{accuracy['float32']:.2%}", f"{accuracy['int8']:.2%}", points)
+    ratio = f"{nbytes['int8'] / nbytes['float32']:.2f}×"
+    table.add_row("file, bytes", f"{nbytes['float32']:,}", f"{nbytes['int8']:,}", ratio)
     for batch, timings in report.latency.items():
         float32, int8 = timings["float32"], timings["int8"]
-        table.add_row(
-            f"ms, batch {batch}",
-            _milliseconds(float32),
-            _milliseconds(int8),
-            f"{float32.median / int8.median:.2f}× as fast",
-        )
+        ratio = f"{float32.median / int8.median:.2f}× as fast"
+        table.add_row(f"ms, batch {batch}", _milliseconds(float32), _milliseconds(int8), ratio)
     table.caption = "ms: median (quartiles); float32 eager channels-last and int8 take turns in one run"
     return table
 

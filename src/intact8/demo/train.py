@@ -14,14 +14,14 @@ from intact8.demo.network import DigitsNet
 BATCH = 64
 
 
-def train(data: Digits, *, seed: int, epochs: int, progress: Callable[[], None] | None = None) -> DigitsNet:
+def train(data: Digits, *, seed: int, epochs: int, progress: Callable[[float], None] | None = None) -> DigitsNet:
     """Train with AdamW, one cycle of learning rate, and images shifted by up to one pixel.
 
     Args:
         data: see :func:`intact8.demo.digits.load`.
-        seed: of weights, order, shifts and dropout; torch's global generator is put back afterwards.
+        seed: seed of weights, order, shifts and dropout; torch's global generator is restored afterwards.
         epochs: passes over the training images.
-        progress: called after every epoch.
+        progress: called after every epoch with the share of epochs that is done.
 
     Returns:
         The trained network, in eval mode.
@@ -34,7 +34,7 @@ def train(data: Digits, *, seed: int, epochs: int, progress: Callable[[], None] 
         steps = epochs * -(-len(images) // BATCH)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=steps)
         loss_of = nn.CrossEntropyLoss(label_smoothing=0.05)
-        for _ in range(epochs):
+        for epoch in range(epochs):
             for index in torch.split(torch.randperm(len(images)), BATCH):
                 loss = loss_of(model(_shifted(images[index])), labels[index])
                 optimizer.zero_grad(set_to_none=True)
@@ -42,7 +42,7 @@ def train(data: Digits, *, seed: int, epochs: int, progress: Callable[[], None] 
                 optimizer.step()
                 schedule.step()
             if progress is not None:
-                progress()
+                progress((epoch + 1) / epochs)
     return model.eval()
 
 
