@@ -116,7 +116,7 @@ def test_the_first_token_can_be_taken() -> None:
         ({"y": {1: "s"}}, "no input is called 'y'"),
         ({"x": {5: "s"}}, "x has no dimension 5"),
         ({"x": {-1: "s"}}, "not a number from 0 on"),
-        ({"x": {1: 7}}, "7 is no name"),
+        ({"x": {1: 7}}, "7 is not the name"),
         ({"x": {1: "batch"}}, "is called batch"),
         ({"x": "s"}, "not a dict"),
         ([1], "expected a dict"),

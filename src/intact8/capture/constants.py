@@ -173,10 +173,10 @@ class ConstantStore:
         if id(tensor) in self.named:
             return self.named[id(tensor)]
         path = module_of(fx)[0]
-        # One component after the prefix, so that a module can hold it as a buffer of that name.
+        # The name has one component after the prefix, so that a module can have a buffer of that name.
         base = "constants." + "_".join(filter(None, (*path.split("."), role)))
         name = unique(base, self.constants)
-        # A clone, because a later in-place operation may still write into the original.
+        # This is a clone, because a later in-place operation may still write into the original.
         stored = tensor.detach().clone()
         self.constants[name] = stored
         self.named[id(tensor)] = name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from intact8.capture.aten_call import Call
 
 FAILURES = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError)
-"""What tracing raises; its messages are about torch's insides."""
+"""Errors that tracing raises; their messages are about the inside of torch."""
 
 
 def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:

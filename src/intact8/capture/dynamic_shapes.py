@@ -1,4 +1,4 @@
-"""Which dimensions beside the batch may change from call to call, as users say it and as capture needs it."""
+"""The dimensions beside the batch that may change from call to call, in the forms of users and of capture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intact8.errors import InputError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 UNLIMITED = 1 << 40
-"""No limit: torch.export's infinity is larger."""
+"""Sizes from this one on count as unlimited; torch.export's infinity is larger."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Dynamic:
 def _name(dim: Any) -> str:
     name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(dim, (str, Dim)):
-        raise _refused(f"{dim!r:.60} is no name of a dimension")
+        raise _refused(f"{dim!r:.60} is not the name of a dimension")
     if name == "batch":
         raise _refused("a dimension is called batch", "that is dimension 0, which changes anyway")
     return name

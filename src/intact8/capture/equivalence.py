@@ -1,4 +1,4 @@
-"""Whether a captured graph computes what the model computes: both run on a few samples, before anything is built on it.
+"""The check that a captured graph computes what the model does: both run on a few samples before anything else is done.
 
 It is what no output escapes: one that is lost, of another shape or dtype, or of other values is an error here.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from intact8.capture.trace import Captured
 
 FEW = 2
-"""Samples the two are run on, where their number is free; one more where the example has so many."""
+"""How many samples the two are run on where any number will do; one more where the example has just so many."""
 
 CLOSE = 0.05
-"""Error of an output, relative to its norm, that a fault in the graph exceeds and rounding does not."""
+"""A fault in the graph exceeds this error of an output, relative to its norm, and rounding does not."""
 
 SMALL = 1e-3
-"""Differences below it are no matter: an output may be what is left of two equal numbers."""
+"""Smaller differences are ignored: an output may be the difference of two equal numbers."""
 
 
 def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Running a graph in float32: the yardstick for everything that changes graphs."""
+"""Run a graph in float32. Everything that changes graphs is compared with this."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "sc
 """Operators whose handlers look into constants that are as long as a dimension."""
 
 FORMS = ("_", "_copy")
-"""What the names of operators end in that write into their first argument, or return a copy in place of a view."""
+"""Endings of the names of operators that write into their first argument, or return a copy in place of a view."""
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,7 @@ from intact8.capture.aten_call import Call, Prefix, Value, handles
 from intact8.capture.ops_shape import cut, joined
 
 MAX_PIECES = 64
-"""Gathers by constant indices become at most so many slices."""
+"""A gather by constant indices becomes at most this many slices."""
 
 
 def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:

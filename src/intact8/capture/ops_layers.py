@@ -61,7 +61,7 @@ def linear(c: Call) -> Value:
         return c.emit("linear", c["input"], params=c.params(weight=c["weight"], bias=c["bias"]))
     rows = c.shape(c["weight"])
     if len(rows) != 2:
-        raise c.error("a linear layer whose weight is no matrix", remedy="use matmul")
+        raise c.error("a linear layer whose weight is not a matrix", remedy="use matmul")
     y = c.emit("matmul", c["input"], c.move("permute", c["weight"], out=(rows[1], rows[0]), dims=[1, 0]))
     return y if c["bias"] is None else c.emit("add", y, c["bias"])
 

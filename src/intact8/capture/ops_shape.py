@@ -66,7 +66,7 @@ def permuted(c: Call, x: Value, dims: list[int]) -> Value:
 
 
 def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
-    """Record a slice with bounds inside the length; the whole length is no operation."""
+    """Record a slice with bounds inside the length; the whole length needs no operation."""
     length = c.shape(x)[axis]
     if length is None:
         raise c.mixes("the batch dimension is cut")

@@ -25,7 +25,7 @@ from intact8.errors import CaptureError
 UNPACK = "unpack it with pad_packed_sequence, and work on the padded tensor"
 _LOCK = threading.RLock()
 _EXPORTING = threading.local()
-"""``on`` in the thread that exports: what other threads run meanwhile is theirs."""
+"""``on`` is true in the thread that exports: other threads that run meanwhile are left alone."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _exporting() -> bool:
     return getattr(_EXPORTING, "on", False)
 
 
-# The code of these two runs in place of torch's, with the globals of torch's module: all they need they import.
+# The code of these two runs in place of torch's, with the globals of torch's module: they import all they need.
 
 
 def _pack_padded_sequence(

@@ -30,7 +30,7 @@ COMMUTING = frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
 
 SOME_SIZE = 5
-"""What a dimension without a limit is while constants are computed; only what does not depend on it is used."""
+"""Constants are computed with this size of a dimension without a limit; only what does not depend on it is used."""
 
 
 def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Running torch.export on an unmodified model, with errors that name the module."""
+"""Run torch.export on an unmodified model, with errors that name the module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
-"""How the note begins that says why a program takes batches of one size only."""
+"""The note that says why a program takes batches of one size only begins with this."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def require_module(model: Any) -> None:
-    """Refuse what is no float model that torch.export can read, and say what it is.
+    """Refuse what is not a float model that torch.export can read, and say what it is.
 
     Raises:
         InputError: no module, a TorchScript or exported one, or one another tool has quantized.
@@ -72,7 +72,7 @@ def require_module(model: Any) -> None:
             remedy = "pass the float model it was made from, with its trained weights"
             raise InputError(what, where=where, why="quantization starts from a float32 model", remedy=remedy)
     try:
-        # What ExportedProgram.module() gives refuses both, and torch.export would meet that later.
+        # The module of an ExportedProgram refuses to change its mode, which torch.export would do later.
         for module in model.modules():
             if isinstance(module, torch.fx.GraphModule):
                 module.train(module.training)
@@ -179,7 +179,7 @@ def export(
         what = "the model does not run on the example inputs"
         remedy = "check that model(*example_inputs) works in eval mode"
         raise CaptureError(what, where=blame(model, error), why=first_lines(error), remedy=remedy) from error
-    # Without bytecode analysis first: it is faster, follows more models, and its errors name the user's line.
+    # Export without bytecode analysis comes first: it is faster, follows more models, and names the user's line.
     failures: list[BaseException] = []
     for strict in (False, True):
         reason = ""
@@ -216,7 +216,7 @@ def _with_dynamic(
             free[0] = Dim.DYNAMIC
         shapes.append(free or None)
         if free:
-            # A copy either way: torch writes marks of its own onto tensors with dynamic dimensions.
+            # This copies in any case: torch writes marks of its own onto tensors with dynamic dimensions.
             leaves[i] = doubled(leaf, list(free))
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     shape_args, shape_kwargs = pytree.tree_unflatten(shapes, spec)

@@ -102,7 +102,7 @@ def capture(
             a ``torch.export.Dim`` with limits in place of the name. Dimensions of one name have one size.
 
     Raises:
-        InputError: ``model`` is no module, the example inputs hold no tensor, or ``dynamic_shapes`` do not fit them.
+        InputError: ``model`` is not a module, the example inputs hold no tensor, or ``dynamic_shapes`` do not fit them.
         CaptureError: torch.export or intact8 cannot follow the model, or a dimension of ``dynamic_shapes`` cannot
             change; names the module.
 
@@ -362,7 +362,7 @@ def _name_dimensions(builder: Builder, program: ExportedProgram, val: Tensor, wa
         least, most = builder.bounds.get(name, wanted.bounds.get(name, (1, None)))
         limits = program.range_constraints.get(symbol)
         if limits is not None:
-            # torch.export knows no size below 2: whatever it says about 0 and 1 is an assumption.
+            # torch.export assumes sizes of 2 or more: its limits of 0 and 1 mean nothing.
             low = int(limits.lower) if limits.lower > 2 else 1
             high = int(limits.upper) if limits.upper < UNLIMITED else None
             least, most = max(least, low), high if most is None else most if high is None else min(most, high)

@@ -1,4 +1,4 @@
-"""Activations that become part of the operation before them: what they are, and how two of them combine."""
+"""Activations that become part of the operation before them, and how two of them combine."""
 
 from __future__ import annotations
 

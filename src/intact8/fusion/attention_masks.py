@@ -13,7 +13,7 @@ from intact8.capture.graph import Node
 from intact8.fusion.rewriter import Rewriter
 
 FAR = -1e4
-"""A score this far below the others counts nothing: exp(−1e4) is 0. Masks use it, −∞ or the smallest float."""
+"""A score this far below the others does not count: exp(−1e4) is 0. Masks use this, −∞ or the smallest float."""
 
 MOVED = frozenset({"reshape", "permute", "slice", "expand"})
 """Moves that carry a mask to the shape of the scores."""
@@ -58,7 +58,7 @@ def _candidates(masker: Node) -> list[tuple[str, str]]:
 def _boolean(
     work: Rewriter, name: str, before: Node, tensors: Mapping[str, Tensor], made: dict[str, Tensor]
 ) -> str | None:
-    """Return a node that is true where the tensor ``name`` hides a position; None where it is no mask."""
+    """Return a node that is true where the tensor ``name`` hides a position; None where it is not a mask."""
     node = work.graph.nodes[name]
     values = _values(work, node, tensors)
     if node.op in MOVED and (inner := _boolean(work, node.inputs[0], before, tensors, made)) is not None:

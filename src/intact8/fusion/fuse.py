@@ -1,4 +1,4 @@
-"""Fusion: operations that share one rounding become one node. By the graph's edges only, never by names."""
+"""Fusion: operations that share one rounding become one node. Only the edges of the graph decide, never names."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: 
     - a slice of a concatenation → its part (see ``intact8.fusion.slice_of_cat``).
     - runs of other functions of one number → ``table`` (see ``intact8.fusion.lookup_tables``).
 
-    Nothing is fused into an operation that somebody else reads, too, nor across dropout, which is no identity in
+    Nothing is fused into an operation that somebody else reads, too, nor across dropout, which is not the identity in
     training. A fused node has the name of its first part; ``source`` lists all parts, every captured node is
     in exactly one.
 
@@ -195,7 +195,7 @@ def _fuse_activations(work: Rewriter, tensors: Mapping[str, Tensor], leaky: bool
         elif clamp is None and leaky and _takes_slope(work, before, node, tensors):
             _merge_slope(work, before, node)
         elif node.op == "prelu" and leaky and len(node.shape) >= 2 and tensors[node.params["weight"]].numel() > 1:
-            # One slope per channel is no table, but it is the requantization of a per-channel product by 1.
+            # One slope per channel needs more than one table, but it is a per-channel product by 1 with an activation.
             params = {"act.weight": node.params["weight"]}
             work.put(replace(node, op="scale_shift", attrs={"act": {"kind": "prelu"}}, params=params))
             work.note(node.name, "scale_shift: one slope per channel, nothing before it to fuse into")

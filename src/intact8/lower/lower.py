@@ -85,7 +85,7 @@ def draft(sim: Simulation) -> Program:
     try:
         check(program)
     except ProgramError as error:
-        what = f"what was made of the model is no program: {error.what}"
+        what = f"what was made of the model is not a program: {error.what}"
         remedy = "keep this part out of the quantized model, and report it as an issue with this message"
         raise ProgramError(what, where=error.where, why=error.why, remedy=remedy) from error
     return certify(program, sim.recipe.engines)

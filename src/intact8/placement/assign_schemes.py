@@ -56,7 +56,7 @@ class NodeSchemes:
                     for maker in {graph.origin(name).name for name in node.inputs}:
                         if graph.nodes[maker].op != "constant":
                             read[maker].append((index, rule.input))
-        # What makes a tensor has the last word about it.
+        # The node that makes a tensor has the last word about its scheme.
         self._activation = {n: [*read.get(n, []), *own.get(n, [])] for n in {*own, *read}}
 
     def forced_float(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tensors whose rounding a division would blow up: they stay float from the ordinary activation to the quotient.
+"""Tensors whose rounding a division would amplify: they stay float from the ordinary activation to the quotient.
 
 Eight bits hold a tensor's large values; a small one becomes 0, and what divides by it explodes. Divisors, arguments of
 reciprocals, square roots and logarithms, what is divided, and the squares, sums, means and exponentials these are made
@@ -40,7 +40,7 @@ def amplifying(graph: Graph) -> dict[str, str]:
     """
     unbounded = _unbounded(graph)
     marked, differences = _before(graph, _ends(graph, unbounded), _ordinary(graph, vanishing=False))
-    # Of what an exponential reads differences matter, not ratios: scores in 8 bits do, as before a softmax.
+    # An exponential turns differences into ratios: scores in 8 bits are enough for it, as before a softmax.
     marked |= _before(graph, differences, _ordinary(graph, vanishing=True))[0]
     marked |= unbounded | {n.name for n in graph if n.op == "mul" and any(i in unbounded for i in n.inputs)}
     return {node.name: AMPLIFIED for node in graph if node.name in marked}
@@ -135,7 +135,7 @@ def _ordinary(graph: Graph, *, vanishing: bool) -> set[str]:
         activation = (node.op in UNIVARIATE or node.op == "table") and not stretches
         carries = node.op in _CARRIERS or (node.moves and node.op != "cat")
         square = node.op == "mul" and len(set(node.inputs)) < len(node.inputs)
-        # Two ranges on one grid, as behind a concatenation: the column of ones in a divisor.
+        # The padding has another range than the tensor (a column of ones in a divisor), as in a concatenation.
         joined = node.op == "pad" and node.attrs["value"] != 0
         made = node.op in _ORDINARY or (vanishing and node.op == "matmul")
         if made or (known and not square and not joined and (activation or carries)):

@@ -1,4 +1,4 @@
-"""Putting quantize and dequantize nodes where integers and floats meet: one per tensor, shared by all its readers."""
+"""Put quantize and dequantize nodes where integers and floats meet: one per tensor, shared by all its readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def insert_qdq(graph: Graph, integer: Partition) -> tuple[Graph, set[str]]:
     builder = _Builder(graph, set(integer.integer))
     for node in graph:
         wanted = node.name in integer.integer
-        # Indices and masks are no real numbers: they go into integer operations as they are.
+        # Indices and masks are not real numbers: they go into integer operations as they are.
         numbers = [wanted and graph.nodes[i].dtype == "float32" for i in node.inputs]
         inputs = [builder.quantized(i) if q else builder.real(i) for i, q in zip(node.inputs, numbers, strict=True)]
         builder.add(
@@ -46,7 +46,7 @@ class _Builder:
             origin = self.nodes[name]
             made = self._node(f"{name}.quantize", "quantize", origin)
             if origin.op == "constant":
-                # Read as float elsewhere; its integers are a second constant rather than work for every run.
+                # Others read it as float; its integers are a second constant rather than work for every run.
                 made = replace(made, op="constant", inputs=[], params=dict(origin.params), source=[origin.name])
             self.integer.add(self.add(made))
             self._quantized[name] = made.name

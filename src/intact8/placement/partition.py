@@ -1,4 +1,4 @@
-"""Which nodes compute on integers and which in float, with the fewest transitions between the two."""
+"""The partition into nodes that compute on integers and nodes that compute in float, with few transitions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""RescaleGroup that may be rescaled: integer tensors with one factor per channel, taken out again where they are read.
+"""Channels that may be rescaled: integer tensors with one factor per channel, which their readers take out again.
 
 Dividing channel j of a tensor by s_j costs nothing where the layer before it has a weight scale per output channel, a
 layer norm has a weight, or a constant is all there is; multiplying by s_j again costs nothing in the weights that read
 it, and one float product where a float operation does. In between it passes through everything that keeps channels
-apart: sums, moves, means over other dimensions. RescaleGroup whose ranges differ by orders of magnitude, as those of
+apart: sums, moves, means over other dimensions. Channels whose ranges differ by orders of magnitude, as those of
 transformers do (Bondarenko et al. 2021), can so share one scale.
 """
 

@@ -1,4 +1,4 @@
-"""Overrides: what some modules get instead, by name, glob or type."""
+"""Overrides: other settings for some modules, by name, glob or type."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _override(match: str, value: Any) -> Override:
         return Override(match, quantize=False)
     if not isinstance(value, Mapping):
         remedy = 'give None, or {"activation": {…}, "weight": {…}}'
-        raise RecipeError(f"{value!r} is no override", where=f"overrides[{match!r}]", remedy=remedy)
+        raise RecipeError(f"{value!r} is not an override", where=f"overrides[{match!r}]", remedy=remedy)
     check_keys(value, KEYS, f"overrides[{match!r}]")
     return Override(match, **value)
 
@@ -117,7 +117,7 @@ def _changes(value: Any, where: str) -> dict[str, Any]:
         raise RecipeError(what, where=where, why=why, remedy="give None for the module itself to keep it float")
     if not isinstance(value, Mapping):
         raise RecipeError(
-            f"{value!r} is no scheme", where=where, remedy='give a Scheme or fields of it: {"observer": "mse"}'
+            f"{value!r} is not a scheme", where=where, remedy='give a Scheme or fields of it: {"observer": "mse"}'
         )
     check_keys(value, scheme_fields(), where)
     return {k: "none" if v is None else _tuple(v) for k, v in value.items()}

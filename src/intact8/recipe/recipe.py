@@ -149,12 +149,12 @@ class Recipe:
         for name in ("inputs", "overrides", "activation", "weight"):
             del values[name]
         values["activation"], values["weight"] = self.activation.to_dict(), self.weight.to_dict()
-        # Read back as changes of ``activation``, so what is empty here and given there has to say so.
+        # These are read as changes of ``activation``: what is empty here and given there has to be written.
         given = self.activation.to_dict()
         values["inputs"] = {
             name: {**dict.fromkeys(given, "none"), **scheme.to_dict()} for name, scheme in self.inputs.items()
         }
-        # A list, because one pattern may come twice and order matters.
+        # This is a list, because one pattern may come twice and order matters.
         values["overrides"] = [{"match": rule.match, **rule.to_dict()} for rule in self.rules]
         return tomli_w.dumps({k: v for k, v in values.items() if v not in ({}, [])})
 
@@ -173,7 +173,7 @@ class Recipe:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             remedy = "repair the line named"
-            raise RecipeError("this is no TOML", where="recipe", why=str(error), remedy=remedy) from error
+            raise RecipeError("this is not TOML", where="recipe", why=str(error), remedy=remedy) from error
         check_keys(values, [f.name for f in fields(Recipe)], "recipe")
         overrides = values.get("overrides", {})
         if isinstance(overrides, list):
@@ -204,7 +204,7 @@ class Recipe:
 def _scheme(base: Scheme, given: Any, where: str) -> Scheme:
     if isinstance(given, (Scheme, Mapping)):
         return base.changed(given, where=where)
-    raise RecipeError(f"{given!r} is no scheme", where=where, remedy="give a Scheme, or some of its fields")
+    raise RecipeError(f"{given!r} is not a scheme", where=where, remedy="give a Scheme, or some of its fields")
 
 
 def _listed(entry: Any) -> Override:

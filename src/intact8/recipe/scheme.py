@@ -57,7 +57,9 @@ class Scheme:
         for name in ("bits", "qmin", "qmax"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise RecipeError(f"{name} = {value!r} is no integer", where="Scheme", remedy=f"give {name} as an int")
+                raise RecipeError(
+                    f"{name} = {value!r} is not an integer", where="Scheme", remedy=f"give {name} as an int"
+                )
         check_bool("symmetric", self.symmetric, "Scheme")
         if not isinstance(self.observer, str) or not isinstance(self.observer_args, Mapping):
             what = f"observer = {self.observer!r} with observer_args = {self.observer_args!r}"
@@ -67,7 +69,9 @@ class Scheme:
             raise RecipeError(f"{self.bits} bits cannot be stored", where="Scheme", remedy="choose 2 to 8 bits")
         lowest, highest = self._dtype_range()
         if not lowest <= self.qmin_effective < self.qmax_effective <= highest:
-            what = f"the range {self.qmin_effective}..{self.qmax_effective} is no range of {self.bits}-bit {self.dtype}"
+            what = (
+                f"the range {self.qmin_effective}..{self.qmax_effective} is not a range of {self.bits}-bit {self.dtype}"
+            )
             raise RecipeError(what, where="Scheme", remedy=f"choose qmin < qmax inside {lowest}..{highest}")
         object.__setattr__(self, "observer_args", dict(self.observer_args))
         if self.fixed is not None:
@@ -141,7 +145,7 @@ class Scheme:
     def _checked_fixed(self, fixed: Any) -> tuple[float, int]:
         remedy = "give (scale, zero point) with a finite scale > 0 and an integer zero point inside the range"
         if isinstance(fixed, (str, bytes)) or not isinstance(fixed, Iterable) or len(pair := tuple(fixed)) != 2:
-            raise RecipeError(f"fixed = {fixed!r} is no pair", where="Scheme", remedy=remedy)
+            raise RecipeError(f"fixed = {fixed!r} is not a pair", where="Scheme", remedy=remedy)
         scale, zero_point = pair
         numbers = isinstance(scale, (int, float)) and isinstance(zero_point, int) and not isinstance(zero_point, bool)
         if not numbers or not math.isfinite(scale) or scale <= 0 or not self.range[0] <= zero_point <= self.range[1]:
@@ -209,4 +213,4 @@ def one_of(name: str, value: Any, known: tuple[Any, ...], where: str = "Scheme")
 def check_bool(name: str, value: Any, where: str) -> None:
     """Raise RecipeError for what is neither True nor False."""
     if not isinstance(value, bool):
-        raise RecipeError(f"{name} = {value!r} is no bool", where=where, remedy="give true or false")
+        raise RecipeError(f"{name} = {value!r} is not a bool", where=where, remedy="give true or false")
