@@ -167,7 +167,7 @@ def test_files(tmp_path: Any) -> None:
     with pytest.raises(RecipeError, match="cannot write"):
         recipe.save(tmp_path / "no" / "r.toml")
     (tmp_path / "bad.toml").write_text("a = = 3")
-    with pytest.raises(RecipeError, match="no TOML"):
+    with pytest.raises(RecipeError, match="not TOML"):
         Recipe.load(tmp_path / "bad.toml")
 
 
