@@ -16,6 +16,7 @@ from .ops.dispatch import EXACT
 from .ops.table import TABLES
 from .parameters import Namespace
 from .scales.quant_points import ChannelValues, QuantPoint, Requantization, WeightPoint
+from .scales.table_range import attach_tables
 from .tensors import Tensors
 
 AFFINE = HEAVY | {"scale_shift"}
@@ -52,6 +53,7 @@ class QuantizedGraph:
         for name, group in placed.points.items():
             self.points[name] = QuantPoint(name, group.scheme, group.tensors)
             self._attach(name, "activation_point", self.points[name])
+        attach_tables(self.graph, self.points, placed.point_of)
         for name, scheme in placed.weights.items():
             op, mode = self.graph.nodes[name].op, placed.coded.get(name)
             table = self.coded_points if mode else self.weight_points

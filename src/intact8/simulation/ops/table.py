@@ -40,11 +40,16 @@ def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str
         tensors: parameters by name, for PReLU.
     """
     value = (np.arange(256, dtype=np.float64) - int(x.zero_point)) * float(x.scale)
+    zero_point = int(y.zero_point)
+    steps = np.rint(table_steps(node, value, float(y.scale), (y.lo - zero_point, y.hi - zero_point), tensors))
+    return (steps + zero_point).astype(np.uint8)
+
+
+def table_steps(node: Node, value: Array, scale: float, ends: tuple[int, int], tensors: Mapping[str, Tensor]) -> Array:
+    """Return the function's results in steps of ``scale`` from zero, float64, within ``ends`` and not yet rounded."""
     for i, step in enumerate(node.attrs.get("chain", [])):
         value = _apply(step, value, node.params.get(f"chain.{i}.weight"), tensors)
-    steps = np.rint(np.nan_to_num(value / float(y.scale), nan=-1e9, posinf=1e9, neginf=-1e9))
-    entries: Array = np.clip(steps + int(y.zero_point), y.lo, y.hi).astype(np.uint8)
-    return entries
+    return np.clip(np.nan_to_num(value / scale, nan=-1e9, posinf=1e9, neginf=-1e9), *ends)
 
 
 def _apply(step: dict[str, Any], v: Array, weight: str | None, tensors: Mapping[str, Tensor]) -> Array:

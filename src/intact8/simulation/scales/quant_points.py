@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact8.arithmetic.affine import choose_qparams
 from intact8.calibration import Observer, make_observer
 from intact8.calibration.weights import pairs_can_saturate
 from intact8.errors import RecipeError
@@ -18,6 +19,9 @@ from intact8.train.learned_range import LearnedRange
 from intact8.train.learned_scale import LearnedScale, LearnedScales
 from intact8.train.straight_through import forward_as, round_clamp, round_within
 from intact8.train.weight_scales import live_weight_scales
+
+if TYPE_CHECKING:
+    from intact8.simulation.scales.table_range import Tables
 
 SWITCHES = ("observing", "quantizing", "fixed", "source")
 
@@ -47,6 +51,7 @@ class QuantPoint(ResizableBuffers):
         fixed: whether scale and zero point were given by the user and never move.
         source: where the scale comes from in training: ``held`` (it stays), ``observed`` or ``learned``.
         learner: the parameter, where the recipe wants scales learned.
+        tables: the tables that read it; None where anything else does.
     """
 
     scale: Tensor
@@ -60,6 +65,7 @@ class QuantPoint(ResizableBuffers):
         self.observing, self.quantizing, self.fixed = False, True, False
         self.source = "held"
         self.learner: LearnedScale | None = None
+        self.tables: Tables | None = None
         self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
         self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
         if scheme.fixed is not None:
@@ -143,9 +149,21 @@ class QuantPoint(ResizableBuffers):
             self.zero_point.fill_(int(zero_point))
 
     def observed_qparams(self) -> tuple[float, int]:
-        """Return scale and zero point from what was observed, in the uint8 domain."""
-        scale, zero_point = self.observer.calculate_qparams(self.lo, self.hi, self.scheme.symmetric)
-        return float(scale), int(zero_point)
+        """Return scale and zero point from what was observed, in the uint8 domain.
+
+        No integers are spent on what tables do not tell apart, unless the recipe fixes the range.
+        """
+        lo, hi = self.observer.range(self.lo, self.hi, self.scheme.symmetric)
+        if self.tables and self.scheme.observer != "fixed":
+            lo, hi = self.tables.useful_range(min(lo, 0.0), max(hi, 0.0), self.hi - self.lo + 1)
+        scale, zero_point = choose_qparams(lo, hi, self.lo, self.hi, self.scheme.symmetric)
+        return float(scale), zero_point
+
+    def nominal_qparams(self) -> tuple[float, int]:
+        """Return scale and zero point from what was observed; the present ones where they are fixed or nothing was."""
+        if self.fixed or not self.observer.count:
+            return float(self.scale), int(self.zero_point)
+        return self.observed_qparams()
 
     def get_extra_state(self) -> Tensor:
         """Return switches and observer statistics, for the state dict."""
