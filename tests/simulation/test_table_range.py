@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import intact8
 from intact8 import recipes
 from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
@@ -152,3 +153,13 @@ def test_a_network_comes_closer_to_float() -> None:
     sim.resolve()
     assert cut < 0.9 * noise()
     assert intact8.verify(intact8.convert(sim), x[:4]).exact
+
+
+def test_diagnosis_does_not_call_it_clipping() -> None:
+    model = network(nn.Tanh())
+    sim = calibrated(model)
+    assert flat_ends(sim.points)["0"] == pytest.approx((-3, 3), abs=0.3)
+    told = " ".join(str(finding) for finding in intact8.lint(sim, data=X).at_least("warning"))
+    assert not any(rule in told for rule in ("IQ305", "IQ404", "IQ405")), told
+    rows = {row.name: row for row in intact8.compare(model, sim, X).rows}
+    assert rows["0"].clipped == 0 and rows["0"].cascade.sqnr > 20

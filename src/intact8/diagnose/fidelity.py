@@ -22,6 +22,7 @@ from intact8.capture.graph import Node
 from intact8.diagnose.executors import FloatExecutor
 from intact8.errors import AccuracyWarning
 from intact8.simulation.quantized_tensor import real
+from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import output_first, per_output, transposed
 
@@ -171,12 +172,14 @@ def _first_loss(sim: Simulation, inputs: Sequence[Tensor], outputs: Sequence[str
     wanted = dict(zip(sim.graph.inputs, inputs, strict=True))
     ancestors = _ancestors(sim, outputs)
     drops: list[tuple[str, float, float]] = []
+    flat = flat_ends(sim.points)
     for node in sim.graph.sized(inputs):
         if node.op != "input":
             wanted[node.name] = step(node, [wanted[name] for name in node.inputs])
         if wanted[node.name].dtype != torch.float32:
             continue
-        ratio = _ratio(wanted[node.name], real(got[node.name]))
+        y = wanted[node.name].clamp(*flat[node.name]) if node.name in flat else wanted[node.name]
+        ratio = _ratio(y, real(got[node.name]))
         ratios[node.name] = CLEAN if ratio is None else ratio
         read = [ratios[name] for name in node.inputs if name in ratios]
         if node.name in ancestors and read:

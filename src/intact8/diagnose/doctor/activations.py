@@ -33,6 +33,7 @@ from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.diagnose.quantizer import Quantizer
 from intact8.opset.op import Array
 from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 
 MOVED = 0.05
@@ -143,7 +144,8 @@ def _origin(point: QuantPoint, shown: list[TensorStats]) -> str:
     if not point.observer.count:
         return "foreign"
     now = merged(shown).extremes
-    then = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
+    least, most = flat_ends({point.name: point}).get(point.tensors[0], (-math.inf, math.inf))
+    then = max(min(point.observer.minimum, 0.0), least), min(max(point.observer.maximum, 0.0), most)
     width = max(now[1] - now[0], then[1] - then[0], 1e-30)
     if max(abs(now[0] - then[0]), abs(now[1] - then[1])) > MOVED * width:
         return "stale"

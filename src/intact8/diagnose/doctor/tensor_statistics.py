@@ -16,6 +16,7 @@ from intact8.diagnose.doctor.samples import Samples
 from intact8.opset.op import Array
 from intact8.simulation.channel_statistics import channel_axis
 from intact8.simulation.quantized_tensor import Value, real
+from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 
 
@@ -153,10 +154,13 @@ def observe(sim: Simulation, samples: Samples) -> Statistics:
     read: dict[str, TensorStats] = {}
     count = 0
 
+    flat = flat_ends(sim.points)
+
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         if node.name in wanted and node.op != "constant":
             along = node.shape.index(None) if None in node.shape else 0
-            made.setdefault(node.name, TensorStats()).add(real(output), axis_of(node), count, along)
+            y = real(output).clamp(*flat[node.name]) if node.name in flat else real(output)
+            made.setdefault(node.name, TensorStats()).add(y, axis_of(node), count, along)
         if node.name in sim.weight_points and node.op in ("conv", "linear"):
             x = real(inputs[0])
             read.setdefault(node.name, TensorStats()).add(x, channel_axis(node) % x.dim())

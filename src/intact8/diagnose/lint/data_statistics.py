@@ -16,6 +16,7 @@ from torch import Tensor
 
 from intact8.capture.graph import Node
 from intact8.simulation.quantized_tensor import Value, real
+from intact8.simulation.scales.table_range import flat_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,8 @@ def collect(sim: Simulation, calls: Iterable[Call]) -> DataStatistics:
         if p.calibrated
     }
 
+    counted = flat_ends(sim.points)
+
     def visit(node: Node, inputs: list[Value], output: Value) -> None:
         point = point_of.get(node.name)
         if point is None:
@@ -68,7 +71,8 @@ def collect(sim: Simulation, calls: Iterable[Call]) -> DataStatistics:
         if point in ranges:
             lo, hi, step = ranges[point]
             # Values up to half a step beyond the ends still round to them.
-            out = int(((values < lo - step / 2) | (values > hi + step / 2)).sum())
+            clipped = values.clamp(*counted[node.name]) if node.name in counted else values
+            out = int(((clipped < lo - step / 2) | (clipped > hi + step / 2)).sum())
             before = found.outside.get(point, (0, 0))
             found.outside[point] = before[0] + out, before[1] + values.numel()
         if values.dim() > 1 and values.shape[1] > 1:

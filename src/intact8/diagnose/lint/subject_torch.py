@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 from intact8.calibration.data import batches, device_of, first_batch
+from intact8.calibration.sketch import Bins
 from intact8.calibration.sketch_observer import SketchObserver
 from intact8.capture.graph import Node
 from intact8.errors import CaptureError, InputError, IntactError
+from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import output_first
@@ -203,6 +205,10 @@ def statistics_of(sim: Simulation, data: Any) -> DataStatistics:
 def _activation(name: str, sim: Simulation) -> PointView:
     p = sim.points[name]
     observer = p.observer
+    bins = observer.sketch.bins() if isinstance(observer, SketchObserver) and observer.count else None
+    ends = flat_ends({name: p}).get(p.tensors[0])
+    if bins is not None and ends is not None:
+        bins = Bins(np.clip(bins.low, *ends), np.clip(bins.high, *ends), bins.count)
     return PointView(
         name,
         numbers(p.scale),
@@ -217,7 +223,7 @@ def _activation(name: str, sim: Simulation) -> PointView:
         seen=None if sim.placed.points[name].constant else observer.count > 0,
         minimum=observer.minimum,
         maximum=observer.maximum,
-        bins=observer.sketch.bins() if isinstance(observer, SketchObserver) and observer.count else None,
+        bins=bins,
         observing=p.observing,
         quantizing=p.quantizing,
         trained=p.source in ("observed", "learned"),
