@@ -23,7 +23,7 @@ from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
 
 if TYPE_CHECKING:
-    from .onnx_builder import Choice, OwnRule, Rule
+    from .onnx_builder import Builder, Choice, OwnRule, Rule
 
 OPSET, IR_VERSION = 17, 8
 """Read by every release of ONNX Runtime since 1.13 (2022) and by the other tools of that age."""
@@ -117,44 +117,24 @@ def build(
 
     from .onnx_builder import Builder
 
-    rules = _rules()
-    for op in program.ops:
-        if op.kind not in rules:
-            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
-        tensors, contrib=contrib, places=_places(program), forms=forms,
-        byte_extremes=byte_extremes, given=program.inputs, nan_is_least=nan_is_least,
-        loose=unproved(program), special=nonfinite_tensors(program),
-    )  # fmt: skip
-    for op in program.ops:
-        if op.name not in fed:
-            b.begin(op)
-            given = b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]
-            found = own[op.kind](*given) if own and op.kind in own else None
-            b.finish(op, found or rules[op.kind](*given))
+        tensors,
+        contrib=contrib,
+        places=_places(program),
+        forms=forms or {},
+        byte_extremes=byte_extremes,
+        given=program.inputs,
+        nan_is_least=nan_is_least,
+        unproved=unproved(program),
+        special=nonfinite_tensors(program),
+    )
+    _add_nodes(b, program, fed, own or {})
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape
         tensors[name] = replace(tensors[name], shape=(n, h, w, c))
-    dims = _Dims(program)
-    made = [op.name for op in program.ops]
-    inputs = [*program.inputs, *(name for name in made if name in fed)]
-    known = set(inputs)
-    outputs = list(dict.fromkeys(made if everything else program.outputs))
-    outputs = [name for name in outputs if name not in known] if everything else outputs
-    b.set_apart([name for name in outputs if name not in known and tensors[name].dtype == "float32"])
-    graph = helper.make_graph(
-        b.nodes,
-        "intact8",
-        [dims.value_info(tensors[name]) for name in inputs],
-        [dims.value_info(tensors[name]) for name in outputs],
-        b.initializers,
-        value_info=[
-            *(dims.value_info(tensors[name]) for name in made if name not in known and name not in outputs),
-            *(dims.value_info(Tensor(name, "uint8", shape), op) for name, (op, shape) in b.shapes.items()),
-        ],
-    )
+    graph = _graph(b, program, fed, everything)
     domains = sorted({node.domain for node in b.nodes} - {""})
     opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="intact8")
@@ -162,36 +142,53 @@ def build(
     return model
 
 
+def _add_nodes(b: Builder, program: Program, fed: Collection[str], own: Mapping[str, OwnRule]) -> None:
+    rules = _rules()
+    for op in program.ops:
+        if op.kind not in rules:
+            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
+        if op.name in fed:
+            continue
+        b.begin(op)
+        given = b, op, list(op.inputs), [b.tensors[n] for n in op.inputs], b.tensors[op.name]
+        found = own[op.kind](*given) if op.kind in own else None
+        b.finish(op, found or rules[op.kind](*given))
+
+
+def _graph(b: Builder, program: Program, fed: Collection[str], everything: bool) -> Any:
+    from onnx import helper
+
+    dims, tensors, made = _Dims(program), b.tensors, [op.name for op in program.ops]
+    inputs = [*program.inputs, *(name for name in made if name in fed)]
+    outputs = [name for name in made if name not in fed] if everything else list(dict.fromkeys(program.outputs))
+    b.set_apart([name for name in outputs if name not in inputs and tensors[name].dtype == "float32"])
+    inner = [dims.value_info(tensors[name]) for name in made if name not in fed and name not in outputs]
+    inner += [dims.value_info(Tensor(name, "uint8", shape), op) for name, (op, shape) in b.shapes.items()]
+    given, given_back = ([dims.value_info(tensors[name]) for name in names] for names in (inputs, outputs))
+    return helper.make_graph(b.nodes, "intact8", given, given_back, b.initializers, value_info=inner)
+
+
 def _rules() -> dict[str, Rule]:
     from . import (
         onnx_conv_linear,
         onnx_dynamic_linear,
         onnx_elementwise,
+        onnx_floats,
         onnx_moves,
+        onnx_pools,
         onnx_recurrent,
         onnx_softmax_norms,
     )
-    from .onnx_floats import FLOATS
 
     return {
-        "quantize": onnx_elementwise.quantize,
-        "dequantize": onnx_elementwise.dequantize,
-        "conv": onnx_conv_linear.conv,
-        "linear": onnx_conv_linear.linear,
-        "add": onnx_elementwise.add,
-        "mul": onnx_elementwise.mul,
-        "matmul": onnx_conv_linear.matmul,
-        "mean": onnx_elementwise.mean,
-        "avg_pool": onnx_elementwise.avg_pool,
-        "adaptive_avg_pool": onnx_elementwise.adaptive_avg_pool,
-        "table": onnx_elementwise.table,
+        **onnx_elementwise.RULES,
+        **onnx_conv_linear.RULES,
+        **onnx_pools.RULES,
         **onnx_softmax_norms.RULES,
-        "dynamic_linear": onnx_dynamic_linear.dynamic_linear,
-        **dict.fromkeys(("lstm", "gru", "rnn"), onnx_recurrent.recurrent),
-        "decoded_embedding": onnx_dynamic_linear.decoded_embedding,
-        "float.decoded_linear": onnx_dynamic_linear.decoded_linear,
+        **onnx_dynamic_linear.RULES,
+        **onnx_recurrent.RULES,
         **onnx_moves.RULES,
-        **{f"float.{name}": rule for name, rule in FLOATS.items()},
+        **{f"float.{name}": rule for name, rule in onnx_floats.RULES.items()},
     }
 
 
@@ -226,7 +223,7 @@ class _Dims:
             self._factor[op.name] = factor
 
     def value_info(self, t: Tensor, of: str = "") -> Any:
-        """Of a tensor, or of one whose batch is that of another."""
+        """The description of a tensor; its batch is that of tensor ``of``, if one is named."""
         from onnx import helper
 
         from .onnx_builder import ONNX_TYPES
@@ -251,8 +248,8 @@ def _known(shape: tuple[Dim, ...]) -> int:
 
 def _write(model: Any, path: Path) -> None:
     if model.ByteSize() > LARGEST_FILE:
-        raise EngineError("the model is too large for one ONNX file", where=str(path),
-                          why="protocol buffers end at 2 GiB", remedy="split the network")  # fmt: skip
+        what, why = "the model is too large for one ONNX file", "protocol buffers end at 2 GiB"
+        raise EngineError(what, where=str(path), why=why, remedy="split the network")
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
@@ -261,6 +258,5 @@ def _write(model: Any, path: Path) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise EngineError(
-            "cannot write the file", where=str(path), why=str(error), remedy="check the folder and the space on it"
-        ) from error
+        remedy = "check the folder and the space on it"
+        raise EngineError("cannot write the file", where=str(path), why=str(error), remedy=remedy) from error

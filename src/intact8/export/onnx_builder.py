@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.errors import EngineError
+from intact8.opset.kind import zero_point
 from intact8.opset.op import Op, Tensor
 
 CONTRIB = "com.microsoft"
@@ -41,6 +43,7 @@ Choice = tuple[str, bool]
 """How a table is computed: the name of a form, and whether its result has to be clamped to what the table reaches."""
 
 
+@dataclass
 class Builder:
     """Collects the nodes and initializers of a graph.
 
@@ -48,11 +51,6 @@ class Builder:
     the program keeps its name in the file.
 
     Attributes:
-        shapes: uint8 value that is no tensor of the program → the op it belongs to, and its shape: where ONNX Runtime
-            needs to be told.
-        scope: the op that nodes belong to now.
-
-    Args:
         tensors: the program's tensors.
         contrib: whether operators of ONNX Runtime's own domain may be used.
         places: dimension that changes (None: the batch) → an input and the dimension of it that has the size.
@@ -60,35 +58,32 @@ class Builder:
         byte_extremes: whether Max and Min take uint8.
         given: inputs of the program.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer.
+        unproved: embeddings whose indices may lie outside of their table → its rows.
         special: tensors that may hold NaN or infinity, see ``intact8.program.nonfinite``.
-        loose: embeddings whose indices may lie outside of their table → its rows.
+        shapes: uint8 value that is not a tensor of the program → the op it belongs to, and its shape: where ONNX
+            Runtime needs to be told.
+        scope: the op that nodes belong to now.
     """
 
-    def __init__(
-        self,
-        tensors: dict[str, Tensor],
-        *,
-        contrib: bool,
-        places: Mapping[str | None, tuple[str, int]],
-        forms: Mapping[str, Choice] | None = None,
-        byte_extremes: bool = False,
-        given: Collection[str] = (),
-        nan_is_least: bool = False,
-        loose: Mapping[str, int] | None = None,
-        special: Collection[str] = (),
-    ) -> None:
-        self.tensors, self.contrib, self._places = tensors, contrib, places
-        self.special = frozenset(special)
-        self.given, self.nan_is_least, self._loose = frozenset(given), nan_is_least, loose or {}
+    tensors: dict[str, Tensor]
+    contrib: bool
+    places: Mapping[str | None, tuple[str, int]]
+    forms: Mapping[str, Choice] = field(default_factory=dict)
+    byte_extremes: bool = False
+    given: Collection[str] = ()
+    nan_is_least: bool = False
+    unproved: Mapping[str, int] = field(default_factory=dict)
+    special: Collection[str] = ()
+    nodes: list[Any] = field(default_factory=list, init=False)
+    initializers: list[Any] = field(default_factory=list, init=False)
+    shapes: dict[str, tuple[str, tuple[Dim, ...]]] = field(default_factory=dict, init=False)
+    scope: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._first, self._used = 0, set(self.tensors)
         self._sizes: dict[str | None, str] = {}
-        self.forms, self.byte_extremes = forms or {}, byte_extremes
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-        self.shapes: dict[str, tuple[str, tuple[Dim, ...]]] = {}
-        self._used = set(tensors)
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._made: dict[Hashable, Any] = {}
-        self.scope, self._first = "", 0
 
     def begin(self, op: Op) -> None:
         """Nodes that follow belong to ``op``."""
@@ -104,10 +99,8 @@ class Builder:
         for name in outputs:
             if name not in read:
                 continue
-            inside = self._fresh_of(name, "inside")
-            for node in self.nodes:
-                node.input[:] = [inside if n == name else n for n in node.input]
-                node.output[:] = [inside if n == name else n for n in node.output]
+            inside = self._fresh(name, "inside")
+            _rename(self.nodes, name, inside)
             self.nodes.append(helper.make_node("Identity", [inside], [name], name=f"{name}/apart"))
 
     def finish(self, op: Op, value: str) -> None:
@@ -116,40 +109,33 @@ class Builder:
         if not any(value in node.output for node in made):
             self.nodes.append(helper.make_node("Identity", [value], [op.name], name=op.name))
             return
-        for node in made:
-            for names in (node.input, node.output):
-                for i, name in enumerate(names):
-                    if name == value:
-                        names[i] = op.name
+        _rename(made, value, op.name)
         for node in made:
             if op.name in node.output:
                 node.name = op.name
 
     def index(self, op: Op, x: str) -> str:
         """Indices of an embedding's rows. Gather counts negative ones from the end: they become one that it refuses."""
-        if op.name not in self._loose:
+        if op.name not in self.unproved:
             return x
-        rows, nothing = self.constant(np.int64(self._loose[op.name]), "rows"), self.constant(np.int64(0), "nothing")
+        rows, nothing = self.constant(np.int64(self.unproved[op.name]), "rows"), self.constant(np.int64(0), "nothing")
         return self.node("Where", [self.node("Less", [x, nothing]), rows, x])
 
     def transpose_input(self, name: str) -> None:
         """Every node made so far reads the images of input ``name`` with its channels moved from the end."""
-        moved = self._fresh_of(name, "NCHW")
-        for node in self.nodes:
-            for i, read in enumerate(node.input):
-                if read == name:
-                    node.input[i] = moved
+        moved = self._fresh(name, "NCHW")
+        _rename(self.nodes, name, moved)
         self.nodes.insert(0, helper.make_node("Transpose", [name], [moved], name=moved, perm=[0, 3, 1, 2]))
 
     def node(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attrs: Any) -> str:
         """Add a node with one output; returns the output's name."""
-        name = self._fresh(kind)
+        name = self.value(kind)
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attrs))
         return name
 
-    def value(self, kind: str) -> str:
-        """A name for a value that no node made by :meth:`node` gives."""
-        return self._fresh(kind)
+    def value(self, role: str) -> str:
+        """An unused name for a value of the op that nodes belong to now."""
+        return self._fresh(self.scope, role)
 
     @contextmanager
     def body(self) -> Iterator[list[Any]]:
@@ -173,11 +159,15 @@ class Builder:
         key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes <= SHARED else b"")
         if array.nbytes <= SHARED and key in self._shared:
             return self._shared[key]
-        name = self._fresh(role)
+        name = self.value(role)
         if array.nbytes <= SHARED:
             self._shared[key] = name
         self.initializers.append(numpy_helper.from_array(array, name))
         return name
+
+    def add_bias(self, op: Op, value: str) -> str:
+        """``value`` plus the op's array ``bias``, if it has one."""
+        return self.node("Add", [value, self.constant(op.arrays["bias"], "bias")]) if "bias" in op.arrays else value
 
     def nan_where(self, condition: str, value: str) -> str:
         """``value``, and NaN where the condition holds."""
@@ -206,6 +196,27 @@ class Builder:
     def steps(self, value: str, zero_point: int, scale: Any = 1.0) -> str:
         """(value − zero_point)·scale in float32: exact integers for scale 1."""
         return self.node("DequantizeLinear", [value, self.float(scale, "scale"), self.byte(zero_point)])
+
+    def operand(self, value: str, t: Tensor, scale: Any = 1.0) -> list[str]:
+        """What a quantized operator takes for an input: value, scale in steps of the output, zero point."""
+        return [value, self.float(scale, "scale"), self.byte(zero_point(t))]
+
+    def grid(self, t: Tensor, scale: Any = 1.0) -> list[str]:
+        """What a quantized operator takes for its output: scale and zero point."""
+        return [self.float(scale, "scale"), self.byte(zero_point(t))]
+
+    def weights(self, w: Any, scale: Any) -> list[str]:
+        """What a quantized operator takes for int8 weights: values, multipliers, zero points of 0."""
+        zeros = self.constant(np.zeros(np.shape(scale), np.int8), "weight_zero_point")
+        return [self.constant(np.ascontiguousarray(w), "weight"), self.float(scale, "multiplier"), zeros]
+
+    def result(self, op: Op, value: str, y: Tensor) -> str:
+        """clamp(R(value) + zero point, lo, hi) of the output ``y`` of ``op``."""
+        return self.quantized(value, zero_point(y), op.attrs["lo"], op.attrs["hi"])
+
+    def clamped(self, op: Op, value: str) -> str:
+        """``value``, uint8, within the limits of ``op``."""
+        return self.clipped(value, op.attrs["lo"], op.attrs["hi"])
 
     def quantized(self, value: str, zero_point: int, lo: int, hi: int, scale: Any = 1.0) -> str:
         """clamp(R(value / scale) + zero_point, lo, hi), uint8."""
@@ -240,10 +251,8 @@ class Builder:
     def shaped(self, value: str, shape: Sequence[Dim]) -> str:
         """``value`` in a shape with at most one dimension that is a multiple of the batch."""
         if sum(d is None for d in shape) > 1:
-            raise EngineError(
-                f"the shape {tuple(shape)} has several unknown dimensions", where=self.scope,
-                why="ONNX's Reshape finds out one", remedy="fix all sizes but the batch",
-            )  # fmt: skip
+            what, why = f"the shape {tuple(shape)} has several unknown dimensions", "ONNX's Reshape finds out one"
+            raise EngineError(what, where=self.scope, why=why, remedy="fix all sizes but the batch")
         return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
 
     def vector(self, sizes: Sequence[Dim], role: str) -> str:
@@ -260,20 +269,15 @@ class Builder:
         """One size, as a vector of one element; read once."""
         assert not isinstance(dim, int)
         if dim not in self._sizes:
-            if dim not in self._places:
-                raise EngineError(
-                    "cannot find the batch size", where=self.scope, why="no input has a dynamic batch dimension",
-                    remedy="convert the model again",
-                )  # fmt: skip
-            name, axis = self._places[dim]
+            if dim not in self.places:
+                what, why = "cannot find the batch size", "no input has a dynamic batch dimension"
+                raise EngineError(what, where=self.scope, why=why, remedy="convert the model again")
+            name, axis = self.places[dim]
             shape = self.node("Shape", [name])
             self._sizes[dim] = self.node("Slice", [shape, self.ints([axis], "from"), self.ints([axis + 1], "to")])
         return self._sizes[dim]
 
-    def _fresh(self, role: str) -> str:
-        return self._fresh_of(self.scope, role)
-
-    def _fresh_of(self, scope: str, role: str) -> str:
+    def _fresh(self, scope: str, role: str) -> str:
         name, count = f"{scope}/{role}", 1
         while name in self._used:
             count += 1
@@ -282,19 +286,27 @@ class Builder:
         return name
 
 
-def zero(t: Tensor) -> int:
-    """Zero point of a quantized tensor."""
-    assert t.zero_point is not None  # the checker has seen to it
-    return t.zero_point
+def _rename(nodes: Sequence[Any], old: str, new: str) -> None:
+    """Give a value another name wherever these nodes read or write it."""
+    for node in nodes:
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                if name == old:
+                    names[i] = new
 
 
 def reach(t: Tensor) -> int:
     """Largest |x − z|."""
-    return max(zero(t), 255 - zero(t))
+    return max(zero_point(t), 255 - zero_point(t))
+
+
+def spatial_size(t: Tensor) -> list[int]:
+    """Sizes of the dimensions behind batch and channels."""
+    return [int(d or 0) for d in t.shape[2:]]
 
 
 Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
 """Adds the nodes of one operation: (builder, operation, names of its inputs, their descriptions, its output) → name."""
 
 OwnRule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str | None]
-"""The same by operators that one runtime has; None where they do not apply."""
+"""A rule by operators that one runtime has, which gives None where they do not apply."""

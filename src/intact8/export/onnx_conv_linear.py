@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.integer import flip_transposed
-from intact8.export.onnx_builder import CONTRIB, Builder, reach, zero
+from intact8.export.onnx_builder import CONTRIB, Builder, Rule, reach, spatial_size
+from intact8.opset.kind import zero_point
 from intact8.opset.op import Array, Op, Tensor
 from intact8.opset.proof import FLOAT32
 
 
-def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """``conv`` of any rank."""
-    t, z, weight, value = op.attrs, zero(inputs[0]), op.arrays["weight"], x[0]
+    t, weight, value = op.attrs, op.arrays["weight"], x[0]
     rank = weight.ndim - 2
-    attrs: dict[str, Any] = {
-        "strides": t["stride"], "dilations": t["dilation"], "group": t["groups"], "pads": [*t["padding"] * 2],
-    }  # fmt: skip
+    attrs: dict[str, Any] = {"strides": t["stride"], "dilations": t["dilation"], "group": t["groups"]}
+    attrs["pads"] = t["padding"] * 2
     if t["transposed"]:
-        value = _spread(b, value, z, inputs[0], op)
+        value = _spread_input(b, value, inputs[0], op)
         weight = flip_transposed(weight, t["groups"])
         attrs |= {"strides": [1] * rank, "pads": [0] * (2 * rank)}
     attrs["kernel_shape"] = list(weight.shape[2:])
@@ -43,43 +43,38 @@ def conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
         return _with_residual(b, op, acc, x[1], inputs[1], y, [1] * rank)
 
     def product(w: Array, bias: Array, scale: Array) -> str:
-        return _qlinear_conv(b, value, z, w, bias, scale, zero(y), attrs)
+        args = [*b.operand(value, inputs[0]), *b.weights(w, scale), *b.grid(y), b.constant(bias, "bias")]
+        return b.node("QLinearConv", args, **attrs)
 
-    return b.clipped(_either(b, op, weight, product), op.attrs["lo"], op.attrs["hi"])
+    return b.clamped(op, _either(b, op, weight, product))
 
 
-def linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """``linear`` on the last dimension."""
-    weight, z, lo, hi = op.arrays["weight"], zero(inputs[0]), op.attrs["lo"], op.attrs["hi"]
+    weight, flat = op.arrays["weight"], len(inputs[0].shape) == 2
     if not b.contrib or len(x) == 2:
-        acc = _matrix_sums(b, x[0], z, weight, op.arrays["bias"])
+        acc = _matrix_sums(b, x[0], zero_point(inputs[0]), weight, op.arrays["bias"])
         if len(x) == 2:
             return _with_residual(b, op, acc, x[1], inputs[1], y, [])
 
         def scaled(scale: Array) -> str:
-            return b.quantized(b.node("Mul", [acc, b.float(scale, "multiplier")]), zero(y), 0, 255)
+            return b.quantized(b.node("Mul", [acc, b.float(scale, "multiplier")]), zero_point(y), 0, 255)
 
-        return b.clipped(_larger(b, op, scaled(_ratio(op, "a", "b")), scaled), lo, hi)
-    rows = x[0] if len(inputs[0].shape) == 2 else b.node("Reshape", [x[0], b.ints([-1, weight.shape[1]], "rows")])
+        return b.clamped(op, _larger(b, op, scaled(_ratio(op, "a", "b")), scaled))
+    rows = x[0] if flat else b.node("Reshape", [x[0], b.ints([-1, weight.shape[1]], "rows")])
 
     def product(w: Array, bias: Array, scale: Array) -> str:
-        one, count = b.float(1.0, "scale"), len(scale)
-        return b.node(
-            "QGemm",
-            [rows, one, b.byte(z), b.constant(np.ascontiguousarray(w.T), "weight"), b.float(scale, "multiplier"),
-             b.constant(np.zeros(count, np.int8), "weight_zero_point"), b.constant(bias, "bias"), one, b.byte(zero(y))],
-            domain=CONTRIB,
-        )  # fmt: skip
+        args = [*b.operand(rows, inputs[0]), *b.weights(w.T, scale), b.constant(bias, "bias"), *b.grid(y)]
+        return b.node("QGemm", args, domain=CONTRIB)
 
-    value = b.clipped(_either(b, op, weight, product), lo, hi)
-    return value if len(inputs[0].shape) == 2 else b.shaped(value, y.shape)
+    value = b.clamped(op, _either(b, op, weight, product))
+    return value if flat else b.shaped(value, y.shape)
 
 
-def matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """``matmul`` of two activations."""
-    one, ratio = b.float(1.0, "scale"), b.float(op.attrs["a"] / op.attrs["b"])
-    args = [x[0], ratio, b.byte(zero(inputs[0])), x[1], one, b.byte(zero(inputs[1])), one, b.byte(zero(y))]
-    return b.clipped(b.node("QLinearMatMul", args), op.attrs["lo"], op.attrs["hi"])
+    first, second = b.operand(x[0], inputs[0], op.attrs["a"] / op.attrs["b"]), b.operand(x[1], inputs[1])
+    return b.clamped(op, b.node("QLinearMatMul", [*first, *second, *b.grid(y)]))
 
 
 def _ratio(op: Op, a: str, b: str) -> Array:
@@ -118,25 +113,13 @@ def _larger(b: Builder, op: Op, first: str, second: Any) -> str:
     return b.node("Where", [mask, b.largest([first, other], "uint8"), b.smallest([first, other], "uint8")])
 
 
-def _qlinear_conv(
-    b: Builder, x: str, zx: int, w: Array, bias: Array, scale: Array, zy: int, attrs: dict[str, Any]
-) -> str:
-    one = b.float(1.0, "scale")
-    return b.node(
-        "QLinearConv",
-        [x, one, b.byte(zx), b.constant(w, "weight"), b.float(scale, "multiplier"),
-         b.constant(np.zeros(len(w), np.int8), "weight_zero_point"), one, b.byte(zy), b.constant(bias, "bias")],
-        **attrs,
-    )  # fmt: skip
-
-
 def _float_sums(b: Builder, x: str, meta: Tensor, w: Array, bias: Array, attrs: dict[str, Any]) -> str:
     """The exact sums as float32 (rounded once from int32 where they may exceed 2²⁴)."""
     magnitude = np.abs(w.reshape(len(w), -1).astype(np.int64)).sum(axis=1) * reach(meta) + np.abs(bias.astype(np.int64))
     if magnitude.max() < FLOAT32:
         weights = [b.constant(w.astype(np.float32), "weight"), b.constant(bias.astype(np.float32), "bias")]
-        return b.node("Conv", [b.steps(x, zero(meta)), *weights], **attrs)
-    acc = b.node("ConvInteger", [x, b.constant(w, "weight"), b.byte(zero(meta))], **attrs)
+        return b.node("Conv", [b.steps(x, zero_point(meta)), *weights], **attrs)
+    acc = b.node("ConvInteger", [x, b.constant(w, "weight"), b.byte(zero_point(meta))], **attrs)
     shape = [-1, *[1] * (w.ndim - 2)]
     return b.cast(b.node("Add", [acc, b.constant(bias.reshape(shape), "bias")]), "float32")
 
@@ -150,14 +133,13 @@ def _matrix_sums(b: Builder, x: str, z: int, w: Array, bias: Array) -> str:
 def _with_residual(b: Builder, op: Op, acc: str, residual: str, meta: Tensor, y: Tensor, trailing: list[int]) -> str:
     """clamp(R(M·acc + r·(residual − z)) + z_y, lo, hi), one rounding."""
     scaled = b.node("Mul", [acc, b.float(_ratio(op, "a", "b").reshape(-1, *trailing), "multiplier")])
-    term = b.steps(residual, zero(meta), op.attrs["residual_a"] / int(op.arrays["b"][0]))
-    return b.quantized(b.node("Add", [scaled, term]), zero(y), op.attrs["lo"], op.attrs["hi"])
+    term = b.steps(residual, zero_point(meta), op.attrs["residual_a"] / int(op.arrays["b"][0]))
+    return b.result(op, b.node("Add", [scaled, term]), y)
 
 
-def _spread(b: Builder, x: str, z: int, meta: Tensor, op: Op) -> str:
+def _spread_input(b: Builder, x: str, meta: Tensor, op: Op) -> str:
     """The input of a transposed convolution, stride − 1 zero points between elements, padded for the flipped kernel."""
-    t, rank = op.attrs, op.arrays["weight"].ndim - 2
-    size = [int(d or 0) for d in meta.shape[2:]]
+    t, size, z = op.attrs, spatial_size(meta), zero_point(meta)
     if any(s > 1 for s in t["stride"]):
         # Every element becomes the first of a block of its own: (N, C, H, 1, W, 1) → (N, C, H, s, W, s).
         x = b.shaped(x, [*meta.shape[:2], *(v for n in size for v in (n, 1))])
@@ -170,10 +152,14 @@ def _spread(b: Builder, x: str, z: int, meta: Tensor, op: Op) -> str:
     behind = [r + o - (s - 1) for r, o, s in zip(before, t["output_padding"], t["stride"], strict=True)]
     starts = [max(0, -r) for r in before]
     ends = [n * s - max(0, -r) for n, s, r in zip(size, t["stride"], behind, strict=True)]
-    axes = list(range(2, 2 + rank))
+    axes = list(range(2, 2 + len(size)))
     if any(starts) or any(r < 0 for r in behind):
         x = b.node("Slice", [x, b.ints(starts, "starts"), b.ints(ends, "ends"), b.ints(axes, "axes")])
     pads = [max(0, r) for r in before], [max(0, r) for r in behind]
     if any(pads[0]) or any(pads[1]):
         x = b.node("Pad", [x, b.ints([0, 0, *pads[0], 0, 0, *pads[1]], "pads"), b.byte(z)])
     return x
+
+
+RULES: dict[str, Rule] = {"conv": _conv, "linear": _linear, "matmul": _matmul}
+"""Kind → rule."""

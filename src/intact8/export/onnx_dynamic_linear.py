@@ -13,7 +13,7 @@ import numpy as np
 
 from intact8.arithmetic.bit_packing import MIDDLE, group_count
 from intact8.arithmetic.dynamic import REACH, SMALLEST, ZERO
-from intact8.export.onnx_builder import Builder
+from intact8.export.onnx_builder import Builder, Rule
 from intact8.opset.op import Op, Tensor
 
 
@@ -23,7 +23,7 @@ def dynamic_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Te
     weight = b.constant(np.ascontiguousarray(op.arrays["weight"].T), "weight")
     acc = b.cast(b.node("MatMulInteger", [q, weight, b.byte(ZERO)]), "float32")
     value = b.node("Mul", [b.node("Mul", [acc, b.constant(op.arrays["scale"], "scale")]), s])
-    return b.node("Add", [value, b.constant(op.arrays["bias"], "bias")]) if "bias" in op.arrays else value
+    return b.add_bias(op, value)
 
 
 def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
@@ -36,7 +36,7 @@ def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
     return b.quantized(b.node("Div", [x, s]), ZERO, 0, 255), s
 
 
-def decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Rows are taken first and decoded then."""
     weight, scale = (b.constant(op.arrays[role], role) for role in ("weight", "scale"))
     index = b.index(op, x[0])
@@ -44,11 +44,11 @@ def decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y:
     return _decoded(b, op, codes, scales, len(y.shape))
 
 
-def decoded_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _decoded_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """A float product with the decoded weight."""
     weight = _decoded(b, op, b.constant(op.arrays["weight"], "weight"), b.constant(op.arrays["scale"], "scale"), 2)
     value = b.node("MatMul", [x[0], b.node("Transpose", [weight], perm=[1, 0])])
-    return b.node("Add", [value, b.constant(op.arrays["bias"], "bias")]) if "bias" in op.arrays else value
+    return b.add_bias(op, value)
 
 
 def _decoded(b: Builder, op: Op, codes: str, scales: str, rank: int) -> str:
@@ -74,3 +74,11 @@ def _halves(b: Builder, numbers: str, columns: int, rank: int) -> str:
     flat = b.node("Reshape", [pairs, b.ints([0] * (rank - 1) + [-1], "flat")])
     first, last = b.ints([0], "first"), b.ints([columns], "last")
     return b.node("Slice", [flat, first, last, b.ints([rank - 1], "axis")])
+
+
+RULES: dict[str, Rule] = {
+    "dynamic_linear": dynamic_linear,
+    "decoded_embedding": _decoded_embedding,
+    "float.decoded_linear": _decoded_linear,
+}
+"""Kind → rule."""

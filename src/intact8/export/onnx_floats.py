@@ -9,8 +9,8 @@ import numpy as np
 from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows, window_matrix
 from intact8.opset.op import Array, Op, Tensor
 
-from .onnx_builder import Builder, Rule
-from .onnx_elementwise import along_axes
+from .onnx_builder import Builder, Rule, spatial_size
+from .onnx_pools import along_axes
 from .onnx_recurrent import float_layer
 from .onnx_unary import FUNCTIONS
 
@@ -94,7 +94,7 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 def _averages(b: Builder, x: str, meta: Tensor, edges: Edges, divisors: Array) -> str:
     """By matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted beside."""
-    size = [int(d or 0) for d in meta.shape[2:]]
+    size = spatial_size(meta)
     matrices = [window_matrix(start, end, n) for (start, end), n in zip(edges, size, strict=True)]
 
     def sums(value: str) -> str:
@@ -118,13 +118,13 @@ def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
             "AveragePool", x, kernel_shape=t["kernel"], strides=t["stride"], pads=t["padding"] * 2,
             count_include_pad=int(t["count_include_pad"]),
         )  # fmt: skip
-    size = [int(d or 0) for d in meta.shape[2:]]
+    size = spatial_size(meta)
     windows = pool_windows(size, t["kernel"], t["stride"], t["padding"], True, t["count_include_pad"])
     return _averages(b, x[0], meta, *windows)
 
 
 def _adaptive_avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    size = [int(d or 0) for d in inputs[0].shape[2:]]
+    size = spatial_size(inputs[0])
     return _averages(b, x[0], inputs[0], *adaptive_windows(size, op.attrs["output_size"]))
 
 
@@ -142,7 +142,7 @@ def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     value = b.node("MatMul", [x[0], b.constant(np.ascontiguousarray(op.arrays["weight"].T), "weight")])
-    return b.node("Add", [value, b.constant(op.arrays["bias"], "bias")]) if "bias" in op.arrays else value
+    return b.add_bias(op, value)
 
 
 def _scale_shift(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -269,7 +269,7 @@ def _cast(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
     return b.cast(x[0], y.dtype)
 
 
-FLOATS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "relu": _one("Relu"),
     "clamp": _clamp,
     "leaky_relu": _leaky_relu,

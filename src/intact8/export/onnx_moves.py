@@ -13,17 +13,17 @@ from intact8.arithmetic.resize import cubic_matrix, linear_matrix, taps, weight_
 from intact8.errors import EngineError
 from intact8.opset.op import Op, Tensor
 
-from .onnx_builder import Builder, Rule
-from .onnx_elementwise import along_axes, hang
+from .onnx_builder import Builder, Rule, spatial_size
+from .onnx_pools import along_axes, trailing_padding
 
 
-def max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Explicit padding instead of ceil mode, whose meaning changed between ONNX versions."""
+def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Explicit padding instead of ceil mode, whose meaning ctrailing_paddinged between ONNX versions."""
     t, meta = op.attrs, inputs[0]
     if meta.dtype not in ("uint8", "float32"):
         raise EngineError(f"max_pool of {meta.dtype} cannot be exported", where=op.name,
                           why="ONNX's MaxPool takes floats and bytes", remedy="cast to float32 before it")  # fmt: skip
-    behind = hang(meta.shape[2:], y.shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"])
+    behind = trailing_padding(meta.shape[2:], y.shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"])
     pads = [*t["padding"], *behind]
     if any(p >= k for p, k in zip(pads, t["kernel"] * 2, strict=True)):
         return _max_of_slices(b, op, x[0], meta, y, pads)
@@ -60,29 +60,25 @@ def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads
     return value
 
 
-def cat(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Concat."""
+def _cat(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     return b.node("Concat", x, axis=op.attrs["axis"])
 
 
-def reshape(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Reshape."""
+def _reshape(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     return b.node("Reshape", [x[0], b.vector(op.attrs["shape"], "shape")])
 
 
-def permute(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Transpose."""
+def _permute(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     return b.node("Transpose", x, perm=op.attrs["dims"])
 
 
-def cut(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Slice of one axis."""
+def _slice(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     t = op.attrs
     bounds = [b.vector([t[key]], key) for key in ("start", "end", "axis", "step")]
     return b.node("Slice", [x[0], *bounds])
 
 
-def pad(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _pad(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Negative widths crop, which is a Slice."""
     rows, value, meta = op.attrs["pads"], x[0], inputs[0]
     cropped = [i for i, row in enumerate(rows) if min(row) < 0]
@@ -97,7 +93,7 @@ def pad(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> st
     return b.node("Pad", [value, b.ints(widths, "pads"), b.constant(fill, "value")])
 
 
-def expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Expand keeps a dimension where the wanted size is 1; only a new batch dimension has to be asked for."""
     wanted, own = op.attrs["shape"], inputs[0].shape
     padded = (1,) * (len(wanted) - len(own)) + own
@@ -109,8 +105,8 @@ def expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) ->
     return b.node("Expand", [x[0], b.vector(sizes, "shape")])
 
 
-def roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Both halves of each axis in exchanged order."""
+def _roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Both halves of each axis in exctrailing_paddinged order."""
     value = x[0]
     for shift, axis in zip(op.attrs["shifts"], op.attrs["dims"], strict=True):
         size = int(inputs[0].shape[axis] or 0)
@@ -136,10 +132,10 @@ def _by_taps(b: Builder, x: str, size: list[int], out: list[int], cubic: bool, a
     return x
 
 
-def upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding open)."""
     t, meta = op.attrs, inputs[0]
-    size, out, mode = [int(d or 0) for d in meta.shape[2:]], t["size"], t["mode"]
+    size, out, mode = spatial_size(meta), t["size"], t["mode"]
     if not mode.startswith("nearest"):
         if x[0] in b.special:
             return _by_taps(b, x[0], size, out, mode == "bicubic", bool(t["align_corners"]))
@@ -160,7 +156,7 @@ def upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
     return value
 
 
-def resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Products with a matrix of integer weights per axis, exact in float32, and one division as it is rounded."""
     t, meta = op.attrs, inputs[0]
     rows = zip(meta.shape[2:], t["size"], t["denominators"], strict=True)
@@ -169,7 +165,7 @@ def resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Ten
     return b.quantized(total, 0, 0, 255, math.prod(t["denominators"]))
 
 
-def constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """A Constant node, so that the value can also be an output."""
     value = np.ascontiguousarray(op.arrays["value"]).reshape(op.arrays["value"].shape)
     b.nodes.append(helper.make_node("Constant", [], [op.name], name=op.name, value=numpy_helper.from_array(value)))
@@ -177,16 +173,16 @@ def constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
 
 
 RULES: dict[str, Rule] = {
-    "max_pool": max_pool,
-    "cat": cat,
-    "reshape": reshape,
-    "permute": permute,
-    "slice": cut,
-    "pad": pad,
-    "expand": expand,
-    "roll": roll,
-    "upsample": upsample,
-    "resize_linear": resize_linear,
-    "constant": constant,
+    "max_pool": _max_pool,
+    "cat": _cat,
+    "reshape": _reshape,
+    "permute": _permute,
+    "slice": _slice,
+    "pad": _pad,
+    "expand": _expand,
+    "roll": _roll,
+    "upsample": _upsample,
+    "resize_linear": _resize_linear,
+    "constant": _constant,
 }
 """Kind → rule."""

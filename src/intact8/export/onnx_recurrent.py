@@ -17,13 +17,13 @@ from intact8.arithmetic.recurrent import GATES, HIDDEN, STEPS, state_count
 from intact8.arithmetic.recurrent import REACH as TABLE_REACH
 from intact8.opset.op import Array, Op, Tensor
 
-from .onnx_builder import ONNX_TYPES, Builder
+from .onnx_builder import ONNX_TYPES, Builder, Rule
 from .onnx_dynamic_linear import dynamic_linear
 
 END = STEPS * TABLE_REACH
 
 
-def recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """``lstm``, ``gru`` and ``rnn``."""
     t, states = op.attrs, state_count(op.kind)
     given = x[1 : 1 + states] if t["states"] else []
@@ -204,3 +204,7 @@ def _split(b: Builder, value: str, sizes: list[int]) -> list[str]:
         b.node("Slice", [value, b.ints([int(end - n)], "start"), b.ints([int(end)], "end"), axis])
         for end, n in zip(ends, sizes, strict=True)
     ]
+
+
+RULES: dict[str, Rule] = dict.fromkeys(("lstm", "gru", "rnn"), _recurrent)
+"""Kind → rule."""

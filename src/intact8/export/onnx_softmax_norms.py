@@ -12,7 +12,8 @@ import numpy as np
 
 from intact8.arithmetic.norms import MIDDLE
 from intact8.arithmetic.softmax import FLOAT32_TERMS
-from intact8.export.onnx_builder import Builder, Rule, zero
+from intact8.export.onnx_builder import Builder, Rule
+from intact8.opset.kind import zero_point
 from intact8.opset.op import Op, Tensor
 from intact8.opset.shapes import axis_of
 
@@ -20,9 +21,10 @@ EXACT = 1 << 24
 """float32 adds integers exactly below this."""
 
 
-def softmax(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _softmax(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """The table by Gather, the distances from the largest score as int32."""
-    axis, size = axis_of(op, inputs[0].shape), inputs[0].shape[axis_of(op, inputs[0].shape)]
+    axis = axis_of(op, inputs[0].shape)
+    size = inputs[0].shape[axis]
     short = isinstance(size, int) and size <= FLOAT32_TERMS
     scores = b.cast(x[0], "int32")
     if len(x) == 2:
@@ -35,7 +37,7 @@ def softmax(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     if len(x) == 2:
         total = b.node("Max", [total, b.float(1.0, "one")])
     rate = b.node("Div", [b.float(op.attrs["levels"], "levels"), total])
-    return b.quantized(b.node("Mul", [t, rate]), zero(y), op.attrs["lo"], op.attrs["hi"])
+    return b.result(op, b.node("Mul", [t, rate]), y)
 
 
 def _sum(b: Builder, value: str, axes: list[int], narrow: bool) -> str:
@@ -46,11 +48,11 @@ def _sum(b: Builder, value: str, axes: list[int], narrow: bool) -> str:
     return b.cast(wide, "float32")
 
 
-def norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+def _norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Per row in float64, per element in float32."""
     t, meta = op.attrs, inputs[0]
     grouped, centered = op.kind == "group_norm", op.kind != "rms_norm"
-    shift, rank = MIDDLE if centered else zero(meta), len(meta.shape)
+    shift, rank = MIDDLE if centered else zero_point(meta), len(meta.shape)
     u, gain, offset = b.steps(x[0], shift), op.arrays["gain"], op.arrays["offset"]
     if grouped:
         channels = len(gain)
@@ -83,14 +85,13 @@ def norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
     return b.shaped(result, meta.shape) if grouped else result
 
 
-def embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Gather of uint8 rows."""
+def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     return b.node("Gather", [b.constant(op.arrays["weight"], "weight"), b.index(op, x[0])], axis=0)
 
 
 RULES: dict[str, Rule] = {
-    "softmax": softmax,
-    **dict.fromkeys(("layer_norm", "rms_norm", "group_norm"), norm),
-    "embedding": embedding,
+    "softmax": _softmax,
+    **dict.fromkeys(("layer_norm", "rms_norm", "group_norm"), _norm),
+    "embedding": _embedding,
 }
 """Kind → rule."""

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from intact8.opset.kind import zero_point
 from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
-from .onnx_builder import CONTRIB, Builder, Choice, zero
+from .onnx_builder import CONTRIB, Builder, Choice
 
 Form = Callable[[Builder, str, float, int, float, int], str]
 """(builder, input, its scale, its zero point, output scale, output zero point) → output."""
@@ -62,7 +63,7 @@ def build_form(b: Builder, op: Op, x: str, choice: Choice) -> str:
 
 def _nodes(b: Builder, op: Op, x: str, form: str) -> str:
     source, y = b.tensors[op.inputs[0]], b.tensors[op.name]
-    return FORMS[form](b, x, float(source.scale or 0), zero(source), float(y.scale or 0), zero(y))
+    return FORMS[form](b, x, float(source.scale or 0), zero_point(source), float(y.scale or 0), zero_point(y))
 
 
 def candidates(program: Program, opset: int, ir_version: int) -> Any | None:

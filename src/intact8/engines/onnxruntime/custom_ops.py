@@ -26,7 +26,8 @@ from intact8.arithmetic.dimensions import Dim, known
 from intact8.arithmetic.resize import LARGEST_PRODUCT, linear_axis
 from intact8.engines.native import float_bits
 from intact8.engines.packed_conv import PackedConv
-from intact8.export.onnx_builder import Builder, OwnRule, zero
+from intact8.export.onnx_builder import Builder, OwnRule
+from intact8.opset.kind import zero_point
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
@@ -88,7 +89,7 @@ class _Own:
         """``quantize`` of an image of floats; None for other tensors."""
         if "QuantizeNhwc" not in self.operators or op.name not in self.images or inputs[0].dtype == "uint8":
             return None
-        z = zero(y)
+        z = zero_point(y)
         numbers = _numbers(b, [float_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
         if op.inputs[0] in self.images:
             return _between_moves(b, "Quantize", x, [numbers], _last(y.shape))
@@ -108,14 +109,14 @@ class _Own:
         if first != second and not (op.name in self.images and (_is_gate(first, second) or _is_gate(second, first))):
             return None
         order = [1, 0] if _is_gate(second, first) else [0, 1]
-        z, ratio = zero(y), float_bits(attrs["a"] / attrs["b"])
-        numbers = _numbers(b, [*(zero(inputs[i]) for i in order), z, ratio, attrs["lo"] - z, attrs["hi"] - z])
+        z, ratio = zero_point(y), float_bits(attrs["a"] / attrs["b"])
+        numbers = _numbers(b, [*(zero_point(inputs[i]) for i in order), z, ratio, attrs["lo"] - z, attrs["hi"] - z])
         return self._node(b, op, "Multiply", [x[i] for i in order], numbers)
 
     def conv(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
         """A ``conv`` with its clamp; None for those the passes do not do, see ``intact8.engines.packed_conv``."""
         some = not self.operators.isdisjoint({"Depthwise", "Dense"})
-        found = PackedConv.of(op, zero(inputs[0]), zero(y)) if some else None
+        found = PackedConv.of(op, zero_point(inputs[0]), zero_point(y)) if some else None
         if found is None or found.kind not in self.operators:
             return None
         return self._node(b, op, found.kind, x, *_packed(b, found), _numbers(b, found.numbers))
