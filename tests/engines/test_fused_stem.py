@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif("Dense" not in native.operators(), reason="this 
 @pytest.fixture(autouse=True)
 def small_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of tests count as large ones, and any result as small."""
-    monkeypatch.setattr(fused_stem, "PIXELS", 1)
-    monkeypatch.setattr(fused_stem, "LARGEST", 1000.0)
+    monkeypatch.setattr(fused_stem, "MIN_PIXELS", 1)
+    monkeypatch.setattr(fused_stem, "MAX_GROWTH", 1000.0)
 
 
 def chain(seed: int) -> tuple[Program, Array]:
@@ -59,7 +59,7 @@ def test_chains_of_every_kind(seed: int, room: int) -> None:
     want = ReferenceEngine().prepare(program).tensors({"x": x})
     found = stages(program, program.ops[0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused_stem, "ROOM", room)
+        patch.setattr(fused_stem, "CACHE_BYTES", room)
         for count in range(1, len(found) + 1):
             run, shape = FusedStem(program, program.ops[0], found[:count]), want[found[count - 1].name].shape
             own = np.empty((len(x), *shape[2:], shape[1]), np.uint8)
@@ -98,12 +98,12 @@ def test_where_a_chain_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(("table.5",)) == [first, total]
     assert names(("max_pool.4", total)) == [first, total]
     assert names(("max_pool.4", first)) == [first]
-    monkeypatch.setattr(fused_stem, "LARGEST", 200 / 243)
+    monkeypatch.setattr(fused_stem, "MAX_GROWTH", 200 / 243)
     assert names(("max_pool.4",)) == [first, total, last]
-    monkeypatch.setattr(fused_stem, "LARGEST", 199 / 243)
+    monkeypatch.setattr(fused_stem, "MAX_GROWTH", 199 / 243)
     assert names(("max_pool.4",)) == []
-    monkeypatch.setattr(fused_stem, "LARGEST", 1000.0)
-    monkeypatch.setattr(fused_stem, "PIXELS", 82)
+    monkeypatch.setattr(fused_stem, "MAX_GROWTH", 1000.0)
+    monkeypatch.setattr(fused_stem, "MIN_PIXELS", 82)
     assert names(("max_pool.4",)) == []
     monkeypatch.undo()
     monkeypatch.setattr(native, "load", lambda: None)

@@ -31,7 +31,7 @@ from intact8.arithmetic.affine import quantize
 from intact8.engines import native
 from intact8.engines.onnxruntime import OnnxRuntimeEngine
 from intact8.engines.onnxruntime.custom_ops import images, rules
-from intact8.engines.packed_conv import for_dense, for_depthwise
+from intact8.engines.packed_conv import pack_dense, pack_depthwise
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import InputError
 from intact8.export.onnx import build
@@ -146,7 +146,7 @@ def convolution(rng: np.random.Generator, kind: str, sizes: list[int] | None = N
     )  # fmt: skip
     steps = np.rint(acc.astype(np.float32) * ratio.reshape(-1, 1, 1)).astype(np.int64)
     pixels = max(64 // count, 1) if right == 1 else 1
-    order = partial(for_depthwise, pixels=pixels) if depthwise else for_dense
+    order = partial(pack_depthwise, pixels=pixels) if depthwise else pack_dense
     first = (bias - zx * weight.astype(np.int64).sum((1, 2, 3))).astype(np.int32)
     numbers = [tall, wide, down, right, above, left, zx, z, lo, hi, pixels if depthwise else count]
     want = np.clip(steps + z, lo, hi).transpose(0, 2, 3, 1)

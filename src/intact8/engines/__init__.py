@@ -29,10 +29,10 @@ GROUP = "intact8.engines"
 
 
 def get_engine(name: str) -> Engine:
-    """The engine of that name. ``auto`` is the fastest one that can run here.
+    """Make the engine of that name. ``auto`` is the fastest one that can run here.
 
     Raises:
-        EngineError: unknown, or one of its libraries is missing.
+        EngineError: the engine is unknown, or one of its libraries is missing.
 
     Example:
         >>> get_engine("reference").available() is None
@@ -46,10 +46,10 @@ def get_engine(name: str) -> Engine:
 
 
 def _plug_in(name: str) -> Engine:
-    """An engine another package brings: the entry point of that name in the group ``intact8.engines``, called.
+    """Make the engine of another package, the entry point of that name in the group ``intact8.engines``.
 
-    What is asked for by name is found; ``auto`` is intact8's own engines. One that has an ``evaluation``
-    (``intact8.opset.proof.Evaluation``: how it rounds) can be claimed by certificates from then on.
+    ``auto`` does not consider it. If the engine has an ``evaluation`` (``intact8.opset.proof.Evaluation``: how it
+    rounds), certificates can claim it from then on.
     """
     import importlib.metadata
 
@@ -58,9 +58,8 @@ def _plug_in(name: str) -> Engine:
             engine: Engine = entry.load()()
             evaluation = getattr(engine, "evaluation", None)
         except (ImportError, AttributeError) as error:
-            raise EngineError(
-                "the package of the engine cannot be imported", where=name, why=str(error), remedy="reinstall it"
-            ) from error
+            what = "the package of the engine cannot be imported"
+            raise EngineError(what, where=name, why=str(error), remedy="reinstall it") from error
         if evaluation is not None:
             register(name, evaluation)
         return engine
@@ -98,7 +97,7 @@ class _Runners:
         follow(self)
 
     def after_fork(self) -> None:
-        """Free the lock, which nobody may be left to give back."""
+        """Make a new lock, since the thread that held the old one may be gone."""
         self.lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[_Runners], tuple[()]]:
@@ -157,14 +156,12 @@ def prepare(program: Program, engine: str, threads: int | None = None) -> Runner
             raise EngineError("the engine cannot run here", where=engine, why=reason, remedy="engine='reference'")
         return chosen.prepare(program, threads=threads)
     except (ImportError, OSError) as import_error:
-        raise EngineError(
-            "a library of the engine cannot be imported", where=engine, why=str(import_error),
-            remedy="reinstall it, or use engine='reference'",
-        ) from import_error  # fmt: skip
+        what, remedy = "a library of the engine cannot be imported", "reinstall it, or use engine='reference'"
+        raise EngineError(what, where=engine, why=str(import_error), remedy=remedy) from import_error
 
 
 def admission(runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None) -> Admission:
-    """What a call of ``runner`` is refused by that memory has no room for; see there."""
+    """The check that refuses calls of ``runner`` for which memory is too small."""
     return Admission(runner.program, engine, getattr(runner, "largest_part", None), then)
 
 

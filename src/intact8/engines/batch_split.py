@@ -1,4 +1,4 @@
-"""Whether a program treats every sample of a batch for itself, so that a batch may be run in parts."""
+"""Whether a program treats the samples of a batch independently, so that a batch may be run in parts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from intact8.program.dimensions import fixed
 from intact8.program.program import Program
 
 PROBES = (101, 103)
-"""Sizes that named dimensions are taken to have."""
+"""Sizes that named dimensions are given in turn."""
 
 
 def is_sample_wise(program: Program) -> bool:
-    """Whether running parts of a batch and joining the results along dimension 0 gives what the whole gives.
+    """Whether running parts of a batch and joining the results along dimension 0 gives the result of the whole batch.
 
-    It is shown for programs in which every tensor has at most one dimension that goes with the batch, each sample has
-    whole rows of it, and no operation works along it.
+    This is proved for programs in which every tensor has at most one dimension that grows with the batch, each sample
+    has whole rows of it, and no operation works along it.
 
     Example:
         >>> x, y = (Tensor(n, "float32", (None, 4)) for n in "xy")
@@ -24,7 +24,7 @@ def is_sample_wise(program: Program) -> bool:
         >>> is_sample_wise(Program({"x": x, "y": y}, (Op("y", "float.softmax", ("x",), {"axis": 0}),), ("x",), ("y",)))
         False
     """
-    if program.dimensions:  # two primes: what goes for one size and not for the other is not shown
+    if program.dimensions:  # two primes, so that no size fits by chance
         return all(is_sample_wise(fixed(program, dict.fromkeys(program.dimensions, n))) for n in PROBES)
     tensors = program.tensors
     if any(t.shape.count(None) > 1 for t in tensors.values()):
@@ -40,7 +40,7 @@ def is_sample_wise(program: Program) -> bool:
 
 
 def _rows(op: Op, inputs: list[tuple[Tensor, int]], out: Tensor) -> int | None:
-    """Rows per sample of the dimension of ``out`` that goes with the batch, 0 without one; None: samples mix."""
+    """Rows per sample in the batch dimension of ``out``, 0 without one; None where samples may mix."""
     batched = [(t, rows) for t, rows in inputs if rows]
     if not batched:
         return int(None in out.shape)
@@ -57,7 +57,7 @@ def _rows(op: Op, inputs: list[tuple[Tensor, int]], out: Tensor) -> int | None:
 
 
 def _reshaped(t: Tensor, rows: int, out: Tensor) -> int | None:
-    """What lies before the dimension stays; what lies behind it gives rows to it or takes some."""
+    """Rows per sample behind a reshape that keeps the elements before the batch dimension; None for others."""
     (first, inner), (after, outer) = _around(t), _around(out)
     if first != after or outer == 0 or rows * inner % outer or rows * inner == 0:
         return None
@@ -65,6 +65,6 @@ def _reshaped(t: Tensor, rows: int, out: Tensor) -> int | None:
 
 
 def _around(t: Tensor) -> tuple[int, int]:
-    """Elements before and behind the dimension that goes with the batch."""
+    """Numbers of elements before and behind the batch dimension."""
     at = t.shape.index(None)
     return elements(t.shape[:at]), elements(t.shape[at + 1 :])

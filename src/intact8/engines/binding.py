@@ -1,9 +1,9 @@
-"""Between the caller and an engine: inputs by name as checked numpy arrays, outputs nested as the model nested them."""
+"""Binds the arguments of a call to inputs, as checked numpy arrays, and nests outputs as the model nested them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,10 +75,9 @@ def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
             continue
         least, most = int(array.min()), int(array.max())
         if least < 0 or most >= rows:
-            raise InputError(
-                f"index {least if least < 0 else most} is outside the table of {rows} rows", where=name,
-                remedy="give the numbers of this model's own tokenizer or vocabulary",
-            )  # fmt: skip
+            what = f"index {least if least < 0 else most} is outside the table of {rows} rows"
+            remedy = "give the numbers of this model's own tokenizer or vocabulary"
+            raise InputError(what, where=name, remedy=remedy)
 
 
 def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,9 +113,7 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
         remedy = "reshape or resize it"
         if array.ndim == len(wanted) - 1 and wanted[0] in (None, 1):
             remedy = "add the batch dimension: x[None]"
-        elif (
-            len(wanted) == 4 and not channels_last and array.ndim == 4 and fits(wanted, np.moveaxis(array, -1, 1).shape)
-        ):
+        elif len(wanted) == array.ndim == 4 and not channels_last and fits(wanted, np.moveaxis(array, -1, 1).shape):
             remedy = "say that its channels are last: layout='NHWC'"
         raise InputError(f"expected shape {show(wanted)}, got {array.shape}", where=name, remedy=remedy)
     if channels_last:
@@ -124,7 +121,7 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
     if quantizer is None:
         return array
     if array.dtype == np.uint8:
-        # Integers outside the clamp are what quantize never gives.
+        # quantize never gives integers outside of its clamp.
         lo, hi = quantizer.attrs["lo"], quantizer.attrs["hi"]
         return array if (lo, hi) == (0, 255) else np.clip(array, lo, hi)
     return array
@@ -150,20 +147,40 @@ def _numpy(name: str, value: Any) -> Array:
         try:
             return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
         except (RuntimeError, TypeError) as error:  # tensors that torch makes up: of functorch, fake ones, …
-            raise InputError(
-                f"a {type(value).__name__} without values is not taken", where=name, why=str(error),
-                remedy="give an ordinary tensor",
-            ) from error  # fmt: skip
+            what = f"a {type(value).__name__} without values is not taken"
+            raise InputError(what, where=name, why=str(error), remedy="give an ordinary tensor") from error
     if isinstance(value, np.ma.MaskedArray):
         raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
     if isinstance(value, np.ndarray):
         array = np.asarray(value)
         return array if array.flags.aligned else array.copy()  # engines and the compiled passes read whole numbers
-    raise InputError(
-        f"expected a numpy array or torch tensor, got {type(value).__name__}",
-        where=name,
-        remedy="numpy.asarray(x, dtype)",
-    )
+    what = f"expected a numpy array or torch tensor, got {type(value).__name__}"
+    raise InputError(what, where=name, remedy="numpy.asarray(x, dtype)")
+
+
+def check_inputs(program: Program, inputs: Mapping[str, Any], integers: Container[str]) -> dict[str, Array]:
+    """What an engine is given, as arrays of the declared dtypes and shapes.
+
+    Args:
+        program: checked.
+        inputs: by name.
+        integers: inputs that may also be given as the uint8 integers they are quantized to.
+
+    Raises:
+        InputError: an input is missing, or has another dtype or shape.
+    """
+    given: dict[str, Array] = {}
+    for name in program.inputs:
+        if name not in inputs:
+            raise InputError("input is missing", where=name, remedy=f"give all of {list(program.inputs)}")
+        x, meta = np.asarray(inputs[name]), program.tensors[name]
+        if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and name in integers):
+            remedy = f"x.astype('{meta.dtype}')"
+            raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=name, remedy=remedy)
+        if not fits(meta.shape, x.shape):
+            raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=name)
+        given[name] = x
+    return given
 
 
 def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
@@ -183,13 +200,12 @@ def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
                 continue
             found = found or (name, size)
             if size != found[1]:
-                raise InputError(
-                    f"batch of {size}, but {found[0]} has {found[1]}", where=name, remedy="give equal batches"
-                )
+                what = f"batch of {size}, but {found[0]} has {found[1]}"
+                raise InputError(what, where=name, remedy="give equal batches")
 
 
 def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
-    """What an empty batch gives.
+    """The outputs of an empty batch.
 
     Args:
         program: checked.

@@ -1,4 +1,4 @@
-"""What the int8 kernels of this machine can do. No torch here."""
+"""Features of this machine that int8 kernels use. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def has_vnni(level: str) -> bool:
 
 def adds_at_once(limited: bool = True) -> bool:
     """Whether the kernels of this machine are known not to saturate: u8·s8 products are added in int32 at once (VNNI),
-    or the machine is no x86, where pairs are never added in int16.
+    or the machine is not x86, and pairs are never added in int16.
 
     Args:
-        limited: whether ``ONEDNN_MAX_CPU_ISA`` limits the kernels that are meant.
+        limited: whether ``ONEDNN_MAX_CPU_ISA`` limits these kernels.
     """
     if not is_x86():
         return True
@@ -71,7 +71,7 @@ def adds_at_once(limited: bool = True) -> bool:
 
 
 def _ask_torch() -> frozenset[str]:
-    """The same flags from torch, which knows no AVX-VNNI: without it VNNI is denied rather than assumed."""
+    """The flags from torch, which does not report AVX-VNNI: VNNI is then denied rather than assumed."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()

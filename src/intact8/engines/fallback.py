@@ -1,4 +1,4 @@
-"""Engines tried one after another: what "auto" does wherever a program is made ready to run."""
+"""Tries engines one after another, as ``engine="auto"`` does wherever a program is made ready to run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 def startable(
     names: Sequence[str], start: Callable[[str], T], refused: dict[str, EngineError]
 ) -> Iterator[tuple[str, T]]:
-    """Every engine that starts, with what ``start`` gives for it; the errors of the others are added to ``refused``.
+    """Yield every engine that starts with the result of ``start``; add the errors of the others to ``refused``.
 
     Example:
         >>> refused = {}
@@ -30,14 +30,12 @@ def startable(
 
 
 def no_engine_error(refused: Mapping[str, EngineError], where: str = "") -> EngineError:
-    """The error that tells why no engine starts: its own one, where a single engine was tried."""
+    """The error that tells why no engine starts; where a single engine was tried, its own error."""
     errors = list(refused.values())
     if len(errors) == 1:
         return errors[0]
-    error = EngineError(
-        f"none of the engines {', '.join(refused)} can run this program here", where=where,
-        why=" | ".join(f"{name}: {error}" for name, error in refused.items()),
-        remedy="see the reasons, or run `intact8 check`",
-    )  # fmt: skip
+    what = f"none of the engines {', '.join(refused)} can run this program here"
+    why = " | ".join(f"{name}: {error}" for name, error in refused.items())
+    error = EngineError(what, where=where, why=why, remedy="see the reasons, or run `intact8 check`")
     error.__cause__ = errors[-1] if errors else None
     return error

@@ -1,7 +1,7 @@
 """Runners in a process that was forked after they were made, as gunicorn's --preload and multiprocessing's fork do.
 
-A forked child has one thread: those of the libraries are gone, though the libraries still count on them, and locks that
-others held stay locked. Waiting for either would never end.
+A forked child has one thread. The threads of the libraries are gone, although the libraries still count on them, and
+locks that other threads held stay locked; waiting for either would never end.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 
 class Follower(Protocol):
-    """What is told about a fork."""
+    """An object that is told about a fork."""
 
     def after_fork(self) -> None:
-        """In the child, before anything else runs there."""
+        """Called in the child, before anything else runs there."""
         ...
 
 
 class _Forks:
-    """This process's place among its parents.
+    """State of this process in respect of forks.
 
     Attributes:
         parent: the thread that forked, which goes on in the child; None in a process that was not forked.
-        worker: takes calls for it, where one was needed.
+        worker: a thread that takes calls for it, once one was needed.
     """
 
     def __init__(self) -> None:
@@ -62,10 +62,10 @@ def leak(value: object) -> None:
 
 
 def in_unforked_thread(call: Callable[[], T]) -> T:
-    """What ``call`` returns or raises, called in a thread that knows nothing of threads the parent had.
+    """Return what ``call`` returns, made in a thread that did not fork.
 
-    OpenMP keeps its threads per thread that calls it. The one that forked would wait for those of its parent; every
-    other one, and all threads of a process that was not forked, make the call themselves.
+    OpenMP keeps its threads per calling thread. The thread that forked would wait for those of its parent; every other
+    thread, and every thread of a process that was not forked, makes the call itself.
 
     Example:
         >>> in_unforked_thread(lambda: 1 + 1)

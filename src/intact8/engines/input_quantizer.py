@@ -1,4 +1,4 @@
-"""Float inputs become the integers they are quantized to, in the order of memory an engine reads. Needs no torch."""
+"""Quantizes float inputs into the order of memory that an engine reads. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from intact8.engines.native import address, float_bits, load
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op, Tensor
 
-FEW = 3
+MAX_THREADS = 3
 """Threads of OpenVINO up to which its inputs are quantized here, by one thread: 28 µs per image of 224 × 224, against
 90 µs that OpenVINO's threads share."""
 
 
 def pays(threads: int | None) -> bool:
     """Whether quantizing here is faster than leaving it to OpenVINO with so many threads (None: one per core)."""
-    return load() is not None and (threads or os.cpu_count() or 1) <= FEW
+    return load() is not None and (threads or os.cpu_count() or 1) <= MAX_THREADS
 
 
 def channels_last(x: Array) -> bool:
@@ -34,7 +34,7 @@ class Quantizer:
         tensor: its result.
 
     Attributes:
-        numbers: bits of the scale, limits before the zero point is added, zero point, as the compiled passes take them.
+        numbers: bits of the scale, limits before the zero point is added, zero point, as the kernels take them.
 
     Example:
         >>> q = Quantizer(Op("q", "quantize", ("x",), {"lo": 0, "hi": 200}), Tensor("q", "uint8", (None, 3), 0.5, 10))
@@ -53,13 +53,13 @@ class Quantizer:
         """Fill ``own``, and return it.
 
         Args:
-            x: (N, …) float32, or uint8 integers that are only clamped; in any memory.
+            x: (N, …) float32, or uint8 integers that are only clamped; any layout.
             own: uint8 of the same shape, contiguous or with channels last.
 
         Raises:
             InputError: x holds NaN, or is of another shape than ``own``.
         """
-        if x.shape != own.shape:  # the compiled passes write as much as x has
+        if x.shape != own.shape:  # the compiled kernels write as much as x has
             raise InputError(f"expected shape {own.shape}, got {x.shape}", where=self._source, remedy="give that shape")
         if x.dtype == np.uint8:
             np.clip(x, self._lo, self._hi, out=own)
@@ -68,36 +68,34 @@ class Quantizer:
         return own
 
     def refusal(self) -> InputError:
-        """What to raise where x holds NaN."""
+        """The error to raise where x holds NaN."""
         return InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
 
     def _compiled(self, library: Any, x: Array, own: Array) -> bool:
-        """In one pass, in this thread; whether x holds NaN."""
-        if x.dtype != np.float32 or own.dtype != np.uint8 or own.shape != x.shape:
-            raise EngineError(
-                f"{x.dtype} of shape {x.shape} cannot fill {own.dtype} of shape {own.shape}", where=self._source,
-                remedy="give float32, and memory of the same shape",
-            )  # fmt: skip
-        turned = not own.flags.c_contiguous
-        if turned and channels_last(x):
-            turned = False
+        """Fill ``own`` in one pass of this thread, and return whether x holds NaN."""
+        if x.dtype != np.float32 or own.dtype != np.uint8:
+            what = f"{x.dtype} of shape {x.shape} cannot fill {own.dtype} of shape {own.shape}"
+            raise EngineError(what, where=self._source, remedy="give float32, and memory of the same shape")
+        moves_channels = not own.flags.c_contiguous
+        if moves_channels and channels_last(x):
+            moves_channels = False
         elif not x.flags.c_contiguous:
             x = np.ascontiguousarray(x)
-        if turned:
+        sizes: tuple[int, ...] = (x.size,)
+        kernel = library.quantize
+        if moves_channels:
             samples, channels = x.shape[:2]
-            pixels = x.size // max(samples * channels, 1)
-            sizes = samples, channels, pixels
-            return bool(library.quantize_nhwc(address(x), address(own), *sizes, *self.numbers, 1, x.nbytes, own.nbytes))
-        return bool(library.quantize(address(x), address(own), x.size, *self.numbers, 1, x.nbytes, own.nbytes))
+            sizes, kernel = (samples, channels, x.size // max(samples * channels, 1)), library.quantize_nhwc
+        return bool(kernel(address(x), address(own), *sizes, *self.numbers, 1, x.nbytes, own.nbytes))
 
     def _by_numpy(self, x: Array, own: Array) -> bool:
-        """One sample at a time: its steps stay in the cache from the first pass over them to the last."""
+        """Fill ``own`` sample by sample, so that steps stay in the cache, and return whether x holds NaN."""
         zero, nan = self._zero, False
         for i in range(len(x)):
             with np.errstate(over="ignore"):
                 steps = np.divide(x[i : i + 1], self._scale)
             np.rint(steps, out=steps)
-            # Clamped before z is added, so that nothing large loses digits.
+            # Clamping before z is added keeps large numbers from losing digits.
             np.clip(steps, np.float32(self._lo - zero), np.float32(self._hi - zero), out=steps)
             nan |= bool(np.isnan(steps.min(initial=0.0)))
             with np.errstate(invalid="ignore"):

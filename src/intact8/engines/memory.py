@@ -1,8 +1,8 @@
-"""How much memory a program takes on an engine, predicted from its shapes: what a call is refused by before it runs.
+"""How much memory a program takes on an engine, predicted from its shapes, so that a call is refused before it runs.
 
-While an operation runs, there are the tensors that are still needed, and what the operation itself takes: so many bytes
-per element of its input and of its output, measured per kind and engine (``benchmarks/memory_prediction.py``). The
-prediction is meant to be within a factor of two of what is measured, where that is more than 64 MiB.
+While an operation runs, memory holds the tensors that are still needed, and what the operation itself takes: so many
+bytes per element of its input and of its output, measured per kind and engine (``benchmarks/memory_prediction.py``).
+The prediction is meant to be within a factor of two of what is measured, where that is more than 64 MiB.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from intact8.arithmetic.dimensions import known
 from intact8.arithmetic.integer import CHUNK
@@ -26,15 +28,15 @@ from .binding import batch_size
 from .shapes import sized
 
 LENGTH = 32
-"""Size of named dimensions where none is given, within their limits: what loading a program runs it with at most."""
+"""Size of named dimensions where none is given, within their limits: the largest that loading a program runs with."""
 
 Bytes = tuple[float, float]
-"""Per element of the first input, and of the output."""
+"""Bytes per element of the first input, and of the output."""
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What a recurrent layer takes beside its input and its output.
+class RecurrentMemory:
+    """Memory of a recurrent layer beside its input and its output.
 
     Attributes:
         gates: bytes per gate of every step.
@@ -48,7 +50,7 @@ class Layer:
     in_turn: bool = True
 
     def bytes(self, op: Op, first: int, out: int) -> int:
-        """Of this operation, from the elements of its input and of its output."""
+        """The bytes that ``op`` takes, from the elements of its input and of its output."""
         weight = op.arrays["weight_ih"]
         count = GATES[op.kind.removeprefix("float.")] * int(op.attrs["hidden"]) * (first // weight.shape[-1])
         directions = 1 if self.in_turn else 1 + op.attrs["bidirectional"]
@@ -56,16 +58,16 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Model:
-    """What one engine takes.
+class MemoryModel:
+    """Memory that one engine takes.
 
     Attributes:
         arrays: bytes per byte of the program's arrays: as stored, and as the engine packs them.
         inside: least bytes per element of a tensor that is neither an input nor an output.
         outputs: bytes beside the tensor itself per byte of an output: copies for the caller.
-        integers, floats: what an operation takes where ``kinds`` does not say.
+        integers, floats: what an operation takes whose kind is not among ``kinds``.
         kinds: what operations of a kind take.
-        layers: the same of recurrent layers; "float" and "dynamic" for those of the domain that have no entry.
+        layers: what recurrent layers take; "float" and "dynamic" stand for kinds of the domain without an entry.
         views: kinds whose results have no memory of their own.
     """
 
@@ -75,12 +77,12 @@ class Model:
     integers: Bytes
     floats: Bytes
     kinds: Mapping[str, Bytes] = field(default_factory=dict)
-    layers: Mapping[str, Layer] = field(default_factory=dict)
+    layers: Mapping[str, RecurrentMemory] = field(default_factory=dict)
     views: frozenset[str] = frozenset()
 
 
 MODELS = {
-    "reference": Model(
+    "reference": MemoryModel(
         2.0, 1, 1.0, (0, 24), (0, 1),
         {
             "conv": (0, 24), "leaky": (0, 43), "residual": (0, 47), "linear": (0, 26), "matmul": (1, 27),
@@ -91,9 +93,9 @@ MODELS = {
             "float.layer_norm": (0, 20), "float.rms_norm": (0, 20), "float.group_norm": (0, 20),
             "float.conv": (4, 8), "resize": (0, 1), "float.masked_fill": (0, 4),
         },
-        {"dynamic": Layer(14, 4, 8), "float": Layer(0, 0, 4)}, frozenset({"expand"}),
+        {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)}, frozenset({"expand"}),
     ),
-    "onednn": Model(
+    "onednn": MemoryModel(
         2.0, 1, 0.0, (1, 0), (0, 4),
         {
             "leaky": (0, 9), "residual": (2, 0), "transposed": (3, 0.5), "linear": (0.5, 0.5), "add": (2, 0),
@@ -106,11 +108,11 @@ MODELS = {
             "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 2), "pad": (0, 1.5),
         },
         {
-            "dynamic": Layer(4, 2, in_turn=False), "float": Layer(3, 4, in_turn=False),
-            "float.lstm": Layer(0.5, 1.5, 2, in_turn=False),
+            "dynamic": RecurrentMemory(4, 2, in_turn=False), "float": RecurrentMemory(3, 4, in_turn=False),
+            "float.lstm": RecurrentMemory(0.5, 1.5, 2, in_turn=False),
         },
     ),
-    "onnxruntime": Model(
+    "onnxruntime": MemoryModel(
         3.0, 1, 0.0, (0.5, 0), (0, 1),
         {
             "leaky": (0, 7), "residual": (0, 11), "transposed": (12, 8), "linear": (2, 2), "mean": (4, 0),
@@ -121,9 +123,9 @@ MODELS = {
             "float.conv": (0, 4), "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
             "decoded_embedding": (0, 9), "float.masked_fill": (0, 7),
         },
-        {"dynamic": Layer(11), "float": Layer(5.5, in_turn=False)},
+        {"dynamic": RecurrentMemory(11), "float": RecurrentMemory(5.5, in_turn=False)},
     ),
-    "openvino": Model(
+    "openvino": MemoryModel(
         3.0, 4, 1.0, (6, 7), (0, 4),
         {
             "residual": (8, 8), "linear": (4, 4), "add": (4, 4), "mul": (4, 4), "matmul": (4, 4), "mean": (1, 1),
@@ -135,7 +137,7 @@ MODELS = {
         },
     ),
 }  # fmt: skip
-"""Engine → what it takes; an engine of another package is taken for the largest of these at every step."""
+"""Engine → the memory it takes. An engine of another package is taken for the reference."""
 
 
 def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
@@ -160,9 +162,9 @@ def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str,
 def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
     """Bytes that one call takes at its worst moment, inputs and outputs included; see :func:`predicted`."""
     model = MODELS.get(engine, MODELS["reference"])
-    program = _whole(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch)
+    program = _sized(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch)
     count = {n: math.prod(known(t.shape)) for n, t in program.tensors.items()}
-    own = {name: count[name] * _item(t) for name, t in program.tensors.items()}
+    own = {name: count[name] * np.dtype(t.dtype).itemsize for name, t in program.tensors.items()}
     ends = {*program.inputs, *program.outputs}
     inside = {name: size if name in ends else max(size, model.inside * count[name]) for name, size in own.items()}
     inside |= {op.name: 0 for op in program.ops if op.kind in model.views}
@@ -178,40 +180,32 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
     return max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
 
 
-def _whole(program: Program, batch: int) -> Program:
-    """Every shape in numbers: where windows or heads were moved into the batch, it is a multiple of it."""
+def _sized(program: Program, batch: int) -> Program:
+    """The program with every shape in numbers, also where windows or heads were moved into the batch."""
     if any(op.kind in ("reshape", "expand") and None in program.tensors[op.name].shape for op in program.ops):
         try:
             return sized(program, batch)
         except InputError:  # it cannot be run either: the engine says why
             pass
-    tensors = {
-        name: replace(t, shape=tuple(batch if d is None else d for d in t.shape)) for name, t in program.tensors.items()
-    }
-    return replace(program, tensors=tensors)
+    shapes = {name: tuple(batch if d is None else d for d in t.shape) for name, t in program.tensors.items()}
+    return replace(program, tensors={name: replace(t, shape=shapes[name]) for name, t in program.tensors.items()})
 
 
-def _item(t: Tensor) -> int:
-    return {"float32": 4, "int64": 8}.get(t.dtype, 1)
-
-
-def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine: str, model: Model) -> int:
+def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine: str, model: MemoryModel) -> int:
     """Bytes one operation takes beside its inputs and its output."""
     out, first = count[op.name], count[op.inputs[0]] if op.inputs else 0
-    by_input, by_output = model.kinds.get(
-        _form(op, tensors), model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
-    )
-    size = by_input * first + by_output * out
     if op.kind.removeprefix("float.") in GATES:
         layers = model.layers or MODELS["reference"].layers
-        layer = layers.get(op.kind) or layers["float" if op.is_float else "dynamic"]
-        return layer.bytes(op, first, out)
+        return (layers.get(op.kind) or layers["float" if op.is_float else "dynamic"]).bytes(op, first, out)
+    usual = model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
+    by_input, by_output = model.kinds.get(_form(op, tensors), usual)
+    size = by_input * first + by_output * out
     if engine == "reference" and op.kind in ("conv", "float.conv"):
         size = max(size, _unfolded(op, first, out))
     return int(size)
 
 
-def _usual(op: Op, output: Tensor, model: Model) -> Bytes:
+def _usual(op: Op, output: Tensor, model: MemoryModel) -> Bytes:
     if KINDS[op.kind].moves and op.kind != "max_pool":
         return 0, 0
     proof = KINDS[op.kind].proof
@@ -221,7 +215,7 @@ def _usual(op: Op, output: Tensor, model: Model) -> Bytes:
 
 
 def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
-    """What decides within a kind."""
+    """The entry of ``MemoryModel.kinds`` that describes an operation better than its kind."""
     if op.kind.endswith("adaptive_avg_pool"):
         sizes = tensors[op.inputs[0]].shape[2:]
         even = all(isinstance(n, int) and n % out == 0 for n, out in zip(sizes, op.attrs["output_size"], strict=True))
@@ -236,7 +230,7 @@ def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _unfolded(op: Op, first: int, out: int) -> int:
-    """A convolution in numpy: its padded or spread input, windows of it, and products, in floats."""
+    """Bytes of a convolution in numpy: its padded or spread input, windows of it, and products, in floats."""
     weight, t = op.arrays["weight"], op.attrs
     wide = first * math.prod(t["stride"]) if t["transposed"] else first
     taps = math.prod(weight.shape[2:])
@@ -244,66 +238,69 @@ def _unfolded(op: Op, first: int, out: int) -> int:
     return 4 * (wide + windows + 2 * out) + 8 * int(weight.size)
 
 
-LITTLE = 1 << 26
-"""Bytes that any call may take without a look at what is free."""
+ALWAYS_ADMITTED = 1 << 26
+"""Bytes that any call may take whatever is free."""
 
-MOST_SIZES = 4096
+MAX_SIZES = 4096
 
 
 class Admission:
-    """Looks at every size of call once: whether the memory it is predicted to take is there. Safe to use from threads.
+    """Checks for every size of call once whether the memory it is predicted to take is free. Thread-safe.
 
     Args:
         program: checked.
         engine: its name.
         part: samples that the engine runs at once; None: all.
-        then: also looks at every size once, after its memory was.
+        then: a further check of every size, called once after the memory was.
     """
 
     def __init__(
-        self, program: Program, engine: str, part: int | None = None,
+        self,
+        program: Program,
+        engine: str,
+        part: int | None = None,
         then: Callable[[Mapping[str, Array]], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._program, self._engine, self._part, self._then = program, engine, part, then
         self._known: set[tuple[object, ...]] = set()
 
     def __call__(self, arrays: Mapping[str, Array]) -> None:
-        """Nothing, or the refusal of a call with these inputs.
+        """Refuse a call with these inputs, or do nothing.
 
         Raises:
             InputError: it is predicted to take more memory than is free.
         """
-        shapes = tuple([(x.shape, x.itemsize) for x in arrays.values()])  # an image may be given as floats or as bytes
+        shapes = tuple([(x.shape, x.itemsize) for x in arrays.values()])  # images come as floats or bytes
         if shapes in self._known:
             return
         given = sum(x.nbytes for x in arrays.values())
         needed = self.needed(arrays) - given
-        free = available_memory() if needed > LITTLE else None
+        free = available_memory() if needed > ALWAYS_ADMITTED else None
         if free is not None and needed > free:
             sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
-            raise InputError(
-                f"this call would take about {needed >> 20} MiB, and {free >> 20} MiB are free", where=sizes[:200],
-                remedy="give fewer samples or smaller sizes at once, free memory, or raise the container's limit",
-            )  # fmt: skip
+            what = f"this call would take about {needed >> 20} MiB, and {free >> 20} MiB are free"
+            remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
+            raise InputError(what, where=sizes[:200], remedy=remedy)
         if self._then is not None:
             self._then(arrays)
-        if len(self._known) >= MOST_SIZES:
+        if len(self._known) >= MAX_SIZES:
             self._known.clear()
         self._known.add(shapes)
 
     def needed(self, arrays: Mapping[str, Array]) -> int:
-        """Bytes, the inputs included."""
+        """Bytes that a call with these inputs takes, the inputs included."""
         batch, sizes = batch_size(self._program, arrays) or 1, sizes_of(self._program, arrays)
         if self._part is None or batch <= self._part:
             return running(self._program, self._engine, batch, sizes)
         tensors = fixed(self._program, sizes).tensors
         ends = [tensors[name] for name in (*self._program.inputs, *self._program.outputs, *self._program.outputs)]
-        whole = sum(_item(t) * math.prod(d if isinstance(d, int) else batch for d in t.shape) for t in ends)
+        shapes = ([d if isinstance(d, int) else batch for d in t.shape] for t in ends)
+        whole = sum(np.dtype(t.dtype).itemsize * math.prod(shape) for t, shape in zip(ends, shapes, strict=True))
         return whole + running(self._program, self._engine, self._part, sizes)
 
 
 def seconds(program: Program) -> float:
-    """What one sample takes on the reference at most, roughly: several times what a slow core needs.
+    """Seconds that one sample takes on the reference at most, roughly: several times what a slow core needs.
 
     Example:
         >>> seconds(Program({}, (), (), ()))

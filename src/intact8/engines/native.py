@@ -1,6 +1,6 @@
-"""The passes of ``native/``, if the package was built with a C compiler. Needs no torch.
+"""The compiled kernels of ``native/``, if the package was built with a C compiler. This module does not import torch.
 
-Without them numpy's, torch's or OpenVINO's own operations compute the same bits, one pass over memory each.
+Without them operations of numpy, torch or OpenVINO compute the same bits, one pass over memory each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from intact8.opset.op import Array
 
 
 def load() -> ModuleType | None:
-    """The compiled passes; None where they were not built."""
+    """The compiled kernels; None where they were not built."""
     try:
         from . import _native
     except ImportError:
@@ -22,7 +22,7 @@ def load() -> ModuleType | None:
 
 
 def operators() -> frozenset[str]:
-    """Operators that the compiled passes bring to ONNX Runtime here (``engines/onnxruntime/custom_ops.py``)."""
+    """Custom operators of ONNX Runtime that this machine has (``engines/onnxruntime/custom_ops.py``)."""
     library = load()
     if library is None:
         return frozenset()
@@ -31,10 +31,10 @@ def operators() -> frozenset[str]:
 
 
 def float_bits(value: float) -> int:
-    """The bits of a float32, as the compiled passes take it."""
+    """The bits of a float32, as the compiled kernels take it."""
     return int(np.float32(value).view(np.int32))
 
 
 def address(x: Array) -> int:
-    """Where the first element of ``x`` lies; several times faster than ``x.ctypes``."""
+    """Address of the first element of ``x``; several times faster than ``x.ctypes``."""
     return int(x.__array_interface__["data"][0])

@@ -1,4 +1,4 @@
-"""What runners make per shape of their inputs and keep: plans, compiled models, sessions."""
+"""A cache of what runners prepare per shape of their inputs: plans, compiled models, sessions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ V = TypeVar("V")
 
 
 class PreparedCache(Generic[V]):
-    """The values last used, each made once however many threads ask for it. Safe to use from several threads.
+    """A least-recently-used cache whose values are made once however many threads ask for them. Thread-safe.
 
-    One value is made at a time; who asks for another that exists does not wait for it.
+    One value is made at a time; a thread that asks for another that exists does not wait for it.
 
     Args:
-        most: values kept; the one not used for longest goes first.
+        most: number of values that are kept.
 
     Example:
         >>> squares: PreparedCache[int] = PreparedCache(2)
@@ -38,16 +38,16 @@ class PreparedCache(Generic[V]):
         follow(self)
 
     def after_fork(self) -> None:
-        """Free the locks, which nobody may be left to give back."""
+        """Make new locks, since the threads that held the old ones may be gone."""
         self._lock, self._making = threading.Lock(), threading.Lock()
 
     def leak(self) -> None:
-        """Keep nothing of what there is, and never destroy it: see :func:`intact8.engines.fork_safety.leak`."""
+        """Empty the cache without destroying its values: see :func:`intact8.engines.fork_safety.leak`."""
         leak(self._values)
         self._values = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The value of ``key``, made where there is none. What ``make`` raises is raised, and nothing is kept."""
+        """Return the value of ``key``, made where there is none; nothing is kept if ``make`` raises."""
         found = self._find(key)
         if found is not None:
             return found[0]
@@ -64,12 +64,12 @@ class PreparedCache(Generic[V]):
         return value
 
     def forget(self, key: Hashable) -> None:
-        """Do not keep the value of ``key``."""
+        """Drop the value of ``key``."""
         with self._lock:
             self._values.pop(key, None)
 
     def __iter__(self) -> Iterator[Any]:
-        """Keys of what is kept, the one used last at the end."""
+        """Iterate over the keys, the one used last at the end."""
         with self._lock:
             return iter(list(self._values))
 
@@ -82,8 +82,10 @@ class PreparedCache(Generic[V]):
 
 
 def release_memory() -> None:
-    """Give memory back to the system: of weights nobody reads now, and freed memory. Making a value leaves twice the
-    program's size of that behind, and glibc would keep it for allocations that never come."""
+    """Give memory back to the system: weights that nothing reads now, and freed memory.
+
+    Preparing leaves twice the program's size behind, and glibc would keep it for allocations that never come.
+    """
     evict()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:

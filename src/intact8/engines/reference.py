@@ -32,10 +32,8 @@ class ReferenceEngine:
             EngineError: ``threads`` given; numpy's matrix library reads its own environment variables.
         """
         if threads is not None:
-            raise EngineError(
-                "the reference engine cannot set the number of threads", where=self.name,
-                remedy="leave threads out, or set OPENBLAS_NUM_THREADS or MKL_NUM_THREADS before Python starts",
-            )  # fmt: skip
+            remedy = "leave threads out, or set OPENBLAS_NUM_THREADS or MKL_NUM_THREADS before Python starts"
+            raise EngineError("the reference engine cannot set the number of threads", where=self.name, remedy=remedy)
         return ReferenceRunner(program)
 
 
@@ -96,13 +94,13 @@ class ReferenceRunner:
 
 
 def evaluate(op: Op, args: list[Array], inputs: list[Tensor], output: Tensor, batch: int | None) -> Array:
-    """One operation, as its kind declares it.
+    """The result of one operation, as its kind declares it.
 
     Args:
         op: a checked op.
         args, inputs: its input arrays and their descriptions.
         output: description of its output.
-        batch: what an expanded −1 stands for.
+        batch: the size that an expanded −1 stands for.
 
     Raises:
         InputError: an index is outside its table, or sizes do not work out for this batch.

@@ -1,7 +1,7 @@
-"""A program at one batch size: every shape a list of numbers.
+"""Shapes of a program at one batch size.
 
-In a program's shapes None goes with the batch, but need not be the batch size: it is a multiple of it where windows,
-heads or positions were moved into that dimension. So shapes follow from those of the inputs, op by op.
+In a program's shapes None grows with the batch, but is a multiple of its size where windows, heads or positions were
+moved into that dimension. So shapes follow from those of the inputs, op by op.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an engine is and needs: read by the registry, the preflight, the facts of a machine and every ``prepare``."""
+"""Declarations of the engines: what each is and needs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class EngineSpec:
 
     Attributes:
         name: as callers name it.
-        home: module and class, "module:Class".
-        packages: what it needs: package → lowest version.
-        extra: what to install: ``intact8[extra]``.
+        home: where its class is, "module:Class".
+        packages: packages it needs → lowest version.
+        extra: the extra that installs them, ``intact8[extra]``.
         x86: whether it runs on 64-bit x86 only.
         features: x86 CPU flags it cannot do without.
         footprint: bytes its libraries take when loaded, roughly.
@@ -43,11 +43,11 @@ class EngineSpec:
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """How it evaluates integer operations, which certificates rest on; None: with integers."""
+        """How it evaluates integer operations, which certificates rest on; None where it computes with integers."""
         return EVALUATIONS.get(self.name)
 
     def make(self) -> Engine:
-        """The engine.
+        """Make the engine.
 
         Raises:
             EngineError: a library it is written with is missing.
@@ -56,55 +56,42 @@ class EngineSpec:
         try:
             engine: Engine = getattr(import_module(module), kind)()
         except ModuleNotFoundError as error:
-            raise EngineError(
-                "the engine's library is missing", where=self.name, why=str(error),
-                remedy=f"pip install 'intact8[{self.extra}]', or engine='reference'",
-            ) from error  # fmt: skip
+            what, remedy = (
+                "the engine's library is missing",
+                f"pip install 'intact8[{self.extra}]', or engine='reference'",
+            )
+            raise EngineError(what, where=self.name, why=str(error), remedy=remedy) from error
         return engine
 
+
+_HOME = "intact8.engines"
 
 SPECS = {
     spec.name: spec
     for spec in (
-        EngineSpec("reference", "intact8.engines.reference:ReferenceEngine", {"numpy": "1.24"}),
+        EngineSpec("reference", f"{_HOME}.reference:ReferenceEngine", {"numpy": "1.24"}),
         EngineSpec(
-            "onnxruntime",
-            "intact8.engines.onnxruntime:OnnxRuntimeEngine",
-            {"onnxruntime": "1.18", "onnx": "1.16"},
-            "onnx",
-            features=("sse4_1",),
-            footprint=80 * MIB,
+            "onnxruntime", f"{_HOME}.onnxruntime:OnnxRuntimeEngine", {"onnxruntime": "1.18", "onnx": "1.16"}, "onnx",
+            x86=False, features=("sse4_1",), footprint=80 * MIB, limited=False,
         ),
         EngineSpec(
-            "openvino",
-            "intact8.engines.openvino:OpenVinoEngine",
-            {"openvino": "2025.0"},
-            "openvino",
-            x86=True,
-            features=("sse4_2",),
-            footprint=120 * MIB,
-            limited=True,
+            "openvino", f"{_HOME}.openvino:OpenVinoEngine", {"openvino": "2025.0"}, "openvino",
+            x86=True, features=("sse4_2",), footprint=120 * MIB, limited=True,
         ),
         EngineSpec(
-            "onednn",
-            "intact8.engines.onednn:OnednnEngine",
-            {"torch": "2.8"},
-            "torch",
-            x86=True,
-            features=("sse4_1",),
-            footprint=300 * MIB,
-            limited=True,
+            "onednn", f"{_HOME}.onednn:OnednnEngine", {"torch": "2.8"}, "torch",
+            x86=True, features=("sse4_1",), footprint=300 * MIB, limited=True,
         ),
     )
-}
+}  # fmt: skip
 """Name → engine, the slowest first."""
 
 
 def require(engine: Engine, program: Program, threads: int | None) -> None:
-    """What every ``prepare`` looks at first.
+    """Check what every engine needs before it prepares a program.
 
     Raises:
-        EngineError: the engine cannot run here, the number of threads is none, or the program needs VNNI, which this
+        EngineError: the engine cannot run here, the number of threads is below 1, or the program needs VNNI, which this
             CPU lacks or does not report.
     """
     reason = engine.available()

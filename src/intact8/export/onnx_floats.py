@@ -16,7 +16,7 @@ from .onnx_unary import FUNCTIONS
 
 UP: dict[str, Any] = {"detect_negative": 0}
 DOWN: dict[str, Any] = {"detect_positive": 0}
-"""Attributes of IsInf: which infinity."""
+"""Attributes of IsInf that choose one infinity."""
 
 
 def _as_float(b: Builder, name: str, meta: Tensor) -> str:
@@ -24,7 +24,7 @@ def _as_float(b: Builder, name: str, meta: Tensor) -> str:
 
 
 def _working(inputs: list[Tensor], y: Tensor) -> str:
-    """dtype arithmetic runs in: int64 where every input and the output are integers."""
+    """The dtype of the arithmetic: int64 where every input and the output are integers."""
     return "int64" if y.dtype == "int64" and all(t.dtype != "float32" for t in inputs) else "float32"
 
 
@@ -63,7 +63,7 @@ def _prelu(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) ->
 
 
 def _channels(b: Builder, values: Array, rank: int) -> str:
-    """(C,), or one value, to broadcast along dimension 1."""
+    """A constant of (C,) values, or of one, that broadcasts along dimension 1."""
     shape = [-1, *[1] * (rank - 2)] if values.size > 1 else [1] * max(rank, 1)
     return b.constant(np.asarray(values, np.float32).reshape(shape), "channels")
 
@@ -93,7 +93,7 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 
 def _averages(b: Builder, x: str, meta: Tensor, edges: Edges, divisors: Array) -> str:
-    """By matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted beside."""
+    """Means by matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted separately."""
     size = spatial_size(meta)
     matrices = [window_matrix(start, end, n) for (start, end), n in zip(edges, size, strict=True)]
 
@@ -114,10 +114,8 @@ def _averages(b: Builder, x: str, meta: Tensor, edges: Edges, divisors: Array) -
 def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     t, meta = op.attrs, inputs[0]
     if not t["ceil_mode"]:
-        return b.node(
-            "AveragePool", x, kernel_shape=t["kernel"], strides=t["stride"], pads=t["padding"] * 2,
-            count_include_pad=int(t["count_include_pad"]),
-        )  # fmt: skip
+        where = {"kernel_shape": t["kernel"], "strides": t["stride"], "pads": t["padding"] * 2}
+        return b.node("AveragePool", x, count_include_pad=int(t["count_include_pad"]), **where)
     size = spatial_size(meta)
     windows = pool_windows(size, t["kernel"], t["stride"], t["padding"], True, t["count_include_pad"])
     return _averages(b, x[0], meta, *windows)
@@ -131,10 +129,8 @@ def _adaptive_avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y
 def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     t, p = op.attrs, op.arrays
     args = [x[0], *(b.constant(p[role], role) for role in ("weight", "bias") if role in p)]
-    attrs: dict[str, Any] = {
-        "strides": t["stride"], "dilations": t["dilation"], "group": t["groups"], "pads": t["padding"] * 2,
-        "kernel_shape": list(p["weight"].shape[2:]),
-    }  # fmt: skip
+    attrs: dict[str, Any] = {"strides": t["stride"], "dilations": t["dilation"], "group": t["groups"]}
+    attrs |= {"pads": t["padding"] * 2, "kernel_shape": list(p["weight"].shape[2:])}
     if not t["transposed"]:
         return b.node("Conv", args, **attrs)
     return b.node("ConvTranspose", args, output_padding=t["output_padding"], **attrs)

@@ -21,8 +21,8 @@ def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
     """Explicit padding instead of ceil mode, whose meaning ctrailing_paddinged between ONNX versions."""
     t, meta = op.attrs, inputs[0]
     if meta.dtype not in ("uint8", "float32"):
-        raise EngineError(f"max_pool of {meta.dtype} cannot be exported", where=op.name,
-                          why="ONNX's MaxPool takes floats and bytes", remedy="cast to float32 before it")  # fmt: skip
+        why, remedy = "ONNX's MaxPool takes floats and bytes", "cast to float32 before it"
+        raise EngineError(f"max_pool of {meta.dtype} cannot be exported", where=op.name, why=why, remedy=remedy)
     behind = trailing_padding(meta.shape[2:], y.shape[2:], t["kernel"], t["stride"], t["padding"], t["dilation"])
     pads = [*t["padding"], *behind]
     if any(p >= k for p, k in zip(pads, t["kernel"] * 2, strict=True)):
@@ -97,10 +97,8 @@ def _expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     """Expand keeps a dimension where the wanted size is 1; only a new batch dimension has to be asked for."""
     wanted, own = op.attrs["shape"], inputs[0].shape
     padded = (1,) * (len(wanted) - len(own)) + own
-    ask = [
-        i for i, (w, d, stated) in enumerate(zip(wanted, padded, y.shape, strict=True))
-        if w == -1 and d == 1 and stated is None
-    ]  # fmt: skip
+    dims = enumerate(zip(wanted, padded, y.shape, strict=True))
+    ask = [i for i, (w, d, stated) in dims if w == -1 and d == 1 and stated is None]
     sizes: list[Dim] = [None if i in ask else 1 if w == -1 else w for i, w in enumerate(wanted)]
     return b.node("Expand", [x[0], b.vector(sizes, "shape")])
 
@@ -145,10 +143,8 @@ def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
     if all(o % n == 0 for n, o in zip(size, out, strict=True)) and meta.dtype in ("uint8", "float32"):
         # Whole factors: ⌊i/k⌋ whatever the formula.
         scales = np.array([1, 1, *(o // n for n, o in zip(size, out, strict=True))], np.float32)
-        return b.node(
-            "Resize", [x[0], "", b.constant(scales, "scales")],
-            mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor",
-        )  # fmt: skip
+        how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return b.node("Resize", [x[0], "", b.constant(scales, "scales")], mode="nearest", **how)
     value = x[0]
     for axis, (n, o) in enumerate(zip(size, out, strict=True), start=2):
         index = nearest_index(n, o, mode == "nearest-exact")

@@ -17,7 +17,7 @@ from tests.conformance.networks import Network, of_floats
 
 from intact8.arithmetic.affine import quantize
 from intact8.engines import native
-from intact8.engines.input_quantizer import FEW
+from intact8.engines.input_quantizer import MAX_THREADS
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.openvino.build import Plan
 from intact8.engines.openvino.input_quantize import Grid, boundaries
@@ -29,7 +29,7 @@ from intact8.program.program import Program
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
 CLAMP = {"lo": 0, "hi": 255}
-MANY = FEW + 1
+MANY = MAX_THREADS + 1
 """Threads with which the model quantizes floats itself."""
 
 

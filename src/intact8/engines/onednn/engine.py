@@ -1,4 +1,4 @@
-"""The engine and its runner: checks, plans per input shape, numpy at the door."""
+"""The engine and its runner: checks, a plan per input shape, numpy arrays in and out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from intact8.arithmetic.dimensions import fits, show
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.program.dimensions import fixed, sized_near, sizes_of
@@ -19,7 +18,7 @@ from intact8.program.indices import unproved
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, empty_outputs
+from ..binding import batch_size, check_inputs, empty_outputs
 from ..fork_safety import in_unforked_thread
 from ..prepared_cache import PreparedCache
 from ..spec import require
@@ -34,7 +33,7 @@ PLANS = 16
 """Plans a runner keeps; a plan is a list of calls, and the prepacked weights are shared between batch sizes."""
 
 MORE_PLANS = 64
-"""The same for programs whose sequences, say, may have any length."""
+"""Plans a runner keeps of programs with named dimensions, such as sequences of any length."""
 
 
 class OnednnEngine:
@@ -130,9 +129,9 @@ class OnednnRunner:
         return found
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
-        """Seconds every op took in one run, by name: the deployed calls, with a look at the clock between them.
+        """Seconds every op took in one run, by name: the deployed calls, timed one by one.
 
-        What runs as part of a later op counts with that one, and takes none itself.
+        The time of an op that runs as part of a later one is counted there.
         """
         import torch
 
@@ -171,7 +170,7 @@ class OnednnRunner:
         return plan, first
 
     def _build_for_one(self) -> None:
-        """Build the plan for batch 1 at once, so that what cannot run is said now and not at the first call."""
+        """Build the plan for batch 1, so that a program that cannot run is refused now."""
         import torch
 
         zeros, program = [], sized_near(self.program, 2)
@@ -188,20 +187,10 @@ class OnednnRunner:
     def _tensors(self, inputs: Mapping[str, Array]) -> list[Tensor]:
         import torch
 
-        given = []
-        for name in self.program.inputs:
-            if name not in inputs:
-                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
-            x, meta = np.asarray(inputs[name]), self.program.tensors[name]
-            if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and name in self._takes_integers):
-                remedy = f"x.astype('{meta.dtype}')"
-                raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=name, remedy=remedy)
-            if not fits(meta.shape, x.shape):
-                raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=name)
-            # torch can neither hold read-only memory nor run backwards through it.
-            usable = x.flags.writeable and all(s >= 0 for s in x.strides)
-            given.append(torch.from_numpy(x if usable else np.array(x)))
-        return given
+        given = check_inputs(self.program, inputs, self._takes_integers).values()
+        # torch can neither hold read-only memory nor run backwards through it.
+        usable = (x if x.flags.writeable and all(s >= 0 for s in x.strides) else np.array(x) for x in given)
+        return [torch.from_numpy(x) for x in usable]
 
     def _thread_count(self) -> AbstractContextManager[None]:
         from .threads import thread_count

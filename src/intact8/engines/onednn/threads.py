@@ -1,4 +1,4 @@
-"""A number of threads for one call, without a trace in the rest of the process."""
+"""A number of threads for one call, which leaves the rest of the process unchanged."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def thread_count(threads: int | None) -> Iterator[None]:
 def _setter() -> Callable[[int], object]:
     """OpenMP's own function, where it can be reached through torch's library.
 
-    ``torch.set_num_threads`` also sets what threads start with that are new to torch, who would then keep the number of
-    whatever call was running at that moment; and it empties oneDNN's caches.
+    ``torch.set_num_threads`` also sets the number that new threads start with, which would keep the number of whatever
+    call was running at that moment; and it empties oneDNN's caches.
     """
     try:
         change = ctypes.CDLL(torch._C.__file__).omp_set_num_threads

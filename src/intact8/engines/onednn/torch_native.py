@@ -1,4 +1,4 @@
-"""The compiled passes (``intact8.engines.native``) in torch's threads."""
+"""The compiled kernels (``intact8.engines.native``) in torch's threads, and sizes of tensors as they take them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_ge
 
 @cache
 def load() -> ModuleType | None:
-    """The compiled passes, sharing torch's threads; None where they were not built."""
+    """The compiled kernels, sharing torch's threads; None where they were not built."""
     library = native.load()
     if library is None:
         return None
@@ -24,25 +24,21 @@ def load() -> ModuleType | None:
         openmp = ctypes.CDLL(torch._C.__file__)
         addresses = [ctypes.cast(getattr(openmp, name), ctypes.c_void_p).value or 0 for name in THREADS]
     except (AttributeError, OSError):
-        return library  # torch has other threads: these passes use one
+        return library  # torch has other threads, so the kernels use one
     library.use_threads(*addresses)
     return library
 
 
 def sizes(x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> list[int]:
-    """Bytes of tensors, as the compiled passes take them behind all else, where all are of this dtype.
+    """Bytes of tensors, which must all have this dtype.
 
     Raises:
-        EngineError: one is of another dtype, which what made the plan should not have let through.
+        EngineError: one has another dtype; the plan should not have let it through.
     """
-    found = [x.nbytes]
-    for other in others:
-        found.append(other.nbytes)
-        if other.dtype is not dtype:
-            raise _refusal(other, dtype)
-    if x.dtype is not dtype:
-        raise _refusal(x, dtype)
-    return found
+    for tensor in (x, *others):
+        if tensor.dtype is not dtype:
+            raise _refusal(tensor, dtype)
+    return [x.nbytes, *(other.nbytes for other in others)]
 
 
 def reach(x: torch.Tensor, dtype: torch.dtype) -> int:
@@ -58,5 +54,5 @@ def reach(x: torch.Tensor, dtype: torch.dtype) -> int:
 
 def _refusal(x: torch.Tensor, dtype: torch.dtype) -> EngineError:
     return EngineError(
-        f"a compiled pass for {dtype} was given {x.dtype}", remedy="run with engine='reference', and report this"
+        f"a compiled kernel for {dtype} was given {x.dtype}", remedy="run with engine='reference', and report this"
     )

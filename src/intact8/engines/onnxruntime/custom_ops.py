@@ -34,21 +34,21 @@ from intact8.program.program import Program
 DOMAIN = "intact8"
 """Domain of the operators, as ``native/onnxruntime_ops.c`` registers it."""
 
-_KEPT = frozenset(
+_LAYOUT_FREE = frozenset(
     {"table", "add", "mul", "max_pool", "avg_pool", "adaptive_avg_pool", "mean", "cat", "upsample", "resize_linear"}
 )
-"""Kinds of operations that ONNX Runtime lets run on channels last as well."""
+"""Kinds of operations that ONNX Runtime also runs with channels last."""
 
 
 def images(program: Program) -> frozenset[str]:
-    """Tensors whose channels are last in ONNX Runtime: what convolutions read and give, and what follows from it."""
+    """Tensors whose channels are last in ONNX Runtime: operands and results of convolutions, and what follows them."""
     read = {op.inputs[0] for op in program.ops if op.kind == "conv"}
     found: set[str] = set()
     for op in program.ops:
         follows = (
             op.kind == "conv"
             or (op.kind == "quantize" and op.name in read and op.inputs[0] in program.inputs)
-            or (op.kind in _KEPT and any(name in found for name in op.inputs))
+            or (op.kind in _LAYOUT_FREE and any(name in found for name in op.inputs))
         )
         if follows and len(program.tensors[op.name].shape) == 4:
             found.add(op.name)
@@ -63,7 +63,7 @@ def rules(program: Program, operators: Collection[str], last: Collection[str] = 
         operators: names of the operators that this machine has, see ``intact8.engines.native.operators``.
         last: inputs that are given with channels last.
     """
-    own = _Own(frozenset(operators), images(program) | frozenset(last))
+    own = _Rules(frozenset(operators), images(program) | frozenset(last))
     return {
         "quantize": own.quantize,
         "table": own.table,
@@ -74,7 +74,7 @@ def rules(program: Program, operators: Collection[str], last: Collection[str] = 
 
 
 @dataclass(frozen=True)
-class _Own:
+class _Rules:
     """Rules of one model.
 
     Attributes:
@@ -92,11 +92,11 @@ class _Own:
         z = zero_point(y)
         numbers = _numbers(b, [float_bits(y.scale or 1.0), op.attrs["lo"] - z, op.attrs["hi"] - z, z])
         if op.inputs[0] in self.images:
-            return _between_moves(b, "Quantize", x, [numbers], _last(y.shape))
-        return _moved_back(b, b.node("QuantizeNhwc", [x[0], numbers], domain=DOMAIN), _last(y.shape))
+            return _between_transposes(b, "Quantize", x, [numbers], _nhwc(y.shape))
+        return _transposed_back(b, b.node("QuantizeNhwc", [x[0], numbers], domain=DOMAIN), _nhwc(y.shape))
 
     def table(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """entries[x]; None without the operator, or where ONNX Runtime computes the entries."""
+        """table[x]; None without the operator, or where ONNX Runtime computes the entries."""
         if "Table" not in self.operators or op.name in b.forms:
             return None
         return self._node(b, op, "Table", x, b.constant(op.arrays["table"], "table"))
@@ -114,12 +114,14 @@ class _Own:
         return self._node(b, op, "Multiply", [x[i] for i in order], numbers)
 
     def conv(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """A ``conv`` with its clamp; None for those the passes do not do, see ``intact8.engines.packed_conv``."""
+        """A ``conv`` with its clamp; None where the kernels have no such convolution, see ``PackedConv.of``."""
         some = not self.operators.isdisjoint({"Depthwise", "Dense"})
         found = PackedConv.of(op, zero_point(inputs[0]), zero_point(y)) if some else None
         if found is None or found.kind not in self.operators:
             return None
-        return self._node(b, op, found.kind, x, *_packed(b, found), _numbers(b, found.numbers))
+        roles = "weight", "bias", "multiplier"
+        packed = (b.constant(array, role) for array, role in zip(found.packed, roles, strict=True))
+        return self._node(b, op, found.kind, x, *packed, _numbers(b, found.numbers))
 
     def resize_linear(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
         """``resize_linear`` of an image; None for others."""
@@ -128,17 +130,12 @@ class _Own:
             return None
         axes = zip(known(inputs[0].shape[2:]), t["size"], t["denominators"], strict=True)
         taps = [b.constant(linear_axis(n, o, t["align_corners"], d).taps, "taps") for n, o, d in axes]
-        return _between_moves(b, "Resize", x, [*taps, _numbers(b, t["denominators"])], _last(y.shape))
+        return _between_transposes(b, "Resize", x, [*taps, _numbers(b, t["denominators"])], _nhwc(y.shape))
 
     def _node(self, b: Builder, op: Op, kind: str, x: Sequence[str], *constants: str) -> str:
         if op.name in self.images:
-            return _between_moves(b, kind, x, constants, _last(b.tensors[op.name].shape))
+            return _between_transposes(b, kind, x, constants, _nhwc(b.tensors[op.name].shape))
         return b.node(kind, [*x, *constants], domain=DOMAIN)
-
-
-def _packed(b: Builder, found: PackedConv) -> list[str]:
-    roles = "weight", "bias", "multiplier"
-    return [b.constant(array, role) for array, role in zip(found.packed, roles, strict=True)]
 
 
 def _is_gate(x: Sequence[object], w: Sequence[object]) -> bool:
@@ -149,16 +146,16 @@ def _numbers(b: Builder, values: Sequence[int]) -> str:
     return b.constant(np.array(values, np.int32), "numbers")
 
 
-def _between_moves(b: Builder, kind: str, x: Sequence[str], constants: Sequence[str], shape: Sequence[Dim]) -> str:
+def _between_transposes(b: Builder, kind: str, x: Sequence[str], constants: Sequence[str], shape: Sequence[Dim]) -> str:
     moved = [b.node("Transpose", [name], perm=[0, 2, 3, 1]) for name in x]
-    return _moved_back(b, b.node(kind, [*moved, *constants], domain=DOMAIN), shape)
+    return _transposed_back(b, b.node(kind, [*moved, *constants], domain=DOMAIN), shape)
 
 
-def _moved_back(b: Builder, x: str, shape: Sequence[Dim]) -> str:
-    """``x`` of a shape that ONNX Runtime cannot find out itself, and moves no channels without knowing it."""
+def _transposed_back(b: Builder, x: str, shape: Sequence[Dim]) -> str:
+    """``x`` with channels first again. ONNX Runtime moves channels only where it knows the shape, so it is told."""
     b.shapes[x] = (b.scope, tuple(shape))
     return b.node("Transpose", [x], perm=[0, 3, 1, 2])
 
 
-def _last(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def _nhwc(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return shape[0], *shape[2:], shape[1]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intact8.arithmetic.dimensions import fits, show
 from intact8.errors import EngineError, InputError
-from intact8.opset.op import Array, Tensor
+from intact8.opset.op import Array
 from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu, native
+from ..binding import check_inputs
 from ..fork_safety import follow
 from ..input_quantizer import channels_last
 from ..prepared_cache import PreparedCache
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from intact8.export.onnx_builder import Choice
 
 NAN = "x holds NaN, for which no integer exists"
-"""What the compiled passes say (``native/onnxruntime_ops.c``)."""
+"""The message of the compiled kernels (``native/onnxruntime_ops.c``)."""
 
 BEYOND = "out of data bounds"
-"""What ONNX Runtime's Gather says of an index that the table does not have."""
+"""The message of ONNX Runtime's Gather about an index outside of the table."""
 
 SESSIONS = 5
 """Sessions a runner keeps: for float and uint8 inputs of both layouts, and where every tensor was asked for."""
@@ -64,11 +64,11 @@ class OnnxRuntimeEngine:
 
 
 class OnnxRuntimeRunner:
-    """Sessions of one program, made when first needed. Safe to call from several threads.
+    """Sessions of one program, opened when first needed. Safe to call from several threads.
 
     Attributes:
         program: what it runs.
-        forms: tables that are computed and not looked up; see ``intact8.export.onnx_tables.choose``.
+        forms: tables that are computed instead of looked up; see ``intact8.export.onnx_tables.choose``.
     """
 
     def __init__(self, program: Program, threads: int | None) -> None:
@@ -78,11 +78,11 @@ class OnnxRuntimeRunner:
         self._quantized_at_once, self._images = frozenset(quantizers), frozenset(images(program)) & quantizers.keys()
         self._sessions: PreparedCache[Any] = PreparedCache(SESSIONS)
         self.forms = self._proved_forms()
-        self._session(frozenset(), frozenset())  # what cannot run is said now and not at the first call
+        self._session(frozenset(), frozenset())  # a program that cannot run is refused now
         follow(self)
 
     def after_fork(self) -> None:
-        """Open sessions again when they are needed: the threads of those there are stayed with the parent."""
+        """Drop all sessions, whose threads stayed in the parent process; new ones are opened when needed."""
         self._sessions.leak()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -110,7 +110,7 @@ class OnnxRuntimeRunner:
 
     def _run(self, session: Any, names: list[str], given: dict[str, Array]) -> list[Array]:
         try:
-            # Not ascontiguousarray, which gives numbers a dimension.
+            # ascontiguousarray would give scalars a dimension.
             return list(session.run(names, {name: np.asarray(x, order="C") for name, x in given.items()}))
         except _failures() as error:
             culprit = self._culprit(str(error))
@@ -119,10 +119,11 @@ class OnnxRuntimeRunner:
                 raise InputError(NAN, where=source, remedy="repair the data") from error
             if BEYOND in str(error):
                 raise outside(culprit, str(error)) from error
-            raise InputError(
-                "ONNX Runtime cannot run this input", where=culprit, why=str(error),
-                remedy="change the batch size, or compare with engine='reference'",
-            ) from error  # fmt: skip
+            what, remedy = (
+                "ONNX Runtime cannot run this input",
+                "change the batch size, or compare with engine='reference'",
+            )
+            raise InputError(what, where=culprit, why=str(error), remedy=remedy) from error
 
     def _integers(self, given: Mapping[str, Array]) -> frozenset[str]:
         """Inputs given as the uint8 integers themselves."""
@@ -141,12 +142,11 @@ class OnnxRuntimeRunner:
         everything: bool = False,
     ) -> Any:
         """Inputs in ``integers`` are uint8, those in ``last`` have channels last."""
-        return self._sessions.get(
-            (integers, last, fed, everything), lambda: self._open(integers, last, fed, everything)
-        )  # fmt: skip
+        key = integers, last, fed, everything
+        return self._sessions.get(key, lambda: self._open(*key))
 
     def _proved_forms(self) -> dict[str, Choice]:
-        """Tables this machine computes faster than it looks them up, all 256 entries compared."""
+        """Tables that this machine computes faster than it looks them up; all 256 entries were compared."""
         from intact8.export.onnx import IR_VERSION, OPSET
         from intact8.export.onnx_tables import ENTRIES, candidates, choose
 
@@ -164,13 +164,12 @@ class OnnxRuntimeRunner:
 
         from .custom_ops import rules
 
-        model = build(
-            self.program, contrib=True, integers=integers, fed=fed,
-            everything=everything, forms=self.forms, own=rules(self.program, native.operators(), last), nhwc=last,
-            byte_extremes=_version() >= (1, 24), nan_is_least=cpu.is_x86(),
-        )  # fmt: skip
+        own = rules(self.program, native.operators(), last)
+        sides: dict[str, Any] = {"integers": integers, "fed": fed, "everything": everything, "nhwc": last}
+        runtime: dict[str, Any] = {"byte_extremes": _version() >= (1, 24), "nan_is_least": cpu.is_x86()}
+        model = build(self.program, contrib=True, forms=self.forms, own=own, **sides, **runtime)
         data = model.SerializeToString()
-        del model  # as large as the program; not needed while the session makes its own copy
+        del model  # the model is as large as the program, and the session makes its own copy
         return self._start(data)
 
     def _start(self, model: bytes) -> Any:
@@ -190,39 +189,28 @@ class OnnxRuntimeRunner:
                 options.register_custom_ops_library(library.__file__)
             session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except _failures() as error:
-            raise EngineError(
-                "ONNX Runtime does not take this program", where=self._culprit(str(error)), why=str(error),
-                remedy="upgrade onnxruntime, or run with engine='reference'",
-            ) from error  # fmt: skip
-        # The model's bytes, as large as the program, are kept for starting again on another provider; there is none.
+            what, remedy = (
+                "ONNX Runtime does not take this program",
+                "upgrade onnxruntime, or run with engine='reference'",
+            )
+            raise EngineError(what, where=self._culprit(str(error)), why=str(error), remedy=remedy) from error
+        # The session keeps the bytes of the model to start again on another provider, which there is not.
         session.disable_fallback()
         session._model_bytes = None
         return session
 
     def _culprit(self, message: str) -> str:
-        """The op an error message of ONNX Runtime names, "" where it names none."""
+        """The op that an error message of ONNX Runtime names; "" where it names none."""
         return max((op.name for op in self.program.ops if _mentions(message, op.name)), key=len, default="")
 
     def _check(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        given: dict[str, Array] = {}
-        for name in self.program.inputs:
-            if name not in inputs:
-                raise InputError("input is missing", where=name, remedy=f"give all of {list(self.program.inputs)}")
-            given[name] = self._checked(np.asarray(inputs[name]), self.program.tensors[name])
+        given = check_inputs(self.program, inputs, self._quantized_at_once)
         sizes_of(self.program, given)
         return given
 
-    def _checked(self, x: Array, meta: Tensor) -> Array:
-        if x.dtype.name != meta.dtype and not (x.dtype == np.uint8 and meta.name in self._quantized_at_once):
-            remedy = f"x.astype('{meta.dtype}')"
-            raise InputError(f"expected {meta.dtype}, got {x.dtype}", where=meta.name, remedy=remedy)
-        if not fits(meta.shape, x.shape):
-            raise InputError(f"expected shape {show(meta.shape)}, got {x.shape}", where=meta.name)
-        return x
-
 
 def _version() -> tuple[int, int]:
-    """Of ONNX Runtime: major and minor."""
+    """The major and minor version of ONNX Runtime."""
     import onnxruntime
 
     major, minor = onnxruntime.__version__.split(".")[:2]
@@ -235,7 +223,7 @@ def _mentions(message: str, name: str) -> bool:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What ONNX Runtime raises; these classes have no base of their own."""
+    """The errors of ONNX Runtime, which have no base class of their own."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
