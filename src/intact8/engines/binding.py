@@ -185,23 +185,18 @@ def check_inputs(program: Program, inputs: Mapping[str, Any], integers: Containe
 
 def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
     """Size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
-    for name in program.inputs:
-        for dim, size in zip(program.tensors[name].shape, arrays[name].shape, strict=True):
-            if dim is None:
-                return int(size)
-    return None
+    shapes = ((program.tensors[name].shape, arrays[name].shape) for name in program.inputs)
+    return next((int(given[shape.index(None)]) for shape, given in shapes if None in shape), None)
 
 
 def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
-    found: tuple[str, int] | None = None
-    for name in program.inputs:
-        for dim, size in zip(program.tensors[name].shape, arrays[name].shape, strict=True):
-            if dim is not None:
-                continue
-            found = found or (name, size)
-            if size != found[1]:
-                what = f"batch of {size}, but {found[0]} has {found[1]}"
-                raise InputError(what, where=name, remedy="give equal batches")
+    sizes = [
+        (n, arrays[n].shape[i]) for n in program.inputs for i, d in enumerate(program.tensors[n].shape) if d is None
+    ]
+    for name, size in sizes:
+        if size != sizes[0][1]:
+            what = f"batch of {size}, but {sizes[0][0]} has {sizes[0][1]}"
+            raise InputError(what, where=name, remedy="give equal batches")
 
 
 def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
@@ -219,9 +214,8 @@ def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
     for name in program.outputs:
         t = program.tensors[name]
         if None not in t.shape:
-            raise InputError(
-                "the batch is empty", why=f"output {name} has no batch dimension", remedy="give one sample or more"
-            )
+            why = f"output {name} has no batch dimension"
+            raise InputError("the batch is empty", why=why, remedy="give one sample or more")
         out.append(np.zeros([d if isinstance(d, int) else 0 for d in t.shape], t.dtype))
     return out
 

@@ -117,6 +117,10 @@ def build(
 
     from .onnx_builder import Builder
 
+    rules = _rules()
+    for op in program.ops:
+        if op.kind not in rules:
+            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
         tensors,
@@ -129,7 +133,12 @@ def build(
         unproved=unproved(program),
         special=nonfinite_tensors(program),
     )
-    _add_nodes(b, program, fed, own or {})
+    for op in program.ops:
+        if op.name not in fed:
+            b.begin(op)
+            given = b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]
+            found = own[op.kind](*given) if own and op.kind in own else None
+            b.finish(op, found or rules[op.kind](*given))
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape
@@ -140,19 +149,6 @@ def build(
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="intact8")
     helper.set_model_props(model, {"intact8.digest": digest(program), "intact8.needs": ",".join(program.needs)})
     return model
-
-
-def _add_nodes(b: Builder, program: Program, fed: Collection[str], own: Mapping[str, OwnRule]) -> None:
-    rules = _rules()
-    for op in program.ops:
-        if op.kind not in rules:
-            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
-        if op.name in fed:
-            continue
-        b.begin(op)
-        given = b, op, list(op.inputs), [b.tensors[n] for n in op.inputs], b.tensors[op.name]
-        found = own[op.kind](*given) if op.kind in own else None
-        b.finish(op, found or rules[op.kind](*given))
 
 
 def _graph(b: Builder, program: Program, fed: Collection[str], everything: bool) -> Any:

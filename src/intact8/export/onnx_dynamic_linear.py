@@ -31,9 +31,14 @@ def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
     rank = len(meta.shape)
     axes = [rank - 1] if op.attrs["granularity"] == "per_row" else list(range(rank))
     m = b.node("ReduceMax", [b.node("Abs", [x])], axes=axes, keepdims=1)
-    s = b.node("Max", [b.node("Div", [m, b.float(REACH)]), b.float(SMALLEST)])
-    s = b.node("Add", [s, b.node("Sub", [m, m])])  # NaN where m is infinite
+    s = row_scale(b, m)
     return b.quantized(b.node("Div", [x, s]), ZERO, 0, 255), s
+
+
+def row_scale(b: Builder, m: str) -> str:
+    """The scale of rows whose largest magnitude is m; NaN where m is infinite."""
+    s = b.node("Max", [b.node("Div", [m, b.float(REACH)]), b.float(SMALLEST)])
+    return b.node("Add", [s, b.node("Sub", [m, m])])
 
 
 def _decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

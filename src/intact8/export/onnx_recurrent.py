@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from intact8.arithmetic.dynamic import REACH, SMALLEST, ZERO
+from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.recurrent import GATES, HIDDEN, STEPS, state_count
 from intact8.arithmetic.recurrent import REACH as TABLE_REACH
 from intact8.opset.op import Array, Op, Tensor
 
 from .onnx_builder import ONNX_TYPES, Builder, Rule
-from .onnx_dynamic_linear import dynamic_linear
+from .onnx_dynamic_linear import dynamic_linear, row_scale
 
 END = STEPS * TABLE_REACH
+
+UNITS = (HIDDEN, STEPS)
+"""Steps of one in hidden states and in cell states."""
 
 
 def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -34,14 +37,14 @@ def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor
     steps, lasts = [], []
     for d in range(1 + t["bidirectional"]):
         p = dynamic_linear(b, _inputs(op, d), x[:1], inputs[:1], y)
-        first = [_initial(b, op, v, d, i) for i, v in enumerate(given)] or [zero] * states
+        own = [b.node("Gather", [v, b.constant(np.int64(d), "direction")], axis=0) for v in given]
+        first = [_scale_state(b, op, v, unit) for v, unit in zip(own, UNITS, strict=False)] or [zero] * states
         *last, seen = _scan(b, op, d, first, [p, *([] if inside is None else [inside])])
         steps.append(seen)
-        lasts.append([_real(b, op, v, i) for i, v in enumerate(last)])
+        lasts.append([_scale_state(b, op, v, 1 / unit) for v, unit in zip(last, UNITS, strict=False)])
     axis = b.ints([0], "axis")
     ends = [b.node("Unsqueeze", [_joined(b, parts), axis]) for parts in zip(*lasts, strict=True)]
-    found = {"states": ends, "steps": [_joined(b, steps)], "all": [*ends, _joined(b, steps)]}[t["result"]]
-    return found[0] if len(found) == 1 else b.node("Concat", found, axis=0)
+    return _result(b, op, ends, _joined(b, steps))
 
 
 ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
@@ -49,7 +52,7 @@ ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 
 
 def float_layer(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A layer of a float island: ONNX's own operator."""
+    """A layer of a float island, by ONNX's own operator."""
     t, kind = op.attrs, op.kind.removeprefix("float.")
     states, size, two = state_count(kind), t["hidden"], t["bidirectional"]
 
@@ -77,12 +80,15 @@ def float_layer(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tenso
     axis, flat = b.ints([0], "axis"), b.ints([0, -1], "rows")
     moved = [b.node("Reshape", [b.node("Transpose", [v], perm=[1, 0, 2]), flat]) for v in made[1:]]
     ends = [b.node("Unsqueeze", [v, axis]) for v in moved]
-    found = {"states": ends, "steps": [steps], "all": [*ends, steps]}[t["result"]]
-    return found[0] if len(found) == 1 else b.node("Concat", found, axis=0)
+    return _result(b, op, ends, steps)
+
+
+def _result(b: Builder, op: Op, ends: list[str], steps: str) -> str:
+    return _joined(b, {"states": ends, "steps": [steps], "all": [*ends, steps]}[op.attrs["result"]], axis=0)
 
 
 def _inputs(op: Op, d: int) -> Op:
-    """The input product of direction ``d`` for all steps."""
+    """A dynamic linear layer: the input product of direction ``d`` for all steps."""
     arrays = {"weight": op.arrays["weight_ih"][d], "scale": op.arrays["scale_ih"][d], "bias": op.arrays["bias"][d]}
     return replace(op, attrs={"granularity": "per_row"}, arrays=arrays)
 
@@ -91,28 +97,17 @@ def _is_relu(op: Op) -> bool:
     return op.attrs.get("nonlinearity") == "relu"
 
 
-def _initial(b: Builder, op: Op, value: str, d: int, which: int) -> str:
-    """An initial state of direction ``d`` in its steps."""
-    state = b.node("Gather", [value, b.constant(np.int64(d), "direction")], axis=0)
-    if _is_relu(op):
-        return state
-    return b.node("Mul", [state, b.float(STEPS if which else HIDDEN)])
+def _scale_state(b: Builder, op: Op, value: str, factor: float) -> str:
+    """A state in other steps; rectified states have no steps."""
+    return value if _is_relu(op) else b.node("Mul", [value, b.float(factor)])
 
 
-def _real(b: Builder, op: Op, value: str, which: int) -> str:
-    """A state in steps as real numbers."""
-    if _is_relu(op):
-        return value
-    return b.node("Mul", [value, b.float(1 / STEPS if which else 1 / HIDDEN)])
-
-
-def _joined(b: Builder, parts: Sequence[str]) -> str:
-    """Both directions side by side."""
-    return parts[0] if len(parts) == 1 else b.node("Concat", list(parts), axis=-1)
+def _joined(b: Builder, parts: Sequence[str], axis: int = -1) -> str:
+    return parts[0] if len(parts) == 1 else b.node("Concat", list(parts), axis=axis)
 
 
 def _inside(b: Builder, x: str, lengths: str) -> str:
-    """Which steps belong to the sequences, (T, B, 1)."""
+    """A mask (T, B, 1) of the steps that belong to the sequences."""
     zero, one = (b.constant(np.int64(v), "bound") for v in (0, 1))
     time = b.node("Gather", [b.node("Shape", [x]), zero], axis=0)
     steps = b.node("Unsqueeze", [b.node("Range", [zero, time, one]), b.ints([1], "axis")])
@@ -120,11 +115,11 @@ def _inside(b: Builder, x: str, lengths: str) -> str:
 
 
 def _scan(b: Builder, op: Op, d: int, first: list[str], scanned: list[str]) -> list[str]:
-    """The steps of direction ``d``: last states, then hidden states of all steps as real numbers."""
+    """Run direction ``d``: returns the last states, then the hidden states of all steps as real numbers."""
     states, (p, *inside) = [b.value("state") for _ in first], [b.value("scanned") for _ in scanned]
     with b.body() as nodes:
         new = _step(b, op, d, states, p)
-        y = _real(b, op, new[0], 0)
+        y = _scale_state(b, op, new[0], 1 / HIDDEN)
         if inside:
             y = b.node("Where", [inside[0], y, b.float(0.0, "zero")])
             new = [b.node("Where", [inside[0], a, s]) for a, s in zip(new, states, strict=True)]
@@ -144,7 +139,6 @@ def _value(name: str, dtype: str) -> Any:
 
 
 def _step(b: Builder, op: Op, d: int, states: list[str], p: str) -> list[str]:
-    """New states."""
     size, h = op.attrs["hidden"], states[0]
     product = _hidden(b, op, d, h)
     if op.kind == "gru":
@@ -168,15 +162,11 @@ def _step(b: Builder, op: Op, d: int, states: list[str], p: str) -> list[str]:
 
 
 def _hidden(b: Builder, op: Op, d: int, h: str) -> str:
-    """The product of the hidden state."""
     s = None
     if _is_relu(op) or op.attrs["states"]:
         m = b.node("ReduceMax", [b.node("Abs", [h])], axes=[1], keepdims=1)
-        if _is_relu(op):
-            s = b.node("Max", [b.node("Div", [m, b.float(REACH)]), b.float(SMALLEST)])
-            s = b.node("Add", [s, b.node("Sub", [m, m])])  # NaN where m is infinite
-        else:
-            s = b.node("Div", [b.node("Max", [m, b.float(HIDDEN)]), b.float(HIDDEN)])
+        limit = b.float(HIDDEN)
+        s = row_scale(b, m) if _is_relu(op) else b.node("Div", [b.node("Max", [m, limit]), limit])
         h = b.node("Div", [h, s])
     weight = b.constant(np.ascontiguousarray(op.arrays["weight_hh"][d].T), "weight_hh")
     acc = b.cast(b.node("MatMulInteger", [b.quantized(h, ZERO, 0, 255), weight, b.byte(ZERO)]), "float32")
@@ -185,7 +175,7 @@ def _hidden(b: Builder, op: Op, d: int, h: str) -> str:
 
 
 def _look_up(b: Builder, v: str, table: Array, of_g: Array | None = None, size: int = 0) -> str:
-    """Table entries of values in steps; gate g of an LSTM (the third of four) reads a table of its own."""
+    """Table entries of values in steps; gate g of an LSTM, the third of four, reads its own table."""
     middle: Array = np.array(END, np.float32)
     if of_g is not None:
         middle = np.full(GATES["lstm"] * size, END, np.float32)
@@ -197,7 +187,6 @@ def _look_up(b: Builder, v: str, table: Array, of_g: Array | None = None, size: 
 
 
 def _split(b: Builder, value: str, sizes: list[int]) -> list[str]:
-    """Parts of the last dimension."""
     ends = np.cumsum(sizes)
     axis = b.ints([-1], "last")
     return [

@@ -19,18 +19,15 @@ CONV = torch.ops.onednn.qconv2d_pointwise.default
 CONV_SUM = torch.ops.onednn.qconv2d_pointwise.binary
 PACK = torch.ops.onednn.qconv_prepack.default
 
+Windows = tuple[list[int], list[int], list[int]]
+"""Sizes, strides and padding of windows."""
+
 
 def ones_conv(
-    ctx: OpContext,
-    shape: Sequence[int],
-    scale: float,
-    post: tuple[str, list[float]],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
+    ctx: OpContext, shape: Sequence[int], scale: float, post: tuple[str, list[float]], windows: Windows
 ) -> Callable[[Tensor], Tensor]:
     """y = R(post(Σ_window (x − z_x)·scale)) + z_y, saturated to uint8; x is channels last."""
-    head, where = _ones(ctx, shape, ctx.z_x, scale, kernel, stride, padding)
+    head, where = _ones(ctx, shape, ctx.z_x, scale, windows)
     fixed = (*head, None, *where, 1.0, ctx.z, torch.uint8, *post, "")
     return lambda x: CONV(x, *fixed)
 
@@ -39,24 +36,18 @@ def scaled_add(
     ctx: OpContext, shape: Sequence[int], z_x: int, r_x: float, z_a: int, r_a: float, post: str
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """y = R((x − z_x)·r_x + (a − z_a)·r_a) + z_y into the memory of ``a``; the post-op "relu" cuts below z_y."""
-    head, where = _ones(ctx, shape, z_x, r_x, (1, 1), (1, 1), (0, 0))
+    head, where = _ones(ctx, shape, z_x, r_x, ([1, 1], [1, 1], [0, 0]))
     tail = (None, *where, 1.0, ctx.z, torch.uint8, r_a, z_a, "sum", 1.0, post, [], "")
     return lambda x, a: CONV_SUM(x, *head, a, *tail)
 
 
 def _ones(
-    ctx: OpContext,
-    shape: Sequence[int],
-    z_x: int,
-    scale: float,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
+    ctx: OpContext, shape: Sequence[int], z_x: int, scale: float, windows: Windows
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """What the operators take for a kernel of ones: scales and packed weights, and where windows lie."""
-    channels = int(shape[1])
+    channels, (kernel, stride, padding) = int(shape[1]), windows
     scales = torch.full((channels,), scale, dtype=torch.float32)
     weight = torch.ones((channels, 1, *kernel), dtype=torch.int8)
-    where = (list(stride), list(padding), [1, 1], channels)
+    where = (stride, padding, [1, 1], channels)
     pack = ctx.pack(("ones", *shape[1:], z_x), lambda: PACK(weight, scales, 1.0, z_x, *where, [int(v) for v in shape]))
     return (1.0, z_x, pack.weight, scales, torch.zeros(channels, dtype=torch.int32)), where

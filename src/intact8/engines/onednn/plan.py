@@ -283,12 +283,9 @@ def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tup
         raise _refusal(error, op.name) from error
     except (RuntimeError, ValueError) as error:
         shapes = ", ".join(str(tuple(t.shape)) for t in ctx.inputs)
-        raise EngineError(
-            f"torch refused the {op.kind} on shapes {shapes}",
-            where=op.name,
-            why=str(error).strip().split("\n")[0],
-            remedy="run with engine='reference', and report this with the shapes above",
-        ) from error
+        what, why = f"torch refused the {op.kind} on shapes {shapes}", str(error).strip().split("\n")[0]
+        remedy = "run with engine='reference', and report this with the shapes above"
+        raise EngineError(what, where=op.name, why=why, remedy=remedy) from error
 
 
 def _refusal(error: Exception, name: str) -> IntactError:

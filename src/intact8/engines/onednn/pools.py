@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -15,7 +15,7 @@ from intact8.opset.op import Array
 
 from . import torch_native
 from .conv_linear import Post
-from .depthwise_ones import ones_conv
+from .depthwise_ones import Windows, ones_conv
 from .lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
 from .quantize_passes import make_quantize
 
@@ -32,7 +32,7 @@ def _mean(ctx: OpContext) -> Step:
         if library is not None and x.shape[2] * x.shape[3] < MAX_PIXELS:
             pool = _one_pass_mean(ctx, library.mean, x, a, b)
         else:
-            pool = _window_conv(ctx, x, a / b, list(x.shape[2:]), [1, 1], [0, 0])
+            pool = _window_conv(ctx, x, a / b, (list(x.shape[2:]), [1, 1], [0, 0]))
         return pool if keep else lambda x: pool(x).flatten(1)
     offset, ratio = ctx.z_x * prod(x.shape[d] for d in dims), a / b
     end = make_quantize(ctx.z, ctx.lo, ctx.hi)
@@ -61,7 +61,7 @@ def _avg_pool(ctx: OpContext) -> Step:
     edges, divisors = pool_windows(size, kernel, stride, padding, ceil_mode, bool(attrs["count_include_pad"]))
     floor = [pool_size(*v) for v in zip(size, kernel, stride, padding, strict=True)]
     if x.dim() == 4 and list(divisors.shape) == floor and (divisors == divisors.flat[0]).all():
-        return _window_conv(ctx, x, _ratio(ctx, divisors.flat[0]), kernel, stride, padding)
+        return _window_conv(ctx, x, _ratio(ctx, divisors.flat[0]), (kernel, stride, padding))
     return _window_sums(ctx, x, edges, divisors)
 
 
@@ -71,7 +71,7 @@ def _adaptive_avg_pool(ctx: OpContext) -> Step:
     size = list(x.shape[2:])
     if x.dim() == 4 and all(n % o == 0 for n, o in zip(size, out, strict=True)):
         kernel = [n // o for n, o in zip(size, out, strict=True)]
-        return _window_conv(ctx, x, _ratio(ctx, prod(kernel)), kernel, kernel, [0, 0])
+        return _window_conv(ctx, x, _ratio(ctx, prod(kernel)), (kernel, kernel, [0, 0]))
     return _window_sums(ctx, x, *adaptive_windows(size, out))
 
 
@@ -79,11 +79,9 @@ def _ratio(ctx: OpContext, divisor: int) -> float:
     return float(divisor_ratios(ctx.op.attrs["multipliers"], np.array(divisor)))
 
 
-def _window_conv(
-    ctx: OpContext, x: Tensor, ratio: float, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
-) -> Step:
+def _window_conv(ctx: OpContext, x: Tensor, ratio: float, windows: Windows) -> Step:
     post = Post.of(ctx)
-    call = ones_conv(ctx, x.shape, ratio, (post.name, post.scalars), kernel, stride, padding)
+    call = ones_conv(ctx, x.shape, ratio, (post.name, post.scalars), windows)
     return call if is_nhwc(x) else lambda x: call(to_nhwc(x))
 
 
