@@ -74,7 +74,7 @@ def test_most_chains_are_long() -> None:
     """Of which none of the tests above would say that they are not."""
     lengths = [(len(stages(p, p.ops[0])), sum(op.kind == "conv" for op in p.ops)) for p, _ in map(chain, range(60))]
     assert sum(found == wanted for found, wanted in lengths) > 50
-    assert sum(stage.other >= 0 for p, _ in map(chain, range(60)) for stage in stages(p, p.ops[0])) > 10
+    assert sum(stage.residual >= 0 for p, _ in map(chain, range(60)) for stage in stages(p, p.ops[0])) > 10
 
 
 def test_where_a_chain_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def available_engines(program: Program | None = None) -> list[str]:
 
 
 class _Runners:
-    """Prepared runners of one program. Lives and dies with it, and stays out of its copies and pickles."""
+    """Prepared runners of one program, which are not part of its copies and pickles."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

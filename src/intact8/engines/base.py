@@ -1,4 +1,4 @@
-"""What an engine is: something that prepares a program once and then runs it many times."""
+"""The protocols of engines: an engine prepares a program once, and its runner runs it many times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Runner(Protocol):
 
 @runtime_checkable
 class TimedRunner(Runner, Protocol):
-    """A runner that can say where its time goes."""
+    """A runner that can time every op."""
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """Run as ``__call__`` does, and return the seconds every op took, by name."""
@@ -38,7 +38,7 @@ class TimedRunner(Runner, Protocol):
 
 
 class Engine(Protocol):
-    """A way to run programs."""
+    """An engine that runs programs."""
 
     name: str
 

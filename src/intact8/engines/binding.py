@@ -20,7 +20,7 @@ from intact8.program.program import Program
 
 
 def is_torch(value: Any) -> bool:
-    """Whether ``value`` is a torch tensor; never imports torch, for whoever holds a tensor has done so."""
+    """Whether ``value`` is a torch tensor. Torch is not imported, since whoever holds a tensor has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -128,7 +128,7 @@ def _array(name: str, value: Any, tensor: Tensor, quantizer: Op | None, layout: 
 
 
 def _refuse_nan(name: str, array: Array) -> None:
-    if array.dtype == np.float32 and array.size and np.isnan(np.min(array)):  # which propagates NaN, without a mask
+    if array.dtype == np.float32 and array.size and np.isnan(np.min(array)):  # min propagates NaN
         raise InputError("the input holds NaN", where=name, why="no integer stands for NaN", remedy="repair the data")
 
 
@@ -146,14 +146,14 @@ def _numpy(name: str, value: Any) -> Array:
             raise InputError(f"{kind} tensors are not taken", where=name, remedy="give a dense one: x.to_dense()")
         try:
             return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
-        except (RuntimeError, TypeError) as error:  # tensors that torch makes up: of functorch, fake ones, …
+        except (RuntimeError, TypeError) as error:  # tensors without memory: of functorch, fake tensors
             what = f"a {type(value).__name__} without values is not taken"
             raise InputError(what, where=name, why=str(error), remedy="give an ordinary tensor") from error
     if isinstance(value, np.ma.MaskedArray):
         raise InputError("masked arrays are not taken", where=name, remedy="say what stands there: x.filled(value)")
     if isinstance(value, np.ndarray):
         array = np.asarray(value)
-        return array if array.flags.aligned else array.copy()  # engines and the compiled passes read whole numbers
+        return array if array.flags.aligned else array.copy()  # engines read aligned numbers
     what = f"expected a numpy array or torch tensor, got {type(value).__name__}"
     raise InputError(what, where=name, remedy="numpy.asarray(x, dtype)")
 

@@ -1,4 +1,4 @@
-"""Tries engines one after another, as ``engine="auto"`` does wherever a program is made ready to run."""
+"""Tries engines one after another, as ``engine="auto"`` does."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _Forks:
         self.starting = threading.Lock()
 
     def in_child(self) -> None:
-        """Free the locks, and tell the followers."""
+        """Make new locks, and tell the followers."""
         self.parent, self.worker, self.starting = threading.get_ident(), None, threading.Lock()
         for follower in list(self.followers):
             follower.after_fork()

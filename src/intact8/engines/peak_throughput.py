@@ -1,18 +1,18 @@
-"""The int8 peak of this machine, measured: what every speed is a share of."""
+"""Measures the int8 peak of this machine, to which speeds are compared."""
 
 from __future__ import annotations
 
 import time
 
 SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 1024, 1024))
-"""Rows, columns and depth of the products tried."""
+"""Rows, columns and depths of the products that are timed."""
 
 
 def int8_peak(threads: int | None = None, repeats: int = 15) -> float | None:
     """Multiply-accumulates per second of the fastest product of unsigned and signed bytes torch's oneDNN reaches here.
 
     Args:
-        threads: of the product; None leaves torch's setting, and else it is set back afterwards.
+        threads: threads of the product, set back afterwards; None leaves torch's setting.
         repeats: timed calls per shape; the best one counts.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The reference engine: the specification as code, in numpy, on exact integers. Slow, always there."""
+"""The reference engine: the specification as code, in numpy, on exact integers. It is slow and always available."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReferenceEngine:
 
 
 class ReferenceRunner:
-    """A program with the last use of each tensor, so that memory is given back early."""
+    """Runs a program and gives the memory of each tensor back after its last use."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

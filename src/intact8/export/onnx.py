@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .onnx_builder import Builder, Choice, OwnRule, Rule
 
 OPSET, IR_VERSION = 17, 8
-"""Read by every release of ONNX Runtime since 1.13 (2022) and by the other tools of that age."""
+"""Every release of ONNX Runtime since 1.13 (2022) reads these versions, and so do the other tools of that age."""
 
 PRIMES = (1000003, 1000033, 1000037, 1000039)
 """No network has sizes that are multiples of these."""
@@ -96,7 +96,7 @@ def build(
     byte_extremes: bool = False,
     nan_is_least: bool = False,
 ) -> Any:
-    """The model, unchecked.
+    """Build the model without checking it.
 
     Args:
         program: checked.
@@ -189,7 +189,7 @@ def _rules() -> dict[str, Rule]:
 
 
 def _places(program: Program) -> dict[str | None, tuple[str, int]]:
-    """Where the inputs tell the size of the batch and of every named dimension."""
+    """Dimension that changes → an input and the axis of it that has the size."""
     places: dict[str | None, tuple[str, int]] = {}
     for name in program.inputs:
         for axis, dim in enumerate(program.tensors[name].shape):

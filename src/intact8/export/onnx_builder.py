@@ -33,7 +33,7 @@ ONNX_TYPES: dict[str, int] = {
 """numpy dtype name → ONNX element type."""
 
 MOVING = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze"})
-"""Nodes that ONNX Runtime moves a quantization past."""
+"""Kinds of nodes that ONNX Runtime exchanges with a quantization behind them."""
 
 SHARED = 64
 """Constants of up to this many bytes are stored once and shared between nodes."""
@@ -86,7 +86,7 @@ class Builder:
         self._made: dict[Hashable, Any] = {}
 
     def begin(self, op: Op) -> None:
-        """Nodes that follow belong to ``op``."""
+        """Let the nodes that follow belong to ``op``."""
         self.scope, self._first = op.name, len(self.nodes)
 
     def set_apart(self, outputs: Collection[str]) -> None:
@@ -115,14 +115,14 @@ class Builder:
                 node.name = op.name
 
     def index(self, op: Op, x: str) -> str:
-        """Indices of an embedding's rows. Gather counts negative ones from the end: they become one that it refuses."""
+        """Indices of an embedding's rows. Gather counts negative ones from the end, so they become one it refuses."""
         if op.name not in self.unproved:
             return x
         rows, nothing = self.constant(np.int64(self.unproved[op.name]), "rows"), self.constant(np.int64(0), "nothing")
         return self.node("Where", [self.node("Less", [x, nothing]), rows, x])
 
     def transpose_input(self, name: str) -> None:
-        """Every node made so far reads the images of input ``name`` with its channels moved from the end."""
+        """Let every node made so far read the images of input ``name`` with the channels moved from the end."""
         moved = self._fresh(name, "NCHW")
         _rename(self.nodes, name, moved)
         self.nodes.insert(0, helper.make_node("Transpose", [name], [moved], name=moved, perm=[0, 3, 1, 2]))
@@ -139,7 +139,7 @@ class Builder:
 
     @contextmanager
     def body(self) -> Iterator[list[Any]]:
-        """Nodes made in this block are those of the list it gives, the body of a loop; constants stay the graph's."""
+        """Collect the nodes of this block in a list of their own, the body of a loop; constants go to the graph."""
         outer, self.nodes = self.nodes, []
         try:
             yield self.nodes
@@ -147,7 +147,7 @@ class Builder:
             self.nodes = outer
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What ``make()`` gave at the first request of ``key``: values that several ops read."""
+        """The result of ``make()`` at the first request of ``key``, for values that several ops read."""
         if key not in self._made:
             self._made[key] = make()
         made: Made = self._made[key]
@@ -256,7 +256,7 @@ class Builder:
         return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
 
     def vector(self, sizes: Sequence[Dim], role: str) -> str:
-        """An int64 vector of sizes: names and None (the batch) become what the inputs say when the model runs."""
+        """An int64 vector of sizes; the model reads named dimensions and None (the batch) from its inputs."""
         if all(isinstance(d, int) for d in sizes):
             return self.ints([d for d in sizes if isinstance(d, int)], role)
         parts: list[str] = []
@@ -266,7 +266,7 @@ class Builder:
         return parts[0] if len(parts) == 1 else self.node("Concat", parts, axis=0)
 
     def _size(self, dim: Dim) -> str:
-        """One size, as a vector of one element; read once."""
+        """A size that the model reads from an input, as a vector of one element."""
         assert not isinstance(dim, int)
         if dim not in self._sizes:
             if dim not in self.places:

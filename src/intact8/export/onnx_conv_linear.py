@@ -83,7 +83,7 @@ def _ratio(op: Op, a: str, b: str) -> Array:
 
 
 def _either(b: Builder, op: Op, weight: Array, product: Any) -> str:
-    """``product(weight, bias, M)``, or the larger of it and the one of the negative side's multipliers."""
+    """``product(weight, bias, M)``, combined with the product by the multipliers of the negative side, if any."""
     bias = op.arrays["bias"]
     first = product(weight, bias, _ratio(op, "a", "b"))
 
@@ -97,7 +97,7 @@ def _either(b: Builder, op: Op, weight: Array, product: Any) -> str:
 
 
 def _larger(b: Builder, op: Op, first: str, second: Any) -> str:
-    """``first``, or M·acc where acc ≥ 0 and M'·acc below: the larger of both where M ≥ M', else the smaller."""
+    """``first`` where acc ≥ 0, else the result by M': the larger of both where M ≥ M', otherwise the smaller."""
     if "a_neg" not in op.arrays:
         return first
     negative = _ratio(op, "a_neg", "b_neg")

@@ -42,7 +42,7 @@ def row_scale(b: Builder, m: str) -> str:
 
 
 def _decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Rows are taken first and decoded then."""
+    """Gathers rows and decodes them."""
     weight, scale = (b.constant(op.arrays[role], role) for role in ("weight", "scale"))
     index = b.index(op, x[0])
     codes, scales = b.node("Gather", [weight, index], axis=0), b.node("Gather", [scale, index], axis=0)
@@ -70,7 +70,7 @@ def _decoded(b: Builder, op: Op, codes: str, scales: str, rank: int) -> str:
 
 
 def _halves(b: Builder, numbers: str, columns: int, rank: int) -> str:
-    """Bytes (…, n) as their low and high halves in turn, (…, columns)."""
+    """The low and high halves of bytes (…, n) in turn, (…, columns)."""
     sixteen = b.constant(np.int32(16), "sixteen")
     high = b.node("Div", [numbers, sixteen])
     low = b.node("Sub", [numbers, b.node("Mul", [high, sixteen])])

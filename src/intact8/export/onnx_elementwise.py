@@ -53,7 +53,7 @@ def _mul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
 
 
 def _table(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """entries[x]. GatherElements: ONNX Runtime's Gather copies blocks, however small, and takes 15 × as long."""
+    """table[x] by GatherElements: ONNX Runtime's Gather copies blocks, however small, and takes 15 × as long."""
     if op.name in b.forms:
         return build_form(b, op, x[0], b.forms[op.name])
     flat = b.cast(b.node("Reshape", [x[0], b.ints([-1], "flat")]), "int32")

@@ -182,7 +182,7 @@ def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 
 
 def _argmax(b: Builder, guarded: bool, x: str, axis: int, keep: int) -> str:
-    """The first of the largest; the first NaN where there is one, which ONNX Runtime passes over."""
+    """The index of the first largest element, or of the first NaN, which ONNX Runtime's ArgMax ignores."""
     y = b.node("ArgMax", [x], axis=axis, keepdims=keep)
     if not guarded:
         return y

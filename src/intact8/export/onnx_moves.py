@@ -18,7 +18,7 @@ from .onnx_pools import along_axes, trailing_padding
 
 
 def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Explicit padding instead of ceil mode, whose meaning ctrailing_paddinged between ONNX versions."""
+    """MaxPool with explicit padding instead of ceil mode, whose meaning changed between ONNX versions."""
     t, meta = op.attrs, inputs[0]
     if meta.dtype not in ("uint8", "float32"):
         why, remedy = "ONNX's MaxPool takes floats and bytes", "cast to float32 before it"
@@ -79,7 +79,7 @@ def _slice(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) ->
 
 
 def _pad(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Negative widths crop, which is a Slice."""
+    """Pad, and a Slice where negative widths crop."""
     rows, value, meta = op.attrs["pads"], x[0], inputs[0]
     cropped = [i for i, row in enumerate(rows) if min(row) < 0]
     if cropped:
@@ -104,7 +104,7 @@ def _expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 
 
 def _roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Both halves of each axis in exctrailing_paddinged order."""
+    """A Concat of both halves of each axis in exchanged order."""
     value = x[0]
     for shift, axis in zip(op.attrs["shifts"], op.attrs["dims"], strict=True):
         size = int(inputs[0].shape[axis] or 0)
@@ -153,7 +153,7 @@ def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
 
 
 def _resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Products with a matrix of integer weights per axis, exact in float32, and one division as it is rounded."""
+    """Products with a matrix of integer weights per axis, which are exact in float32, and one rounded division."""
     t, meta = op.attrs, inputs[0]
     rows = zip(meta.shape[2:], t["size"], t["denominators"], strict=True)
     matrices = [weight_matrix(int(n or 0), o, t["align_corners"], d).T for n, o, d in rows]

@@ -21,7 +21,7 @@ LARGEST_RATIO = 255
 
 
 def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A global average pool where it is one, else the sum of exact integers, times M."""
+    """A global average pool where the op is one, otherwise the sum of exact integers times M."""
     t, meta = op.attrs, inputs[0]
     count = math.prod(int(meta.shape[d] or 0) for d in t["dims"])
     wide = count * reach(meta) >= FLOAT32
@@ -95,7 +95,7 @@ def along_axes(b: Builder, x: str, matrices: Sequence[Array], rank: int) -> str:
 
 
 def _windows(b: Builder, op: Op, x: str, meta: Tensor, y: Tensor, edges: Edges, divisors: Array) -> str:
-    """Windows of different divisors: exact sums by matrices of ones, each times its own M."""
+    """Windows of different divisors: exact sums by matrices of ones, each sum times its own M."""
     factors = divisor_ratios(op.attrs["multipliers"], divisors)
     terms = math.prod(int((end - start).max()) for start, end in edges)
     wide = terms * reach(meta) >= FLOAT32

@@ -48,7 +48,7 @@ def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor
 
 
 ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
-"""Where ONNX's gates (i, o, f, c; z, r, h) are among torch's."""
+"""Positions of ONNX's gates (i, o, f, c; z, r, h) among those of torch."""
 
 
 def float_layer(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

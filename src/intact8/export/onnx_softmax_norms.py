@@ -41,7 +41,7 @@ def _softmax(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
 
 
 def _sum(b: Builder, value: str, axes: list[int], narrow: bool) -> str:
-    """The exact sum, as float32: through float64 where float32 might round."""
+    """The exact sum as float32, computed in float64 where float32 might round."""
     if narrow:
         return b.node("ReduceSum", [value, b.ints(axes, "axes")], keepdims=1)
     wide = b.node("ReduceSum", [b.cast(value, "float64"), b.ints(axes, "axes")], keepdims=1)
@@ -49,7 +49,7 @@ def _sum(b: Builder, value: str, axes: list[int], narrow: bool) -> str:
 
 
 def _norm(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Per row in float64, per element in float32."""
+    """Statistics of rows are float64, elements float32."""
     t, meta = op.attrs, inputs[0]
     grouped, centered = op.kind == "group_norm", op.kind != "rms_norm"
     shift, rank = MIDDLE if centered else zero_point(meta), len(meta.shape)

@@ -23,7 +23,7 @@ Form = Callable[[Builder, str, float, int, float, int], str]
 """(builder, input, its scale, its zero point, output scale, output zero point) → output."""
 
 ENTRIES = np.concatenate([np.arange(256)] * 4 + [np.arange(255, -1, -1)] + [np.arange(255)]).astype(np.uint8)
-"""Every entry in several places of a vector register, and in the remainder behind the last full one."""
+"""Every table index in several places of a vector register, and in the remainder behind the last full register."""
 
 
 def _float_form(body: Callable[[Builder, str], str]) -> Form:

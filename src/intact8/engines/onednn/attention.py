@@ -87,14 +87,14 @@ def _compiled() -> ModuleType | None:
 def lower_attention(ctx: OpContext) -> Step:
     """softmax(q·kᵀ + mask)·v of (N, heads, rows, width) tensors."""
     library = _compiled()
-    assert library is not None  # or there were no chains
+    assert library is not None  # otherwise there are no chains
     one_pass = library.attend
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         q, k, v = _rows(q), _rows(k.mT), _rows(v)
         samples, heads, queries, width = q.shape
         keys = k.shape[2]
-        # Rows of all heads of a position side by side: what follows joins the heads.
+        # Rows of all heads of a position lie side by side, since the next operation joins the heads.
         y = torch.empty(samples, queries, heads, width, dtype=torch.float32).transpose(1, 2)
         added, room, strides = 0, 0, tuple[int, ...]((0, 0, 0))
         if mask is not None:

@@ -176,7 +176,7 @@ def _conv(ctx: OpContext, n: Weights, x: Tensor, g: Geometry) -> Step:
 
 
 def _conv_1d(ctx: OpContext, n: Weights, x: Tensor, g: Geometry) -> Step:
-    """As two-dimensional images of height 1."""
+    """A convolution of images of height 1."""
     flat = Geometry([1, *g.stride], [0, *g.padding], [1, *g.dilation], g.groups)
     call = _conv_nd(ctx, replace(n, weight=n.weight.unsqueeze(2)), [*x.shape[:2], 1, x.shape[2]], flat)
     return lambda *tensors: call(*(t.unsqueeze(2) for t in tensors)).squeeze(2)
@@ -232,8 +232,8 @@ def _conv_call(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Ste
         finish = _leaky_relu(ctx, n.slopes)
         return lambda x: finish(to_float(x))
     if len(ctx.op.inputs) == 2:
-        # Volumes have no fused sum. oneDNN 3.12 writes wrong columns for depthwise + dilation + sum on CPUs with
-        # AVX-VNNI but not AVX512. Both add outside the call: the same sum of the same two roundings each.
+        # oneDNN has no fused sum for volumes, and 3.12 writes wrong columns for depthwise + dilation + sum on CPUs with
+        # AVX-VNNI but not AVX512. In both cases the sum is added outside the call, with the same two roundings.
         if not images or (ctx.isa == "avx2_vnni" and g.groups > 1 and max(g.dilation) > 1):
             end, z_r, r = make_quantize(ctx.z, ctx.lo, ctx.hi), zero_point(ctx.metas[1]), n.residual
             return lambda x, residual: end(to_float(x).add_(residual.float().sub_(z_r).mul_(r)))

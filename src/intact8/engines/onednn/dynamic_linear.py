@@ -84,7 +84,7 @@ class Product:
 
     @staticmethod
     def of(ctx: OpContext, key: tuple[Any, ...], rows: int, weight: Array, scale: Array) -> Product:
-        """``weight`` int8 (O, K), ``scale`` float32 (O,), made for so many ``rows``."""
+        """The product by ``weight`` int8 (O, K) and ``scale`` float32 (O,), packed for so many ``rows``."""
         shape = [max(1, rows), weight.shape[1]]
         pack = ctx.pack((*key, shape[1]), lambda: LINEAR_PACK(torch.from_numpy(np.array(weight)), shape))
         return Product(pack, torch.from_numpy(np.array(scale)), torch.zeros(len(scale), dtype=torch.int32))

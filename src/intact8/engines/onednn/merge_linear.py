@@ -1,4 +1,4 @@
-"""Linear maps of one tensor become one product: queries, keys and values of an attention, static or dynamic.
+"""Merges linear layers of one tensor into one product: queries, keys and values of an attention, static or dynamic.
 
 Every output channel has its multiplier anyway, so nothing about the integers changes; slices of the product, which are
 views, take the place of the maps. One call of three times the width saves a fifth of the time of three (measured on

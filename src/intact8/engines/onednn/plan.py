@@ -277,7 +277,7 @@ def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tup
         else:
             step = RULES[op.kind](ctx) if op.kind in RULES else lower_float(ctx)
             step = step if rows is None else _within(step, rows, op.name)
-        # An op that may overwrite an input does so here, too: nobody reads that input later.
+        # An op that may overwrite an input does so here, too, since nothing reads that input later.
         return step, step(*given)
     except IndexError as error:
         raise _refusal(error, op.name) from error

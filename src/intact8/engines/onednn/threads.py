@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def thread_count(threads: int | None) -> Iterator[None]:
-    """torch's operators use so many threads in this block, in the calling thread only; None leaves it alone.
+    """Let torch's operators use so many threads in this block, in the calling thread only; None changes nothing.
 
     Example:
         >>> before = torch.get_num_threads()

@@ -99,7 +99,7 @@ class OnnxRuntimeRunner:
         given = self._check(inputs)
         floats = {op.name for op in self.program.islands()}
         fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
-        if fed.keys() >= {op.name for op in self.program.ops}:  # ONNX knows no model that computes nothing
+        if fed.keys() >= {op.name for op in self.program.ops}:  # ONNX has no model that computes nothing
             return {name: (given | fed)[name] for name in self.program.tensors}
         session = self._session(self._integers(given), frozenset(), frozenset(fed), True)
         names = [out.name for out in session.get_outputs()]
@@ -177,9 +177,9 @@ class OnnxRuntimeRunner:
 
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        # Quantized operators are written out already; around float islands nothing shall be merged.
+        # The model has quantized operators already; nothing shall be merged around float islands.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-        options.log_severity_level = 4  # what fails is raised; nothing is printed beside it
+        options.log_severity_level = 4  # failures are raised, not printed
         options.inter_op_num_threads = 1
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
