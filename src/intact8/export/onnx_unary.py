@@ -60,19 +60,22 @@ def _shrink(soft: bool) -> Function:
     return build
 
 
+SAME_NAME = (
+    *("sigmoid", "tanh", "selu", "softsign", "abs", "neg", "exp", "log", "sqrt", "reciprocal", "erf", "sign", "floor"),
+    *("ceil", "round", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+)
+"""Functions that ONNX has under the same name, which begins with a capital letter there."""
+
 FUNCTIONS: dict[str, Function] = {
-    "sigmoid": _by("Sigmoid"),
-    "tanh": _by("Tanh"),
+    **{name: _by(name.capitalize()) for name in SAME_NAME},
     "silu": _times(_by("Sigmoid")),
     "gelu": _gelu,
     "hardswish": _times(_hardsigmoid),
     "hardsigmoid": _hardsigmoid,
     "elu": _alpha("Elu"),
-    "selu": _by("Selu"),
     "celu": _alpha("Celu"),
     "mish": _mish,
     "softplus": _softplus,
-    "softsign": _by("Softsign"),
     "logsigmoid": lambda b, t, x: b.node("Neg", [b.node("Softplus", [b.node("Neg", [x])])]),
     "hardshrink": _shrink(False),
     "softshrink": _shrink(True),
@@ -80,33 +83,11 @@ FUNCTIONS: dict[str, Function] = {
     "threshold": lambda b, t, x: b.node(
         "Where", [b.node("Greater", [x, b.float(t["threshold"])]), x, b.float(t["value"])]
     ),
-    "abs": _by("Abs"),
-    "neg": _by("Neg"),
-    "exp": _by("Exp"),
-    "log": _by("Log"),
-    "sqrt": _by("Sqrt"),
     "rsqrt": lambda b, t, x: b.node("Reciprocal", [b.node("Sqrt", [x])]),
     "square": lambda b, t, x: b.node("Mul", [x, x]),
-    "reciprocal": _by("Reciprocal"),
     "pow": lambda b, t, x: (  # the root of −∞ is NaN, its power of a half is not
         b.node("Sqrt", [x]) if t["exponent"] == 0.5 else b.node("Pow", [x, b.float(t["exponent"])])
     ),
-    "sin": _by("Sin"),
-    "cos": _by("Cos"),
-    "erf": _by("Erf"),
-    "sign": _by("Sign"),
-    "floor": _by("Floor"),
-    "ceil": _by("Ceil"),
-    "round": _by("Round"),
-    "tan": _by("Tan"),
-    "asin": _by("Asin"),
-    "acos": _by("Acos"),
-    "atan": _by("Atan"),
-    "sinh": _by("Sinh"),
-    "cosh": _by("Cosh"),
-    "asinh": _by("Asinh"),
-    "acosh": _by("Acosh"),
-    "atanh": _by("Atanh"),
     "log1p": lambda b, t, x: b.node("Log", [b.node("Add", [x, b.float(1.0)])]),
     "expm1": lambda b, t, x: b.node("Sub", [b.node("Exp", [x]), b.float(1.0)]),
     "trunc": lambda b, t, x: b.node("Mul", [b.node("Sign", [x]), b.node("Floor", [b.node("Abs", [x])])]),

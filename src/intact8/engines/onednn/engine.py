@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,6 +15,7 @@ from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.program.dimensions import fixed, sized_near, sizes_of
 from intact8.program.indices import unproved
+from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from .lowering import Packed
     from .plan import Plan
+
+T = TypeVar("T")
 
 PLANS = 16
 """Plans a runner keeps; a plan is a list of calls, and the prepacked weights are shared between batch sizes."""
@@ -87,9 +90,7 @@ class OnednnRunner:
         self._threads, self._isa = threads, isa
         self._plans: PreparedCache[Plan] = PreparedCache(MORE_PLANS if program.dimensions else PLANS)
         self._packs: WeakValueDictionary[tuple[Any, ...], Packed] = WeakValueDictionary()
-        users = [n for op in program.ops for n in op.inputs]
-        quantized = [op.inputs[0] for op in program.ops if op.kind == "quantize"]
-        self._takes_integers = {n for n in program.inputs if users.count(n) == 1 and n in quantized}
+        self._takes_integers = sole_quantizers(program).keys()
         self._build_for_one()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -101,31 +102,19 @@ class OnednnRunner:
 
     def torch_call(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Run on CPU tensors in the order of ``program.inputs``, without numpy."""
-        import torch
-
-        def call() -> list[Tensor]:
-            with torch.inference_mode(), self._thread_count():
-                plan, first = self._plan(inputs)
-                return plan.run(inputs) if first is None else first
-
-        return in_unforked_thread(call)
+        return self._with_plan(inputs, lambda plan, first: plan.run(inputs) if first is None else first)
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Every tensor by name, as the deployed calls compute it. See ``intact8.engines.base.Runner``."""
         import torch
 
-        given = self._tensors(inputs)
-        found: dict[str, Array] = {}
+        given, found = self._tensors(inputs), dict[str, Array]()
+        fed = {name: torch.from_numpy(np.array(value)) for name, value in (feed or {}).items()}
 
         def keep(name: str, t: Tensor) -> None:
             found[name] = np.array(t.numpy(), order="C")
 
-        def call() -> None:
-            with torch.inference_mode(), self._thread_count():
-                plan, _ = self._plan(given, every=True)
-                plan.watch(given, {k: torch.from_numpy(np.array(v)) for k, v in (feed or {}).items()}, keep)
-
-        in_unforked_thread(call)
+        self._with_plan(given, lambda plan, _: plan.watch(given, fed, keep), every=True)
         return found
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
@@ -133,27 +122,33 @@ class OnednnRunner:
 
         The time of an op that runs as part of a later one is counted there.
         """
-        import torch
+        given, ends = self._tensors(inputs), dict[str, float]()
 
-        given = self._tensors(inputs)
-        found: dict[str, float] = {}
+        def clock(name: str, _: Tensor) -> None:
+            ends[name] = time.perf_counter()
 
-        def call() -> None:
-            with torch.inference_mode(), self._thread_count():
-                plan, _ = self._plan(given)
-                last = time.perf_counter()
+        def run(plan: Plan, _: list[Tensor] | None) -> float:
+            start = time.perf_counter()
+            plan.watch(given, {}, clock)
+            return start
 
-                def clock(name: str, _: Tensor) -> None:
-                    nonlocal last
-                    found[name] = time.perf_counter() - last
-                    last = time.perf_counter()
-
-                plan.watch(given, {}, clock)
-
-        in_unforked_thread(call)
+        start = self._with_plan(given, run)
+        found = dict(zip(ends, np.diff([start, *ends.values()]).tolist(), strict=True))
         return {op.name: found.get(op.name, 0.0) for op in self.program.ops}
 
-    def _plan(self, inputs: Sequence[Tensor], *, every: bool = False) -> tuple[Plan, list[Tensor] | None]:
+    def _with_plan(
+        self, inputs: Sequence[Tensor], use: Callable[[Plan, list[Tensor] | None], T], *, every: bool = False
+    ) -> T:
+        """Call ``use`` with the plan for these inputs and the outputs of its first run, if that had to be built."""
+        import torch
+
+        def call() -> T:
+            with torch.inference_mode(), self._thread_count():
+                return use(*self._plan(inputs, every))
+
+        return in_unforked_thread(call)
+
+    def _plan(self, inputs: Sequence[Tensor], every: bool) -> tuple[Plan, list[Tensor] | None]:
         """The plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first run."""
         first: list[Tensor] | None = None
 
