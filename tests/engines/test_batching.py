@@ -208,7 +208,7 @@ def test_channels_last_images_are_not_copied(made: Made, layout: str) -> None:
     given = bind(program, [x], {}, order)
     (tensor,) = runner._tensors(given)
     (plan, _) = runner._plan([tensor])
-    quantized = plan._lines[0].step(tensor)
+    quantized = plan.calls[0].step(tensor)
     memory = x.numpy() if isinstance(x, torch.Tensor) else x
     assert np.shares_memory(quantized.numpy(), memory)
 

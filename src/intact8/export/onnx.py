@@ -111,16 +111,11 @@ def build(
         nan_is_least: whether QuantizeLinear turns NaN into the least integer, as ONNX Runtime's kernels for x86 do;
             otherwise the model sees to it where float operations lie before.
     """
-    if importlib.util.find_spec("onnx") is None:
-        raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact8[onnx]'")
+    rules = _rules(program)
     from onnx import helper
 
     from .onnx_builder import Builder
 
-    rules = _rules()
-    for op in program.ops:
-        if op.kind not in rules:
-            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
     b = Builder(
         tensors,
@@ -164,7 +159,10 @@ def _graph(b: Builder, program: Program, fed: Collection[str], everything: bool)
     return helper.make_graph(b.nodes, "intact8", given, given_back, b.initializers, value_info=inner)
 
 
-def _rules() -> dict[str, Rule]:
+def _rules(program: Program) -> dict[str, Rule]:
+    """Kind → rule, for a program whose kinds all have one."""
+    if importlib.util.find_spec("onnx") is None:
+        raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact8[onnx]'")
     from . import (
         onnx_conv_linear,
         onnx_dynamic_linear,
@@ -176,7 +174,7 @@ def _rules() -> dict[str, Rule]:
         onnx_softmax_norms,
     )
 
-    return {
+    rules = {
         **onnx_elementwise.RULES,
         **onnx_conv_linear.RULES,
         **onnx_pools.RULES,
@@ -186,6 +184,10 @@ def _rules() -> dict[str, Rule]:
         **onnx_moves.RULES,
         **{f"float.{name}": rule for name, rule in onnx_floats.RULES.items()},
     }
+    for op in program.ops:
+        if op.kind not in rules:
+            raise EngineError(f"{op.kind} has no form in ONNX", where=op.name, remedy="run with engine='reference'")
+    return rules
 
 
 def _places(program: Program) -> dict[str | None, tuple[str, int]]:

@@ -148,7 +148,7 @@ class OnednnRunner:
 
         return in_unforked_thread(call)
 
-    def _plan(self, inputs: Sequence[Tensor], every: bool) -> tuple[Plan, list[Tensor] | None]:
+    def _plan(self, inputs: Sequence[Tensor], every: bool = False) -> tuple[Plan, list[Tensor] | None]:
         """The plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first run."""
         first: list[Tensor] | None = None
 

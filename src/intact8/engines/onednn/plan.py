@@ -155,6 +155,10 @@ class Plan:
     """A program for inputs of fixed shapes, dtypes and strides. Calls are independent of each other (thread-safe).
 
     With ``every``, every tensor of the program is made; otherwise float attentions are one call.
+
+    Attributes:
+        calls: what is called, in order.
+        first: outputs of the run that built the plan.
     """
 
     def __init__(
@@ -179,13 +183,13 @@ class Plan:
                 b.add(i, op)
             elif op.name not in chains[op.name].inner:
                 b.add(i, chains[op.name].op)
-        self._names, self._watched, self._used_packs = b.names, b.calls, b.used_packs
+        self._names, self.calls, self._used_packs = b.names, b.calls, b.used_packs
         self._inputs, self._outputs = ([b.slot[n] for n in names] for names in (merged.inputs, merged.outputs))
         # What is returned must not be the caller's input nor the program's constant, which a caller may write to.
         self._copies = [b.root[n] in b.borrowed for n in merged.outputs]
         results = [b.values[n] for n in merged.outputs]
         self.first = [t.clone() if copy else t for t, copy in zip(results, self._copies, strict=True)]
-        self._calls = [(call.step, call.reads, call.writes, call.frees) for call in b.calls]
+        self._flat_calls = [(call.step, call.reads, call.writes, call.frees) for call in b.calls]
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Outputs for tensors in the order of ``program.inputs``."""
@@ -194,7 +198,7 @@ class Plan:
             slots[index] = x
         writes = 0
         try:
-            for step, reads, writes, frees in self._calls:
+            for step, reads, writes, frees in self._flat_calls:
                 slots[writes] = step(*[slots[i] for i in reads])
                 for i in frees:
                     slots[i] = None
@@ -208,7 +212,7 @@ class Plan:
         for index, x in zip(self._inputs, inputs, strict=True):
             slots[index] = x
             seen(self._names[index], x)
-        for call in self._watched:
+        for call in self.calls:
             y = feed.get(call.name)
             if y is None:
                 try:
