@@ -1,7 +1,7 @@
 """Float attention on onednn: one call in deployment, every tensor where they are asked for.
 
-The compiled pass has a form for each width of vectors. Those of this CPU are used; AVX2 ones are built by the tests, so
-that CPUs with wider ones run them, too.
+The compiled kernel has a form for each width of vectors. Those of this CPU are used; AVX2 ones are built by the tests,
+so that CPUs with wider ones run them, too.
 """
 
 import importlib.machinery
@@ -30,7 +30,7 @@ SOURCES = Path(__file__).parents[2] / "native"
 
 @pytest.fixture(scope="module")
 def avx2(tmp_path_factory):
-    """The compiled passes as on a CPU without AVX-512."""
+    """The compiled kernels as on a CPU without AVX-512."""
     include = sysconfig.get_paths()["include"]
     if not sys.platform.startswith("linux") or not shutil.which("cc") or not Path(include, "Python.h").is_file():
         pytest.skip("no C compiler (cc) with Python's headers here")
@@ -49,7 +49,7 @@ def compiled(request, monkeypatch):
     """Attention in one pass, on the widest vectors and on narrower ones."""
     library = torch_native.load()
     if library is None or not library.can_attend():
-        pytest.skip("the compiled passes were not built, or this CPU has no vectors for them")
+        pytest.skip("the compiled kernels were not built, or this CPU has no vectors for them")
     if request.param == "avx2":
         library = request.getfixturevalue("avx2")
         monkeypatch.setattr(torch_native, "load", lambda: library)
@@ -79,7 +79,7 @@ def attention(masked, q=(HEADS, LENGTH), k=(HEADS, LENGTH), v=(HEADS, LENGTH), m
 
 @pytest.fixture(params=["compiled", "torch"])
 def how(request, monkeypatch):
-    """The compiled passes, then what stands in for them."""
+    """The compiled kernels, then what stands in for them."""
     if engine_status()["onednn"] is not None:
         pytest.skip(engine_status()["onednn"])
     if request.param == "torch":

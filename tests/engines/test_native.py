@@ -1,4 +1,4 @@
-"""Compiled passes over rows: the bits of the definition for any numbers, sizes and threads, and nothing beyond."""
+"""Compiled kernels over rows: the bits of the definition for any numbers, sizes and threads, and nothing beyond."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ EXAMPLES = settings(max_examples=150, deadline=None, database=None)
 def library():
     found = torch_native.load()
     if found is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     return found
 
 
 @pytest.fixture(params=["compiled", "torch"])
 def how(request, monkeypatch):
-    """The compiled passes, then what stands in for them."""
+    """The compiled kernels, then what stands in for them."""
     if request.param == "torch":
         monkeypatch.setattr(torch_native, "load", lambda: None)
     elif torch_native.load() is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     return request.param
 
 
@@ -160,7 +160,7 @@ def test_gates(seed, groups, width, repeat):
     """Rows of images times one row for each: an exact product, and one rounding of it times the ratio."""
     library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     x, w = (rng.integers(0, 256, (groups, n, width), np.uint8) for n in (repeat, 1))
     y, ratio = np.empty_like(x), np.float32(10 ** rng.uniform(-5, -1))
     (zero_x, zero_w, zero), (lo, hi) = rng.integers(0, 256, 3).tolist(), sorted(rng.integers(0, 256, 2).tolist())
@@ -189,7 +189,7 @@ def with_and_without_vectors(library):
 def test_tables(seed, size):
     library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     x, table, y = rng.integers(0, 256, size, np.uint8), rng.permutation(256).astype(np.uint8), np.empty(size, np.uint8)
     for _ in with_and_without_vectors(library):
         y.fill(99)
@@ -203,7 +203,7 @@ def test_means(seed, samples, pixels, channels):
     """Exact sums, one rounding of a/b and one of its product in float64."""
     library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     x, y = rng.integers(0, 256, (samples, pixels, channels), np.uint8), np.empty((samples, channels), np.uint8)
     zero_x, zero, a, b = (*rng.integers(0, 256, 2).tolist(), *rng.integers(1, 8192, 2).tolist())
     lo, hi = sorted(rng.integers(0, 256, 2).tolist())
@@ -220,7 +220,7 @@ def test_layer_norms(seed, rows, width):
     """Errors are those of float32, and NaN and infinity spoil their row only."""
     library, rng = torch_native.load(), np.random.default_rng(seed)
     if library is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     x = (rng.standard_normal((rows, width)) * 10.0 ** rng.uniform(-3, 3) + rng.uniform(-9, 9)).astype(np.float32)
     spoil = rng.random(rows) < 0.2
     x[spoil, rng.integers(width)] = rng.choice([np.nan, np.inf, -np.inf])

@@ -44,7 +44,7 @@ TABLES = {
 
 @pytest.mark.parametrize("form", TABLES)
 def test_tables_are_computed_only_where_every_entry_agrees(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "load", lambda: None)  # the compiled passes look them up
+    monkeypatch.setattr(native, "load", lambda: None)  # the compiled kernels look them up
     x, entries = np.arange(256, dtype=np.uint8)[None], TABLES[form]
     runner = ENGINE.prepare(table_program(entries))
     assert runner.forms == {"y": (form, form in {"same", "affine"})}

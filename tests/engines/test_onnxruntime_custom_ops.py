@@ -1,4 +1,4 @@
-"""Operators the compiled passes bring to ONNX Runtime: every shape, nothing beyond it, and refusals that are errors.
+"""Operators the compiled kernels bring to ONNX Runtime: every shape, nothing beyond it, and refusals that are errors.
 
 That whole programs give the same integers with them is what tests/conformance compares.
 """
@@ -39,7 +39,7 @@ from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
 ENGINE = OnnxRuntimeEngine()
-pytestmark = pytest.mark.skipif(native.load() is None, reason="the compiled passes were not built")
+pytestmark = pytest.mark.skipif(native.load() is None, reason="the compiled kernels were not built")
 GUARD = 64
 TYPES = {
     "uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8, "int32": onnx.TensorProto.INT32,

@@ -1,4 +1,4 @@
-"""Where float32 and uint8 meet: one compiled pass and torch's several give what a line of numpy says, in any layout."""
+"""Passes between float32 and uint8: the compiled kernel and torch's operations equal a line of numpy, in any layout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DIVISORS = [1.0, 0.5, float(np.float32(0.1)), 3.0, float(np.float32(1e-18)), 2.0
 
 @pytest.fixture(params=["compiled", "torch"], autouse=True)
 def how(request, monkeypatch):
-    """The compiled passes, then what stands in for them."""
+    """The compiled kernels, then what stands in for them."""
     if request.param == "torch":
         monkeypatch.setattr(torch_native, "load", lambda: None)
     elif torch_native.load() is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     return request.param
 
 

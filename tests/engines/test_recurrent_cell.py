@@ -1,4 +1,4 @@
-"""Whole programs on onednn with the compiled passes and with what stands in for them: the reference's bits."""
+"""Whole programs on onednn with the compiled kernels and with what stands in for them: the reference's bits."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 @pytest.fixture(params=["compiled", "torch"], autouse=True)
 def how(request, monkeypatch):
-    """The compiled passes, then what stands in for them."""
+    """The compiled kernels, then what stands in for them."""
     if request.param == "torch":
         monkeypatch.setattr(torch_native, "load", lambda: None)
     elif torch_native.load() is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     return request.param
 
 

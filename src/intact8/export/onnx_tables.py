@@ -2,7 +2,7 @@
 
 A lookup costs ONNX Runtime 0.7 ns per element and keeps it from choosing layouts; these forms cost 0.2 to 0.5 ns. They
 are for an engine, which can compare before it uses one, and never for a file, which does not know where it will run;
-where the compiled passes are, only clamps are (see ``intact8.engines.onnxruntime.custom_ops``).
+where the compiled kernels are, only clamps are (see ``intact8.engines.onnxruntime.custom_ops``).
 """
 
 from __future__ import annotations

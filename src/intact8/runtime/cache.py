@@ -59,7 +59,7 @@ def key(program: Program, digest: str, engine: str, threads: int | None, facts: 
 
 
 def _passes() -> list[int] | None:
-    """Size and time of the compiled passes, which engines call; None where they were not built."""
+    """Size and time of the compiled kernels, which engines call; None where they were not built."""
     found = importlib.util.find_spec("intact8.engines._native")
     if found is None or found.origin is None:
         return None

@@ -203,7 +203,7 @@ def _compiled() -> Ability:
         if built
         else "slower, the same bits: install a wheel of this platform, or a C compiler and intact8 again"
     )
-    return Ability("compiled passes", built, why)
+    return Ability("compiled kernels", built, why)
 
 
 def _vnni(engine: str, facts: Facts) -> Ability:

@@ -1,4 +1,4 @@
-"""Inputs of the openvino engine: quantized by a compiled pass, the model or numpy; any memory; floats and bytes."""
+"""Inputs of the openvino engine: quantized by a compiled kernel, the model or numpy; any memory; floats and bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MANY = MAX_THREADS + 1
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Who quantizes floats, and the number of threads that makes it so."""
     if request.param == "compiled" and native.load() is None:
-        pytest.skip("the compiled passes were not built")
+        pytest.skip("the compiled kernels were not built")
     if request.param == "numpy":
         monkeypatch.setattr("intact8.engines.input_quantizer.load", lambda: None)
         monkeypatch.setattr("intact8.engines.openvino.engine.pays", lambda threads: True)

@@ -112,7 +112,7 @@ class Plan:
         indexed: names of tables that are not evaluated, though a function fits, since no product's kernel took them.
         kernels: whether to choose kernels (see ``kernel_selection.preferred``).
         joined: models of several batch sizes share their weights, which different kernels pack differently.
-        ahead: names of ``quantize`` ops with the convolutions behind them that the compiled passes do (see ``ahead``).
+        ahead: names of ``quantize`` ops with the convolutions behind them that the compiled kernels do (see ``ahead``).
         special: names of the float tensors that may hold NaN or infinity.
     """
 
