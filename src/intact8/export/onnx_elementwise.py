@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
+from intact8.export.onnx_builder import CONTRIB, Builder, Rule
+from intact8.export.onnx_tables import build_form
 from intact8.opset.kind import zero_point
 from intact8.opset.op import Op, Tensor
-
-from .onnx_builder import CONTRIB, Builder, Rule
-from .onnx_tables import build_form
 
 
 def _quantize(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
