@@ -1,1 +1,1 @@
-"""The simulation: the captured network computing the integers that ship, in floating point, with gradients."""
+"""The simulation: the captured network computing the deployed integers in floating point, with gradients."""

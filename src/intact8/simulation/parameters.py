@@ -12,8 +12,8 @@ class Namespace(nn.Module):
     """A branch of the original module tree: it holds parameters and children, and computes nothing."""
 
 
-def plant(root: nn.Module, model: nn.Module) -> dict[str, Tensor]:
-    """Copy every parameter and buffer of ``model`` into ``root`` under its name, and return them by name.
+def copy_parameters(root: nn.Module, model: nn.Module) -> None:
+    """Copy every parameter and buffer of ``model`` into ``root`` under its name.
 
     Batch norm and dropout modules are copied as what they are, so that ``.train()``, ``.eval()`` and code that looks
     for ``nn.BatchNorm2d`` go on working. Shared parameters stay shared.
@@ -36,7 +36,6 @@ def plant(root: nn.Module, model: nn.Module) -> dict[str, Tensor]:
         if path:
             parent, _, leaf = path.rpartition(".")
             root.get_submodule(parent)._modules[leaf] = target
-    return dict(tensors_of(root))
 
 
 def tensors_of(root: nn.Module) -> Mapping[str, Tensor]:

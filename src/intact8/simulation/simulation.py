@@ -1,4 +1,4 @@
-"""The simulation: an nn.Module that computes, in floating point, the integers that will be deployed."""
+"""The simulation is an nn.Module that computes, in floating point, the integers that will be deployed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from intact8.simulation.ops.affine import LiveBatchNorms
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.recurrent import run_layer
 from intact8.simulation.ops.weight_only import DecodedEmbedding, DynamicLinear
-from intact8.simulation.parameters import Namespace, plant
+from intact8.simulation.parameters import Namespace, copy_parameters
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.learners import attach_learners
@@ -89,7 +89,7 @@ class Simulation(Trainable):
         super().__init__()
         self.captured = captured.without_tensors()
         self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
-        plant(self, model)
+        copy_parameters(self, model)
         constants = Namespace()
         owners: dict[str, tuple[nn.Module, str]] = {}
         for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
@@ -147,11 +147,7 @@ class Simulation(Trainable):
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
 
     def collect_statistics(self, calls: list[Call]) -> None:
-        """Collect statistics of a few samples for equalization, bias correction and dead channels.
-
-        Args:
-            calls: (args, kwargs) of the model, one per batch.
-        """
+        """Collect statistics of a few batches, (args, kwargs): for equalization, bias correction and dead channels."""
         observing = {name: point.observing for name, point in self.points.items()}
         self.observe(False)
         try:
@@ -261,13 +257,7 @@ class Simulation(Trainable):
         return values
 
     def compute(self, node: Node, inputs: list[Value], resolved: bool) -> Value:
-        """Return the output of one node, as a forward computes it.
-
-        Args:
-            node: a node of the graph other than an input.
-            inputs: values of its inputs.
-            resolved: whether to use tie-free multipliers, see :meth:`ready`.
-        """
+        """Return the output of a node that is not an input; ``resolved`` says whether to use tie-free multipliers."""
         recurrent = self.recurrent_points.get(node.name)
         if recurrent is not None and recurrent.quantizing and (recurrent.scale.numel() or self.calibrated):
             return run_layer(node, [real(v) for v in inputs], self.tensors, recurrent)

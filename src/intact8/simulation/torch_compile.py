@@ -1,4 +1,4 @@
-"""A simulation inside torch.compile runs as it is: its own module, because torch.compiler takes seconds to import."""
+"""Inside torch.compile a simulation runs uncompiled. (This is a module because torch.compiler imports slowly.)"""
 
 from __future__ import annotations
 

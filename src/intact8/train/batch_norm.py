@@ -72,17 +72,15 @@ def reestimate_batch_norm(sim: Trainable, data: Any, *, max_batches: int | None 
 @contextmanager
 def _normalizing_by_batch(sim: Trainable, norms: list[Any]) -> Iterator[None]:
     """Keep batch norms live with momentum 0, dropout off and no point observing; restore everything afterwards."""
-    training = {module: module.training for module in sim.modules()}
-    momenta = {module: module.momentum for module in norms}
-    tracked = {m: None if m.num_batches_tracked is None else m.num_batches_tracked.clone() for m in norms}
-    frozen, phase_points = sim.scale_phase.batch_norm_frozen, list(sim.points.values())
-    sources = [(p, p.source, p.observing) for p in phase_points]
+    training = [(module, module.training) for module in sim.modules()]
+    counts = [None if m.num_batches_tracked is None else m.num_batches_tracked.clone() for m in norms]
+    momenta = [(m, m.momentum, count) for m, count in zip(norms, counts, strict=True)]
+    frozen, points = sim.scale_phase.batch_norm_frozen, [(p, p.source, p.observing) for p in sim.points.values()]
     try:
         sim.train()
         sim.freeze_batch_norm(False)
-        for point in phase_points:
-            point.observing = False
-            point.source = "held" if point.source == "observed" else point.source
+        for point, source, _ in points:
+            point.observing, point.source = False, "held" if source == "observed" else source
         for module in sim.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
@@ -90,12 +88,12 @@ def _normalizing_by_batch(sim: Trainable, norms: list[Any]) -> Iterator[None]:
             module.momentum = 0.0
         yield
     finally:
-        for module, flag in training.items():
+        for module, flag in training:
             module.training = flag
-        for module, momentum in momenta.items():
+        for module, momentum, count in momenta:
             module.momentum = momentum
-            if tracked[module] is not None:
-                module.num_batches_tracked.copy_(tracked[module])
-        for point, source, observing in sources:
+            if count is not None:
+                module.num_batches_tracked.copy_(count)
+        for point, source, observing in points:
             point.source, point.observing = source, observing
         sim.freeze_batch_norm(frozen)

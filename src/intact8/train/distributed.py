@@ -7,7 +7,7 @@ one rank communicates with nobody. As with SyncBatchNorm, every rank must run th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,10 +116,8 @@ def connected(sim: Trainable, outputs: list[Tensor], parameters: Sequence[Tensor
     wanted = [p for p in parameters if p.requires_grad]
     if not (sim.training and wanted and torch.is_grad_enabled()) or _active_wrapper() is None:
         return outputs
-    return [
-        _Connected.apply(y, *wanted) if y.requires_grad else y  # type: ignore[no-untyped-call]
-        for y in outputs
-    ]
+    connect: Callable[..., Tensor] = _Connected.apply
+    return [connect(y, *wanted) if y.requires_grad else y for y in outputs]
 
 
 def unwrapped(sim: Any) -> Trainable:

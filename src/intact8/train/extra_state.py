@@ -14,13 +14,9 @@ TENSOR = "tensor:"
 
 
 def pack(state: dict[str, Any]) -> Tensor:
-    """Return nested dicts of tensors and JSON values as the bytes of a .safetensors file.
+    """Return nested dicts of tensors and JSON values as the bytes of a .safetensors file, uint8, on the CPU.
 
-    Args:
-        state: keys are texts; no text in it begins with ``tensor:``.
-
-    Returns:
-        uint8, (bytes,), on the CPU.
+    Keys are texts, and no text begins with ``tensor:``.
 
     Example:
         >>> import torch

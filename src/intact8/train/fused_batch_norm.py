@@ -52,13 +52,8 @@ class Rounding(NamedTuple):
 def normalize_round(z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
     """Return ``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)`` with µ and σ² of the batch, float32.
 
-    The gradient passes the rounding straight through. The backward pass keeps only ``z`` and numbers per channel.
-
-    Args:
-        z: (N, C, …).
-        weight, bias: γ and β, (C,), in steps of the result.
-        running: updated in place.
-        to: limits of the result.
+    ``z`` is (N, C, …); γ (``weight``) and β (``bias``) are (C,) in steps of the result; ``running`` is updated in
+    place. The gradient passes the rounding straight through; for it ``z`` and numbers per channel are kept.
     """
     q: Tensor = _NormalizeRound.apply(z, weight, bias, running, to)  # type: ignore[no-untyped-call]
     return q

@@ -53,7 +53,7 @@ SOURCES = {
 
 
 class ScaleWarning(UserWarning):
-    """Scales that were frozen had to be solved again for some channels, or did not observe when they were to."""
+    """Frozen scales of some channels had to be solved again, or a schedule observed nothing."""
 
 
 class ScalePhase(nn.Module):

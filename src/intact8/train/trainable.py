@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Trainable(nn.Module):
-    """The base class of :class:`~intact8.simulation.simulation.Simulation` has all that training needs to know."""
+    """The part of :class:`~intact8.simulation.simulation.Simulation` that training needs to know."""
 
     recipe: Recipe
     placed: Placed

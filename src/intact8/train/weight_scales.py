@@ -14,16 +14,9 @@ from intact8.calibration.weights import DEAD, PAIR_LIMIT, pairs_can_saturate, we
 
 
 def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax", portable: bool = True) -> Tensor:
-    """Return the scale per output channel, as ``intact8.calibration.weights.weight_scales`` gives it.
+    """Return the scale per output channel of (O, K), float32, as ``intact8.calibration.weights.weight_scales`` does.
 
-    Args:
-        rows: (O, K), without gradient.
-        lo, hi: ends of the integer range.
-        observer: ``minmax``; any other is computed on the CPU and slow.
-        portable: keep room for pair sums.
-
-    Returns:
-        float32 (O,) on the device of ``rows``.
+    An observer other than ``minmax`` is computed on the CPU and slow; ``portable`` keeps room for pair sums.
 
     Example:
         >>> live_weight_scales(torch.tensor([[127.0, 3.0], [126.0, 126.0]]), -127, 127).tolist()

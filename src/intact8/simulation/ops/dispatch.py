@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import Tensor
 
 from intact8.arithmetic.resize import denominators
@@ -52,16 +51,9 @@ def run_node(
     resolved: bool = False,
     training: bool = False,
 ) -> Value:
-    """Compute one node that is neither an input nor a layer with weights.
+    """Compute one node that is neither an input nor a layer with weights; ``training`` is for dropout.
 
-    Args:
-        node: the placed node.
-        inputs: values of its inputs.
-        tensors: parameters, buffers and constants by name.
-        point: quantization point of the output, None inside a float island.
-        requantization: its multipliers, where it has any.
-        resolved: whether the multipliers are valid; else plain ratios of scales are used.
-        training: for dropout.
+    ``point`` is None inside a float island. Without valid multipliers (``resolved``) plain ratios of scales are used.
     """
     if node.op == "quantize":
         return quantize_to(point, real(inputs[0]))
@@ -86,7 +78,7 @@ def _with_float_gradient(op: IntegerOp, x: Quantized, others: list[Tensor]) -> V
     """Compute integers forward; the float function is computed where its gradient, or an observer, asks for it."""
     sources = [x.q, x.point.live_scale, op.point.live_scale, *op.params.values()]
     smooth: Value | None = None
-    if not op.resolved or op.point.watching or (torch.is_grad_enabled() and any(t.requires_grad for t in sources)):
+    if not op.resolved or op.point.watching or differentiable(*sources):
         smooth = quantize_to(op.point, float_result(op.node, [x.real(), *others], op.params))
     if not op.resolved:
         assert smooth is not None
@@ -107,7 +99,7 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
 
 
 def _resize(node: Node, q: Tensor) -> Tensor:
-    """The integers of ``resize_linear`` forward, the gradient of the float function backward."""
+    """Compute the integers of ``resize_linear``, with the gradient of the float function."""
     size, corners = node.attrs["size"], node.attrs["align_corners"]
     value = resize_linear(q.detach(), size, corners, denominators(q.shape[2:], size, corners))
     return forward_as(value, FLOAT_OPS[node.op](node.attrs, [q], {})) if differentiable(q) else value

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Node
 
 EXACT = 2.0**24
 """Integers up to here are exact in float32; so is any sum whose partial sums all stay below."""
 
-_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+FUSED = ("pre", "bn", "act")
+"""Attributes of what is fused into a layer."""
 
 
 def convolve(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute the convolution, linear map or product per channel of ``node`` on real tensors."""
-    a: dict[str, Any] = node.attrs
-    if node.op == "linear":
-        return F.linear(x, weight, bias)
-    if node.op == "scale_shift":
-        shape = (1, -1, *[1] * (x.dim() - 2))
-        y = x * weight.reshape(shape)
-        return y if bias is None else y + bias.reshape(shape)
-    rank = len(a["stride"])
-    if a["transposed"]:
-        return _CONV_TRANSPOSE[rank](
-            x, weight, bias, a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"]
-        )
-    return _CONV[rank](x, weight, bias, a["stride"], a["padding"], a["dilation"], a["groups"])
+    """Compute the convolution, linear map or product per channel of ``node`` alone on real tensors."""
+    attrs = {name: value for name, value in node.attrs.items() if name not in FUSED}
+    params = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    y: Tensor = FLOAT_OPS[node.op](attrs, [x], params)
+    return y
 
 
 def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
@@ -70,12 +61,9 @@ def accumulate(node: Node, x: Tensor, weight: Tensor, edges: list[int] | None, b
     if len(edges) == 2:
         return convolve(node, x, weight, bias)
     axis = -1 if node.op == "linear" else 1
-    total: Tensor | None = None
-    for start, end in itertools.pairwise(edges):
-        part = convolve(node, x.narrow(axis, start, end - start), weight[:, start:end]).double()
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+    cuts = itertools.pairwise(edges)
+    parts = (convolve(node, x.narrow(axis, i, j - i), weight[:, i:j]).double() for i, j in cuts)
+    return functools.reduce(torch.add, parts)
 
 
 def per_channel(values: Tensor, node: Node, rank: int) -> Tensor:

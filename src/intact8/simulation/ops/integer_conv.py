@@ -26,18 +26,10 @@ class Exact(NamedTuple):
 def weighted_sum(
     node: Node, x: Tensor, grid: Grid, m: Tensor, bias: Tensor | None, exact: Exact | None = None
 ) -> Tensor:
-    """Return ``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable.
+    """Return ``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable; m is (O,) or ().
 
-    Args:
-        node: conv, linear or scale_shift.
-        x: the input; integers minus zero point where ``exact`` is given.
-        grid: the weights, q within −128..127, in the module's layout.
-        m: (O,), or () for all channels alike.
-        bias: (O,) in units of the result.
-        exact: compute m·(Σ x·q + exact.bias) instead, with an exact sum; ``bias`` has its gradient then.
-
-    Returns:
-        float32; float64 where an exact sum does not fit float32.
+    With ``exact`` it is m·(Σ x·q + exact.bias) for x that holds integers minus zero point: the sum is exact, float64
+    where float32 does not hold it, and ``bias``, (O,) in units of the result, gets its gradient.
     """
     if m.numel() == 1:
         m = m.expand(output_channels(node, grid.q))

@@ -51,10 +51,7 @@ class IntegerOp:
 def integer_limits(act: dict[str, Any] | None, scale: float, zero_point: int, lo: int, hi: int) -> tuple[int, int]:
     """Return the clamp of an operation: the range of its output, cut by a fused clamp (ReLU, ReLU6, hardtanh).
 
-    Args:
-        act: the attribute ``act`` of a node.
-        scale, zero_point: of the output.
-        lo, hi: integer range of the output.
+    ``act`` is the attribute of a node; ``scale``, ``zero_point``, ``lo`` and ``hi`` are those of its output.
 
     Example:
         >>> integer_limits({"kind": "clamp", "min": 0.0, "max": 6.0}, 0.05, 10, 0, 255)

@@ -31,15 +31,9 @@ def _ratio(op: IntegerOp, x: list[Quantized]) -> Tensor:
 
 
 def matrix_product(x: Quantized, w: Quantized, ratio: Tensor) -> Tensor:
-    """Return ``ratio·Σ_k x_ik·w_kj`` of integers minus zero points; the sum is exact.
+    """Return ``ratio·Σ_k x_ik·w_kj`` of integers minus zero points, (…, I, K) and (…, K, J); the sum is exact.
 
-    Args:
-        x: (…, I, K).
-        w: (…, K, J); leading dimensions broadcast.
-        ratio: shape ().
-
-    Returns:
-        (…, I, J), float32; float64 where an exact sum does not fit float32.
+    The result is float32, or float64 where an exact sum does not fit float32; leading dimensions broadcast.
     """
     longest = int((EXACT - 1) // (_reach(x) * _reach(w)))
     if not differentiable(x.q, w.q, ratio):

@@ -30,11 +30,7 @@ def add_round(
 ) -> Tensor:
     """Return ``clamp(round(Σ r_j·q_j), lo, hi)``, float32, with a straight-through gradient clipped at lo and hi.
 
-    Args:
-        terms: their shapes broadcast.
-        ratios: one per term, shape ().
-        lo, hi: integers.
-        watch: called with the sum before it is rounded.
+    Shapes of the terms broadcast; ratios are (); ``watch`` is called with the sum before it is rounded.
     """
     tensors = [t.q for t in terms]
     if not differentiable(*tensors, *ratios):

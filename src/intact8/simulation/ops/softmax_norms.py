@@ -25,13 +25,7 @@ Form = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
 
 
 def program_form(node: Node, params: Mapping[str, Tensor], x: QuantPoint, y: QuantPoint) -> Form:
-    """Return what the program stores for a softmax or a norm.
-
-    Args:
-        node: softmax, layer_norm, rms_norm or group_norm.
-        params: parameters by role.
-        x, y: points of its input and output.
-    """
+    """Return what the program stores for a softmax or a norm between points ``x`` and ``y``."""
     if node.op == "softmax":
         attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": float(np.float32(1.0 / float(y.scale)))}
         return attrs, {"table": softmax_table(float(x.scale))}

@@ -32,12 +32,7 @@ def look_up(op: IntegerOp, x: Quantized) -> Tensor:
 def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str, Tensor]) -> Array:
     """Return ``clamp(R(f((i − z_x)·s_x) / s_y) + z_y)`` for every input integer i, uint8 (256,), from float64.
 
-    Where f gives NaN the entry is the least integer, as in ``quantize``.
-
-    Args:
-        node: ``table`` (with its ``chain``) or ``requantize``.
-        x, y: points of input and output.
-        tensors: parameters by name, for PReLU.
+    ``node`` is ``table`` (with its ``chain``) or ``requantize``; where f gives NaN the entry is the least integer.
     """
     value = (np.arange(256, dtype=np.float64) - int(x.zero_point)) * float(x.scale)
     zero_point = int(y.zero_point)

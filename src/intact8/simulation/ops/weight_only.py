@@ -23,11 +23,7 @@ from intact8.train.snapshot import Snapshot
 class DynamicLinear(Affine):
     """A linear layer of mode dynamic: exact sums of integers, float32 results (``intact8.arithmetic.dynamic``).
 
-    Args:
-        node: linear.
-        tensors: parameters and buffers by name.
-        weight_point: one scale per output channel.
-        rows: granularity of the input's scales.
+    The weight has a scale per output channel; ``rows`` is the granularity of the input's scales.
     """
 
     def __init__(self, node: Node, tensors: Mapping[str, Tensor], weight_point: WeightPoint, rows: str) -> None:
@@ -49,13 +45,9 @@ class DynamicLinear(Affine):
 
 
 class DecodedLinear(Affine):
-    """A linear layer of mode weight_only: fl(q·s) as weight of a float product.
+    """A linear layer of mode weight_only: fl(q·s) as weight of a float product, with scales (O, groups).
 
-    Args:
-        node: linear.
-        tensors: parameters and buffers by name.
-        weight_point: scales (O, groups).
-        group: columns that share a scale, 0 for whole rows.
+    ``group`` is the number of columns that share a scale, 0 for whole rows.
     """
 
     def __init__(self, node: Node, tensors: Mapping[str, Tensor], weight_point: WeightPoint, group: int) -> None:

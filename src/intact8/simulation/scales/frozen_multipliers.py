@@ -1,4 +1,4 @@
-"""Multipliers of frozen scales: kept while their proofs hold for the biases there are now.
+"""Multipliers of frozen scales stay while their proofs hold for the present biases.
 
 Weights cannot break a proof: those that outgrow a frozen grid are clipped (``intact8.simulation.weights``).
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 NOISE = 1e-6
-"""Relative differences below are the rounding of float32 scales."""
+"""Smaller relative differences are roundings of float32 scales."""
 
 ROOM = 1.5
-"""Multipliers that are to stay are proved for biases this much larger than they are, and ROOM_STEPS more."""
+"""Multipliers to be frozen are proved for biases that are ROOM times as large, and ROOM_STEPS more."""
 
 ROOM_STEPS = 8.0
 
@@ -33,13 +33,8 @@ def violated(
 ) -> Array | None:
     """Return channels whose multiplier cannot stay, bool (O,); None where no multiplier fits the present scales.
 
-    Args:
-        layer: the weights and biases there are now.
-        req: the multipliers so far.
-        s_x, s_y: scales of input and output.
-        form: key of ``intact8.arithmetic.tie_free.FORMS``.
-        residual: Σ 255·r_j of a fused residual, 0 without one.
-        engines: whose certificates the multipliers must allow.
+    ``s_x`` and ``s_y`` are scales of input and output, ``form`` is a key of ``intact8.arithmetic.tie_free.FORMS``, and
+    ``residual`` is Σ 255·r_j of a fused residual, 0 without one.
     """
     scale = layer.point.scale.double().cpu().numpy()
     a, b = (t.cpu().numpy().astype(np.int64) for t in (req.a, req.b))

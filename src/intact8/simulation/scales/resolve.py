@@ -1,4 +1,4 @@
-"""From ranges to the numbers that are deployed: scales, then tie-free multipliers, in one pass over the graph.
+"""The solver finds scales, then tie-free multipliers, in one pass over the graph.
 
 Sums come first, in topological order: an add needs one odd denominator for all its ratios, so its output scale, and
 the scales of inputs nobody depends on yet, move by a fraction of a percent until the ratios are rationals. What has
@@ -241,7 +241,7 @@ SOLVERS: dict[str, Callable[[Node, SolverState, list[str], str], Solution]] = {
 
 
 def _solve_residual(node: Node, state: SolverState) -> Solution:
-    """The ratio s_r/s_y of a fused residual; its denominator serves every channel, so it must suit the worst."""
+    """Find the ratio s_r/s_y of a fused residual; its denominator serves every channel, so it must suit the worst."""
     q = state.q
     x, residual, out = (q.placed.point_of[n] for n in (*node.inputs, node.name))
     state.pinned.add(residual)
@@ -269,7 +269,7 @@ def _residual_denominator(node: Node, state: SolverState, s_y: float, ratio: flo
 
 
 def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> None:
-    """Weight scales on which every channel's multiplier is a rational its certificate allows."""
+    """Find weight scales with which every channel's multiplier is a rational that its certificate allows."""
     q = state.q
     x, y, layer = q.point(node.inputs[0]), q.point(node.name), Layer(node, q, state.fresh)
     assert x is not None and y is not None

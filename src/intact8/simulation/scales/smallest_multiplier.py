@@ -25,12 +25,8 @@ def denominator(form: str, ratio: float, terms: float, engines: Collection[str])
     """Return the largest b that every engine has a margin for, or every one but OpenVINO where its own is too small.
 
     OpenVINO rounds a mean before it is scaled: of more than some thousand elements none has a multiplier it proves.
-
-    Args:
-        form: key of ``intact8.arithmetic.tie_free.FORMS``.
-        ratio: the multiplier that is wanted.
-        terms: bound of what a mean rounds before, in output steps.
-        engines: of the recipe.
+    ``form`` is a key of ``intact8.arithmetic.tie_free.FORMS``, ``ratio`` the wanted multiplier, and ``terms`` the bound
+    of what a mean rounds before, in output steps.
     """
     terms = terms * 1.03 if form == "mean" else 0.0
     b = int(largest_denominator(form, residual_steps=terms, engines=engines))
@@ -41,9 +37,7 @@ def denominator(form: str, ratio: float, terms: float, engines: Collection[str])
 def keep_in_reach(state: SolverState, nodes: list[tuple[Node, str, float]]) -> None:
     """Enlarge input scales until every ratio can be reached.
 
-    Args:
-        scales: fresh from the observers; nothing is pinned but what is fixed.
-        nodes: product or pool, form of its bound, and constant factor of its ratio, in execution order.
+    ``nodes`` are products and pools in execution order, with the form of their bound and the factor of their ratio.
     """
     for _ in range(_PASSES):
         widened = [_widen(state, *each) for each in reversed(nodes)]

@@ -64,11 +64,10 @@ class SolverState:
         limit = float(req.gain_error) + NOISE
         return req if all(abs(m / d / r - 1) <= limit for m, d, r in zip(a, b, nominal, strict=True)) else None
 
-    def move(self, point: str, scale: float) -> float:
+    def move(self, point: str, scale: float) -> None:
         """Set a free point's scale, rounded to float32, and pin it."""
         self.scale[point] = float(np.float32(scale))
         self.pinned.add(point)
-        return self.scale[point]
 
     def write(self) -> None:
         """Store the result in the simulation's points."""
