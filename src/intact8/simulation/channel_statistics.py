@@ -90,7 +90,7 @@ def collect(
     for name, parts in seen.means.items():
         means, energies = (torch.cat(part) for part in zip(*parts, strict=True))
         mean = _usual_mean(means, energies).float()
-        # The reader of an equalized tensor sees it divided by the factors.
+        # The layer reads the equalized tensor divided by the factors.
         q.tensors[q.graph.nodes[name].params["correct.mean"]].copy_(mean / divided.get(name, torch.ones_like(mean)))
     constant = {name: (int((low == high).sum()), low.numel()) for name, (low, high) in seen.extent.items()}
     return {name: counts for name, counts in constant.items() if counts[0]}

@@ -64,7 +64,7 @@ def prepare(
         from intact8 import recipes
 
         recipe = recipes.default()
-    # What is made here will be trained: no tensor of it may be one of inference mode.
+    # The simulation will be trained, so none of its tensors may be made in inference mode.
     with torch.inference_mode(False):
         captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
         _warn_of_a_fixed_batch(captured)

@@ -44,7 +44,7 @@ class QuantizedGraph:
 
     def __init__(self, placed: Placed, recipe: Recipe) -> None:
         self.placed, self.recipe, self.module = placed, recipe, Namespace()
-        self.module._modules["motion"] = ScalePhase(INITIAL[recipe.scales])  # files have this name
+        self.module._modules["motion"] = ScalePhase(INITIAL[recipe.scales])  # saved state dicts have this name
         self.points: dict[str, QuantPoint] = {}
         self.weight_points: dict[str, WeightPoint] = {}
         self.coded_points: dict[str, WeightPoint] = {}

@@ -143,7 +143,7 @@ class Simulation(Trainable):
         return itertools.chain(self.tensors.stored(), (p.scale for p in self.all_weight_points.values()))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy's tensors are others. Solving again for the copy changes no integer.
+        # A copy has other tensors; solving again for it changes no integer.
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
 
     def collect_statistics(self, calls: list[Call]) -> None:

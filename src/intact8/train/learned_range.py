@@ -40,7 +40,7 @@ class LearnedRange(LearnedScale):
         """Set the range by its scale and zero point."""
         self.start(scale)
         if self.below is not None:
-            # A quarter of a step rounds to none, and gives the rate of an optimizer something to be relative to.
+            # A quarter of a step rounds to zero, but a learning rate can be relative to it.
             self.below.start(scale * max(zero_point - self.lo, 0.25))
 
     def zero_point(self) -> int:

@@ -48,7 +48,7 @@ def clipped(grad: Tensor, v: Tensor, lo: int, hi: int, out: Tensor | None = None
     low, high = within(lo, hi) if first else rounding_to(lo, hi)
     if out is None:
         out = torch.empty_like(v)
-    # A hardtanh's derivative, in one pass.
+    # The derivative of a hardtanh does this in one pass.
     torch.ops.aten.hardtanh_backward.grad_input(grad, v, low, high, grad_input=out)
     return out
 

@@ -60,7 +60,7 @@ class Trainable(nn.Module):
     @property
     def scale_phase(self) -> ScalePhase:
         """The phase, and whether batch norm is frozen; see ``intact8.train.scale_phase``."""
-        phase = self.get_submodule("quantizers.motion")  # the name that state dicts have
+        phase = self.get_submodule("quantizers.motion")  # saved state dicts have this name
         assert isinstance(phase, ScalePhase)
         return phase
 

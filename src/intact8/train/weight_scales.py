@@ -42,9 +42,9 @@ def two_largest(rows: Tensor) -> Tensor:
     count, blocks = rows.shape[1], rows.shape[1] // BLOCK
     if count < LONG:
         return rows.topk(min(2, count), dim=1).values
-    # topk is slow on long rows: the largest of every block first (columns that are ``blocks`` apart, so that maxima
-    # are taken of whole rows at once). The second largest is in the block of the largest, or the largest of another
-    # block, or among the columns left over.
+    # topk is slow on long rows, so the largest of every block is found first. A block has columns that are ``blocks``
+    # apart, so that maxima are taken of whole rows at once. The second largest is in the block of the largest, or the
+    # largest of another block, or among the columns left over.
     head = rows[:, : blocks * BLOCK].reshape(len(rows), BLOCK, blocks)
     first, where = head.amax(1).topk(2, dim=1)
     inside = head.gather(2, where[:, None, :1].expand(-1, BLOCK, 1)).squeeze(2)

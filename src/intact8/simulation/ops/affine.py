@@ -72,7 +72,7 @@ class Affine:
     def __call__(self, inputs: list[Value], live: LiveBatchNorms | None, resolved: bool) -> Value:
         """Compute the layer; ``live`` are batch norms that take their statistics from this batch, in training."""
         if live is not None:
-            self._cache.clear()  # batch norm writes its running statistics without counting a version
+            self._cache.clear()  # batch norm writes running statistics without changing their version
             return self._live(inputs, live)
         active = self.point is not None and self.point.active
         if active and self._rounds_weights and all(isinstance(v, Quantized) for v in inputs):

@@ -104,7 +104,7 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
         q = point.rounded(y / point.live_scale, point.lo, point.hi)
     else:
         q = quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi)
-    if not point.training:  # as engines do; in training the loss shall show a NaN
+    if not point.training:  # engines do so; in training the loss should show a NaN
         q = torch.nan_to_num(q, nan=float(point.lo - int(point.zero_point)))
     return Quantized(q, point)
 

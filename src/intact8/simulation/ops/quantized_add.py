@@ -68,7 +68,7 @@ class _AddRound(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         n = len(ctx.zero_points)
-        saved = ctx.saved_tensors  # read once: checkpoints unpack them at every reading
+        saved = ctx.saved_tensors  # checkpoints unpack them whenever they are read
         tensors = [unpack(t, z) for t, z in zip(saved[:n], ctx.zero_points, strict=True)]
         ratios, wants = saved[n:], ctx.needs_input_grad[4:]
         v = _weighted(tensors, ratios)
@@ -89,7 +89,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Return Σ a·b of tensors that broadcast."""
     if a.shape != b.shape:
         return (a * b).sum()
-    if a.is_contiguous(memory_format=torch.channels_last):  # of four dimensions
+    if a.is_contiguous(memory_format=torch.channels_last):  # then it has four dimensions
         a, b = a.permute(0, 2, 3, 1), b.permute(0, 2, 3, 1)
     return torch.dot(a.reshape(-1), b.reshape(-1))
 

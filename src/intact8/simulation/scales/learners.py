@@ -18,7 +18,7 @@ def attach_learners(q: QuantizedGraph) -> None:
     for point in q.points.values():
         if not point.fixed and not _is_input(q, point):
             shape = q.graph.nodes[point.tensors[0]].shape[1:]
-            elements = math.prod(d for d in shape if isinstance(d, int))  # of one sample; dynamic lengths count as one
+            elements = math.prod(d for d in shape if isinstance(d, int))  # a dynamic length counts as one
             steps = (point.hi - point.lo) // (2 if point.scheme.symmetric else 1)
             point.learner = _activation_learner(q, point, _factor(q, elements, steps))
     if q.recipe.scales != "pact":

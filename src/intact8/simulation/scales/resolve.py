@@ -54,7 +54,7 @@ def resolve(q: QuantizedGraph, *, from_observers: bool, freezing: bool = False) 
     Warns:
         ScaleWarning: frozen scales of some channels could not stay.
     """
-    # What is made here outlives the call, and a tensor made in inference mode cannot be used in training.
+    # Tensors made here outlive the call, and those of inference mode cannot be used in training.
     with torch.inference_mode(False), torch.no_grad():
         state = SolverState(q, from_observers, freezing)
         solved = _solve_activations(state)
@@ -251,7 +251,7 @@ def _solve_residual(node: Node, state: SolverState) -> Solution:
     if req is not None and int(req.b[0]) <= _residual_denominator(node, state, state.scale[out], ratio, room=1.0):
         state.pinned.add(out)
         return {"residual_a": req.residual_a.tolist(), "b": req.b.tolist()[:1]}
-    # 3 % of room for the move of the output scale.
+    # The output scale may move, which takes 3 % of room.
     room = 1.03 * ROOM if state.freezing else 1.03
     b_max = _residual_denominator(node, state, state.scale[out], ratio, room)
     (a,), b = best_ratios([ratio], b_max, exact_first=free)
@@ -263,7 +263,7 @@ def _solve_residual(node: Node, state: SolverState) -> Solution:
 
 def _residual_denominator(node: Node, state: SolverState, s_y: float, ratio: float, room: float) -> int:
     layer = Layer(node, state.q, state.fresh)
-    # One step of room for the rounding of the bias.
+    # Rounding the bias takes one step of room.
     steps = float(layer.bias_steps(layer.base, s_y).max())
     return int(largest_denominator("fused", (steps + 1) * room, 255 * ratio * room, engines=state.q.recipe.engines))
 

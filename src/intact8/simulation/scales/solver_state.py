@@ -20,7 +20,7 @@ class SolverState:
 
     def __init__(self, q: QuantizedGraph, from_observers: bool, freezing: bool) -> None:
         self.q, self.fresh, self.freezing = q, from_observers, freezing
-        # Scales that follow or are learned are nominal: nothing solved for them before is a reason to stay near it.
+        # Observed and learned scales are nominal: multipliers that were found for them before need not stay.
         self.keep = not from_observers and all(p.source == "held" for p in q.points.values())
         self.scale: dict[str, float] = {}
         self.zero_point: dict[str, int] = {}

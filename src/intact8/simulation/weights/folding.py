@@ -77,7 +77,7 @@ def factored(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor 
         channels = node.shape[1]
         assert isinstance(channels, int)
         if weight is None:
-            # A shift alone, or a PReLU with one slope per channel.
+            # The node is a shift, or a PReLU with one slope per channel.
             weight = torch.ones(channels, device=next(tensors[name] for name in p.values()).device)
         weight = weight.reshape(-1).expand(channels)
         bias = None if bias is None else bias.reshape(-1).expand(channels)
