@@ -10,6 +10,7 @@ import numpy as np
 from tests.program.build import affine_arrays, conv_attrs, scale
 from tests.runtime.large_sequences import FILL, LAYERS, SEQUENCES, layer, named
 
+from intact8.arithmetic.resize import denominators
 from intact8.arithmetic.softmax import softmax_table
 from intact8.arithmetic.windows import adaptive_divisors, pool_divisors
 from intact8.opset import output_shape
@@ -148,6 +149,12 @@ def upsample(m: Maker, mode: str) -> None:
     m.op("upsample", {"size": [2 * n for n in m.shape[-2:]], "mode": mode, "align_corners": False})
 
 
+def resize(m: Maker, numerator: int, denominator: int = 1) -> None:
+    size = [max(1, numerator * n // denominator) for n in m.shape[-2:]]
+    weights = denominators(m.shape[-2:], size, False)
+    m.op("resize_linear", {"size": size, "align_corners": False, "denominators": weights})
+
+
 def table(m: Maker) -> None:
     m.op("table", {"fn": "t"}, {"table": np.arange(255, -1, -1, dtype=np.uint8)})
 
@@ -177,6 +184,8 @@ INTEGERS: dict[str, Callable[[Maker], None]] = {
     "softmax": lambda m: softmax(m, len(m.shape)),
     "layer_norm": lambda m: norm(m, "layer_norm"),
     "rms_norm": lambda m: norm(m, "rms_norm"),
+    "resize_linear up": lambda m: resize(m, 2),
+    "resize_linear down": lambda m: resize(m, 2, 3),
     "max_pool": lambda m: m.op(
         "max_pool", {"kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "ceil_mode": False}
     ),
@@ -299,7 +308,7 @@ def drawn(seed: int, elements: int) -> Program:
     return named(m.program(), shape[0]) if rows and rng.random() < 0.5 else m.program()
 
 
-IMAGES = ("conv", "pool", "upsample", "prelu", "scale_shift", "group_norm")
+IMAGES = ("conv", "pool", "upsample", "resize_linear", "prelu", "scale_shift", "group_norm")
 
 
 def fits(kind: str, shape: tuple[int, ...]) -> bool:

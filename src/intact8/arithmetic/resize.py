@@ -133,12 +133,19 @@ def resize_linear(x: Array, size: Sequence[int], align_corners: bool, denominato
         >>> resize_linear(np.array([[[10, 20]]], np.uint8), [4], False, [255]).tolist()
         [[[10, 13, 17, 20]]]
     """
-    total, acc = math.prod(denominators), x.astype(np.int64)
+    total, acc = math.prod(denominators), x.astype(np.uint32)  # 2·255·ΠD fits
     for axis, (out, d) in enumerate(zip(size, denominators, strict=True), start=x.ndim - len(size)):
         left, right, weight, _ = linear_axis(x.shape[axis], out, align_corners, d)
-        weight = weight.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-        acc = acc.take(left, axis) * (d - weight) + acc.take(right, axis) * weight
-    return np.asarray((2 * acc + total) // (2 * total)).astype(np.uint8)
+        weight = weight.astype(np.uint32).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        beside = acc.take(right, axis)
+        acc = acc.take(left, axis)
+        acc *= d - weight
+        beside *= weight
+        acc += beside
+    acc *= 2
+    acc += total
+    acc //= 2 * total
+    return acc.astype(np.uint8)
 
 
 def _source(size: int, out: int, align_corners: bool, clip: bool) -> Array:
