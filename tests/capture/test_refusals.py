@@ -49,10 +49,24 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
         (lambda m, x: x[x > 0], "aten.index|data|torch.export"),
         (counts, "changes 1.0.count"),
         (lambda m, x: x.topk(2).values, "aten.topk"),
+        (lambda m, x: F.interpolate(x[:, None, None], (2, 2), mode="bilinear", antialias=True), "antialias=True"),
         (lambda m, x: x + torch.rand_like(x), "random numbers"),
         (lambda m, x: F.max_unpool1d(x[:, None], torch.arange(4).expand(len(x), 1, 4), 2), "aten.index_put"),
     ],
-    ids=["if", "fft", "double", "dropout", "batch-norm", "cumprod", "mask", "state", "topk", "random", "unpool"],
+    ids=[
+        "if",
+        "fft",
+        "double",
+        "dropout",
+        "batch-norm",
+        "cumprod",
+        "mask",
+        "state",
+        "topk",
+        "antialias",
+        "random",
+        "unpool",
+    ],
 )
 def test_refused_with_the_module_path(function: Any, message: str) -> None:
     with pytest.raises(CaptureError, match=message) as caught:

@@ -224,3 +224,9 @@ def upsample(c: Call) -> Value:
             raise c.error(what, why=why, remedy="pass size= instead of scale_factor=, or recompute_scale_factor=True")
     mode = c.op.removeprefix("_").removeprefix("upsample_")[:-2].replace("_", "-")
     return c.emit("upsample", x, size=size, mode=mode, align_corners=corners)
+
+
+@handles("_upsample_bilinear2d_aa _upsample_bicubic2d_aa")
+def antialiased(c: Call) -> Value:
+    """Refuse a resize whose windows grow with the reduction."""
+    raise c.error("interpolation with antialias=True", remedy="pass antialias=False, or resize before the model")
