@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ _HOW = "give a tensor, or an iterable of tensors, of tuples (x, …, labels) or 
 
 
 def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[Call]:
-    """Calls of the model, one per batch, with tensors checked and on ``device``.
+    """Yield calls of the model, one per batch, with tensors checked and on ``device``.
 
     Args:
         data: one of
@@ -69,13 +69,14 @@ def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[
         )
     if index < 0:
         raise CalibrationError(
-            "the calibration data holds no batch", why="an iterator can be read only once, and a loader may be empty",
+            "the calibration data holds no batch",
+            why="an iterator can be read only once, and a loader may be empty",
             remedy=_HOW,
-        )  # fmt: skip
+        )
 
 
 def length(data: Any, specs: Sequence[Spec]) -> int | None:
-    """Number of batches :func:`batches` will give; None where it cannot be known beforehand."""
+    """Return the number of batches :func:`batches` will give; None where it cannot be known beforehand."""
     if isinstance(data, (Tensor, np.ndarray)):
         return -(-len(data) // _slice(specs)) if data.ndim else None
     if isinstance(data, Mapping):
@@ -88,13 +89,13 @@ def length(data: Any, specs: Sequence[Spec]) -> int | None:
 
 
 def samples(call: Call) -> int:
-    """Size of dimension 0 of a call's first tensor; 1 where it has none."""
+    """Return the size of dimension 0 of a call's first tensor; 1 where it has none."""
     tensors = [t for value in (*call[0], *call[1].values()) for _, t in leaves("", value)]
     return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
 
 
 def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
-    """Example inputs out of calibration data, and data that still begin with that batch.
+    """Return example inputs out of calibration data, and data that still begin with that batch.
 
     Args:
         model: its signature says how many elements of a tuple are inputs, and which keys of a dict.
@@ -133,24 +134,25 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
     if isinstance(first, Mapping):
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = [p.name for p in parameters]
-        chosen = {k: _tensors(v, k) for k, v in first.items() if (anything or k in names) and k not in LABELS}
+        chosen = {k: _each(v, k, _first) for k, v in first.items() if (anything or k in names) and k not in LABELS}
         if not chosen:
             raise CalibrationError(
                 f"no key of batch 0 is an input of the model: {sorted(map(str, first))}",
-                why=f"its forward takes {', '.join(names)}", remedy="rename the keys, or pass example_inputs",
-            )  # fmt: skip
+                why=f"its forward takes {', '.join(names)}",
+                remedy="rename the keys, or pass example_inputs",
+            )
         return {k: _moved(v, device) for k, v in chosen.items()}, data
     if isinstance(first, (tuple, list)):
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         needed = max(1, sum(p.default is p.empty for p in positional))
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             needed = len(first)
-        return tuple(_moved(_tensors(v, str(i)), device) for i, v in enumerate(first[:needed])), data
-    return _moved(_tensor(first, "input", 0), device), data
+        return tuple(_moved(_each(v, str(i), _first), device) for i, v in enumerate(first[:needed])), data
+    return _moved(_first(first, "input"), device), data
 
 
 def device_of(model: Any) -> torch.device:
-    """Device of the first parameter or buffer; the CPU where there is none."""
+    """Return the device of the first parameter or buffer; the CPU where there is none."""
     tensor = next(itertools.chain(model.parameters(), model.buffers()), None)
     return torch.device("cpu") if tensor is None else tensor.device
 
@@ -173,9 +175,10 @@ def _iterate(data: Any) -> Iterator[Any]:
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         # A DataLoader is iterable; what has only __getitem__ (a Dataset) yields samples without a batch dimension.
         raise CalibrationError(
-            f"calibration data of type {type(data).__name__}", why="it is no iterable of batches",
+            f"calibration data of type {type(data).__name__}",
+            why="it is no iterable of batches",
             remedy=f"{_HOW}; wrap a data set in torch.utils.data.DataLoader",
-        )  # fmt: skip
+        )
     return iter(data)
 
 
@@ -194,14 +197,15 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
         return tuple(_nested(places, values, specs, index)), {}
     if len(values) < len(specs):
         raise CalibrationError(
-            f"batch {index} has {len(values)} elements", why=f"the model has {len(specs)} inputs: {_names(specs)}",
+            f"batch {index} has {len(values)} elements",
+            why=f"the model has {len(specs)} inputs: {_names(specs)}",
             remedy="give a tuple with one tensor per input",
-        )  # fmt: skip
+        )
     return tuple(_checked(v, spec, index) for v, spec in zip(values, specs, strict=False)), {}
 
 
 def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec], index: int) -> list[Any]:
-    """Arguments that nest tensors as the model does, each tensor checked."""
+    """Return arguments that nest tensors as the model does, each tensor checked."""
     by_name = {spec[0]: spec for spec in specs}
     found = [name for place, value in zip(places, values, strict=False) for name, _ in leaves(place, value)]
     missing = [name for name in by_name if name not in found]
@@ -213,15 +217,10 @@ def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec],
             remedy="give batches that nest as the example inputs do",
         )
 
-    def checked(name: str, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: checked(f"{name}.{key}", inner) for key, inner in value.items()}
-        if isinstance(value, (list, tuple)):
-            inside = [checked(f"{name}.{i}", inner) for i, inner in enumerate(value)]
-            return inside if isinstance(value, list) else tuple(inside)
-        return None if value is None else _checked(value, by_name[name], index)
-
-    return [checked(place, value) for place, value in zip(places, values, strict=False)]
+    return [
+        _each(value, place, lambda tensor, name: _checked(tensor, by_name[name], index))
+        for place, value in zip(places, values, strict=False)
+    ]
 
 
 def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
@@ -243,9 +242,10 @@ def _call_by_key(batch: Mapping[Any, Any], specs: Sequence[Spec], index: int, ig
     missing = [k for k in keys if k not in batch]
     if missing:
         raise CalibrationError(
-            f"batch {index} has no {', '.join(map(repr, missing))}", why=f"it has {sorted(map(str, batch))}",
+            f"batch {index} has no {', '.join(map(repr, missing))}",
+            why=f"it has {sorted(map(str, batch))}",
             remedy=f"name the entries after the model's inputs: {', '.join(keys)}",
-        )  # fmt: skip
+        )
     extra = {str(k) for k in batch if k not in keys} - ignored
     if extra:
         ignored |= extra
@@ -261,17 +261,21 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     where = f"batch {index}, input {name}"
     if tensor.dtype != expected:
         raise CalibrationError(
-            f"expected dtype {expected}, got {tensor.dtype}", where=where,
-            why="values are calibrated as they would be run", remedy=f"convert the data with .to({expected})",
-        )  # fmt: skip
+            f"expected dtype {expected}, got {tensor.dtype}",
+            where=where,
+            why="values are calibrated as they would be run",
+            remedy=f"convert the data with .to({expected})",
+        )
     if not fits(shape, tensor.shape):
         missing_batch = tensor.dim() + 1 == len(shape)
         raise CalibrationError(
-            f"expected shape {show(shape)}, got {tuple(tensor.shape)}", where=where,
+            f"expected shape {show(shape)}, got {tuple(tensor.shape)}",
+            where=where,
             why="the batch dimension is missing" if missing_batch else "the model was captured with that shape",
-            remedy="iterate over batches, not samples (x[None] makes a batch of one)" if missing_batch
+            remedy="iterate over batches, not samples (x[None] makes a batch of one)"
+            if missing_batch
             else "resize the data, prepare the model with inputs of this shape, or say what may change: dynamic_shapes",
-        )  # fmt: skip
+        )
     if tensor.numel() == 0:
         raise CalibrationError(
             f"a tensor of shape {tuple(tensor.shape)} holds nothing", where=where, remedy="leave it out"
@@ -279,14 +283,18 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     return tensor
 
 
-def _tensors(value: Any, name: str) -> Any:
-    """An argument of the first batch: a tensor, or what nests some."""
+def _each(value: Any, name: str, convert: Callable[[Any, str], Tensor]) -> Any:
+    """Return ``value``, which may nest tensors, with every tensor converted; ``convert`` also gets its name."""
     if isinstance(value, Mapping):
-        return {key: _tensors(inner, f"{name}.{key}") for key, inner in value.items()}
+        return {key: _each(inner, f"{name}.{key}", convert) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        inside = [_tensors(inner, f"{name}.{i}") for i, inner in enumerate(value)]
+        inside = [_each(inner, f"{name}.{i}", convert) for i, inner in enumerate(value)]
         return inside if isinstance(value, list) else tuple(inside)
-    return None if value is None else _tensor(value, name, 0)
+    return None if value is None else convert(value, name)
+
+
+def _first(value: Any, name: str) -> Tensor:
+    return _tensor(value, name, 0)
 
 
 def _tensor(value: Any, name: str, index: int) -> Tensor:
@@ -299,12 +307,7 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _moved(v, device) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        inside = [_moved(v, device) for v in value]
-        return inside if isinstance(value, list) else tuple(inside)
-    return None if value is None else value.to(device)
+    return _each(value, "", lambda tensor, _: tensor.to(device))
 
 
 def _names(specs: Sequence[Spec]) -> str:

@@ -44,7 +44,7 @@ class Ranks:
     group: Any = None
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in order of ranks, on every rank."""
+        """Return every rank's value, in order of ranks, on every rank."""
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
@@ -53,7 +53,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Ends normally on every rank, or raises on every rank: nobody waits for one that failed.
+        """End normally on every rank, or raise on every rank, so that none waits for one that failed.
 
         Raises:
             CalibrationError: another rank raised an exception; names the rank and repeats its message.
@@ -69,7 +69,7 @@ class Ranks:
             raise CalibrationError(f"rank {rank} of {self.size} failed", why=told, remedy="see that rank's traceback")
 
     def turns(self, calls: Iterable[Any], limit: int | None) -> Iterator[tuple[int, Any]]:
-        """This rank's share of ``calls``, each with its number among those of all ranks; ``limit`` is for all."""
+        """Yield this rank's share of ``calls`` with their numbers among those of all ranks; ``limit`` is for all."""
         if self.given:
             own = None if limit is None else max(0, -(-(limit - self.rank) // self.size))
             yield from ((i * self.size + self.rank, call) for i, call in enumerate(itertools.islice(calls, own)))
@@ -79,7 +79,7 @@ class Ranks:
                 yield i, call
 
     def first(self, calls: Iterator[Any], wanted: int, limit: int | None) -> tuple[list[Any], list[Any]]:
-        """The first calls of all ranks, in order, up to ``wanted`` samples; and those taken from ``calls`` for it."""
+        """Return the first calls of all ranks, in order, up to ``wanted`` samples, and those taken from ``calls``."""
         taken: list[Any] = []
         own = limit if limit is None or not self.given else max(0, -(-(limit - self.rank) // self.size))
         with self.together():
@@ -110,7 +110,7 @@ class Ranks:
 
 
 def ranks_for(data: Any, shard: str) -> Ranks:
-    """The ranks that calibrate together on ``data``.
+    """Return the ranks that calibrate together on ``data``.
 
     Args:
         data: as for :func:`intact8.calibrate`.
@@ -136,7 +136,7 @@ def _has_distributed_sampler(data: Any) -> bool:
 
 
 def checksum(value: Any) -> int:
-    """A number that differs, nearly surely, where any bit of the tensors and values in ``value`` does."""
+    """Return a number that differs, nearly surely, where any bit of the tensors and values in ``value`` does."""
     return _update(0, value)
 
 

@@ -19,7 +19,7 @@ LOOKED = 16
 
 
 def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
-    """Dimensions that differ between the first batches of ``data``.
+    """Return dimensions that differ between the first batches of ``data``.
 
     Sizes that are the same in every batch have one name: "sequence" where there is only one, that of an input and its
     dimension where there are several.
@@ -65,7 +65,7 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
 
 
 def _shapes(batch: Any, keys: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes of a batch's tensors by input."""
+    """Return the shapes of a batch's tensors by input."""
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
         batch = batch[0]
     pairs: Iterable[tuple[Any, Any]]

@@ -34,7 +34,7 @@ class EntropyObserver(SketchObserver):
     kind = "entropy"
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """The best ends."""
+        """Return the best ends."""
         if symmetric:
             end = max(-lo, hi)
             # Folded to magnitudes, half of the cells are left.
@@ -69,7 +69,7 @@ def _best(mass: Array, cells: int, candidates: list[tuple[int, int]]) -> tuple[i
 
 
 def _divergence(mass: Array, first: int, last: int, cells: int) -> float:
-    """KL(P ‖ Q) of clipping to bins first..last−1 and averaging over ``cells`` cells."""
+    """Return KL(P ‖ Q) of clipping to bins first..last−1 and averaging over ``cells`` cells."""
     inside = mass[first:last]
     kept = float(inside.sum())
     if kept == 0:
@@ -88,14 +88,14 @@ def _divergence(mass: Array, first: int, last: int, cells: int) -> float:
 
 
 def _folded(bins: Bins, end: float) -> Array:
-    """Mass of |x| over equal bins of [0, end], without zeros."""
+    """Return the mass of |x| over equal bins of [0, end], without zeros."""
     zero = (bins.low == 0) & (bins.high == 0)
     count = np.where(zero, 0, bins.count)
     return _linear(bins.low, bins.high, count, 0.0, end) + _linear(bins.low, bins.high, count, 0.0, -end)
 
 
 def _linear(low: Array, high: Array, count: Array, start: float, stop: float) -> Array:
-    """Mass over ``_BINS`` equal bins from start to stop (also backwards), each bin of the sketch spread evenly."""
+    """Return the mass over ``_BINS`` equal bins from start to stop (also backwards), each bin spread evenly."""
     if stop < start:
         low, high, count, start, stop = -high[::-1], -low[::-1], count[::-1], -start, -stop
     # Exact values (bins of no width) get a sliver of width, inside the range, so that their mass has a place.

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from intact8.calibration.observer import Observer, ObserverBase, dense_values, finite_extent, register
+from intact8.calibration.observer import Observer, dense_values, finite_extent, register
 from intact8.errors import RecipeError
-
-from .extremes import Extremes
 
 
 @register
-class FixedObserver(ObserverBase):
+class FixedObserver(Observer):
     """Range = the one given. What is observed is checked and its extremes kept for reports; it moves nothing.
 
     Args:
@@ -29,6 +28,8 @@ class FixedObserver(ObserverBase):
     """
 
     kind = "fixed"
+    count = 0
+    minimum = maximum = math.nan
 
     def __init__(self, lo: float, hi: float) -> None:
         if not (math.isfinite(lo) and math.isfinite(hi) and lo <= hi):
@@ -36,40 +37,29 @@ class FixedObserver(ObserverBase):
                 f"the fixed range [{lo}, {hi}] is not a range", remedy="give finite ends with lo not above hi"
             )
         self.lo, self.hi = float(lo), float(hi)
-        self._seen = Extremes()
-
-    @property
-    def count(self) -> int:
-        """Number of values seen."""
-        return self._seen.count
-
-    @property
-    def minimum(self) -> float:
-        """Smallest value seen; NaN when nothing was."""
-        return self._seen.minimum
-
-    @property
-    def maximum(self) -> float:
-        """Largest value seen; NaN when nothing was."""
-        return self._seen.maximum
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.observer.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         return {"lo": self.lo, "hi": self.hi}
 
     def observe(self, x: Tensor) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         if x.numel():
             values = dense_values(x)
-            self._seen.add(values.numel(), *finite_extent(values, self))
+            self._add(values.numel(), *finite_extent(values, self))
 
     def merge(self, other: Observer) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_mergeable(other)
-        self._seen.add(other.count, other.minimum, other.maximum)
+        self._add(other.count, other.minimum, other.maximum)
+
+    def _add(self, count: int, lo: float, hi: float) -> None:
+        # fmin and fmax ignore the NaN that stands for "nothing yet".
+        self.count += count
+        self.minimum, self.maximum = float(np.fmin(self.minimum, lo)), float(np.fmax(self.maximum, hi))
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """The range given; it needs no data."""
+        """Return the range given; it needs no data."""
         return self.lo, self.hi
 
     def state(self) -> dict[str, Any]:
@@ -79,8 +69,8 @@ class FixedObserver(ObserverBase):
     def load_state(self, state: dict[str, Any]) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_state(state, {"count", "minimum", "maximum"})
-        self._seen = Extremes(state["count"], state["minimum"], state["maximum"])
+        self.count, self.minimum, self.maximum = state["count"], state["minimum"], state["maximum"]
 
     def reset(self) -> None:
         """Forget everything observed."""
-        self._seen = Extremes()
+        self.count, self.minimum, self.maximum = 0, math.nan, math.nan

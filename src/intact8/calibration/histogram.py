@@ -49,12 +49,12 @@ class HistogramObserver(SketchObserver):
     weighs = True
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """The best ends."""
+        """Return the best ends."""
         return search(bins, lo, hi, qmin, qmax, symmetric)
 
 
 def search(bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-    """The range of smallest expected L2 error within [lo, hi]; see :class:`HistogramObserver`."""
+    """Return the range of smallest expected L2 error within [lo, hi]; see :class:`HistogramObserver`."""
     error = ExpectedError(bins)
     if symmetric:
         middle = (qmin + qmax + 1) // 2
@@ -83,7 +83,7 @@ def search(bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bo
 
 
 def _ends(edges: Array, extreme: float) -> Array:
-    """Candidates for one end, ascending from 0 to ``extreme``."""
+    """Return candidates for one end, ascending from 0 to ``extreme``."""
     # Between the bulk and an outlier there is no bin, yet the best end may lie there.
     octaves = extreme * 2.0 ** (np.arange(-16 * 12, 0) / 16)
     inside = edges[(edges > 0) & (edges < extreme)]
@@ -99,7 +99,7 @@ def _joint(error: ExpectedError, lows: Array, highs: Array, steps: int) -> tuple
 
 
 def _costs(error: ExpectedError, lo: Any, hi: Any, steps: int) -> Array:
-    """Errors of the ranges, infinite for the empty one."""
+    """Return the errors of the ranges, infinite for the empty one."""
     width = hi - lo
     return np.where(width > 0, error(lo, hi, np.where(width > 0, width, 1.0) / steps), np.inf)
 

@@ -25,5 +25,5 @@ class MinMaxObserver(SketchObserver):
     kind = "minmax"
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """The extremes."""
+        """Return the extremes."""
         return lo, hi

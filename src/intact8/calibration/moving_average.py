@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact8.calibration.observer import Observer, ObserverBase, dense_values, finite_extent, register
+from intact8.calibration.observer import Observer, dense_values, finite_extent, register
 from intact8.errors import CalibrationError, RecipeError
 
 
 @register
-class MovingAverageObserver(ObserverBase):
+class MovingAverageObserver(Observer):
     """Range = exponential moving average of every batch's extremes: old·(1 − a) + batch·a, in order, from the first.
 
     The extremes of every batch are kept and averaged when the range is asked for. So halves merged in order give the
@@ -37,6 +37,7 @@ class MovingAverageObserver(ObserverBase):
     """
 
     kind = "moving_average"
+    count = 0
 
     def __init__(self, averaging_constant: float = 0.01) -> None:
         if not 0 < averaging_constant <= 1:
@@ -46,14 +47,9 @@ class MovingAverageObserver(ObserverBase):
 
     def reset(self) -> None:
         """Forget everything observed."""
-        self._count = 0
+        self.count = 0
         self._batches: list[tuple[float, float]] = []
         self._folded = (0, 0.0, 0.0)  # batches averaged so far, and the average: training asks after every batch
-
-    @property
-    def count(self) -> int:
-        """Number of values seen."""
-        return self._count
 
     @property
     def minimum(self) -> float:
@@ -66,7 +62,7 @@ class MovingAverageObserver(ObserverBase):
         return max((hi for _, hi in self._batches), default=math.nan)
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.observer.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         return {"averaging_constant": self.averaging_constant}
 
     def observe(self, x: Tensor) -> None:
@@ -74,14 +70,14 @@ class MovingAverageObserver(ObserverBase):
         if x.numel():
             values = dense_values(x)
             self._batches.append(finite_extent(values, self))
-            self._count += values.numel()
+            self.count += values.numel()
 
     def merge(self, other: Observer) -> None:
         """Append the other's batches after these."""
         self.check_mergeable(other)
         assert isinstance(other, MovingAverageObserver)
         self._batches += other._batches
-        self._count += other._count
+        self.count += other.count
 
     def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
         """See :class:`~intact8.calibration.observer.Observer`: extremes are put in the order of the batches.
@@ -97,10 +93,11 @@ class MovingAverageObserver(ObserverBase):
             if rest:
                 raise CalibrationError(
                     f"{len(share._batches)} observations of {n} batches have no order among those of other processes",
-                    why="some batches held no value here", remedy="use another observer, or calibrate in one process",
-                )  # fmt: skip
+                    why="some batches held no value here",
+                    remedy="use another observer, or calibrate in one process",
+                )
             parts.append([share._batches[i * each : (i + 1) * each] for i in range(n)])
-            self._count += share._count
+            self.count += share.count
         for i in range(max(map(len, parts))):
             for part in parts:
                 self._batches += part[i] if i < len(part) else []
@@ -113,7 +110,7 @@ class MovingAverageObserver(ObserverBase):
         for parts in itertools.zip_longest(*(s._batches for s in seen)):
             known = [part for part in parts if part is not None]
             self._batches.append((min(lo for lo, _ in known), max(hi for _, hi in known)))
-        self._count += sum(s._count for s in seen)
+        self.count += sum(s.count for s in seen)
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
         """See :class:`~intact8.calibration.observer.Observer`."""
@@ -131,11 +128,11 @@ class MovingAverageObserver(ObserverBase):
     def state(self) -> dict[str, Any]:
         """See :class:`~intact8.calibration.observer.Observer`."""
         batches = torch.tensor(self._batches, dtype=torch.float64).reshape(-1, 2)
-        return {"kind": self.kind, "count": self._count, "batches": batches}
+        return {"kind": self.kind, "count": self.count, "batches": batches}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_state(state, {"count", "batches"})
-        self._count = state["count"]
+        self.count = state["count"]
         self._batches = [(lo, hi) for lo, hi in state["batches"].tolist()]
         self._folded = (0, 0.0, 0.0)

@@ -38,7 +38,7 @@ class MSEObserver(SketchObserver):
     weighs = True
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """The best ends."""
+        """Return the best ends."""
         full = grid_error(bins, lo, hi, qmin, qmax, symmetric)
         best_lo, best_hi = search(bins, lo, hi, qmin, qmax, symmetric)
         best = grid_error(bins, best_lo, best_hi, qmin, qmax, symmetric)
@@ -54,7 +54,7 @@ class MSEObserver(SketchObserver):
 def _candidates(
     start_lo: float, start_hi: float, lo: float, hi: float, factors: Array, symmetric: bool
 ) -> list[tuple[float, float]]:
-    """Ranges around the start, within [lo, hi]."""
+    """Return ranges around the start, within [lo, hi]."""
     if symmetric:
         ends = max(-start_lo, start_hi) * factors
         return list(dict.fromkeys((max(lo, -float(e)), min(hi, float(e))) for e in ends))
@@ -64,7 +64,7 @@ def _candidates(
 
 
 def grid_error(bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> float:
-    """Σ (x − dequantize(quantize(x)))² over all values, for the qparams of [lo, hi]; see :class:`MSEObserver`."""
+    """Return Σ (x − dequantize(quantize(x)))² over all values for the range [lo, hi]; see :class:`MSEObserver`."""
     scale, zero_point = choose_qparams(lo, hi, qmin, qmax, symmetric)
     s, first, last = float(scale), qmin - zero_point, qmax - zero_point
     width = bins.high - bins.low

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -27,8 +28,8 @@ class NonFiniteError(CalibrationError):
         self.observer = observer
 
 
-class Observer(Protocol):
-    """What watches a tensor and proposes its range.
+class Observer(ABC):
+    """Watches a tensor and proposes its range.
 
     Every observer merges exactly: observing two halves of the batches, or of every batch, and merging gives the same
     bits as observing the whole (``moving_average`` goes by whole batches and their order, so its halves merge in
@@ -41,24 +42,25 @@ class Observer(Protocol):
     kind: ClassVar[str]
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """Number of values seen."""
-        ...
 
     @property
+    @abstractmethod
     def minimum(self) -> float:
         """Smallest value seen; NaN when nothing was."""
-        ...
 
     @property
+    @abstractmethod
     def maximum(self) -> float:
         """Largest value seen; NaN when nothing was."""
-        ...
 
     def args(self) -> dict[str, Any]:
-        """The arguments this observer was made with; observers merge only where these are equal."""
-        ...
+        """Return the arguments this observer was made with; observers merge only where these are equal."""
+        return {}
 
+    @abstractmethod
     def observe(self, x: Tensor) -> None:
         """Take in a floating point tensor of any shape, layout and device.
 
@@ -66,15 +68,14 @@ class Observer(Protocol):
             NonFiniteError: ``x`` holds NaN or infinity. Statistics are then left as they were.
             CalibrationError: ``x`` is not floating point.
         """
-        ...
 
+    @abstractmethod
     def merge(self, other: Observer) -> None:
         """Take in all ``other`` has seen.
 
         Raises:
             CalibrationError: ``other`` is of another kind or has other arguments.
         """
-        ...
 
     def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
         """Take in what several processes saw that took whole batches in turn: batch i went to process i mod n.
@@ -86,7 +87,8 @@ class Observer(Protocol):
         Raises:
             CalibrationError: as for :meth:`merge`.
         """
-        ...
+        for share in shares:
+            self.merge(share)
 
     def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
         """Take in what several processes saw of one batch, of which each had a part.
@@ -94,41 +96,67 @@ class Observer(Protocol):
         Raises:
             CalibrationError: as for :meth:`merge`.
         """
-        ...
+        for share in shares:
+            self.merge(share)
 
+    @abstractmethod
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
-        """The range to represent with the integers qmin..qmax: two floats (per_channel: two arrays).
+        """Return the range to represent with the integers qmin..qmax: two floats (per_channel: two arrays).
 
         Raises:
             CalibrationError: nothing was observed.
         """
-        ...
 
     def calculate_qparams(self, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
-        """Scale (np.float32) and zero point (int) of that range (per_channel: arrays).
+        """Return scale (np.float32) and zero point (int) of that range (per_channel: arrays).
 
         See ``intact8.arithmetic.affine.choose_qparams`` for the formulas.
 
         Raises:
             CalibrationError: nothing was observed.
         """
-        ...
+        lo, hi = self.range(qmin, qmax, symmetric)
+        return choose_qparams(lo, hi, qmin, qmax, symmetric)
 
+    @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Everything observed, as tensors on the CPU and ints; arguments are not part of it."""
-        ...
+        """Return everything observed, as tensors on the CPU and ints; arguments are not part of it."""
 
+    @abstractmethod
     def load_state(self, state: dict[str, Any]) -> None:
         """Become what :meth:`state` was called on.
 
         Raises:
             CalibrationError: the state is another kind's.
         """
-        ...
 
+    @abstractmethod
     def reset(self) -> None:
         """Forget everything observed."""
-        ...
+
+    def check_mergeable(self, other: Observer) -> None:
+        """Raise CalibrationError unless ``other`` is the same kind with the same arguments."""
+        if other.kind != self.kind or other.args() != self.args():
+            raise CalibrationError(
+                f"observers {self.kind!r} {self.args()} and {other.kind!r} cannot be merged",
+                why="they differ in kind or arguments",
+                remedy="make both with the same recipe",
+            )
+
+    def check_state(self, state: dict[str, Any], keys: set[str]) -> None:
+        """Raise CalibrationError unless ``state`` has exactly these keys and this kind."""
+        if state.get("kind") != self.kind or set(state) != keys | {"kind"}:
+            raise CalibrationError(
+                f"this is no state of observer {self.kind!r}",
+                why=f"it is of kind {state.get('kind')!r} with entries {sorted(state)}",
+                remedy="load it into a simulation prepared with the same recipe",
+            )
+
+    def nothing_observed(self) -> CalibrationError:
+        """Return the error for a range asked of an observer that saw no value."""
+        return CalibrationError(
+            "nothing was observed", why=f"the {self.kind!r} observer has seen no value", remedy="calibrate first"
+        )
 
 
 _REGISTRY: dict[str, Callable[..., Observer]] = {}
@@ -142,7 +170,7 @@ def register(cls: _Class) -> _Class:
 
 
 def list_observers() -> list[str]:
-    """Names of all observers, sorted.
+    """Return the names of all observers, sorted.
 
     Example:
         >>> from intact8.calibration import list_observers
@@ -153,7 +181,7 @@ def list_observers() -> list[str]:
 
 
 def make_observer(name: str, **args: Any) -> Observer:
-    """A new observer by name.
+    """Return a new observer by name.
 
     Args:
         name: one of :func:`list_observers`.
@@ -182,65 +210,8 @@ def make_observer(name: str, **args: Any) -> Observer:
         ) from error
 
 
-class ObserverBase:
-    """What all observers do alike: qparams from the range, checks of kind and arguments."""
-
-    kind: ClassVar[str]
-
-    def args(self) -> dict[str, Any]:
-        """The arguments this observer was made with; observers merge only where these are equal."""
-        return {}
-
-    def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
-        """See :class:`Observer`."""
-        raise TypeError(f"{type(self).__name__} must define range")
-
-    def calculate_qparams(self, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
-        """See :class:`Observer`."""
-        lo, hi = self.range(qmin, qmax, symmetric)
-        return choose_qparams(lo, hi, qmin, qmax, symmetric)
-
-    def merge(self, other: Observer) -> None:
-        """See :class:`Observer`."""
-        raise TypeError(f"{type(self).__name__} must define merge")
-
-    def merge_in_turn(self, shares: Sequence[Observer], batches: Sequence[int]) -> None:
-        """See :class:`Observer`; the order is of no concern."""
-        for share in shares:
-            self.merge(share)
-
-    def merge_side_by_side(self, shares: Sequence[Observer]) -> None:
-        """See :class:`Observer`; what belongs to one batch is of no concern."""
-        for share in shares:
-            self.merge(share)
-
-    def check_mergeable(self, other: Observer) -> None:
-        """Raise CalibrationError unless ``other`` is the same kind with the same arguments."""
-        if other.kind != self.kind or other.args() != self.args():
-            raise CalibrationError(
-                f"observers {self.kind!r} {self.args()} and {other.kind!r} cannot be merged",
-                why="they differ in kind or arguments",
-                remedy="make both with the same recipe",
-            )
-
-    def check_state(self, state: dict[str, Any], keys: set[str]) -> None:
-        """Raise CalibrationError unless ``state`` has exactly these keys and this kind."""
-        if state.get("kind") != self.kind or set(state) != keys | {"kind"}:
-            raise CalibrationError(
-                f"this is no state of observer {self.kind!r}",
-                why=f"it is of kind {state.get('kind')!r} with entries {sorted(state)}",
-                remedy="load it into a simulation prepared with the same recipe",
-            )
-
-    def nothing_observed(self) -> CalibrationError:
-        """The error for a range asked of an observer that saw no value."""
-        return CalibrationError(
-            "nothing was observed", why=f"the {self.kind!r} observer has seen no value", remedy="calibrate first"
-        )
-
-
 def dense_values(x: Tensor) -> Tensor:
-    """The values of ``x`` as float32 in memory order, without a copy where the storage is dense (channels_last is).
+    """Return the values of ``x`` as float32 in memory order, uncopied where the storage is dense (channels_last is).
 
     Observers do not care for order, so permuting to the logical one would be wasted.
 
@@ -270,7 +241,7 @@ def dense_values(x: Tensor) -> Tensor:
 
 
 def finite_extent(x: Tensor, observer: Observer) -> tuple[float, float]:
-    """Smallest and largest value of a non-empty float32 tensor.
+    """Return the smallest and the largest value of a non-empty float32 tensor.
 
     Raises:
         NonFiniteError: NaN or infinity among them; aminmax passes both on, so that the check costs nothing.

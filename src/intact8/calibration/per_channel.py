@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact8.calibration.observer import Observer, ObserverBase, finite_extent, register
+from intact8.calibration.observer import Observer, finite_extent, register
 from intact8.errors import CalibrationError
 
 
 @register
-class PerChannelObserver(ObserverBase):
+class PerChannelObserver(Observer):
     """Range of channel c = smallest and largest value seen at index c of ``axis``.
 
     ``range`` and ``calculate_qparams`` return arrays of one entry per channel.
@@ -29,6 +29,7 @@ class PerChannelObserver(ObserverBase):
     """
 
     kind = "per_channel"
+    count = 0
 
     def __init__(self, axis: int = 0) -> None:
         self.axis = int(axis)
@@ -36,26 +37,21 @@ class PerChannelObserver(ObserverBase):
 
     def reset(self) -> None:
         """Forget everything observed."""
-        self._count = 0
+        self.count = 0
         self._low = self._high = torch.empty(0)
-
-    @property
-    def count(self) -> int:
-        """Number of values seen."""
-        return self._count
 
     @property
     def minimum(self) -> float:
         """Smallest value seen in any channel; NaN when nothing was."""
-        return float(self._low.min()) if self._count else math.nan
+        return float(self._low.min()) if self.count else math.nan
 
     @property
     def maximum(self) -> float:
         """Largest value seen in any channel; NaN when nothing was."""
-        return float(self._high.max()) if self._count else math.nan
+        return float(self._high.max()) if self.count else math.nan
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.observer.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         return {"axis": self.axis}
 
     def observe(self, x: Tensor) -> None:
@@ -74,32 +70,32 @@ class PerChannelObserver(ObserverBase):
         self._take(low.cpu(), high.cpu(), x.numel())
 
     def _take(self, low: Tensor, high: Tensor, count: int) -> None:
-        if self._count and len(low) != len(self._low):
+        if self.count and len(low) != len(self._low):
             raise CalibrationError(
                 f"{len(low)} channels after {len(self._low)}", remedy="observe tensors with one number of channels"
             )
-        self._low = torch.minimum(self._low, low) if self._count else low
-        self._high = torch.maximum(self._high, high) if self._count else high
-        self._count += count
+        self._low = torch.minimum(self._low, low) if self.count else low
+        self._high = torch.maximum(self._high, high) if self.count else high
+        self.count += count
 
     def merge(self, other: Observer) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_mergeable(other)
         assert isinstance(other, PerChannelObserver)
-        if other._count:
-            self._take(other._low, other._high, other._count)
+        if other.count:
+            self._take(other._low, other._high, other.count)
 
     def range(self, qmin: int, qmax: int, symmetric: bool) -> tuple[Any, Any]:
-        """float64 arrays (channels,)."""
-        if not self._count:
+        """Return float64 arrays (channels,)."""
+        if not self.count:
             raise self.nothing_observed()
         return self._low.double().numpy(), self._high.double().numpy()
 
     def state(self) -> dict[str, Any]:
         """See :class:`~intact8.calibration.observer.Observer`."""
-        return {"kind": self.kind, "count": self._count, "low": self._low, "high": self._high}
+        return {"kind": self.kind, "count": self.count, "low": self._low, "high": self._high}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """See :class:`~intact8.calibration.observer.Observer`."""
         self.check_state(state, {"count", "low", "high"})
-        self._count, self._low, self._high = state["count"], state["low"].cpu(), state["high"].cpu()
+        self.count, self._low, self._high = state["count"], state["low"].cpu(), state["high"].cpu()

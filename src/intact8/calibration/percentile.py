@@ -43,11 +43,11 @@ class PercentileObserver(SketchObserver):
         self.percentile = float(percentile)
 
     def args(self) -> dict[str, Any]:
-        """See :class:`~intact8.calibration.observer.ObserverBase`."""
+        """See :class:`~intact8.calibration.observer.Observer`."""
         return {"percentile": self.percentile}
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """The two quantiles, widened to zero."""
+        """Return the two quantiles, widened to zero."""
         p = self.percentile / 100
         low, high = min(_quantile(bins, 1 - p), 0.0), max(_quantile(bins, p), 0.0)
         # More zeros than p: what is left counts as outliers, but a range of nothing would lose it all.

@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
 
 from intact8.calibration.distributed import Ranks, ranks_for, synchronize
-from intact8.calibration.observer import NonFiniteError, Observer, make_observer
+from intact8.calibration.observer import NonFiniteError, make_observer
 from intact8.calibration.sketch_observer import SketchObserver
 from intact8.errors import CalibrationError, StateError
 
-from .data import Call, Spec, batches, device_of, first_batch, length, samples
+from .data import Call, batches, device_of, first_batch, length, samples
 from .summary import CalibrationSummary, CalibrationWarning, Growth, PointSummary, warnings_of
+
+if TYPE_CHECKING:
+    from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
+    from intact8.simulation.simulation import Simulation
 
 Progress = Callable[[int, "int | None"], None]
 """Called with (batches done, batches in all or None where that is unknown)."""
@@ -28,50 +31,8 @@ STATISTICS = 32
 """Samples looked at before ranges are observed (``Simulation.collect_statistics``)."""
 
 
-class Switchable(Protocol):
-    """What fake quantization can be switched off at."""
-
-    quantizing: bool
-
-
-class Point(Switchable, Protocol):
-    """What calibration needs of a quantization point of an activation."""
-
-    observer: Observer
-    observing: bool
-    fixed: bool
-    lo: int
-    hi: int
-    scale: Tensor
-    zero_point: Tensor
-
-
-class Simulated(Protocol):
-    """What calibration needs of a simulation (``intact8.simulation.Simulation`` has it)."""
-
-    calibration: dict[str, Any]
-
-    @property
-    def points(self) -> Mapping[str, Point]: ...
-    @property
-    def all_weight_points(self) -> Mapping[str, Switchable]: ...
-    @property
-    def input_specs(self) -> Sequence[Spec]: ...
-    def modules(self) -> Iterator[nn.Module]: ...
-    def parameters(self) -> Iterator[Tensor]: ...
-    def buffers(self) -> Iterator[Tensor]: ...
-    def eval(self) -> Any: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any: ...
-    def resolve(self) -> None: ...
-    @property
-    def constant_channels(self) -> Mapping[str, tuple[int, int]]: ...
-    def collect_statistics(self, calls: list[Call]) -> None: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-
-
 def calibrate(
-    sim: Simulated,
+    sim: Simulation,
     data: Any,
     *,
     progress: Progress | None = None,
@@ -124,10 +85,11 @@ def calibrate(
     """
     if not isinstance(getattr(sim, "points", None), Mapping):
         raise StateError(
-            f"calibrate takes a simulation, not {type(sim).__name__}", why="it has no quantization points",
+            f"calibrate takes a simulation, not {type(sim).__name__}",
+            why="it has no quantization points",
             remedy="call intact8.prepare(model, example_inputs) first, or intact8.quantize(model, data) for all at "
             "once; where something wraps the simulation (DistributedDataParallel), pass its .module",
-        )  # fmt: skip
+        )
     if max_batches is not None and max_batches < 1:
         raise CalibrationError(f"max_batches = {max_batches}", why="nothing would be observed", remedy="give 1 or more")
     points = sim.points
@@ -135,9 +97,11 @@ def calibrate(
     ranks = ranks_for(data, shard)
     synchronize(sim, ranks)
     ranks.require_same(
-        "other weights", [*sim.parameters()], why="each would observe another network",
+        "other weights",
+        [*sim.parameters()],
+        why="each would observe another network",
         remedy='load the same checkpoint on every rank, or calibrate alone with shard="off"',
-    )  # fmt: skip
+    )
     growth = Growth()
     with _observing(sim), _all_or_nothing(sim):
         for name, point in points.items():
@@ -168,18 +132,20 @@ class _Counts(NamedTuple):
 
 
 def _run(
-    sim: Simulated, data: Any, growth: Growth, progress: Progress | None, max_batches: int | None, ranks: Ranks
+    sim: Simulation, data: Any, growth: Growth, progress: Progress | None, max_batches: int | None, ranks: Ranks
 ) -> tuple[_Counts, Growth]:
-    """Batches and samples all ranks showed, and how extremes grew."""
+    """Return the batches and samples that all ranks showed, and how extremes grew."""
     calls = batches(data, sim.input_specs, device_of(sim))
     if all(point.observer.count == 0 for point in sim.points.values()):
         first, taken = ranks.first(calls, STATISTICS, max_batches)
         if not ranks.given:
             ranks.require_same(
-                "other first batches", first, why="ranks take batches of the same data in turn",
+                "other first batches",
+                first,
+                why="ranks take batches of the same data in turn",
                 remedy="give every rank the same data in the same order (a DataLoader without shuffle, or a seeded "
                 'one), or its own share of them with a DistributedSampler or shard="given"',
-            )  # fmt: skip
+            )
         with ranks.together():
             sim.collect_statistics(first)
         calls = itertools.chain(taken, calls)
@@ -205,7 +171,7 @@ def _run(
 
 
 def _show(
-    sim: Simulated, calls: Iterator[Call], growth: Growth, progress: _Progress, max_batches: int | None, ranks: Ranks
+    sim: Simulation, calls: Iterator[Call], growth: Growth, progress: _Progress, max_batches: int | None, ranks: Ranks
 ) -> _Counts:
     """Run this rank's share of the calls."""
     seen = done = 0
@@ -228,7 +194,7 @@ def _show(
     return _Counts(done, seen)
 
 
-def _tell_samples(sim: Simulated, count: int | None) -> None:
+def _tell_samples(sim: Simulation, count: int | None) -> None:
     """Say how many samples the tensors hold that observers see next; None where that is unknown."""
     for point in sim.points.values():
         if isinstance(point.observer, SketchObserver):
@@ -238,7 +204,9 @@ def _tell_samples(sim: Simulated, count: int | None) -> None:
 class _Progress:
     """Tells the user's function how far the batches of all ranks are."""
 
-    def __init__(self, tell: Progress | None, data: Any, sim: Simulated, max_batches: int | None, ranks: Ranks) -> None:
+    def __init__(
+        self, tell: Progress | None, data: Any, sim: Simulation, max_batches: int | None, ranks: Ranks
+    ) -> None:
         self.tell = tell
         total = length(data, sim.input_specs)
         if total is not None and ranks.given:
@@ -251,11 +219,11 @@ class _Progress:
 
 
 @contextmanager
-def _observing(sim: Simulated) -> Iterator[None]:
-    """Evaluation mode, observing on, fake quantization off; everything as before afterwards."""
+def _observing(sim: Simulation) -> Iterator[None]:
+    """Switch to evaluation mode, observing on and fake quantization off, and back to what was before."""
     training = {module: module.training for module in sim.modules()}
     observing = {name: point.observing for name, point in sim.points.items()}
-    switches: list[Switchable] = [*sim.points.values(), *sim.all_weight_points.values()]
+    switches: list[QuantPoint | WeightPoint] = [*sim.points.values(), *sim.all_weight_points.values()]
     quantizing = [point.quantizing for point in switches]
     try:
         sim.eval()
@@ -275,8 +243,8 @@ def _observing(sim: Simulated) -> Iterator[None]:
 
 
 @contextmanager
-def _all_or_nothing(sim: Simulated) -> Iterator[None]:
-    """Observers, scales and all other buffers go back to what they were unless the block ends normally."""
+def _all_or_nothing(sim: Simulation) -> Iterator[None]:
+    """Put observers, scales and all other buffers back to what they were unless the block ends normally."""
     points = [(p, p.observer.state(), p.scale.clone(), p.zero_point.clone()) for p in sim.points.values()]
     buffers = [
         (module, name, buffer, buffer.clone())
@@ -302,8 +270,8 @@ def _all_or_nothing(sim: Simulated) -> Iterator[None]:
                         buffer.copy_(values)
 
 
-def _ranges(points: Mapping[str, Point]) -> dict[str, tuple[float, float]]:
-    """The real numbers that the grids span, half a step beyond their ends, where scales are known."""
+def _ranges(points: Mapping[str, QuantPoint]) -> dict[str, tuple[float, float]]:
+    """Return the real numbers that grids of known scale span, half a step beyond their ends."""
     found = {}
     for name, point in points.items():
         scale, zero_point = float(point.scale), int(point.zero_point)
@@ -312,7 +280,7 @@ def _ranges(points: Mapping[str, Point]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _summary(point: Point) -> PointSummary:
+def _summary(point: QuantPoint) -> PointSummary:
     observer = point.observer
     known = bool(torch.isfinite(point.scale))
     return PointSummary(

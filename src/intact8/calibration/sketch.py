@@ -103,7 +103,7 @@ class Sketch:
             self._add_counts(found[1::2], weight)
 
     def merge(self, other: Sketch) -> None:
-        """Add the other's counts."""
+        """Add the counts of another sketch."""
         if other.counts.numel():
             self._extend(other.minimum, other.maximum)
             self._add_counts(other.counts, 1)
@@ -122,7 +122,7 @@ class Sketch:
         self.counts[: found.numel()].add_(found, alpha=weight)
 
     def bins(self) -> Bins:
-        """Non-empty bins. Zeros are exact: ±0 and the denormals below 9.2e-41 that share their bins count as 0.
+        """Return the non-empty bins; ±0 and the denormals below 9.2e-41 that share their bins count as exactly 0.
 
         The extremes are in it, once at least, even where they were not among the values counted.
         """
@@ -131,7 +131,7 @@ class Sketch:
         return bins_of(counts, self.minimum, self.maximum)
 
     def state(self) -> dict[str, Tensor]:
-        """Keys and counts of the non-empty bins, number of values and extremes, as tensors on the CPU."""
+        """Return keys and counts of the non-empty bins, number of values and extremes, as tensors on the CPU."""
         counts = self.counts.cpu()
         keys = torch.nonzero(counts).flatten()
         extremes = torch.tensor([self.minimum, self.maximum], dtype=torch.float64)
@@ -144,7 +144,7 @@ class Sketch:
 
     @staticmethod
     def from_state(state: dict[str, Tensor]) -> Sketch:
-        """The sketch :meth:`state` was called on."""
+        """Return the sketch that :meth:`state` was called on."""
         sketch = Sketch()
         keys = state["keys"].cpu().long()
         if keys.numel():
@@ -156,7 +156,7 @@ class Sketch:
 
 
 def bins_of(counts: Array, minimum: float, maximum: float, least: float = 1) -> Bins:
-    """The non-empty bins among 65,536 counts by key, cut at the extremes.
+    """Return the non-empty bins among 65,536 counts by key, cut at the extremes.
 
     Args:
         counts: changed where the extremes were not counted: they count ``least``.
@@ -181,7 +181,7 @@ def bins_of(counts: Array, minimum: float, maximum: float, least: float = 1) -> 
 
 
 def mean_squares(samples: Tensor) -> Tensor:
-    """Σ x²/n of every sample, float64 (n,); of larger samples from about SAMPLED values, the same ones in any batch.
+    """Return Σ x²/n of every sample, float64 (n,); of larger samples from about SAMPLED values, the same in any batch.
 
     Args:
         samples: float32 (n, values per sample), contiguous.
@@ -194,7 +194,7 @@ def mean_squares(samples: Tensor) -> Tensor:
 
 
 def _thinned(bits: Tensor) -> tuple[Tensor, int]:
-    """Every k-th run of every sample, flat, and k."""
+    """Return every k-th run of every sample, flat, and k."""
     # Numbers of channels are mostly even, so an odd k walks through all of them in any layout; where k divides their
     # number, starts that differ from sample to sample do.
     step = (bits.shape[1] // SAMPLED) | 1

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intact8.calibration.observer import Observer, ObserverBase, dense_values, finite_extent
+from intact8.calibration.observer import Observer, dense_values, finite_extent
 from intact8.calibration.sketch import Array, Bins, Sketch, bins_of, mean_squares
 
 UNKNOWN = -(1 << 10)
@@ -40,7 +40,7 @@ def loudness_weights(energies: Array, counts: Array, octaves: float) -> Array:
     return np.where(loud, usual / np.where(loud, energies, 1.0), 1.0)
 
 
-class SketchObserver(ObserverBase):
+class SketchObserver(Observer):
     """Observes into a :class:`~intact8.calibration.sketch.Sketch`; subclasses choose a range from its bins.
 
     One sample many times as loud as all others would decide a range of least error alone, and leave the others a few
@@ -98,7 +98,7 @@ class SketchObserver(ObserverBase):
                 self.levels.setdefault(level, Sketch()).add(part, lo, hi)
 
     def _by_level(self, values: Tensor) -> list[tuple[int, Tensor]]:
-        """Rows of ``values`` by the octave of their sample's root mean square."""
+        """Return the rows of ``values`` by the octave of their sample's root mean square."""
         samples = self.samples
         if not self.weighs or not samples or values.dim() != 2 or len(values) % samples:
             return [(UNKNOWN, values)]
@@ -128,7 +128,7 @@ class SketchObserver(ObserverBase):
         return self.choose(self._weighed(), lo, hi, qmin, qmax, symmetric)
 
     def _weighed(self) -> Bins:
-        """Bins of all samples, those of loud ones counted by their share of the median energy."""
+        """Return the bins of all samples, those of loud ones counted by their share of the median energy."""
         known = [level for level in self.levels if level != UNKNOWN]
         if len(known) < 2:
             return self.sketch.bins()
@@ -144,7 +144,7 @@ class SketchObserver(ObserverBase):
         return bins_of(counts, self.minimum, self.maximum, min(weights.values()))
 
     def choose(self, bins: Bins, lo: float, hi: float, qmin: int, qmax: int, symmetric: bool) -> tuple[float, float]:
-        """A range within [lo, hi], the extremes widened to 0; ``bins`` holds at least one value that is not 0."""
+        """Return a range within [lo, hi], the extremes widened to 0; ``bins`` holds a value that is not 0."""
         raise TypeError(f"{type(self).__name__} must define choose")
 
     def state(self) -> dict[str, Any]:

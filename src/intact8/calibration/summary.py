@@ -57,7 +57,7 @@ class CalibrationSummary:
     warnings: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the summary as JSON values."""
         return {
             "batches": self.batches,
             "samples": self.samples,
@@ -73,7 +73,7 @@ class Growth:
         self._changes: dict[str, list[tuple[int, float, float]]] = {}
 
     def note(self, name: str, batch: int, lo: float, hi: float) -> None:
-        """Extremes of a point after ``batch``; NaN when it has seen nothing yet. -1 is before the run."""
+        """Note extremes of a point after ``batch`` (-1: before the run); NaN where it has seen nothing yet."""
         if math.isnan(lo):
             return
         changes = self._changes.setdefault(name, [])
@@ -82,7 +82,7 @@ class Growth:
 
     @staticmethod
     def merged(shares: Sequence[Growth]) -> Growth:
-        """What one process would have noted that saw all the batches the shares are of."""
+        """Return what one process would have noted that saw the batches of all shares."""
         whole = Growth()
         for name in dict.fromkeys(name for share in shares for name in share._changes):
             extremes = (math.nan, math.nan)
@@ -94,7 +94,7 @@ class Growth:
     def widened(
         self, batches: int, ranges: Mapping[str, tuple[float, float]]
     ) -> dict[str, tuple[float, tuple[float, float], tuple[float, float]]]:
-        """Points whose range grew by more than STILL_MOVING in the last quarter: share, range before, range after.
+        """Return points whose range grew by more than STILL_MOVING in the last quarter: share, range before and after.
 
         Ranges include zero. Fewer than 4 batches have no last quarter: nothing is reported.
 
@@ -117,7 +117,7 @@ class Growth:
 
 
 def _within(extremes: tuple[float, float], chosen: tuple[float, float] | None) -> tuple[float, float]:
-    """What of the extremes the chosen range holds."""
+    """Return the extremes, cut to the chosen range."""
     if chosen is None:
         return extremes
     lo, hi = chosen
@@ -136,7 +136,7 @@ def warnings_of(
     ranges: Mapping[str, tuple[float, float]],
     constant_channels: Mapping[str, tuple[int, int]],
 ) -> tuple[str, ...]:
-    """What should be looked at, one sentence each.
+    """Return what should be looked at, one sentence each.
 
     Args:
         samples: seen in all.

@@ -29,7 +29,7 @@ overflows; 16 bits below its neighbors a channel contributes nothing that 8 bits
 
 
 def pairs_can_saturate(qmin: int, qmax: int, portable: bool) -> bool:
-    """Whether scales must keep room for sums of two products in int16: wanted, and two integers can exceed it."""
+    """Return whether scales must keep room for sums of two products in int16, which two integers can exceed."""
     return portable and qmax - qmin > PAIR_LIMIT + 2
 
 
@@ -39,7 +39,7 @@ _BLOCK = 1 << 16
 
 
 def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", portable: bool = True) -> Array:
-    """Scale per output channel; the zero point is 0.
+    """Return a scale per output channel; the zero point is 0.
 
     - minmax: s = max|w| / max(|qmin|, qmax) (``intact8.arithmetic.affine.choose_qparams``).
     - mse: the s that minimizes Σ (w − s·clamp(R(w/s), qmin, qmax))², searched between half of that and 1.1 times it.
@@ -70,9 +70,10 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
     if observer not in WEIGHT_OBSERVERS:
         near = difflib.get_close_matches(observer, WEIGHT_OBSERVERS, 1)
         raise RecipeError(
-            f"there is no weight observer {observer!r}", why="weights are ranged per channel by minmax or mse",
+            f"there is no weight observer {observer!r}",
+            why="weights are ranged per channel by minmax or mse",
             remedy=f"did you mean {near[0]!r}?" if near else "choose minmax or mse",
-        )  # fmt: skip
+        )
     if not qmin < 0 < qmax:
         raise RecipeError(f"weights need integers of both signs, not {qmin}..{qmax}", remedy="use -127..127")
     if w.ndim < 1:
@@ -82,8 +83,9 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         raise CalibrationError(
             f"weights hold NaN or infinity in {len(bad)} of {len(rows)} output channels, first in {bad[0]}",
-            why="no integer stands for them", remedy="retrain or repair the model",
-        )  # fmt: skip
+            why="no integer stands for them",
+            remedy="retrain or repair the model",
+        )
     if rows.size == 0:
         return np.full(len(rows), SMALLEST_SCALE, np.float32)
     magnitude = np.abs(rows)
@@ -106,7 +108,7 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
 
 
 def _smallest_error(rows: Array, start: Array, lower: Array, qmin: int, qmax: int) -> Array:
-    """The candidate of least squared error per channel; of equals the start."""
+    """Return the candidate of least squared error per channel, and the start among equals."""
     best = start.copy()
     block = max(1, _BLOCK // rows.shape[1])
     for i in range(0, len(rows), block):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.calibration.data import batches
-from intact8.calibration.run import Switchable, calibrate
+from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
 from intact8.diagnose.chunks import Chunk
@@ -20,6 +20,7 @@ from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.quantized_tensor import real
+from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 from intact8.simulation.simulation import Simulation
 
 Metric = Callable[[Any, Any], Any]
@@ -122,7 +123,7 @@ class FloatOutputs:
 @contextmanager
 def unquantized(sim: Simulation) -> Iterator[None]:
     """Let every point of a simulation compute in float; its switches are as before afterwards."""
-    points: list[Switchable] = [*sim.points.values(), *sim.weight_points.values()]
+    points: list[QuantPoint | WeightPoint] = [*sim.points.values(), *sim.weight_points.values()]
     before = [point.quantizing for point in points]
     for point in points:
         point.quantizing = False
