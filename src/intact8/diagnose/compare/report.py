@@ -110,7 +110,8 @@ class LayerRow:
         lo, hi: the smallest and the largest integer this operation can give (its clamp).
         float_min, float_max: extremes of the float tensor.
         clipped_low, clipped_high: share of float values that lie more than half a step outside the grid's ends
-            ``qmin`` and ``qmax`` of the scheme. A fused ReLU has clipped in float as well, and does not count.
+            ``qmin`` and ``qmax`` of the scheme. A fused ReLU has clipped in float as well, and does not count;
+            nor do values that the tables behind them do not tell apart, here and in both errors.
         integers: distinct integers the float tensor meets on the grid.
         grid: how many integers the scheme has.
         span: integers between the smallest and the largest met, both included.

@@ -178,10 +178,10 @@ class _Comparison:
             tensor, limits = program.tensors[alias.get(name, name)], sim.points[point]
             assert tensor.scale is not None and tensor.zero_point is not None
             self.quantizers[name] = Quantizer(tensor.scale, tensor.zero_point, limits.lo, limits.hi)
-        self.flat_ends = flat_ends(sim.points)
+        flat = flat_ends(sim.points)
         axes = channel_axes(sim.graph)
         self.statistics = {
-            node.name: TensorStatistics(axes[node.name], self.quantizers.get(node.name))
+            node.name: TensorStatistics(axes[node.name], self.quantizers.get(node.name), flat.get(node.name))
             for node in sim.graph
             if _makes_values(node)
         }
@@ -212,8 +212,7 @@ class _Comparison:
             if name in self.statistics:
                 quantized = name in self.quantizers
                 own = self.integers(node, [on_grid(i) for i in node.inputs]) if quantized else None
-                real = reals[name].clamp(*self.flat_ends[name]) if name in self.flat_ends else reals[name]
-                self.statistics[name].add(real, cascade[name], own, on_grid(name) if quantized else None)
+                self.statistics[name].add(reals[name], cascade[name], own, on_grid(name) if quantized else None)
             for used in done:
                 for values in (reals, cascade, shipped, rounded):
                     values.pop(used, None)

@@ -114,10 +114,11 @@ class TensorStatistics:
     Args:
         axis: dimension of the channels, None where there are none.
         quantizer: grid of the output, None where it stays float.
+        ends: values that count for errors, where only tables read the output; see :func:`flat_ends`.
     """
 
-    def __init__(self, axis: int | None, quantizer: Quantizer | None) -> None:
-        self.axis, self.quantizer = axis, quantizer
+    def __init__(self, axis: int | None, quantizer: Quantizer | None, ends: tuple[float, float] | None = None) -> None:
+        self.axis, self.quantizer, self.ends = axis, quantizer, ends
         self.own, self.cascade = ErrorSums(axis), ErrorSums(axis)
         self.sketch = Sketch()
         self.met = torch.zeros(256, dtype=torch.int64)
@@ -136,6 +137,7 @@ class TensorStatistics:
         """
         y = _dense(y.detach().to(torch.float32))
         self._extremes(y)
+        y = y if self.ends is None else y.clamp(*self.ends)
         q = self.quantizer
         steps = y if q is None else q.steps(y)
         flat = _flat(steps)

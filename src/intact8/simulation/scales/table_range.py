@@ -8,20 +8,24 @@ the result are alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from intact8.capture.graph import Graph, Node
-from intact8.simulation.ops.table import table_steps
+from intact8.simulation.ops.table import Array, table_steps
 
 if TYPE_CHECKING:
     from intact8.simulation.scales.quant_points import QuantPoint
 
 DENSITY = 8
 """A table's function is evaluated at this many values per integer of its input."""
+
+BEYOND = 16
+"""A function counts as flat beyond an end of a grid where it is for this many times the grid's width."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +38,30 @@ class Tables:
 
     readers: tuple[tuple[Node, QuantPoint], ...]
 
-    def useful_range(self, lo: float, hi: float, levels: int, margin: float = 0.5) -> tuple[float, float]:
+    def changes(self, x: Array, qparams: Callable[[QuantPoint], tuple[float, int]]) -> npt.NDArray[np.bool_]:
+        """Return whether any table gives different integers for neighbors in ``x``, one entry less than ``x``."""
+        found = np.zeros(len(x) - 1, bool)
+        for node, point in self.readers:
+            scale, zero_point = qparams(point)
+            entries = np.rint(table_steps(node, x, scale, (point.lo - zero_point, point.hi - zero_point), {}))
+            found |= entries[1:] != entries[:-1]
+        return found
+
+    def useful_range(self, lo: float, hi: float, levels: int) -> tuple[float, float]:
         """Return the smallest range within [lo, hi], 0 included, outside which no entry of the tables changes.
 
         Args:
             lo, hi: finite, lo ≤ 0 ≤ hi.
             levels: how many integers stand for the range.
-            margin: how many of them to add at either end; rounding the zero point moves both by up to half of one.
         """
         x = np.linspace(lo, hi, DENSITY * levels + 1)
-        changes = np.zeros(len(x) - 1, bool)
-        for node, point in self.readers:
-            if not (point.observer.count or point.calibrated):
-                return lo, hi
-            scale, zero_point = point.nominal_qparams()
-            entries = np.rint(table_steps(node, x, scale, (point.lo - zero_point, point.hi - zero_point), {}))
-            changes |= entries[1:] != entries[:-1]
-        if not changes.any():
+        known = all(point.observer.count or point.calibrated for _, point in self.readers)
+        changes = self.changes(x, lambda point: point.nominal_qparams())
+        if not (known and changes.any()):
             return lo, hi
-        more = int(margin * DENSITY)
-        first = max(int(changes.argmax()) - more, 0)
-        last = min(len(changes) - int(changes[::-1].argmax()) + more, len(changes))
+        # The zero point is rounded, which moves both ends by up to half an integer.
+        first = max(int(changes.argmax()) - DENSITY // 2, 0)
+        last = min(len(changes) - int(changes[::-1].argmax()) + DENSITY // 2, len(changes))
         return min(float(x[first]), 0.0), max(float(x[last]), 0.0)
 
 
@@ -72,16 +79,20 @@ def attach_tables(graph: Graph, points: Mapping[str, QuantPoint], point_of: Mapp
 
 
 def flat_ends(points: Mapping[str, QuantPoint]) -> dict[str, tuple[float, float]]:
-    """Return between which values results differ, by the names of tensors that only tables read.
+    """Return the ends of grids beyond which results stay the same, by the names of tensors that only tables read.
 
     Values beyond are clipped and nothing is lost; whoever measures errors of such a tensor clips them first. An end
-    is infinite where all values that were observed matter.
+    is infinite where the tables' functions go on.
     """
     found: dict[str, tuple[float, float]] = {}
     for point in points.values():
-        if point.tables is not None and point.observer.count:
-            lo, hi = min(point.observer.minimum, 0.0), max(point.observer.maximum, 0.0)
-            first, last = point.tables.useful_range(lo, hi, point.hi - point.lo + 1, margin=0)
-            ends = first if first > lo else -math.inf, last if last < hi else math.inf
-            found |= dict.fromkeys(point.tensors, ends)
+        if point.tables is not None and point.calibrated:
+            scale, zero_point = float(point.scale), int(point.zero_point)
+            low, high = (point.lo - zero_point) * scale, (point.hi - zero_point) * scale
+            beyond = np.linspace(0, BEYOND * (high - low), DENSITY * 256)
+            flat = [
+                not point.tables.changes(x, lambda p: (float(p.scale), int(p.zero_point))).any()
+                for x in (low - beyond, high + beyond)
+            ]
+            found |= dict.fromkeys(point.tensors, (low if flat[0] else -math.inf, high if flat[1] else math.inf))
     return found
