@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -91,6 +92,18 @@ def inert(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(printable(text), style)
+
+
+def titled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Return a rich table with a title on its left; cells that are plain text are shown inert."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", expand=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(inert(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
 def number(value: float | None, digits: int = 3) -> str:

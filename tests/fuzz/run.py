@@ -26,13 +26,13 @@ from tests.runtime.mutate import mutations
 from intact8.engines import get_engine
 from intact8.engines import prepared_cache as kept
 from intact8.engines.binding import bind
+from intact8.engines.memory import predicted
 from intact8.errors import IntactError
 from intact8.program.certify import certify
 from intact8.program.check import check
 from intact8.program.file import parse, save
 from intact8.program.golden import exact_tensors
 from intact8.program.program import Program
-from intact8.runtime.preflight import memory_needed
 
 CHUNK = 400
 """Cases of one child: what one death costs is the time to fork again."""
@@ -129,7 +129,7 @@ def run(
     program: Program, index: int, engines: Sequence[str], found: Found, where: dict[str, Any], certified: bool = False
 ) -> None:
     """On the reference and on every engine, in two batch sizes, from fresh memory each time."""
-    if program.dimensions or memory_needed(program) > ROOM:
+    if program.dimensions or predicted(program, "reference") > ROOM:
         found.counts["not run"] += 1
         return
     certificates = [op.certificate for op in program.ops if op.certificate]

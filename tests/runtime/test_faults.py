@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,12 @@ def test_the_child_gets_no_more_than_it_needs(path: Path, tmp_path: Path, monkey
 
 
 def test_the_batch_that_will_be_measured_is_probed_first(path: Path) -> None:
-    from intact8.runtime.load import open_program, start
+    from intact8.runtime.load import Attempt, open_program
 
-    opened, facts = open_program(path), Facts.here()
-    assert start(opened, "single", None, "first", 60.0, facts).info.probe == "passed"
+    attempt = Attempt(open_program(path), None, "first", 60.0, Facts.here())
+    assert attempt.first(["single"]).info.probe == "passed"
     with pytest.raises(EngineError, match="SIGSEGV") as caught:
-        start(opened, "single", None, "first", 60.0, facts, batches=(4,))
+        replace(attempt, batches=(4,)).first(["single"])
     assert "running samples of batch 3 to 4 (batch 4)" in str(caught.value)
 
 

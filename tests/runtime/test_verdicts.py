@@ -29,7 +29,6 @@ from intact8.runtime.preflight import (
     _modern,
     _numbers,
     candidates,
-    memory_needed,
     origin_row,
     preflight,
     program_rows,
@@ -70,8 +69,8 @@ def test_packages_from_their_lowest_version_on(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", SPECS)
 def test_memory_from_both_sides(engine: str) -> None:
-    needed = memory_needed(PROGRAM, engine) + SPECS[engine].footprint
-    assert memory_needed(PROGRAM, engine) == predicted(PROGRAM, engine) > 0
+    needed = predicted(PROGRAM, engine) + SPECS[engine].footprint
+    assert predicted(PROGRAM, engine) > 0
     for memory, verdict in ((needed, OK), (needed - 1, REFUSED), (None, UNKNOWN)):
         assert verdicts(engine, "memory", memory=memory) == [verdict]
     row = preflight(PROGRAM, engine, replace(GOOD, memory=5 * MIB))[-1]

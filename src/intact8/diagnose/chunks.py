@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
-from intact8.calibration.data import SLICE, batches
+from intact8.calibration.data import SLICE, Spec, batches
 from intact8.capture import Captured
+from intact8.capture.graph import Graph
 from intact8.errors import InputError
 
 LARGEST = 1 << 23
@@ -62,7 +63,7 @@ def chunks(
         CalibrationError: the data do not fit the inputs.
     """
     graph = captured.graph
-    specs = [(n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs)]
+    specs = input_specs(graph)
     divisible = graph.dynamic_batch and all(shape[:1] == (None,) for _, _, shape in specs)
     largest = max(math.prod(known(node.shape)) for node in graph)
     bound = max(1, int(min(elements / max(largest, 1), LARGEST if most is None else most)))
@@ -93,22 +94,25 @@ def chunks(
         )
 
 
+def input_specs(graph: Graph) -> list[Spec]:
+    """Return name, dtype and shape of every input, in order."""
+    return [(n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs)]
+
+
 def count_samples(data: Any, limit: int | None) -> int | None:
     """Return how many samples the data hold, at most ``limit``; None where it cannot be known beforehand."""
-    count: int | None = None
-    if isinstance(data, Tensor | np.ndarray):
-        count = len(data)
-    elif isinstance(data, torch.utils.data.DataLoader) and hasattr(data.dataset, "__len__"):
-        count = len(data.dataset)
-    elif isinstance(data, Mapping):
-        count = len(next(iter(data.values()), ()))
-    elif isinstance(data, list | tuple):
-        sizes = [_count(entry) for entry in data]
-        count = None if None in sizes else sum(size or 0 for size in sizes)
-    return count if count is None or limit is None else min(count, limit)
+    if isinstance(data, torch.utils.data.DataLoader) and hasattr(data.dataset, "__len__"):
+        sizes: list[int | None] = [len(data.dataset)]
+    else:
+        sizes = [_count(entry) for entry in (data if isinstance(data, list | tuple) else [data])]
+    known_sizes = [size for size in sizes if size is not None]
+    if len(known_sizes) < len(sizes):
+        return None
+    return sum(known_sizes) if limit is None else min(sum(known_sizes), limit)
 
 
 def _count(entry: Any) -> int | None:
+    """Return the size of dimension 0 of the first tensor in a batch."""
     if isinstance(entry, Tensor | np.ndarray):
         return len(entry) if entry.ndim else None
     if isinstance(entry, Mapping):

@@ -1,4 +1,4 @@
-"""What earlier probes found, remembered per user. Losing or damaging it costs a probe, nothing else.
+"""A cache of what earlier probes found, per user. Losing or damaging it costs a probe, nothing else.
 
 What is remembered decides whether an engine is probed, so it is believed only where nobody else can have written it:
 the directory and the files in it must be the user's own, and not writable by others.
@@ -27,7 +27,7 @@ LARGEST = 1 << 16
 
 
 def folder() -> Path | None:
-    """Where probes are remembered: ``INTACT8_CACHE_DIR``, else the user's cache directory; None where there is none.
+    """Return the cache directory: ``INTACT8_CACHE_DIR``, else the user's; None where there is none.
 
     An empty ``INTACT8_CACHE_DIR`` means that nothing shall be remembered.
     """
@@ -47,19 +47,24 @@ def folder() -> Path | None:
 
 
 def key(program: Program, digest: str, engine: str, threads: int | None, facts: Facts) -> str:
-    """SHA-256, hex, of all that could make a probe end differently."""
+    """Return the SHA-256, hex, of all that could make a probe end differently."""
     golden = None if program.golden is None else program.golden.to_json()
-    parts = {
-        "version": VERSION, "digest": digest, "golden": golden, "engine": engine, "threads": threads,
-        "system": facts.system, "machine": facts.machine, "cpu": facts.cpu, "features": sorted(facts.features),
-        "python": [facts.python, sys.executable], "packages": dict(facts.packages), "glibc": facts.glibc,
-        "glibcxx": facts.glibcxx, "environment": dict(facts.environment), "passes": _passes(),
-    }  # fmt: skip
+    machine = facts.to_json()
+    unimportant = ("memory", "wheels", "glibcxx_loaded")
+    parts = {name: value for name, value in machine.items() if name not in unimportant} | {
+        "version": VERSION,
+        "digest": digest,
+        "golden": golden,
+        "engine": engine,
+        "threads": threads,
+        "python": [facts.python, sys.executable],
+        "passes": _passes(),
+    }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _passes() -> list[int] | None:
-    """Size and time of the compiled kernels, which engines call; None where they were not built."""
+    """Return size and time of the compiled kernels that engines call; None where they were not built."""
     found = importlib.util.find_spec("intact8.engines._native")
     if found is None or found.origin is None:
         return None
@@ -68,7 +73,7 @@ def _passes() -> list[int] | None:
 
 
 def recall(name: str) -> dict[str, Any] | None:
-    """What was remembered under a key; None where nothing was, it is damaged, or others could have written it."""
+    """Return what the key's entry holds; None where there is none, it is damaged, or others could have written it."""
     place = folder()
     if place is None or _distrusted(place):
         return None
@@ -88,7 +93,7 @@ def recall(name: str) -> dict[str, Any] | None:
 
 
 def remember(name: str, result: dict[str, Any]) -> str:
-    """Keep ``result`` under a key. Returns "" or the reason why it could not be kept: loading does not depend on it."""
+    """Write the entry of a key. Returns "" or why it could not be written, which does not stop a load."""
     place = folder()
     if place is None:
         return "there is no cache directory"
@@ -105,7 +110,7 @@ def remember(name: str, result: dict[str, Any]) -> str:
 
 
 def _distrusted(place: Path) -> str:
-    """Why nothing in the directory is believed or written, "" where it is trusted or not there yet."""
+    """Return why nothing in the directory is believed or written; "" where it is trusted or not there yet."""
     try:
         about = os.stat(place)
     except FileNotFoundError:
@@ -123,7 +128,7 @@ def _distrusted(place: Path) -> str:
 
 
 def _own_file(about: os.stat_result) -> bool:
-    """Whether it is a regular file that only this user can have written."""
+    """Return whether it is a regular file that only this user can have written."""
     if not stat.S_ISREG(about.st_mode):
         return False
     return sys.platform == "win32" or (about.st_uid == os.geteuid() and not about.st_mode & 0o022)
@@ -142,19 +147,19 @@ def lock(name: str, timeout: float) -> Iterator[bool]:
     from filelock import FileLock, Timeout
 
     place = folder()
-    held = None
+    acquired = None
     if place is not None:
         try:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = place / f"{name}.lock"
             # Opening a link empties what it leads to, and a pipe has no end.
             if not _distrusted(place) and (not os.path.lexists(file) or stat.S_ISREG(os.lstat(file).st_mode)):
-                held = FileLock(str(file), timeout=timeout)
-                held.acquire()
+                acquired = FileLock(str(file), timeout=timeout)
+                acquired.acquire()
         except (OSError, Timeout, NotImplementedError):  # read-only, too busy, or a file system without locks
-            held = None
+            acquired = None
     try:
-        yield held is not None
+        yield acquired is not None
     finally:
-        if held is not None:
-            held.release()
+        if acquired is not None:
+            acquired.release()

@@ -1,4 +1,4 @@
-"""The whole way to a loaded program, shown and not taken: everything happens in child processes."""
+"""Shows whether a program would load and why, without loading it: everything happens in child processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EngineCheck:
     """One engine.
 
     Attributes:
-        engine: its name.
+        engine: name of the engine.
         rows: what was looked at, the probe last.
         usable: whether it can run the program here.
     """
@@ -47,12 +47,12 @@ class CheckReport:
     """What ``intact8 check`` shows; prints as tables with rich.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         ok: whether an engine of those asked for can run it here.
-        verdict: in one sentence.
+        verdict: the result in one sentence.
         file: what was looked at in the file.
-        engines: in the order they would be tried.
-        facts: about the machine.
+        engines: the engines in the order in which they would be tried.
+        facts: facts about the machine.
     """
 
     path: str
@@ -63,7 +63,7 @@ class CheckReport:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return asdict(self)
 
     def __rich__(self) -> Group:
@@ -76,20 +76,16 @@ class CheckReport:
 
 
 def _table(title: str, rows: Sequence[Row]) -> Any:
-    from rich.table import Table
     from rich.text import Text
 
-    from intact8.display import inert
+    from intact8.display import inert, titled_table
 
-    table = Table(title=title, title_justify="left", title_style="bold", expand=False)
-    for column in ("", "needed", "found", "verdict"):
-        table.add_column(column, overflow="fold")
+    cells = []
     for row in rows:
-        found = printable(row.found)
-        if row.verdict != OK and row.remedy:
-            found += f"\n→ {printable(row.remedy)}"
-        table.add_row(inert(row.what), inert(row.needed), Text(found), inert(row.verdict, STYLES[row.verdict]))
-    return table
+        remedy = f"\n→ {printable(row.remedy)}" if row.verdict != OK and row.remedy else ""
+        found = Text(printable(row.found) + remedy)
+        cells.append((row.what, row.needed, found, inert(row.verdict, STYLES[row.verdict])))
+    return titled_table(title, ("", "needed", "found", "verdict"), cells)
 
 
 def check_file(
@@ -102,7 +98,7 @@ def check_file(
     time_limit: float = 120.0,
     facts: Facts | None = None,
 ) -> CheckReport:
-    """Whether a file would load here, and with which engine; nothing it holds is run in this process.
+    """Report whether a file would load here, and with which engine; nothing it holds is run in this process.
 
     Args:
         path: a program file.
@@ -110,7 +106,7 @@ def check_file(
         probe: whether child processes try the engines. What they find is remembered for the next load.
         public_key, expect: demand a signature, see :func:`intact8.runtime.load`.
         time_limit: seconds per probe.
-        facts: about this machine, or another one (then without probes).
+        facts: facts about this machine, or another one (then without probes).
 
     Raises:
         EngineError: no engine is named.
@@ -120,9 +116,8 @@ def check_file(
     try:
         opened = open_program(path, public_key, expect)
     except ProgramError as error:
-        row = Row(
-            "file", "a whole program of this format", f"{error.what}. {error.why}".rstrip(), REFUSED, error.remedy
-        )
+        found = f"{error.what}. {error.why}".rstrip()
+        row = Row("file", "a whole program of this format", found, REFUSED, error.remedy)
         return CheckReport(str(path), False, f"refused: {error}", (row,), (), facts.to_json())
     engines = tuple(_engine(opened, name, probe, time_limit, facts) for name in names)
     usable = [e.engine for e in engines if e.usable]
@@ -165,10 +160,8 @@ def _engine(opened: Opened, name: str, probe: bool, time_limit: float, facts: Fa
         rows.append(Row("probe", "the golden vectors, in a child process", "not asked for", UNKNOWN))
         return EngineCheck(name, tuple(rows), True)
     try:
-        outcome = run_probe(
-            opened.path, opened.digest, name, None, memory=memory_limit(opened.program, facts, name),
-            seconds=time_limit, every=True,
-        )  # fmt: skip
+        memory = memory_limit(opened.program, facts, name)
+        outcome = run_probe(opened.path, opened.digest, name, None, memory=memory, seconds=time_limit, every=True)
     except EngineError as error:
         rows.append(Row("probe", "a child process", str(error), REFUSED, error.remedy))
         return EngineCheck(name, tuple(rows), False)

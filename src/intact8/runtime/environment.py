@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intact8.display import titled_table
 from intact8.engines.cpu import LEVELS, has_vnni, isa
 from intact8.golden import with_golden
 from intact8.machine import INT8_FEATURES
@@ -54,9 +55,9 @@ class Ability:
     """One thing that can or cannot be done here.
 
     Attributes:
-        what: in words.
+        what: the thing in words.
         possible: whether it can be done.
-        why: the reason either way, with the remedy where it cannot.
+        why: the reason, with the remedy where it cannot be done.
     """
 
     what: str
@@ -86,20 +87,46 @@ class Environment:
     abilities: tuple[Ability, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "facts": self.facts.to_json(),
-            "flags": dict(self.flags),
-            "isa": self.isa,
-            "torch": dict(self.torch),
-            "engines": [asdict(engine) for engine in self.trial.engines],
-            "abilities": [asdict(ability) for ability in self.abilities],
-        }
+        """Return JSON values."""
+        values = asdict(self)
+        engines = values.pop("trial")["engines"]
+        return {**values, "facts": self.facts.to_json(), "engines": engines}
 
     def __rich__(self) -> Group:
-        from intact8.runtime.environment_tables import show
+        from rich.console import Group
+        from rich.text import Text
 
-        return show(self)
+        def yes_no(value: bool, style_of_no: str) -> Text:
+            return Text("yes", "green") if value else Text("no", style_of_no)
+
+        flags = [(name, yes_no(there, "yellow"), INT8_FEATURES[name]) for name, there in self.flags.items()]
+        torch = [(name.replace("_", " "), _words(found)) for name, found in self.torch.items()]
+        abilities = [(a.what, yes_no(a.possible, "bold red"), a.why) for a in self.abilities]
+        return Group(
+            titled_table("machine", ("", "found"), self._machine().items()),
+            titled_table("CPU flags that matter", ("flag", "here", "what it is good for"), flags),
+            titled_table("torch", ("", "found"), torch),
+            titled_table("what can be done here", ("", "", "why"), abilities),
+        )
+
+    def _machine(self) -> dict[str, str]:
+        facts = self.facts
+        runtime = f"GLIBCXX up to {facts.glibcxx}" if facts.glibcxx else "unknown"
+        return {
+            "CPU": f"{facts.cpu or 'unknown'}, {facts.machine}",
+            "oneDNN's instruction set": self.isa,
+            "system": facts.system,
+            "memory": "unknown" if facts.memory is None else f"{facts.memory / 2**30:.1f} GiB free",
+            "Python": facts.python,
+            "C library": f"glibc {facts.glibc}" if facts.glibc else "unknown, or not glibc",
+            "C++ runtime": f"{runtime}{', loaded' if facts.glibcxx_loaded else ''}",
+            "packages": ", ".join(f"{name} {version}" for name, version in facts.packages.items()),
+            **{f"${name}": value for name, value in facts.environment.items()},
+        }
+
+
+def _words(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value) or "none"
 
 
 def environment(*, probe: bool = True, time_limit: float = 60.0) -> Environment:
@@ -125,7 +152,7 @@ def environment(*, probe: bool = True, time_limit: float = 60.0) -> Environment:
 
 
 def specimen() -> Program:
-    """A convolution with every certificate: what the engines are tried on."""
+    """Return a convolution with every certificate, on which the engines are tried."""
     rng = np.random.default_rng(0)
     arrays: dict[str, Array] = {
         "weight": rng.integers(-60, 61, (8, 8, 3, 3)).astype(np.int8),
@@ -133,11 +160,8 @@ def specimen() -> Program:
         "a": np.full(8, 5, np.int32),
         "b": np.full(8, 1001, np.int32),
     }
-    ones = [1, 1]
-    attrs = {
-        "stride": ones, "padding": ones, "dilation": ones, "output_padding": [0, 0], "groups": 1, "transposed": False,
-        "lo": 0, "hi": 255, "residual_a": 0,
-    }  # fmt: skip
+    attrs = {key: [1, 1] for key in ("stride", "padding", "dilation")} | {"output_padding": [0, 0], "groups": 1}
+    attrs |= {"transposed": False, "lo": 0, "hi": 255, "residual_a": 0}
     grid = float(np.float32(0.05))
     program = Program(
         tensors={
@@ -160,7 +184,7 @@ def _concerns(flag: str, facts: Facts) -> bool:
 
 
 def _torch(facts: Facts, seconds: float) -> dict[str, Any]:
-    """How torch was built, asked in a child process, for importing it can end the process that does."""
+    """Ask a child process how torch was built, for importing it can end the process."""
     if "torch" not in facts.packages:
         return {"error": "not installed: pip install 'intact8[torch]'"}
     try:

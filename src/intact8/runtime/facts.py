@@ -1,4 +1,4 @@
-"""What this machine has: gathered in one place, so that the preflight can be asked about any other machine, too."""
+"""Facts about a machine, gathered in one place, so that the preflight can be asked about any other machine, too."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from intact8.machine import available_memory, cpu_features, read_text
 
 PACKAGES = ("intact8", "safetensors", *dict.fromkeys(name for spec in SPECS.values() for name in spec.packages))
 
-ISA_VARIABLES = (
-    "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS",
-    "LD_LIBRARY_PATH", "LD_PRELOAD",
-)  # fmt: skip
+ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
+ISA_VARIABLES = (*ISA_LIMITS, "OPENBLAS_CORETYPE", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Environment variables that choose other machine code than the CPU alone would."""
 
 
@@ -29,9 +27,9 @@ class Facts:
     Attributes:
         system: "Linux", "Darwin" or "Windows".
         machine: "x86_64", "aarch64" …
-        cpu: its model name, "" where it cannot be read.
+        cpu: model name of the CPU, "" where it cannot be read.
         features: CPU flags as Linux names them; empty where they cannot be read.
-        python: version.
+        python: version of Python.
         memory: bytes this process may still allocate, limits of containers included; None where unknown.
         glibc: version of the C library; None where it is another one, or unknown.
         glibcxx: newest GLIBCXX version of the C++ library that would be used; None where unknown.
@@ -61,7 +59,7 @@ class Facts:
 
     @staticmethod
     def here() -> Facts:
-        """This machine, now. Imports no engine."""
+        """Gather the facts about this machine, now. Imports no engine."""
         import importlib.metadata  # a fifth of this package's import time
 
         from intact8 import __version__
@@ -78,11 +76,19 @@ class Facts:
                 wheels[name] = tuple(tags)
         glibcxx, loaded = _glibcxx()
         return Facts(
-            system=platform.system(), machine=platform.machine(), cpu=_model_name(), features=frozenset(cpu_features()),
-            python=platform.python_version(), memory=available_memory(), glibc=_glibc(), glibcxx=glibcxx,
-            glibcxx_loaded=loaded, packages=packages, wheels=wheels,
+            system=platform.system(),
+            machine=platform.machine(),
+            cpu=_model_name(),
+            features=frozenset(cpu_features()),
+            python=platform.python_version(),
+            memory=available_memory(),
+            glibc=_glibc(),
+            glibcxx=glibcxx,
+            glibcxx_loaded=loaded,
+            packages=packages,
+            wheels=wheels,
             environment={name: os.environ[name] for name in ISA_VARIABLES if name in os.environ},
-        )  # fmt: skip
+        )
 
     @property
     def is_x86(self) -> bool:
@@ -90,20 +96,13 @@ class Facts:
         return self.machine.lower() in ("x86_64", "amd64")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, sorted."""
-        return {
-            **asdict(self),
-            "features": sorted(self.features),
-            "wheels": {k: list(v) for k, v in self.wheels.items()},
-        }
+        """Return JSON values, sorted."""
+        wheels = {name: list(tags) for name, tags in self.wheels.items()}
+        return {**asdict(self), "features": sorted(self.features), "wheels": wheels}
 
 
 def _model_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux
-        return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    found = re.search(r"^model name\s*:\s*(.+)$", read_text("/proc/cpuinfo"), re.MULTILINE)
     return found.group(1).strip() if found else platform.processor()
 
 
@@ -113,7 +112,7 @@ def _glibc() -> str | None:
 
 
 def _glibcxx() -> tuple[str | None, bool]:
-    """Newest symbol version of the C++ library mapped into this process, else of the one the linker should find."""
+    """Return the newest symbol version of the C++ library in this process, else of the one the linker should find."""
     if platform.system() != "Linux":
         return None, False
     mapped = re.search(r"(/\S*libstdc\+\+\.so\.6\S*)$", read_text("/proc/self/maps"), re.MULTILINE)
@@ -134,6 +133,3 @@ def _library_paths() -> list[str]:
     triple = f"{platform.machine()}-linux-gnu"
     folders += [f"/lib/{triple}", f"/usr/lib/{triple}", "/lib64", "/usr/lib64", "/usr/local/lib64", "/usr/lib", "/lib"]
     return [f"{folder}/libstdc++.so.6" for folder in folders]
-
-
-__all__ = ["Facts", "available_memory"]

@@ -1,4 +1,4 @@
-"""engine="auto": of the engines that can run a program here, the one measured to be fastest; remembered."""
+"""Measuring which engine is the fastest for engine="auto", and remembering it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from intact8.runtime.facts import Facts
 from intact8.timing import interleaved
 
 SECONDS, LEAST, SETTLE = 0.3, 7, 0.01
-"""All engines together are timed this long, each this often at least, and each settles so long before a timed call."""
+"""Seconds for all engines together, fewest calls of each, and seconds of rest before a timed call."""
 
 
 def key(program: Program, digest: str, threads: int | None, batch: int, facts: Facts) -> str:
-    """What the measurement depends on; see :func:`intact8.runtime.cache.key`."""
+    """Return the cache key of a measurement; see :func:`intact8.runtime.cache.key`."""
     return cache.key(program, digest, f"auto at batch {batch}", threads, facts)
 
 
 def recall(name: str) -> dict[str, float] | None:
-    """Engine → milliseconds as measured earlier, fastest first; None where nothing was, or it is damaged."""
+    """Return milliseconds by engine, fastest first, of an earlier measurement; None without a sound one."""
     found = (cache.recall(name) or {}).get("milliseconds")
     if not isinstance(found, dict) or "auto" in found:
         return None
@@ -32,15 +32,15 @@ def recall(name: str) -> dict[str, float] | None:
 
 
 def remember(name: str, milliseconds: Mapping[str, float]) -> str:
-    """Keep a measurement. Returns "" or why it could not be kept."""
+    """Remember a measurement. Returns "" or why that is not possible."""
     return cache.remember(name, {"milliseconds": dict(milliseconds)})
 
 
 def measure(program: Program, runners: Mapping[str, Any], batch: int) -> dict[str, float]:
-    """Median milliseconds of one call per engine, fastest first: interleaved, on random samples.
+    """Return the median milliseconds of one call by engine, fastest first, on random samples and in turns.
 
     Args:
-        program: what they run.
+        program: the program that the engines run.
         runners: engine → callable that takes the inputs in order.
         batch: samples per call, where the program has a dynamic batch.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from intact8.arithmetic.dimensions import Dim
@@ -15,8 +15,8 @@ class Skipped:
     """An engine that was tried before the one that runs, and why it does not.
 
     Attributes:
-        engine: its name.
-        reason: the error, in words.
+        engine: name of the engine.
+        reason: the error in words.
     """
 
     engine: str
@@ -28,10 +28,10 @@ class Info:
     """How a program came to run here.
 
     Attributes:
-        path: of its file.
-        digest: SHA-256 of what it computes.
-        engine: that runs it.
-        threads: given to the engine; None leaves its choice.
+        path: path of the file.
+        digest: SHA-256 of what the program computes.
+        engine: engine that runs it.
+        threads: number of threads given to the engine; None leaves its choice.
         inputs, outputs: name → (dtype, shape), None for the batch, a name for another dimension that may change.
         preflight: what was compared with this machine, all of it fine or unknown.
         probe: "passed" now, "remembered", or "not needed", "switched off" and why.
@@ -40,8 +40,8 @@ class Info:
         skipped: engines tried before this one.
         measured: engine → median milliseconds per call, fastest first, when engine="auto" chose among several.
         packages: versions of the libraries.
-        seconds: stage → how long it took.
-        sizes: that a child process has run, in words; sizes met later are added to the runner's ``info``.
+        seconds: stage → seconds that it took.
+        sizes: sizes that a child process has run, in words; sizes met later are added to the runner's ``info``.
         remarks: what does not stop a load, but should be known.
     """
 
@@ -63,7 +63,5 @@ class Info:
     remarks: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
-        from dataclasses import asdict
-
+        """Return JSON values."""
         return asdict(self)

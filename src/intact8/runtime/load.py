@@ -1,4 +1,4 @@
-"""From a file to a callable: each step on what the step before has found to be safe."""
+"""From a file to a callable; every step takes only what the step before has found to be safe."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from intact8.arithmetic.dimensions import Dim
 from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
@@ -112,60 +111,58 @@ def load(
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
     check_layout(opened.program, layout)
-    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes, integers)
+    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes or {}, integers)
     loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
     release_memory()
     return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout, loaded._probed)
 
 
+@dataclass
 class Attempt:
-    """Engines tried on one program."""
+    """Tries engines on one program; see :func:`load`.
 
-    def __init__(
-        self, opened: Opened, threads: int | None, probe: str, time_limit: float, facts: Facts,
-        batches: Sequence[int] = (1,), sizes: Mapping[str, Sequence[int]] | None = None, integers: bool = False,
-    ) -> None:  # fmt: skip
-        self.opened, self.threads, self.probe = opened, threads, probe
-        self.time_limit, self.facts = time_limit, facts
-        self.batches, self.sizes, self.integers = batches, sizes or {}, integers
-        self._refused: dict[str, EngineError] = {}
+    Attributes:
+        refused: errors of the engines that cannot run the program.
+    """
+
+    opened: Opened
+    threads: int | None
+    probe: str
+    time_limit: float
+    facts: Facts
+    batches: Sequence[int] = (1,)
+    sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    integers: bool = False
+    refused: dict[str, EngineError] = field(default_factory=dict)
 
     def first(self, names: Sequence[str]) -> LoadedProgram:
-        """The first of these engines that can run it.
+        """Start the first of these engines that can run the program.
 
         Raises:
             EngineError: none can.
         """
-        for _, loaded in self._able(names, names):
+        for _, loaded in self._startable(names, names):
             return loaded
-        raise no_engine_error(self._refused, str(self.opened.path))
+        raise no_engine_error(self.refused, str(self.opened.path))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Engines that cannot run it, and why."""
-        return tuple(Skipped(name, str(error)) for name, error in self._refused.items())
+        """Engines that cannot run the program, and why."""
+        return tuple(Skipped(name, str(error)) for name, error in self.refused.items())
 
-    def _able(self, names: Sequence[str], every: Sequence[str]) -> Iterator[tuple[str, LoadedProgram]]:
-        """Those of ``names`` that start. A message names what of ``every`` could be used instead."""
-        return startable(
-            names, lambda name: self._start(name, [n for n in every if n not in self._refused]), self._refused
-        )
-
-    def _start(self, name: str, others: Sequence[str]) -> LoadedProgram:
-        return start(
-            self.opened, name, self.threads, self.probe, self.time_limit, self.facts, others, self.skipped,
-            self.batches, self.sizes, self.integers,
-        )  # fmt: skip
+    def _startable(self, names: Sequence[str], every: Sequence[str]) -> Iterator[tuple[str, LoadedProgram]]:
+        """Yield those of ``names`` that start. A message names what of ``every`` could be used instead."""
+        return startable(names, lambda name: self._start(name, every), self.refused)
 
     def fastest(self, names: Sequence[str]) -> LoadedProgram:
-        """The engine measured to be fastest, now or earlier.
+        """Start the engine measured to be fastest, now or earlier.
 
         Raises:
             EngineError: none can run it.
         """
         claimed = by_claim(self.opened.program, names)[0]
         if len(claimed) == 1:  # nothing to measure
-            for _, loaded in self._able(claimed, names):
+            for _, loaded in self._startable(claimed, names):
                 return loaded
             names = [n for n in names if n not in claimed]
         name = fastest.key(self.opened.program, self.opened.digest, self.threads, self.batches[0], self.facts)
@@ -177,18 +174,17 @@ class Attempt:
                 if known is None:
                     return self._measured(names, name)
         order = [*known, *(n for n in names if n not in known)]
-        first = self.first(in_order(self.opened.program, order))
-        return first.with_info(measured=known)
+        return self.first(in_order(self.opened.program, order)).with_info(measured=known)
 
     def _measured(self, names: Sequence[str], name: str) -> LoadedProgram:
+        started: dict[str, LoadedProgram] = {}
         for group in by_claim(self.opened.program, names):  # the reference is not what anyone waits for
-            started = dict(self._able(group, names))
-            if started:
-                break
-        else:
-            raise no_engine_error(self._refused, str(self.opened.path))
+            started = started or dict(self._startable(group, names))
+        if not started:
+            raise no_engine_error(self.refused, str(self.opened.path))
         measured: dict[str, float] = {}
-        with self.opened.timed("measure"), contextlib.suppress(InputError):  # made-up samples may be none it can run
+        # A program may have no answer to made-up samples.
+        with self.opened.timed("measure"), contextlib.suppress(InputError):
             if len(started) > 1:
                 measured = fastest.measure(self.opened.program, started, self.batches[0])
         if measured:
@@ -196,15 +192,88 @@ class Attempt:
         best = next(iter(measured or started))
         return started[best].with_info(measured=measured, skipped=self.skipped)
 
+    def _start(self, engine: str, every: Sequence[str]) -> LoadedProgram:
+        """Start one engine: preflight, probe (of the sizes, too), preparation, golden vectors.
+
+        Raises:
+            EngineError: the engine cannot run here.
+            InputError: a size names an unknown dimension, or lies outside of its limits.
+        """
+        opened, program, facts = self.opened, self.opened.program, self.facts
+        exact = self.probe == "always"
+        ranges = wanted(program, engine, self.batches, self.sizes, self.integers, exact=exact)
+        with opened.timed("preflight"):
+            rows = preflight(program, engine, facts)
+        error = claim_error(program, engine) or refusal(rows, engine)
+        if error is not None:
+            raise error
+        with opened.timed("probe"):
+            about, path = status(opened.path), opened.path.absolute()
+            subject = Subject(path, program, opened.digest, engine, self.threads, self.probe, self.time_limit, facts)
+            outcome, told = probed(subject, ranges)
+        if outcome is not None and outcome.verdict != PASSED:
+            others = [n for n in (*every, "reference") if n not in (*self.refused, engine)]
+            others = [n for n in others if claim_error(program, n) is None]
+            usable = tuple(n for n in others if refusal(preflight(program, n, facts), n) is None)
+            raise failure(outcome, engine, usable, told.startswith("remembered"))
+        with opened.timed("prepare"):
+            runner = prepare(program, engine, self.threads)
+        with opened.timed("golden"):
+            if engine == "reference" and outcome is not None:  # numpy gives here what it gave in the child
+                golden = f"{outcome.detail}, in a child process"
+            else:
+                golden = str(reproduce(runner, engine))
+        known = (*shown(program), *ranges) if outcome is not None else ()
+        info = Info(
+            path=str(opened.path),
+            digest=opened.digest,
+            engine=engine,
+            threads=self.threads,
+            inputs={n: (program.tensors[n].dtype, program.tensors[n].shape) for n in program.inputs},
+            outputs={n: (program.tensors[n].dtype, program.tensors[n].shape) for n in program.outputs},
+            preflight=tuple(rows),
+            probe=told,
+            golden=golden,
+            signed=bool(opened.signed),
+            skipped=self.skipped,
+            packages=dict(facts.packages),
+            seconds=opened.seconds,
+            sizes=tuple(map(str, known)),
+            remarks=tuple(map(printable, _remarks(program, [*rows, claim_row(program, engine)], told))),
+        )
+        if outcome is None or engine == "reference":  # numpy has no kernels of its own for a shape
+            return LoadedProgram(program, runner, info)
+        part = getattr(runner, "largest_part", None)
+        asking = Probed(program, engine, part, known, exact, partial(_probe_range, subject, about))
+        return LoadedProgram(program, runner, info, probed=asking)
+
+
+def _remarks(program: Program, rows: Sequence[Row], told: str) -> list[str]:
+    """List what does not stop a load, but should be known."""
+    remarks = [*remarks_of(program), *(f"{r.what}: {r.found}" for r in rows if r.verdict not in (REFUSED, OK))]
+    golden = program.golden
+    if golden is None or golden.omitted:
+        remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
+    return [*remarks, told] if told.startswith("passed, but") else remarks
+
+
+def _probe_range(subject: Subject, about: os.stat_result | None, asked: Range) -> EngineError | None:
+    """Have a child process run sizes, or remember that one did. Returns the error where it did not survive."""
+    with unchanged(subject, about) as same:
+        outcome, told = probed(same, [asked], golden=False)
+    if outcome is None or outcome.verdict == PASSED:
+        return None
+    return failure(outcome, subject.engine, ("reference",), told.startswith("remembered"))
+
 
 @dataclass(frozen=True)
 class Opened:
     """A program whose file, specification and certificates are checked.
 
     Attributes:
-        path: of the file.
-        program: what it holds.
-        digest: of the program.
+        path: path of the file.
+        program: the program in it.
+        digest: digest of the program.
         signed: what its verified signature says; "" where none was demanded.
         seconds: stage → how long it took; added to as loading goes on.
     """
@@ -217,7 +286,7 @@ class Opened:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add what the block takes to ``seconds``."""
+        """Add the time that the block takes to ``seconds``."""
         started = time.perf_counter()
         try:
             yield
@@ -239,80 +308,13 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
         return replace(opened, program=to_mmap(program), digest=digest(program), signed=signed)
 
 
-def start(
-    opened: Opened, engine: str, threads: int | None, probe: str, time_limit: float, facts: Facts,
-    others: Sequence[str] = (), skipped: tuple[Skipped, ...] = (), batches: Sequence[int] = (1,),
-    sizes: Mapping[str, Sequence[int]] | None = None, integers: bool = False,
-) -> LoadedProgram:  # fmt: skip
-    """One engine: preflight, probe (of these sizes, too), preparation, golden vectors.
-
-    Raises:
-        EngineError: it cannot run here.
-        InputError: a size of a dimension that there is not, or outside its limits.
-    """
-    ranges = wanted(opened.program, engine, batches, sizes or {}, integers, exact=probe == "always")
-    with opened.timed("preflight"):
-        rows = preflight(opened.program, engine, facts)
-    error = claim_error(opened.program, engine) or refusal(rows, engine)
-    if error is not None:
-        raise error
-    with opened.timed("probe"):
-        about, path = status(opened.path), opened.path.absolute()
-        subject = Subject(path, opened.program, opened.digest, engine, threads, probe, time_limit, facts)
-        outcome, told = probed(subject, ranges)
-    if outcome is not None and outcome.verdict != PASSED:
-        rest = [n for n in (*others, "reference") if n != engine and claim_error(opened.program, n) is None]
-        usable = tuple(n for n in rest if refusal(preflight(opened.program, n, facts), n) is None)
-        raise failure(outcome, engine, usable, told.startswith("remembered"))
-    with opened.timed("prepare"):
-        runner = prepare(opened.program, engine, threads)
-    with opened.timed("golden"):
-        # numpy gives here what it gave there; of other engines it has to be seen.
-        seen = engine == "reference" and outcome is not None
-        reproduced = f"{outcome.detail}, in a child process" if outcome and seen else str(reproduce(runner, engine))
-    golden = opened.program.golden
-    remarks = list(remarks_of(opened.program))
-    told_of = [*rows, claim_row(opened.program, engine)]
-    remarks += [f"{row.what}: {row.found}" for row in told_of if row.verdict not in (REFUSED, OK)]
-    if golden is None or golden.omitted:
-        remarks.append(f"no golden vectors: {golden.omitted if golden else 'the file was made without them'}")
-    if told.startswith("passed, but"):
-        remarks.append(told)
-    known = (*shown(opened.program), *ranges) if outcome is not None else ()
-    info = Info(
-        path=str(opened.path), digest=opened.digest, engine=engine, threads=threads,
-        inputs=_described(opened.program, opened.program.inputs),
-        outputs=_described(opened.program, opened.program.outputs), preflight=tuple(rows), probe=told,
-        golden=reproduced, signed=bool(opened.signed), skipped=skipped, packages=dict(facts.packages),
-        seconds=opened.seconds, sizes=tuple(map(str, known)), remarks=tuple(map(printable, remarks)),
-    )  # fmt: skip
-    if outcome is None or engine == "reference":  # numpy has no kernels of its own for a shape
-        return LoadedProgram(opened.program, runner, info)
-    part = getattr(runner, "largest_part", None)
-    asking = Probed(opened.program, engine, part, known, probe == "always", partial(_asked, subject, about))
-    return LoadedProgram(opened.program, runner, info, probed=asking)
-
-
-def _asked(subject: Subject, about: os.stat_result | None, asked: Range) -> EngineError | None:
-    """Have a child process run sizes, or remember that one did. Returns the error where it did not survive."""
-    with unchanged(subject, about) as same:
-        outcome, told = probed(same, [asked], golden=False)
-    if outcome is None or outcome.verdict == PASSED:
-        return None
-    return failure(outcome, subject.engine, ("reference",), told.startswith("remembered"))
-
-
-def _described(program: Program, names: Sequence[str]) -> dict[str, tuple[str, tuple[Dim, ...]]]:
-    return {n: (program.tensors[n].dtype, program.tensors[n].shape) for n in names}
-
-
 class LoadedProgram:
     """A program ready to run. Safe to call from several threads, as its engine is.
 
     Attributes:
         program: what was loaded.
         info: how it came to run here.
-        layout: how inputs of four dimensions are given.
+        layout: layout of inputs of four dimensions.
     """
 
     def __init__(
@@ -351,12 +353,9 @@ class LoadedProgram:
         return rebuild(self.program.structure, [np.asarray(y) for y in outputs])
 
     def with_info(self, **changes: Any) -> LoadedProgram:
-        """The same runner with other entries of ``info``."""
+        """Return the same runner with other entries of ``info``."""
         return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout, self._probed)
 
     def __repr__(self) -> str:
         inputs = ", ".join(printable(f"{n}: {d}{list(s)}") for n, (d, s) in self.info.inputs.items())
         return f"<intact8 program {self.info.digest[:12]} on {self.info.engine}: {inputs}>"
-
-
-__all__ = ["LoadedProgram", "Opened", "Row", "load", "open_program", "start"]

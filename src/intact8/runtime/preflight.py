@@ -1,4 +1,4 @@
-"""What a program on an engine needs, against what a machine has. Nothing is imported or run for it."""
+"""Compare what a program on an engine needs with what a machine has. Nothing is imported or run for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from intact8.program.program import Program
 from .facts import Facts
 
 OLD_NAME = "intact"
-"""What the package was called in files of before."""
+"""Name of the package in files from before it was renamed."""
 
 OK, UNKNOWN, REFUSED = "ok", "unknown", "refused"
 
@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         what: "architecture", "CPU features", "torch" …
-        needed, found: in words.
+        needed, found: what is needed and what was found, in words.
         verdict: "ok", "unknown" (cannot be read here, so the probe has to tell) or "refused".
         remedy: what to do where refused.
     """
@@ -49,20 +49,17 @@ GLIBCXX = {
 LEGACY = {"manylinux1": "manylinux_2_5", "manylinux2010": "manylinux_2_12", "manylinux2014": "manylinux_2_17"}
 
 
-LEVELS = {
-    "avx512_core_vnni": "AVX512-VNNI", "avx2_vnni": "AVX-VNNI", "avx512_core": "AVX512", "avx2": "AVX2", "avx": "AVX",
-    "sse41": "SSE4.1",
-}  # fmt: skip
-"""oneDNN's names of x86 instruction sets → those people use."""
+LEVEL_NAMES = {"avx512_core_vnni": "AVX512-VNNI", "avx2_vnni": "AVX-VNNI", "avx512_core": "AVX512", "sse41": "SSE4.1"}
+"""oneDNN's names of x86 instruction sets → their common names, where these are not the same in capital letters."""
 
 
 def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
-    """Everything ``program`` on ``engine`` needs of the machine ``facts`` describes.
+    """Compare everything that ``program`` on ``engine`` needs with the machine that ``facts`` describes.
 
     Args:
-        program: checked.
+        program: a checked program.
         engine: a name of ENGINES, or of an engine another package brings, of which only the memory is looked at.
-        facts: of this machine (``Facts.here()``) or any other.
+        facts: facts about this machine (``Facts.here()``) or any other.
     """
     needs = SPECS.get(engine)
     rows = []
@@ -77,7 +74,7 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
 
 
 def claim_row(program: Program, engine: str) -> Row:
-    """Whether every certificate claims the engine; refused where one does not because the engine cannot be proved."""
+    """Say whether every certificate claims the engine; refused where one does not because it cannot be proved."""
     needed = f"every certificate claims {engine}"
     error = claim_error(program, engine)
     if error is not None:
@@ -90,18 +87,16 @@ def claim_row(program: Program, engine: str) -> Row:
 
 
 def refusal(rows: Sequence[Row], engine: str) -> EngineError | None:
-    """The error of the first refused row; None where there is none."""
-    for row in rows:
-        if row.verdict == REFUSED:
-            return EngineError(
-                f"{engine} cannot run this program on this machine", where=row.what,
-                why=f"needed is {row.needed}; found is {row.found}", remedy=row.remedy,
-            )  # fmt: skip
-    return None
+    """Return the error of the first refused row; None where there is none."""
+    row = next((row for row in rows if row.verdict == REFUSED), None)
+    if row is None:
+        return None
+    what, why = f"{engine} cannot run this program on this machine", f"needed is {row.needed}; found is {row.found}"
+    return EngineError(what, where=row.what, why=why, remedy=row.remedy)
 
 
 def program_rows(program: Program) -> list[Row]:
-    """What the file itself says: proofs and golden vectors. None of it refuses."""
+    """Return rows for the proofs and golden vectors of a file. None of them refuses."""
     open_ops = uncertified(program)
     proved = sum(certifiable(op) for op in program.ops) - len(open_ops)
     first = f"; not proved: {open_ops[0][0].name} ({open_ops[0][1]})" if open_ops else ""
@@ -110,16 +105,14 @@ def program_rows(program: Program) -> list[Row]:
         told = "none: the file was made without them"
     else:
         told = golden.omitted or f"{len(golden.samples)} samples, {len(golden.checksums)} tensors"
-    return [
-        Row("certificates", "every integer operation proved exact", f"{proved} proved{first}",
-            UNKNOWN if open_ops else OK, "see the reason; intact8 verify compares engines on data"),
-        Row("golden vectors", "samples to reproduce", told, OK if golden is not None and golden.samples else UNKNOWN,
-            "convert the model again"),
-    ]  # fmt: skip
+    needed, remedy = "every integer operation proved exact", "see the reason; intact8 verify compares engines on data"
+    certificates = Row("certificates", needed, f"{proved} proved{first}", UNKNOWN if open_ops else OK, remedy)
+    verdict = OK if golden is not None and golden.samples else UNKNOWN
+    return [certificates, Row("golden vectors", "samples to reproduce", told, verdict, "convert the model again")]
 
 
 def origin_row(program: Program, facts: Facts) -> Row:
-    """Where the program was made, beside this machine. Nothing depends on it: what has to be the same is reproduced."""
+    """Show where the program was made, beside this machine. Nothing depends on it; golden vectors are reproduced."""
     made = program.provenance
     flags = made.get("cpu_features")
     features = frozenset(v for v in flags if isinstance(v, str)) if isinstance(flags, list) else frozenset()
@@ -133,7 +126,11 @@ def origin_row(program: Program, facts: Facts) -> Row:
 
 def _cpu(machine: str, features: frozenset[str]) -> str:
     known = machine.lower() in ("x86_64", "amd64") and features
-    return f"{machine} with {LEVELS[isa(features, 'ALL')]}" if known else machine
+    return f"{machine} with {_level_name(isa(features, 'ALL'))}" if known else machine
+
+
+def _level_name(level: str) -> str:
+    return LEVEL_NAMES.get(level, level.upper())
 
 
 def _architecture(engine: str, needs: EngineSpec, facts: Facts) -> Row:
@@ -153,7 +150,7 @@ def _package(name: str, lowest: str, needs: EngineSpec, facts: Facts) -> Row:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers: 2.13.0+cpu is (2, 13, 0)."""
+    """Return the leading numbers of a version: (2, 13, 0) of 2.13.0+cpu."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(v) for v in found.group().split(".")) if found else ()
 
@@ -167,7 +164,7 @@ def _features(engine: str, program: Program, needs: EngineSpec, facts: Facts) ->
         level, found = "", "CPU flags cannot be read"
     else:
         level = isa(facts.features, limit if limited else "ALL")
-        found = LEVELS[level] + (f" (ONEDNN_MAX_CPU_ISA={limit})" if limited else "")
+        found = _level_name(level) + (f" (ONEDNN_MAX_CPU_ISA={limit})" if limited else "")
     if "vnni" in program.needs:
         remedy = "convert with portable=True, or use engine='reference'"
         return [Row("CPU features", "AVX512-VNNI or AVX-VNNI", found, OK if has_vnni(level) else REFUSED, remedy)]
@@ -181,15 +178,14 @@ def _features(engine: str, program: Program, needs: EngineSpec, facts: Facts) ->
 
 
 def _wheel(package: str, facts: Facts) -> list[Row]:
-    """Whether the wheel's platform tags fit the machine: architecture, C and C++ libraries."""
+    """Compare the wheel's platform tags with the machine: architecture, C and C++ libraries."""
     tags = facts.wheels.get(package, ())
     platforms = [tag for joined in tags for tag in joined.split(".")]
     if not platforms or platforms == ["any"]:
         return []
     rows = []
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(facts.machine.lower(), facts.machine.lower())
-    fits = any(p.lower().replace("amd64", "x86_64").replace("arm64", "aarch64").endswith((machine, "universal2"))
-               for p in platforms)  # fmt: skip
+    machine = _common_name(facts.machine)
+    fits = any(_common_name(p).endswith((machine, "universal2")) for p in platforms)
     again = f"pip install --force-reinstall {package}"
     rows.append(Row(f"{package} wheel", machine, ", ".join(platforms), OK if fits else REFUSED, again))
     policies = [re.match(r"manylinux_(\d+)_(\d+)_", _modern(p)) for p in platforms]
@@ -201,16 +197,20 @@ def _wheel(package: str, facts: Facts) -> list[Row]:
         rows.append(Row(f"C library for {package}", f"glibc {needed}", "unknown, or not glibc", UNKNOWN))
     else:
         verdict = OK if _numbers(facts.glibc) >= lowest else REFUSED
-        rows.append(Row(f"C library for {package}", f"glibc {needed}", facts.glibc, verdict,
-                        f"use a newer system or an older {package}"))  # fmt: skip
+        remedy = f"use a newer system or an older {package}"
+        rows.append(Row(f"C library for {package}", f"glibc {needed}", facts.glibc, verdict, remedy))
     newest = next((v for k, v in sorted(GLIBCXX.items(), reverse=True) if k <= lowest), None)
     if newest is not None and facts.glibcxx is not None:
         # Another one may come with the package's own search path, unless one is loaded already.
         worse = REFUSED if facts.glibcxx_loaded else UNKNOWN
         verdict = OK if _numbers(facts.glibcxx) >= _numbers(newest) else worse
-        rows.append(Row(f"C++ library for {package}", f"GLIBCXX up to {newest}", f"up to {facts.glibcxx}", verdict,
-                        "an older libstdc++ comes first: clear LD_LIBRARY_PATH, or update it"))  # fmt: skip
+        remedy, found = "an older libstdc++ comes first: clear LD_LIBRARY_PATH, or update it", f"up to {facts.glibcxx}"
+        rows.append(Row(f"C++ library for {package}", f"GLIBCXX up to {newest}", found, verdict, remedy))
     return rows
+
+
+def _common_name(machine: str) -> str:
+    return machine.lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
 
 
 def _modern(tag: str) -> str:
@@ -220,7 +220,7 @@ def _modern(tag: str) -> str:
 
 
 def _memory(program: Program, engine: str, needs: EngineSpec | None, facts: Facts) -> Row:
-    needed = memory_needed(program, engine) + (needs.footprint if needs else 0)
+    needed = predicted(program, engine) + (needs.footprint if needs else 0)
     words = f"about {max(needed // MIB, 1)} MiB"
     if facts.memory is None:
         return Row("memory", words, "unknown", UNKNOWN)
@@ -228,19 +228,8 @@ def _memory(program: Program, engine: str, needs: EngineSpec | None, facts: Fact
     return Row("memory", words, f"{facts.memory // MIB} MiB", verdict, "free memory, or raise the container's limit")
 
 
-def memory_needed(program: Program, engine: str = "reference") -> int:
-    """Bytes that preparing a program and running one sample takes, libraries aside; named dimensions count 32, or the
-    limit they pass. See :mod:`intact8.engines.memory`.
-
-    Example:
-        >>> memory_needed(Program({}, (), (), ()))
-        0
-    """
-    return predicted(program, engine)
-
-
 def candidates(engine: str | Sequence[str]) -> tuple[str, ...]:
-    """Engines to try, in order: "auto" is all of them, fastest first.
+    """Return the engines to try, in order; "auto" is all of them, fastest first.
 
     Raises:
         EngineError: an empty sequence.

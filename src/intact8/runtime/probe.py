@@ -1,4 +1,4 @@
-"""The child process of a probe, ``python -m intact8.runtime.probe``: reads a job on stdin, tells its stages on stdout.
+"""The child process of a probe, ``python -m intact8.runtime.probe``, takes a job on stdin and tells stages on stdout.
 
 It gives up what it does not need, loads the program, prepares it for the engine, and reproduces the golden vectors. If
 the engine's library crashes, this process is what dies. An error that is no ``IntactError`` ends it with a traceback

@@ -1,4 +1,4 @@
-"""Whether a child process has to try an engine before this one does, and what it found, now or earlier."""
+"""Decides whether a child process has to try an engine before this one does, and remembers what it found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = GIB // 4
 """Bytes up to which the reference runs here without having run in a child."""
 
 SHARE = 4
-"""So much shorter than the time limit its golden vectors must be, by an estimate that is long already."""
+"""The reference's golden vectors must take less than the time limit over this, by an estimate that is long already."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Subject:
     """What is probed, and how.
 
     Attributes:
-        path: of the file.
-        program, digest: what it holds.
-        engine, threads: that run it.
-        mode: ``probe`` of :func:`intact8.runtime.load`.
-        time_limit: seconds a child may take.
-        facts: about this machine.
+        path: path of the file.
+        program, digest: the program in the file and its digest.
+        engine, threads: the engine that runs it, and its number of threads.
+        mode: argument ``probe`` of :func:`intact8.runtime.load`.
+        time_limit: seconds that a child may take.
+        facts: facts about this machine.
     """
 
     path: Path
@@ -48,18 +48,18 @@ class Subject:
     facts: Facts
 
     def key(self, asked: Range | None = None) -> str:
-        """What is remembered about a range of sizes, or about the golden vectors, has this name."""
+        """Return the cache key of a range of sizes, or of the golden vectors."""
         tried = self.engine if asked is None else f"{self.engine} at {asked}"
         return cache.key(self.program, self.digest, tried, self.threads, self.facts)
 
 
 def probed(subject: Subject, ranges: Sequence[Range] = (), golden: bool = True) -> tuple[Outcome | None, str]:
-    """What a child process found about the engine, now or earlier, and how it is known; None where none was asked.
+    """Return what a child process found about the engine, now or earlier (None without one), and how it is known.
 
     Args:
         subject: program and engine.
         ranges: sizes that have to run, too.
-        golden: whether the golden vectors have to.
+        golden: whether the golden vectors have to run.
     """
     if subject.mode == "never":
         return None, "switched off: probe='never'"
@@ -93,32 +93,25 @@ def _at_size(outcome: Outcome) -> bool:
 
 
 def _known(subject: Subject, names: Mapping[Range | None, str]) -> Outcome | None:
-    """The first remembered outcome if all are, or one that did not pass."""
+    """Return the first remembered outcome if all are remembered, or one that did not pass."""
     if subject.mode != "first":
         return None
-    first: Outcome | None = None
-    whole = True
-    for name in names.values():
-        found = _recall(name)
-        if found is not None and found.verdict != PASSED:
-            return found
-        whole &= found is not None
-        first = first or found
-    return first if whole else None
+    found = [_recall(name) for name in names.values()]
+    failed = next((outcome for outcome in found if outcome is not None and outcome.verdict != PASSED), None)
+    return failed or (found[0] if found and None not in found else None)
 
 
 def _ask(subject: Subject, missing: Sequence[Range | None]) -> Outcome:
     ranges = [asked for asked in missing if asked is not None]
     sizes = [{"range": str(asked), **size.to_json()} for asked in ranges for size in asked.runs]
     limit = memory_limit(subject.program, subject.facts, subject.engine, [s for asked in ranges for s in asked.runs])
-    return run_probe(
-        subject.path, subject.digest, subject.engine, subject.threads, memory=limit, seconds=subject.time_limit,
-        every=subject.mode == "always", golden=None in missing, sizes=sizes,
-    )  # fmt: skip
+    every, golden = subject.mode == "always", None in missing
+    program = subject.path, subject.digest, subject.engine, subject.threads
+    return run_probe(*program, memory=limit, seconds=subject.time_limit, every=every, golden=golden, sizes=sizes)
 
 
 def is_small(program: Program, time_limit: float, facts: Facts) -> bool:
-    """Whether numpy can be let run the golden vectors here: no memory and no time to speak of are predicted."""
+    """Return whether numpy may run the golden vectors here, because little memory and time are predicted."""
     room = SMALL if facts.memory is None else min(SMALL, facts.memory // 4)
     samples = 1 if program.golden is None else max(len(program.golden.samples), 1)
     return predicted(program, "reference") <= room and samples * seconds(program) * SHARE <= time_limit
@@ -130,7 +123,7 @@ def _recall(name: str) -> Outcome | None:
 
 
 def memory_limit(program: Program, facts: Facts, engine: str, sizes: Sequence[Size] = ()) -> int:
-    """Bytes a probe may take: generous, but never what would bring the machine down."""
+    """Return the bytes that a probe may take: generous, but never what would bring the machine down."""
     needed = [predicted(program, engine, size.batch or 1, dict(size.named)) for size in sizes]
     generous = max(4 * GIB, 4 * max(needed, default=predicted(program, engine)) + 2 * GIB)
     return generous if facts.memory is None else min(generous, max(facts.memory, GIB // 4))
@@ -138,13 +131,14 @@ def memory_limit(program: Program, facts: Facts, engine: str, sizes: Sequence[Si
 
 @contextmanager
 def unchanged(subject: Subject, about: os.stat_result | None) -> Iterator[Subject]:
-    """The subject with a file that holds it: its own, or a copy for a while where that has been replaced or removed.
+    """Yield the subject with its own file, or with a temporary copy where that has been replaced or removed.
 
     Args:
-        subject: loaded some time ago.
-        about: the file as it was then.
+        subject: a subject loaded some time ago.
+        about: status of the file at that time.
     """
-    if about is not None and _same(about, status(subject.path)):
+    then, now = ((s.st_ino, s.st_size, s.st_mtime_ns) if s else None for s in (about, status(subject.path)))
+    if then is not None and then == now:
         yield subject
         return
     with tempfile.TemporaryDirectory(prefix="intact8-") as folder:
@@ -152,12 +146,8 @@ def unchanged(subject: Subject, about: os.stat_result | None) -> Iterator[Subjec
 
 
 def status(path: Path) -> os.stat_result | None:
-    """Of a file; None where there is none."""
+    """Return the status of a file; None where there is none."""
     try:
         return path.stat()
     except OSError:
         return None
-
-
-def _same(a: os.stat_result, b: os.stat_result | None) -> bool:
-    return b is not None and (a.st_ino, a.st_size, a.st_mtime_ns) == (b.st_ino, b.st_size, b.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""Running a probe in a child process that may crash, hang or run out of memory, and saying what became of it."""
+"""Runs a probe in a child process that may crash, hang or run out of memory, and says what became of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from intact8.errors import EngineError
 PASSED, REFUSED, DIED, FAILED, LATE = "passed", "refused", "died", "failed", "late"
 
 AT_SIZE = "running samples of "
-"""How the stage begins in which a size is run, before the words of its range."""
+"""Beginning of the name of a stage that runs a size; the words of its range follow."""
 
 MEANINGS = {
     "SIGILL": "illegal instruction: the library uses instructions this CPU does not have",
@@ -39,14 +39,26 @@ MEANINGS = {
 WINDOWS = {0xC0000005: "access violation", 0xC000001D: "illegal instruction", 0xC0000409: "stack buffer overrun"}
 
 LASTING = frozenset({"SIGILL", "SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "access violation", "illegal instruction"})
-"""Deaths that will come again on the same machine: worth remembering. Being killed from outside is not."""
+"""Signals that end a probe again on the same machine, which is worth remembering. SIGKILL from outside is not."""
 
-PASSED_ON = (
-    "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT", "WINDIR", "TMPDIR",
-    "TEMP", "TMP", "LANG", "LC_ALL", "LC_CTYPE",
-)  # fmt: skip
+LIBRARY_PATHS = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "PYTHONHOME")
+SYSTEM = ("SYSTEMROOT", "WINDIR", "TMPDIR", "TEMP", "TMP", "LANG", "LC_ALL", "LC_CTYPE")
+PASSED_ON = LIBRARY_PATHS + SYSTEM
 PREFIXES = ("ONEDNN_", "DNNL_", "ATEN_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "ORT_", "OV_", "OPENVINO_")
 """Environment variables a probe needs to run what this process would run. The others may hold secrets."""
+
+
+NO_CHILD = "no child process can be started to probe the engine"
+
+FAULTHANDLER = (
+    "File ",
+    "Current thread",
+    "Fatal Python error",
+    "Extension modules",
+    "Thread 0x",
+    "<no Python frame>",
+)
+"""Beginnings of the lines that faulthandler writes."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +68,10 @@ class Outcome:
     Attributes:
         verdict: "passed", "refused" (an IntactError), "died" (by a signal), "failed" (another error), "late".
         stage: what was running at the end.
-        detail: words of the engine or of Python about it; for "passed" what was compared.
-        signal: name of the signal it died of.
-        seconds: how long it took.
-        error: what, where, why, remedy of a refusal.
+        detail: what the engine or Python said about it; for "passed" what was compared.
+        signal: name of the signal that ended it.
+        seconds: seconds that it took.
+        error: what, where, why and remedy of a refusal.
     """
 
     verdict: str
@@ -71,16 +83,16 @@ class Outcome:
 
     @property
     def lasting(self) -> bool:
-        """Whether it would end like this again."""
+        """Whether another probe would end like this again."""
         return self.verdict == PASSED or (self.verdict == DIED and self.signal in LASTING)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return asdict(self)
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Outcome | None:
-        """The outcome, None where ``value`` is none that is remembered."""
+        """Return the outcome; None where ``value`` is not one that is remembered."""
         texts = ("verdict", "stage", "detail", "signal")
         if set(value) != {*texts, "seconds", "error"} or not all(isinstance(value[k], str) for k in texts):
             return None
@@ -91,28 +103,34 @@ class Outcome:
 
 
 def run_probe(
-    path: Path, digest: str, engine: str, threads: int | None, *, memory: int, seconds: float, every: bool = False,
-    golden: bool = True, sizes: Sequence[Mapping[str, Any]] = (),
-) -> Outcome:  # fmt: skip
+    path: Path,
+    digest: str,
+    engine: str,
+    threads: int | None,
+    *,
+    memory: int,
+    seconds: float,
+    every: bool = False,
+    golden: bool = True,
+    sizes: Sequence[Mapping[str, Any]] = (),
+) -> Outcome:
     """Load ``path``, prepare it for ``engine``, reproduce its golden vectors and run samples, in a child process.
 
     Args:
-        path: of the program file.
-        digest: of the program it must hold.
+        path: path of the program file.
+        digest: digest of the program it must hold.
         engine, threads: see ``intact8.runtime.load``.
         memory: bytes of private memory the child may have.
-        seconds: it is ended after this.
+        seconds: seconds after which the child is ended.
         every: compare every exact tensor, not only the outputs.
         golden: whether to reproduce the golden vectors.
-        sizes: of samples to run; each has "range" (words for the stage), "batch", "named", "integers".
+        sizes: sizes of samples to run; each has "range" (words for the stage), "batch", "named", "integers".
 
     Raises:
         EngineError: no child process can be started.
     """
-    job = {
-        "path": str(path.absolute()), "digest": digest, "engine": engine, "threads": threads, "memory": memory,
-        "seconds": seconds, "every": every, "golden": golden, "sizes": list(sizes),
-    }  # fmt: skip
+    wanted = {"memory": memory, "seconds": seconds, "every": every, "golden": golden, "sizes": list(sizes)}
+    job = {"path": str(path.absolute()), "digest": digest, "engine": engine, "threads": threads, **wanted}
     started = time.monotonic()
     child = _start()
     try:  # from here on, so that a signal's handler that raises leaves no child behind
@@ -136,26 +154,22 @@ def run_probe(
 
 def _start() -> subprocess.Popen[bytes]:
     if not sys.executable:
-        raise EngineError(
-            "no child process can be started to probe the engine", where="probe",
-            why="sys.executable is empty: this Python is embedded in another program",
-            remedy="probe the file with `intact8 check` first, then load it with probe='never'",
-        )  # fmt: skip
+        why = "sys.executable is empty: this Python is embedded in another program"
+        remedy = "probe the file with `intact8 check` first, then load it with probe='never'"
+        raise EngineError(NO_CHILD, where="probe", why=why, remedy=remedy)
     keep = {k: v for k, v in os.environ.items() if k in PASSED_ON or k.startswith(PREFIXES)}
     keep["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in sys.path)
     keep["OPENBLAS_NUM_THREADS"] = keep.get("OPENBLAS_NUM_THREADS", "1")  # the engine under test has threads of its own
     flags = ["-P"] if sys.version_info >= (3, 11) else []
+    command = [sys.executable, *flags, "-B", "-m", "intact8.runtime.probe"]
+    pipe, home = subprocess.PIPE, Path(intact8.__file__).parents[1]
     try:
         return subprocess.Popen(
-            [sys.executable, *flags, "-B", "-m", "intact8.runtime.probe"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=keep,
-            cwd=Path(intact8.__file__).parents[1], start_new_session=True,
-        )  # fmt: skip
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=keep, cwd=home, start_new_session=True
+        )
     except OSError as error:
-        raise EngineError(
-            "no child process can be started to probe the engine", where="probe", why=error.strerror or str(error),
-            remedy="allow processes, or load with probe='never' (then a crash of the engine ends this process)",
-        ) from error  # fmt: skip
+        remedy = "allow processes, or load with probe='never' (then a crash of the engine ends this process)"
+        raise EngineError(NO_CHILD, where="probe", why=error.strerror or str(error), remedy=remedy) from error
 
 
 def _send(stdin: IO[bytes], job: dict[str, Any]) -> None:
@@ -186,7 +200,7 @@ class _Tail(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until the last writer has closed it."""
+        """Read until the last writer has closed the pipe."""
         with self.stream:
             while part := self.stream.read1(1 << 16):  # type: ignore[attr-defined]
                 self.parts.append(part)
@@ -195,7 +209,7 @@ class _Tail(threading.Thread):
                     self.size -= len(self.parts.popleft())
 
     def lines(self) -> list[str]:
-        """What was kept."""
+        """Return the lines that were read last."""
         return b"".join(self.parts).decode("utf-8", "replace").splitlines()
 
 
@@ -231,17 +245,17 @@ def _signal_name(code: int) -> str:
 
 
 def _crash(said: list[str]) -> str:
-    """The innermost Python frame faulthandler saw, and what the library said before."""
-    frames = [line.strip() for line in said if line.lstrip().startswith("File ")]
-    words = [line.strip() for line in said if line.strip() and not line.lstrip().startswith(("File ", "Current thread",
-             "Fatal Python error", "Extension modules", "Thread 0x", "<no Python frame>"))]  # fmt: skip
+    """Return the innermost Python frame that faulthandler saw, and what the library said before."""
+    lines = [line.strip() for line in said if line.strip()]
+    frames = [line for line in lines if line.startswith("File ")]
+    words = [line for line in lines if not line.startswith(FAULTHANDLER)]
     parts = [f"at {frames[0]}"] if frames else []
     parts += [f"last words: {words[-1][:300]}"] if words else []
     return ", ".join(parts)
 
 
 def failure(outcome: Outcome, engine: str, others: tuple[str, ...], remembered: bool) -> EngineError:
-    """The error of a probe that did not pass: what ended it, what was running, which engine to use instead."""
+    """Return the error of a probe that did not pass: what ended it, what was running, which engine to use instead."""
     instead = f"use engine='{others[0]}'" if others else "run on another machine"
     if remembered:
         instead += "; this was found by an earlier load on this machine, probe='always' tries again"
@@ -255,5 +269,5 @@ def failure(outcome: Outcome, engine: str, others: tuple[str, ...], remembered: 
         instead += ", or give it longer: time_limit="
     else:
         what = f"{engine} fails on this machine"
-    return EngineError(f"{what}; only a child process was affected", where=f"{engine}, {outcome.stage}",
-                       why=outcome.detail, remedy=instead)  # fmt: skip
+    what, where = f"{what}; only a child process was affected", f"{engine}, {outcome.stage}"
+    return EngineError(what, where=where, why=outcome.detail, remedy=instead)

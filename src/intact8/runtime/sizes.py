@@ -1,4 +1,4 @@
-"""Which sizes of calls a child process has run before this process does: libraries choose kernels by shape.
+"""The sizes of calls that a child process has to run before this process does, as libraries choose kernels by shape.
 
 Sizes are grouped in ranges: 1, 2, 3 to 4, 5 to 8, 9 to 16 … of the batch and of every named dimension. For a range a
 child runs what is asked for, its largest sizes, and one less of each; then all of it counts as probed. So not every
@@ -28,11 +28,11 @@ BATCH = "batch"
 
 @dataclass(frozen=True)
 class Size:
-    """What one call is given.
+    """The size of one call.
 
     Attributes:
-        batch: samples; None where the program has no batch.
-        named: sizes of named dimensions.
+        batch: number of samples; None where the program has no batch.
+        named: names and sizes of the named dimensions.
         integers: inputs given as uint8 where the program takes float32.
     """
 
@@ -41,7 +41,7 @@ class Size:
     integers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return JSON values."""
         return {"batch": self.batch, "named": dict(self.named), "integers": list(self.integers)}
 
 
@@ -51,8 +51,8 @@ class Range:
 
     Attributes:
         spans: least and largest of the batch, if there is one, and of every named dimension, which comes with its name.
-        integers: see :class:`Size`.
-        runs: what a child runs for it; does not tell ranges apart.
+        integers: inputs given as uint8, see :class:`Size`.
+        runs: sizes that a child runs for the range; they do not tell ranges apart.
     """
 
     spans: tuple[tuple[str, int, int], ...]
@@ -65,11 +65,11 @@ class Range:
         return ", ".join(words) or "its only size"
 
     def covers(self, size: Size, part: int | None) -> bool:
-        """Whether a call counts as probed.
+        """Return whether a call counts as probed.
 
         Args:
-            size: of the call.
-            part: samples that the engine runs at once, of larger batches one part after another; None: all.
+            size: size of the call.
+            part: samples that the engine runs at once, of larger batches one part after another; None for all.
         """
         given = _numbers(size)
         if self.integers != size.integers or len(given) != len(self.spans):
@@ -82,7 +82,7 @@ class Range:
 
 
 def span(size: int, least: int = 1, most: int | None = None) -> tuple[int, int]:
-    """The range that a size is in.
+    """Return the range that a size is in.
 
     Example:
         >>> [span(n) for n in (1, 2, 3, 8, 9)], span(100, 1, 120)
@@ -93,14 +93,14 @@ def span(size: int, least: int = 1, most: int | None = None) -> tuple[int, int]:
 
 
 def range_of(program: Program, engine: str, size: Size, part: int | None = None, exact: bool = False) -> Range:
-    """The range that a size is in, or the size itself where its largest sizes would take half of the free memory.
+    """Return the range that a size is in, or the size itself where the largest sizes would take half of the memory.
 
     Args:
-        program: checked.
-        engine: its name.
-        size: of a call.
+        program: a checked program.
+        engine: name of the engine.
+        size: size of a call.
         part: see :meth:`Range.covers`.
-        exact: the size itself, whatever it is.
+        exact: whether to return the size itself in any case.
     """
     spans = [] if size.batch is None else [(BATCH, *span(size.batch))]
     for name, n in size.named:
@@ -109,8 +109,8 @@ def range_of(program: Program, engine: str, size: Size, part: int | None = None,
     largest = _at(size, [b for _, _, b in spans])
     free = available_memory()
     if exact or (free is not None and _needed(program, engine, largest, part) > free // 2):
-        return Range(tuple((name, n, n) for (name, _, _), n in zip(spans, _numbers(size), strict=True)),
-                     size.integers, (size,))  # fmt: skip
+        spans = [(name, n, n) for (name, _, _), n in zip(spans, _numbers(size), strict=True)]
+        return Range(tuple(spans), size.integers, (size,))
     less = _at(size, [max(a, b - 1) for _, a, b in spans])
     return Range(tuple(spans), size.integers, tuple(dict.fromkeys((size, less, largest))))
 
@@ -131,14 +131,14 @@ def _needed(program: Program, engine: str, size: Size, part: int | None) -> int:
 
 
 def size_of(program: Program, arrays: Mapping[str, Array]) -> Size:
-    """The size of a call with these inputs."""
+    """Return the size of a call with these inputs."""
     given = sizes_of(program, arrays)
     integers = tuple(n for n in program.inputs if arrays[n].dtype.name != program.tensors[n].dtype)
     return Size(batch_size(program, arrays), tuple((name, given[name]) for name in sorted(given)), integers)
 
 
 def shown(program: Program) -> tuple[Range, ...]:
-    """What has run with the golden vectors, which are single samples."""
+    """Return the range that has run with the golden vectors, which are single samples."""
     if program.dimensions:
         return ()
     size = Size(1 if _batched(program) else None)
@@ -146,16 +146,20 @@ def shown(program: Program) -> tuple[Range, ...]:
 
 
 def wanted(
-    program: Program, engine: str, batches: Iterable[int], sizes: Mapping[str, Sequence[int]], integers: bool = False,
+    program: Program,
+    engine: str,
+    batches: Iterable[int],
+    sizes: Mapping[str, Sequence[int]],
+    integers: bool = False,
     exact: bool = False,
-) -> tuple[Range, ...]:  # fmt: skip
-    """The ranges to probe at load: each batch with each combination of sizes, and with those of made-up samples.
+) -> tuple[Range, ...]:
+    """Return the ranges to probe at load: each batch with each combination of sizes, and with those of random samples.
 
     Args:
-        program: checked.
-        engine: its name. numpy, on the reference, has no kernels of its own for a shape.
-        batches: samples per call.
-        sizes: of named dimensions.
+        program: a checked program.
+        engine: name of the engine. numpy, on the reference, has no kernels of its own for a shape.
+        batches: numbers of samples per call.
+        sizes: sizes of named dimensions.
         integers: whether inputs that also take uint8 integers are probed with these, too.
         exact: see :func:`range_of`.
 
@@ -167,10 +171,10 @@ def wanted(
             known = ", ".join(program.dimensions) or "none"
             raise InputError("the program has no such dimension", where=f"sizes, {name}", remedy=f"there are: {known}")
         least, most = program.dimensions[name]
-        for n in values:
-            if not least <= n <= (LONGEST if most is None else most):
-                raise InputError(f"{n} is outside the dimension's limits", where=f"sizes, {name}",
-                                 remedy=f"give {least} to {LONGEST if most is None else most}")  # fmt: skip
+        most = LONGEST if most is None else most
+        for n in (n for n in values if not least <= n <= most):
+            remedy = f"give {least} to {most}"
+            raise InputError(f"{n} is outside the dimension's limits", where=f"sizes, {name}", remedy=remedy)
     if engine == "reference":
         return ()
     near = sizes_near(program, LENGTH)
@@ -194,8 +198,8 @@ class Probed:
     """Asks a child process about a size before this process runs it for the first time. Safe to use from threads.
 
     Args:
-        program: checked.
-        engine: its name.
+        program: a checked program.
+        engine: name of the engine.
         part: see :meth:`Range.covers`.
         known: ranges that a child has run.
         exact: see :func:`range_of`.
@@ -203,9 +207,14 @@ class Probed:
     """
 
     def __init__(
-        self, program: Program, engine: str, part: int | None, known: Sequence[Range], exact: bool,
+        self,
+        program: Program,
+        engine: str,
+        part: int | None,
+        known: Sequence[Range],
+        exact: bool,
         ask: Callable[[Range], EngineError | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._program, self._engine, self._part, self._exact, self._ask = program, engine, part, exact, ask
         self.known = list(known)
         self._failed: dict[Range, EngineError] = {}
@@ -217,7 +226,7 @@ class Probed:
         self._lock = threading.Lock()
 
     def __call__(self, arrays: Mapping[str, Array]) -> None:
-        """Nothing, once a child has run calls of these inputs' sizes.
+        """Return once a child has run calls of these inputs' sizes.
 
         Raises:
             EngineError: it did not survive, or could not be started.
@@ -239,7 +248,7 @@ class Probed:
             self.known.append(asked)
 
     def _small(self, size: Size) -> Size:
-        """Of a batch that is run in parts, one of each part."""
+        """Return the size with one part of each length, where a batch is run in parts."""
         if self._part is None or self._exact or (size.batch or 0) <= self._part:
             return size
         return Size(2 * self._part - 1, size.named, size.integers)

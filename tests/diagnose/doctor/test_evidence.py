@@ -54,6 +54,9 @@ class Bed:
         assert found is not None
         return found
 
+    def importance(self, name: str, channels: int) -> Any:
+        return importance(self.sim.graph, self.sim.tensors, self.sim.weight_points, name, channels)
+
     def quality(self) -> CalibrationQuality:
         return examine_calibration(self.network, self.sim, self.shown, self.data, self.known, self.seen)
 
@@ -153,7 +156,7 @@ def test_importance_is_the_noise_behind_the_weights() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 6))
     bed = Bed(model, torch.randn(64, 3, 4, 4))
     expected = model[4].weight.detach().double().reshape(6, 4, 4).pow(2).sum((0, 2)).numpy()
-    assert np.allclose(importance(bed.sim, "0", 4), expected, rtol=1e-5)
+    assert np.allclose(bed.importance("0", 4), expected, rtol=1e-5)
 
 
 def test_importance_through_concatenation() -> None:
@@ -169,8 +172,8 @@ def test_importance_through_concatenation() -> None:
     model = Join()
     bed = Bed(model, torch.randn(64, 3, 4, 4))
     columns = model.c.weight.detach().double().pow(2).sum((0, 2, 3)).numpy()
-    assert np.allclose(importance(bed.sim, "a", 2), columns[:2], rtol=1e-5)
-    assert np.allclose(importance(bed.sim, "b", 3), columns[2:], rtol=1e-5)
+    assert np.allclose(bed.importance("a", 2), columns[:2], rtol=1e-5)
+    assert np.allclose(bed.importance("b", 3), columns[2:], rtol=1e-5)
 
 
 # -- weights --------------------------------------------------------------------------------------------------------
@@ -243,10 +246,10 @@ def test_stale_batch_norm_is_the_first_of_them() -> None:
     for _ in range(60):
         model(x)
     bed = Bed(model, x)
-    assert stale_batch_norm(bed.network, bed.sim, bed.data) == []
+    assert stale_batch_norm(bed.network, bed.sim.graph, bed.data) == []
     with torch.no_grad():
         model[4].running_var.mul_(16)
-    (found,) = stale_batch_norm(bed.network, bed.sim, bed.data)
+    (found,) = stale_batch_norm(bed.network, bed.sim.graph, bed.data)
     assert found.place == "3" and found.evidence["deviation_ratio"] == pytest.approx(4, rel=0.1)
 
 
@@ -255,7 +258,7 @@ def test_dead_channels_are_counted() -> None:
     with torch.no_grad():
         model[0].bias[[1, 5]] = -100
     bed = Bed(model, torch.randn(64, 3, 4, 4))
-    (found,) = dead_channels(bed.sim, bed.seen)
+    (found,) = dead_channels(bed.sim.weight_points, bed.seen)
     assert (found.place, found.evidence["dead"]) == ("0", 2)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Node
+from intact8.diagnose.channel_weights import channel_scales
 from intact8.diagnose.compare.report import WeightError
 from intact8.opset.op import Op
 from intact8.program.program import Program
@@ -30,15 +31,14 @@ def weight_error(
         tensors: tensors of the float network by name.
         point: the weight's quantization point.
     """
-    weight, _ = folded(node, tensors)
-    rows = _rows(output_first(weight.detach().cpu(), node))
-    integers = _integer_rows(node, op)
-    x, y = program.tensors[op.inputs[0]].scale, program.tensors[op.name].scale
-    assert x is not None and y is not None
-    a, b = op.multipliers()
-    scale = torch.from_numpy(a / b * y / x)  # M = s_x·s_w/s_y
+    rows = _rows(folded(node, tensors)[0].detach().cpu(), node)
+    integers = torch.from_numpy(np.array(op.arrays["weight"])).float()
+    if node.op == "scale_shift" and op.kind == "linear":
+        integers = torch.diagonal(integers)
+    integers = _rows(integers, node)
+    scale = torch.from_numpy(channel_scales(program, op))
     error = (integers * scale.float()[:, None]).sub_(rows)
-    signal, noise = _power(rows), _power(error)
+    signal, noise = (float((x * x).sum(dtype=torch.float64)) for x in (rows, error))
     return WeightError(
         sqnr=10 * math.log10(signal / noise) if signal > 0 and noise > 0 else None,
         per_channel=point.scheme.granularity == "per_channel",
@@ -49,16 +49,7 @@ def weight_error(
     )
 
 
-def _integer_rows(node: Node, op: Op) -> Tensor:
-    weight = torch.from_numpy(np.array(op.arrays["weight"])).float()
-    if node.op == "scale_shift" and op.kind == "linear":
-        return _rows(torch.diagonal(weight))
-    return _rows(output_first(weight, node))
-
-
-def _rows(weight: Tensor) -> Tensor:
-    return weight.reshape(len(weight), -1)
-
-
-def _power(x: Tensor) -> float:
-    return float((x * x).sum(dtype=torch.float64))
+def _rows(weight: Tensor, node: Node) -> Tensor:
+    """Reshape a weight to one row per output channel."""
+    rows = output_first(weight, node)
+    return rows.reshape(len(rows), -1)

@@ -94,8 +94,10 @@ def examine_activation(sim: Simulation, name: str, data: Statistics, calibration
     for (reason, worse), (_, better) in pairwise(chain):
         found.gains[reason] = decibels(worse, better)
     found.facts |= _facts(seen, shown, grid, best, point)
-    _examine_channels(found, seen, np.concatenate([importance(sim, n, len(data.made[n].low)) for n in nodes]))
-    _examine_sum(found, sim, nodes[0], data)
+    layers = sim.weight_points
+    weights = [importance(sim.graph, sim.tensors, layers, n, len(data.made[n].low)) for n in nodes]
+    _examine_channels(found, seen, np.concatenate(weights))
+    _examine_sum(found, sum_of(sim.graph, nodes[0]), nodes[0], data)
     return found
 
 
@@ -124,9 +126,8 @@ def _examine_channels(found: Evidence, seen: list[TensorStats], weight: Array) -
     }
 
 
-def _examine_sum(found: Evidence, sim: Simulation, node: str, data: Statistics) -> None:
+def _examine_sum(found: Evidence, total: str | None, node: str, data: Statistics) -> None:
     """Measure what is lost because the tensor goes into a sum that is much smaller than its terms."""
-    total = sum_of(sim.graph, node)
     if total is None or total not in data.made:
         return
     terms, result = data.made[node], data.made[total]

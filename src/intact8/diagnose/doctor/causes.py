@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from intact8.diagnose.doctor.activations import Evidence
+from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, CalibrationQuality, Site
 from intact8.simulation.simulation import Simulation
 
-from .report import CALIBRATION, NETWORK, CalibrationQuality
-
-if TYPE_CHECKING:
-    from .findings import Measured
+FAULT_DECIBELS = {
+    "range": 3.0, "data": 3.0, "bits": 3.0, "symmetric": 3.0, "shared": 8.0, "channels": 15.0, "cancellation": 10.0,
+    "tie_free": 3.0, "stale": 3.0, "granularity": 3.0, "outlier_weight": 6.0, "columns": 10.0, "mean_shift": 4.0,
+}  # fmt: skip
+"""Decibels from which a reason is a fault. What trained networks show by themselves stays below: channels that differ
+by 14 dB, weights whose outliers cost 3 dB, means that shift by as much as their noise."""
 
 FEW = 32
 """Distinct samples below which there are too few."""
@@ -80,6 +84,32 @@ LAYER_CAUSES = {
     ),
 }
 """Reason → name of the cause, its message and its remedy, both formatted with the facts that were measured."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A site with its noise and evidence; see :class:`Site`."""
+
+    part: str
+    name: str
+    noise: float
+    evidence: Evidence
+
+    @property
+    def reason(self) -> tuple[str, float]:
+        """The reason with the largest gain among those that are faults; ("", 0) where none is."""
+        faults = {r: g for r, g in self.evidence.gains.items() if g >= FAULT_DECIBELS[r]}
+        return max(faults.items(), key=lambda item: item[1], default=("", 0.0))
+
+    @property
+    def avoidable(self) -> float:
+        """The noise that goes away with the reason."""
+        return self.noise * (1 - 10 ** (-self.reason[1] / 10))
+
+    def site(self) -> Site:
+        """Return the entry of the report."""
+        gains = {r: round(g, 2) for r, g in self.evidence.gains.items()}
+        return Site(self.name, self.part, self.noise, self.evidence.worst()[0], gains, self.evidence.origin)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
 from intact8.opset.op import Array
-from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import groups_of, transposed
 
@@ -20,20 +19,22 @@ CHANNELWISE = frozenset((*POOLS, *REQUANTIZING, "add", "sub", "pad", "reshape", 
 """Operations that keep channels apart, so that noise of a channel goes on to the channel of the same number."""
 
 
-def importance(sim: Simulation, name: str, channels: int) -> Array:
+def importance(graph: Graph, tensors: Mapping[str, Tensor], layers: Collection[str], name: str, channels: int) -> Array:
     """Return Σ w² over the weights that read each channel: how much of its noise arrives behind them.
 
     Noise of variance v in channel j gives the next layer's outputs v·Σ w_j² together.
 
     Args:
-        sim: the simulation, whose weights count with batch norms folded in.
+        graph: the network.
+        tensors: its tensors by name.
+        layers: its layers with a weight, which counts with batch norms folded in.
         name: node that makes the tensor.
         channels: number of channels of the tensor.
 
     Returns:
         float64 (channels,); ones where no layer with a weight reads the tensor.
     """
-    nodes, users, total = sim.graph.nodes, sim.graph.users(), np.zeros(channels)
+    nodes, users, total = graph.nodes, graph.users(), np.zeros(channels)
     # A node, where these channels begin among those of its output, and how many channels that has.
     pending: list[tuple[str, int, int]] = [(name, 0, channels)]
     seen: set[tuple[str, int]] = set()
@@ -41,8 +42,8 @@ def importance(sim: Simulation, name: str, channels: int) -> Array:
         here, offset, width = pending.pop()
         for reader in (nodes[n] for n in users[here] if (n, offset) not in seen):
             seen.add((reader.name, offset))
-            if reader.name in sim.weight_points and reader.inputs[0] == here and not transposed(reader):
-                columns = column_power(reader, sim.tensors)
+            if reader.name in layers and reader.inputs[0] == here and not transposed(reader):
+                columns = column_power(reader, tensors)
                 if len(columns) % width == 0:  # a flattened (C, H, W) has H·W columns in a row for each channel
                     total += columns.reshape(width, -1).sum(1)[offset : offset + channels]
             elif reader.op == "cat" and reader.attrs["axis"] == 1:

@@ -49,7 +49,7 @@ def decide(
     runs = _runs(sim, batch)
     if not runs:
         return Verdict(False, "no engine but the reference runs it here", drop)
-    times = interleaved({"float": lambda: network(sim, batch), **runs}, seconds=seconds, least=5, warmup=2)
+    times = interleaved({"float": lambda: network(batch), **runs}, seconds=seconds, least=5, warmup=2)
     engine = min(runs, key=lambda name: times[name].median)
     float_ms, int8_ms = times["float"].median * 1e3, times[engine].median * 1e3
     speedup = float_ms / int8_ms

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
-from intact8.diagnose.doctor.causes import RECALIBRATE, name_calibration_fault
-from intact8.diagnose.doctor.findings import Measured, noise_findings, ordered
+from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
+from intact8.diagnose.doctor.findings import noise_findings, ordered
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
     check_confidence,
@@ -55,9 +55,9 @@ def examine(network: FloatNetwork, sim: Simulation, calibration: Samples, data: 
     step("confidence")
     confidence = check_confidence(network, sim, ranked)
     step("float network")
-    findings = [*mismatch(confidence), *stale_batch_norm(network, sim, data)]
+    findings = [*mismatch(confidence), *stale_batch_norm(network, sim.graph, data)]
     seen, shown = observe(sim, data), observe(sim, calibration)
-    findings += [*dead_channels(sim, seen), *islands(sim)]
+    findings += [*dead_channels(sim.weight_points, seen), *islands(sim.placed)]
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
     step("sensitivity")
@@ -67,7 +67,8 @@ def examine(network: FloatNetwork, sim: Simulation, calibration: Samples, data: 
     measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
-    findings += noise_findings(sim, measured, quality, total)
+    causes = [(m, name_cause(sim, m, measured, quality)) for m in measured if m.reason[0]]
+    findings += noise_findings(measured, causes, total)
     cause, text = name_calibration_fault(quality)
     if cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; here it did no measurable harm", RECALIBRATE))

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
-from intact8.diagnose.doctor.activations import Evidence
-from intact8.diagnose.doctor.causes import Cause, name_cause
-from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, CalibrationQuality, Finding, Site
-from intact8.simulation.simulation import Simulation
-
-FAULT_DECIBELS = {
-    "range": 3.0, "data": 3.0, "bits": 3.0, "symmetric": 3.0, "shared": 8.0, "channels": 15.0, "cancellation": 10.0,
-    "tie_free": 3.0, "stale": 3.0, "granularity": 3.0, "outlier_weight": 6.0, "columns": 10.0, "mean_shift": 4.0,
-}  # fmt: skip
-"""Decibels from which a reason is a fault. What trained networks show by themselves stays below: channels that differ
-by 14 dB, weights whose outliers cost 3 dB, means that shift by as much as their noise."""
+from intact8.diagnose.doctor.causes import Cause, Measured
+from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, Finding
 
 ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4
 """Noise over signal of the outputs (20, 30 and 40 dB) from which a finding is an error, a warning, a note."""
@@ -25,48 +15,17 @@ SPREAD = 8.0
 """Noise of a network is accumulated where it comes from at least so many sites, each counted by its share."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A site with its noise and evidence; see :class:`Site`."""
-
-    part: str
-    name: str
-    noise: float
-    evidence: Evidence
-
-    @property
-    def reason(self) -> tuple[str, float]:
-        """The reason with the largest gain among those that are faults; ("", 0) where none is."""
-        faults = {r: g for r, g in self.evidence.gains.items() if g >= FAULT_DECIBELS[r]}
-        return max(faults.items(), key=lambda item: item[1], default=("", 0.0))
-
-    @property
-    def avoidable(self) -> float:
-        """The noise that goes away with the reason."""
-        return self.noise * (1 - 10 ** (-self.reason[1] / 10))
-
-    def site(self) -> Site:
-        """Return the entry of the report."""
-        gains = {r: round(g, 2) for r, g in self.evidence.gains.items()}
-        return Site(self.name, self.part, self.noise, self.evidence.worst()[0], gains, self.evidence.origin)
-
-
-def noise_findings(
-    sim: Simulation, measured: list[Measured], quality: CalibrationQuality, total: float
-) -> list[Finding]:
+def noise_findings(measured: list[Measured], causes: list[tuple[Measured, Cause]], total: float) -> list[Finding]:
     """Return findings for everything that makes noise.
 
     Args:
-        sim: a calibrated simulation.
         measured: all sites.
-        quality: quality of the calibration data.
+        causes: the sites with a fault, and its cause.
         total: noise over signal with everything quantized.
     """
     groups: dict[tuple[str, str], list[tuple[Measured, Cause]]] = defaultdict(list)
-    for m in measured:
-        if m.reason[0]:
-            cause = name_cause(sim, m, measured, quality)
-            groups[cause.name, cause.place].append((m, cause))
+    for m, cause in causes:
+        groups[cause.name, cause.place].append((m, cause))
     out = [_finding(members) for members in groups.values()]
     return [f for f in [*out, *_accumulated(measured, total, out)] if f.noise >= NOTE]
 

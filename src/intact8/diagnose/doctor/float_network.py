@@ -14,7 +14,7 @@ from intact8.calibration.data import batches
 from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
-from intact8.diagnose.chunks import Chunk
+from intact8.diagnose.chunks import Chunk, input_specs
 from intact8.diagnose.doctor.samples import Samples
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
@@ -45,9 +45,9 @@ class FloatNetwork:
         shape = graph.nodes[graph.inputs[0]].shape
         self.static = shape[0] if shape and isinstance(shape[0], int) else None
 
-    def __call__(self, sim: Simulation, batch: Chunk) -> Any:
+    def __call__(self, batch: Chunk) -> Any:
         """Run the original model on a batch."""
-        ((args, kwargs),) = batches([batch.batch], sim.input_specs, self.device)
+        ((args, kwargs),) = batches([batch.batch], input_specs(self.captured.graph), self.device)
         with torch.no_grad():
             return self.model(*args, **kwargs)
 

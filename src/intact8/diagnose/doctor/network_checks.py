@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from intact8.capture.graph import Graph
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of, unquantized
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
+from intact8.placement.place import Placed
 from intact8.simulation.simulation import Simulation
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
@@ -36,7 +39,7 @@ def check_confidence(network: FloatNetwork, sim: Simulation, samples: Samples) -
     with unquantized(sim):
         for batch in samples:
             simulated = leaves(sim.captured.rebuild(outputs_of(sim, batch)))
-            for y, other in zip(leaves(network(sim, batch)), simulated, strict=True):
+            for y, other in zip(leaves(network(batch)), simulated, strict=True):
                 if isinstance(y, Tensor) and y.is_floating_point():
                     worst = max(worst, float((y - other).abs().max()))
                     largest = max(largest, float(y.abs().max()))
@@ -54,7 +57,7 @@ def mismatch(confidence: Confidence) -> list[Finding]:
     return [Finding("float_mismatch", NETWORK, "error", message, remedy, evidence=evidence)]
 
 
-def stale_batch_norm(network: FloatNetwork, sim: Simulation, samples: Samples) -> list[Finding]:
+def stale_batch_norm(network: FloatNetwork, graph: Graph, samples: Samples) -> list[Finding]:
     """Return the first batch norm whose running statistics are not those of its inputs."""
     norms = {n: m for n, m in network.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
     norms = {n: m for n, m in norms.items() if m.running_mean is not None}
@@ -68,16 +71,16 @@ def stale_batch_norm(network: FloatNetwork, sim: Simulation, samples: Samples) -
     handles = [module.register_forward_pre_hook(partial(add, name)) for name, module in norms.items()]
     try:
         for batch in samples:
-            network(sim, batch)
+            network(batch)
     finally:
         for handle in handles:
             handle.remove()
-    found = (_stale(name, norms[name], sums[name], sim) for name in sums)  # in the order they ran
+    found = (_stale(name, norms[name], sums[name], graph) for name in sums)  # in the order they ran
     first = next((finding for finding in found if finding is not None), None)
     return [] if first is None else [first]  # those behind it see what it made of their inputs
 
 
-def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], sim: Simulation) -> Finding | None:
+def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: Graph) -> Finding | None:
     total, square, count = sums
     assert isinstance(norm.running_mean, Tensor) and isinstance(norm.running_var, Tensor)
     mean = total / count
@@ -91,7 +94,7 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], sim: Si
     ratio = float(((variance[alive].sqrt() / deviation).log().abs()).mean().exp())
     if shift < STALE_SHIFT and ratio < STALE_RATIO:
         return None
-    place = next((n.name for n in sim.graph if name in n.source or name == n.name), name)
+    place = next((n.name for n in graph if name in n.source or name == n.name), name)
     message = (
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"
@@ -101,24 +104,24 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], sim: Si
     return Finding("stale_batch_norm", place, "error", message, remedy, evidence=evidence)
 
 
-def dead_channels(sim: Simulation, seen: Statistics) -> list[Finding]:
-    """Return findings of the layers of which a good part never changes."""
+def dead_channels(layers: Collection[str], seen: Statistics) -> list[Finding]:
+    """Return findings of the layers with a weight of which a good part never changes."""
     out = []
     remedy = "prune them, or train on: they cost time and say nothing"
     for name, t in seen.made.items():
         channels, dead = len(t.low), int((t.low == t.high).sum())
-        if name in sim.weight_points and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
+        if name in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             out.append(Finding("dead_channels", name, "warning", message, remedy, evidence=evidence))
     return sorted(out, key=lambda f: -f.evidence["share"])
 
 
-def islands(sim: Simulation) -> list[Finding]:
+def islands(placed: Placed) -> list[Finding]:
     """Return findings of the layers that the recipe keeps float, and of those that have no integer form in it."""
-    out, placed = [], sim.placed
+    out = []
     for name, reason in placed.float_nodes.items():
-        node = sim.graph.nodes.get(name)
+        node = placed.graph.nodes.get(name)
         if node is not None and reason == "the recipe keeps it float":
             message = (
                 f"the recipe keeps this {node.op} float; {placed.transitions} conversions between float and integers "

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from intact8.arithmetic.dimensions import known
+from intact8.calibration.distributed import ranks_for
 from intact8.capture.graph import Node
 from intact8.diagnose.chunks import Chunk, chunks, count_samples
-from intact8.diagnose.distributed import gathered, rank_and_size
 from intact8.diagnose.sensitivity.checkpoint import Checkpoint, Sums
 from intact8.diagnose.sensitivity.metrics import Metric, UserMetric, make_metric
 from intact8.diagnose.sensitivity.partial_network import PartialNetwork, Selection
@@ -225,16 +225,16 @@ class _Measurement:
     ) -> None:
         self.network, self.metric, self.data, self.limit = network, metric, data, samples
         self.samples, self._told, self._progress = 0, 0, progress
-        self.rank, self.size = rank_and_size()
+        self.ranks = ranks_for(data, "split")
         total = count_samples(data, samples)
-        self._total = None if total is None else total * math.ceil(runs / self.size)
+        self._total = None if total is None else total * math.ceil(runs / self.ranks.size)
         # A sample takes the activations of the float network, of the quantized one, and a quarter of one in between.
         elements = sum(math.prod(known(node.shape)) for node in network.graph)
         self.chunk = max(1, memory // max(1, 4 * elements * 9 // 4))
         self._checkpoint: Checkpoint | None = None
         self._path = None if state is None else Path(state)
-        if self._path is not None and self.size > 1:
-            self._path = self._path.with_name(f"{self._path.name}.rank{self.rank}of{self.size}")
+        if self._path is not None and self.ranks.size > 1:
+            self._path = self._path.with_name(f"{self._path.name}.rank{self.ranks.rank}of{self.ranks.size}")
 
     def run(self, name: str, runs: list[_Run], quantized: Selection | None = None) -> dict[str, float]:
         """Return the metric of every run by key.
@@ -245,7 +245,7 @@ class _Measurement:
             quantized: what the base ``quantized`` stands for; everything by default.
         """
         bases = {FLOAT: NOTHING, QUANTIZED: quantized or self.network.everything}
-        mine = runs[self.rank :: self.size]
+        mine = runs[self.ranks.rank :: self.ranks.size]
         sums: Sums = {}
         begun = seen = 0
         parts = chunks(self.network.captured, self.network.device, self.data, self.limit, self.chunk)
@@ -262,7 +262,7 @@ class _Measurement:
                 seen += chunk.samples
                 self._checkpoint.put(name, number + 1, seen, sums)
         self.samples = seen
-        merged = gathered(sums)
+        merged = {key: value for part in self.ranks.gather(sums) for key, value in part.items()}
         return {run.key: self.metric.value(merged[run.key]) for run in runs}
 
     def _measure_chunk(self, chunk: Chunk, runs: list[_Run], bases: Mapping[str, Selection], sums: Sums) -> None:
@@ -304,7 +304,7 @@ class _Measurement:
             "samples": self.limit,
             "chunk": self.chunk,
             "runs": [run.key for run in runs],
-            "rank": [self.rank, self.size],
+            "rank": [self.ranks.rank, self.ranks.size],
         }
 
 
