@@ -25,8 +25,9 @@ import torch
 import intact8
 from coverage import build as network
 from intact8.engines.openvino import kernel_selection
-from intact8.engines.openvino.build import Given, Plan, build
+from intact8.engines.openvino.build import build
 from intact8.engines.openvino.lowering import OpContext
+from intact8.engines.openvino.plan import Feeds, Plan
 from intact8.opset.op import Op
 from intact8.program.program import Program
 
@@ -50,8 +51,8 @@ def compiled(plan: Plan, batch: int, wanted: str, everywhere: bool) -> Any:
     if everywhere:
         kernel_selection.MANY = 0
     try:
-        given = Given(last=frozenset(plan.program.inputs))
-        model = build(replace(plan, kernels=everywhere), batch, [wanted], given).model
+        given = Feeds(last=frozenset(plan.program.inputs))
+        model = build(replace(plan, selects_kernels=everywhere), batch, [wanted], given).model
     finally:
         kernel_selection.MANY = bound
     return openvino.Core().compile_model(model, "CPU", CONFIG)
@@ -86,7 +87,7 @@ def lines(
     for op in program.ops:
         if op.kind == "conv" and op.attrs["groups"] == 1 and all(op.name in times for times in found):
             first, second = (median(times[op.name]) for times in found)
-            context = OpContext(op, op.name, (), program.tensors[op.name], kernels=batch)
+            context = OpContext(op, op.name, (), program.tensors[op.name], kernel_batch=batch)
             what = describe(op, program)
             yield Line(
                 what, (names[0][op.name], names[1][op.name]), (first, second), bool(kernel_selection.preferred(context))

@@ -117,7 +117,7 @@ def test_openvino_goes_on_from_there(seed: int, threads: int) -> None:
     """Floats and bytes, both layouts, other batches, every tensor."""
     program, x = chain(seed)
     runner, reference = OpenVinoEngine().prepare(program, threads=threads), ReferenceEngine().prepare(program)
-    assert bool(runner._plan.ahead.get("q")) == (threads == 1)
+    assert bool(runner._plan.stems.get("q")) == (threads == 1)
     want = reference.tensors({"x": x})
     q = want["q"]
     last, bytes_last = (np.ascontiguousarray(v.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for v in (x, q))

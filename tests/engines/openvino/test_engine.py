@@ -122,8 +122,8 @@ def test_units_follow_the_ratios_of_an_add() -> None:
     net, _ = residual_network()
     program = net.program(())
     add = next(op for op in program.ops if op.kind == "add")
-    units = choose(program)
-    first, second = (units[n] for n in add.inputs)
+    scales = choose(program)
+    first, second = (scales[n] for n in add.inputs)
     assert second / first == pytest.approx(abs(add.attrs["a"][1] / add.attrs["a"][0]), rel=1e-12)
     assert rounded(program, ()) == {add.inputs[0]}
 
@@ -406,7 +406,7 @@ def test_sums_beyond_float32_are_split_where_no_int8_kernel_exists(channels: int
     reach = int(np.abs(program.ops[0].arrays["weight"].astype(int)).sum((1, 2, 3)).max()) * 222
     assert reach > 1 << bits
     runner = ENGINE.prepare(program)
-    assert runner._plan.plain == {"y"}
+    assert runner._plan.float_products == {"y"}
     assert (runner({"x": q})[0] == want).all()
 
 

@@ -75,7 +75,7 @@ for i in range(int(sys.argv[2])):
     x = boundaries(grid)
     x = np.concatenate([x, (rng.standard_normal(4096) * scale * 90).astype(np.float32)])[None]
     program = quantizer(grid.scale, grid.zero, (None, x.shape[1]), lo, hi)
-    assert Plan.of(program).divides == {"q"}
+    assert Plan.of(program).divided == {"q"}
     want = quantize(x, np.float32(grid.scale), grid.zero, lo, hi)
     got = ENGINE.prepare(program, threads=MANY)({"x": x})[0]
     count, elements = count + int((got != want).sum()), elements + x.size
@@ -105,7 +105,7 @@ def test_a_quantization_that_is_not_proved_is_done_by_numpy(monkeypatch: pytest.
 
     input_quantize._exact.cache_clear()
     program = quantizer(grid.scale, grid.zero, (None, 2319))
-    assert Plan.of(program).divides == frozenset()
+    assert Plan.of(program).divided == frozenset()
     x = boundaries(grid)[None]
     got = ENGINE.prepare(program, threads=MANY)({"x": x})[0]
     input_quantize._exact.cache_clear()
@@ -141,11 +141,11 @@ def test_nan_is_refused(threads: int) -> None:
 def test_the_first_convolution_behind_it_runs_as_int8(threads: int) -> None:
     program, x = float_network()
     runner = ENGINE.prepare(program, threads=threads)
-    assert runner._plan.divides == {"q"} and runner._plan.inside == (threads == MANY)
+    assert runner._plan.divided == {"q"} and runner._plan.quantizes_inputs == (threads == MANY)
     assert all(kernel.endswith("_I8") for kernel in runner.kernels().values())
-    ahead = {op.name for stage in runner._plan.ahead.get("q", ()) for op in stage.ops}
-    assert {op.name for op in program.ops if op.kind == "conv"} - ahead <= set(runner.kernels())
-    assert not ahead & set(runner.kernels())
+    stem = {op.name for stage in runner._plan.stems.get("q", ()) for op in stage.ops}
+    assert {op.name for op in program.ops if op.kind == "conv"} - stem <= set(runner.kernels())
+    assert not stem & set(runner.kernels())
     want = ReferenceEngine().prepare(program).tensors({"x": x})
     found = runner.tensors({"x": x})
     assert all((found[name] == want[name]).all() for name in want)

@@ -38,14 +38,22 @@ def compile_model(model: Any, threads: int | None) -> Any:
         return core().compile_model(model, "CPU", config)
 
 
+def refusal(what: str, where: str, why: str = "", first: str = "") -> EngineError:
+    """Return the error of a program or an input that OpenVINO is not given.
+
+    Args:
+        what, where, why: see :class:`intact8.errors.EngineError`.
+        first: what else the caller may do.
+    """
+    others = "run with engine='onednn', 'onnxruntime' or 'reference'"
+    return EngineError(what, where=where, why=why, remedy=f"{first} before, or {others}" if first else others)
+
+
 @contextmanager
-def refusals() -> Iterator[None]:
-    """What OpenVINO raises, as an EngineError."""
+def refusals(what: str = "OpenVINO refuses this program", where: str = "openvino") -> Iterator[None]:
+    """Turn what OpenVINO raises into an EngineError."""
     try:
         yield
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise EngineError(
-            "OpenVINO refuses this program", where="openvino", why=lines[-1] if lines else type(error).__name__,
-            remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
-        ) from error  # fmt: skip
+        raise refusal(what, where, lines[-1] if lines else type(error).__name__) from error

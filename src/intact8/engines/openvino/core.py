@@ -11,10 +11,6 @@ FORKED = "OpenVINO was used before this process was forked, and its threads stay
 REMEDY = "load after the fork, start processes with spawn, or use another engine"
 
 
-GIVEN = 1 << 22
-"""Integers that int64 inputs may hold, which is looked at in every call: float32 holds sums of three of them, too."""
-
-
 class _Core:
     """The object, and whether it is the parent's.
 

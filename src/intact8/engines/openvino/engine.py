@@ -16,19 +16,20 @@ from intact8.engines.fork_safety import follow
 from intact8.engines.fused_stem import FusedStem
 from intact8.engines.input_quantizer import Quantizer, channels_last, pays
 from intact8.engines.prepared_cache import PreparedCache, release_memory
-from intact8.errors import EngineError, InputError
+from intact8.errors import InputError
 from intact8.opset.op import Array, Op
+from intact8.program.certify import EVALUATIONS
 from intact8.program.dimensions import sizes_near, sizes_of
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
 from ..spec import require
-from .core import FORKED, GIVEN, REMEDY, core, left_behind
+from .core import FORKED, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
-    from .build import Given, Plan, Source
     from .infer_requests import Compiled
+    from .plan import Feeds, Plan, Source
 
 SIZES = (8, 4, 2, 1)
 """Batch sizes that models are compiled for. Other batches run in parts of these, largest first: a new batch size then
@@ -48,6 +49,10 @@ longer, and smaller ones feel its conditions."""
 
 LENGTH = 32
 """Size of named dimensions in the model that is compiled at once, to say then and not later what cannot run."""
+
+
+LARGEST_INPUT = EVALUATIONS["openvino"].largest_input or 0
+"""Integers that int64 inputs may hold: float32 holds sums of three of them, too."""
 
 
 class OpenVinoEngine:
@@ -92,25 +97,22 @@ class OpenVinoRunner:
     """
 
     def __init__(self, program: Program, threads: int | None) -> None:
-        from .build import Plan
+        from .plan import Plan
 
         self.program = program
         self._threads = threads
-        plan = Plan.of(program, inside=not pays(threads), alone=threads == 1)
+        plan = Plan.of(program, quantizes_inputs=not pays(threads), single_thread=threads == 1)
         self._in_parts = is_sample_wise(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
-        self._plan: Plan = replace(plan, joined=self._large)
+        self._plan: Plan = replace(plan, switched=self._large)
         self._models: PreparedCache[Compiled] = PreparedCache(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
-        self._joined: dict[Given, tuple[int, ...]] = {}
+        self._switched: dict[Feeds, tuple[int, ...]] = {}
         self._ops = {op.name: op for op in program.ops}
-        self._products = {op.name for op in program.ops if not op.is_float}
         self._takes_integers = frozenset(sole_quantizers(program))
-        self._decoded = {
-            name: self._decoder(self._ops[name]) for name in program.outputs
-            if name in self._ops and self._ops[name].kind == "dequantize"
-        }  # fmt: skip
+        last = [self._ops[name] for name in program.outputs if name in self._ops]
+        self._decoded = {op.name: self._decoder(op) for op in last if op.kind == "dequantize"}
         sources = [self._ops[n].inputs[0] if n in self._decoded else n for n in program.outputs]
         self._wanted = tuple(n for n in dict.fromkeys(sources) if n not in program.inputs)
         self._deployed(1, self._form({}))
@@ -125,7 +127,7 @@ class OpenVinoRunner:
         """Forget what was compiled: OpenVINO cannot run here, and says so where it is asked to compile."""
         self._models.leak()
         self._last = None
-        self._joined.clear()
+        self._switched.clear()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
@@ -153,7 +155,7 @@ class OpenVinoRunner:
             EngineError: a quantized tensor is off its grid: OpenVINO dropped a rounding.
         """
         given, batch = self._checked(inputs)
-        fed = {name: np.asarray(value) for name, value in (feed or {}).items()}
+        fed = self._checked_feed(feed or {})
         form = self._form(given, fed)
         before = self._sources(form)
         outside = frozenset(op.name for source in before for op in source.ops)
@@ -201,96 +203,65 @@ class OpenVinoRunner:
             start += size
         return {name: np.concatenate([part[name] for part in parts]) for name in self._wanted}
 
-    def _sources(self, form: Given) -> list[Source]:
-        from .build import sources
+    def _sources(self, form: Feeds) -> list[Source]:
+        from .plan import sources
 
         return sources(self._plan, form)
 
-    def _before(self, source: Source, found: Mapping[str, Array], form: Given) -> dict[str, Array]:
+    def _before(self, source: Source, found: Mapping[str, Array], form: Feeds) -> dict[str, Array]:
         """Everything that is computed before the model, by the name of its op."""
         op, x = source.quantize, found[source.quantize.inputs[0]]
         if source.stages:
             return FusedStem(self._plan.at(dict(form.sizes)).program, op, source.stages).tensors(x)
         return {op.name: Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))}
 
-    def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Given:
+    def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Feeds:
         """What the caller gives in which form."""
-        from .build import Given
+        from .plan import Feeds
 
         integers = frozenset(n for n in self._takes_integers if n in given and given[n].dtype == np.uint8)
         # The pass that quantizes floats writes any order; bytes stay in the one they come in.
-        last = frozenset(
-            n for n in self._takes_integers
-            if len(self.program.tensors[n].shape) > 3 and (n not in integers or channels_last(given[n]))
-        )  # fmt: skip
+        images = {n for n in self._takes_integers if len(self.program.tensors[n].shape) > 3}
+        last = frozenset(n for n in images if n not in integers or channels_last(given[n]))
         sizes = sizes_of(self.program, given) if given else sizes_near(self.program, LENGTH)
-        return Given(frozenset(fed), integers, last, tuple(sorted(sizes.items())))
+        return Feeds(frozenset(fed), integers, last, tuple(sorted(sizes.items())))
 
-    def _model(self, batch: int, form: Given | None = None, wanted: tuple[str, ...] | None = None) -> Compiled:
+    def _model(self, batch: int, form: Feeds | None = None, wanted: tuple[str, ...] | None = None) -> Compiled:
         """The compiled model for a batch size; by default the deployed one, of floats."""
         form = self._form({}) if form is None else form
         wanted = self._wanted if wanted is None else wanted
         return self._models.get(((batch,), form, wanted), lambda: self._compile(batch, form, wanted))
 
-    def _deployed(self, batch: int, form: Given) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    def _deployed(self, batch: int, form: Feeds) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
         """The deployed model for a batch size. That of a large program is one for all sizes used so far."""
         core()  # says at once that a forked process cannot
         if not self._large:
             return self._model(batch, form).at(batch)
-        known = self._joined.get(form, ())
+        known = self._switched.get(form, ())
         sizes = tuple(sorted({*known, batch}))
         if sizes != known:
             self._model(batch, form)  # alone, where it can be asked for its kernels
-        made = self._models.get((sizes, form, self._wanted), lambda: self._join(sizes, form))
+        made = self._models.get((sizes, form, self._wanted), lambda: self._switch(sizes, form))
         if sizes != known:
-            self._joined[form], self._last = sizes, None
+            self._switched[form], self._last = sizes, None
             for key in self._models:
                 if key[0] != sizes and key[1:] == (form, self._wanted):
                     self._models.forget(key)
             release_memory()
         return made.at(batch)
 
-    def _join(self, sizes: Sequence[int], form: Given) -> Compiled:
+    def _switch(self, sizes: Sequence[int], form: Feeds) -> Compiled:
         from .build import build
         from .infer_requests import Compiled
 
         plan = self._plan.at(dict(form.sizes))
         return Compiled(plan.program, {n: build(plan, n, self._wanted, form) for n in sizes}, self._threads)
 
-    def _compile(self, batch: int, form: Given, wanted: Sequence[str]) -> Compiled:
-        """Build and compile; products without an int8 kernel are built again from float32 integers, and tables that no
-        product's kernel evaluates are indexed."""
-        from .build import build
-        from .execution_graph import trusted, unknown
-        from .infer_requests import Compiled
+    def _compile(self, batch: int, form: Feeds, wanted: Sequence[str]) -> Compiled:
+        from .checked_compile import compile_checked
 
-        while True:
-            plan = self._plan.at(dict(form.sizes))
-            built = build(plan, batch, wanted, form)
-            try:
-                compiled = Compiled(plan.program, {batch: built}, self._threads)
-            except EngineError:
-                # Its products take fewer functions than others, and one that is left alone may have no kernel at all.
-                linear = {n for n in built.evaluated if self._ops[self._ops[n].inputs[0]].kind == "linear"}
-                if not built.evaluated:
-                    raise
-                self._plan = self._plan.with_indexed(linear or built.evaluated)
-                continue
-            kernels, inside = compiled.kernels(), compiled.inside_products()
-            apart = {n for n in built.evaluated if inside.get(n) != plan.functions[n].isa}
-            missing = {n for n in self._products & kernels.keys() if not trusted(kernels[n])} - plan.plain
-            missing |= built.products - kernels.keys()  # became part of a kernel nothing is known of
-            kinds = {name: kind for name, (_, kind) in built.checked.items()}
-            lost = {built.checked[name][0] for name in unknown(compiled.nodes, kinds)}
-            if not missing and not apart and not lost:
-                return compiled
-            if not missing and not apart and lost <= plan.rounded:
-                raise EngineError(
-                    f"OpenVINO executes this {self._ops[min(lost)].kind} in a way that is not proved", where=min(lost),
-                    why="neither its rounding nor a kernel that is known to do it is among what was compiled",
-                    remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
-                )  # fmt: skip
-            self._plan = self._plan.with_plain(missing).with_indexed(apart).with_rounded(lost)
+        compiled, self._plan = compile_checked(self._plan, batch, form, wanted, self._threads)
+        return compiled
 
     def _checked(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
         """The inputs as arrays, and the batch size."""
@@ -302,19 +273,31 @@ class OpenVinoRunner:
             x, t = np.asarray(inputs[name]), self.program.tensors[name]
             if x.dtype.name != t.dtype and not (x.dtype == np.uint8 and name in self._takes_integers):
                 raise InputError(f"expected {t.dtype}, got {x.dtype}", where=name, remedy=f"x.astype('{t.dtype}')")
-            if not fits(t.shape, x.shape):
-                raise InputError(f"expected shape {show(t.shape)}, got {x.shape}", where=name)
+            self._check_shape(name, x)
             for declared, size in zip(t.shape, x.shape, strict=True):
                 if declared is None:
                     if batch not in (None, size):
                         raise InputError(f"batch size {size} differs from that of another input, {batch}", where=name)
                     batch = size
-            if x.dtype == np.int64 and x.size and max(int(x.max()), -int(x.min())) > GIVEN:
-                raise InputError(
-                    f"the openvino engine takes integers up to {GIVEN}", where=name,
-                    remedy="run with engine='onednn', 'onnxruntime' or 'reference'",
-                )  # fmt: skip
+            if x.dtype == np.int64 and x.size and max(int(x.max()), -int(x.min())) > LARGEST_INPUT:
+                what = f"the openvino engine takes integers up to {LARGEST_INPUT}"
+                raise InputError(what, where=name, remedy="run with engine='onednn', 'onnxruntime' or 'reference'")
             given[name] = x
         if batch == 0:
             raise InputError("the batch is empty", where=self.program.inputs[0], remedy="give at least one sample")
         return given, batch or 1
+
+    def _check_shape(self, name: str, x: Array) -> None:
+        shape = self.program.tensors[name].shape
+        if not fits(shape, x.shape):
+            raise InputError(f"expected shape {show(shape)}, got {x.shape}", where=name)
+
+    def _checked_feed(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the results of float ops that are fed, as arrays. Other names are left out, as every engine does."""
+        fed = {name: np.asarray(x) for name, x in feed.items() if name in self._ops and self._ops[name].is_float}
+        for name, x in fed.items():
+            self._check_shape(name, x)
+            dtype = self.program.tensors[name].dtype
+            if x.dtype.name != dtype:
+                raise InputError(f"expected {dtype}, got {x.dtype}", where=name, remedy=f"x.astype('{dtype}')")
+        return fed

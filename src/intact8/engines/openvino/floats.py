@@ -13,24 +13,24 @@ from intact8.arithmetic.windows import pool_size, pool_windows
 
 from . import moves, nonfinite
 from .input_quantize import quotient
-from .lowering import OpContext, Port, Value, apart, constant, ints, port, scalar
+from .lowering import OpContext, Port, Value, constant, fusion_barrier, ints, port, scalar
 from .pools import average
 from .unary import unary
 
 Attrs = Mapping[str, Any]
 
 
-def island(context: OpContext) -> Value:
+def island(ctx: OpContext) -> Value:
     """A float op, in the dtype its output declares."""
-    return Value(FLOATS[context.op.kind.removeprefix("float.")](context))
+    return Value(FLOATS[ctx.op.kind.removeprefix("float.")](ctx))
 
 
 def _arithmetic(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
     """Both operands in the dtype of the result, as numpy and torch promote them."""
 
-    def build(context: OpContext) -> Port:
-        dtype = np.dtype(context.out.dtype)
-        return port(make(*(cast(x.port, dtype) for x in context.inputs)))
+    def build(ctx: OpContext) -> Port:
+        dtype = np.dtype(ctx.out.dtype)
+        return port(make(*(cast(x.port, dtype) for x in ctx.inputs)))
 
     return build
 
@@ -41,95 +41,99 @@ def cast(x: Port, dtype: Any) -> Port:
     return x if x.get_element_type().to_dtype() == dtype else port(ov.convert(x, dtype.type))
 
 
-def _clamp(context: OpContext) -> Port:
-    x, low, high = context.inputs[0].port, context.op.attrs["min"], context.op.attrs["max"]
+def _clamp(ctx: OpContext) -> Port:
+    x, low, high = ctx.inputs[0].port, ctx.op.attrs["min"], ctx.op.attrs["max"]
     dtype, y = x.get_element_type().to_dtype(), x
     if low is not None:
         y = port(ov.maximum(y, ov.constant(np.asarray(low, dtype))))
     y = y if high is None else port(ov.minimum(y, ov.constant(np.asarray(high, dtype))))
-    return nonfinite.kept(x, y) if context.special else y
+    return nonfinite.keep_nan(x, y) if ctx.nonfinite else y
 
 
-def _relu(context: OpContext) -> Port:
-    x = context.inputs[0].port
-    return nonfinite.kept(x, port(ov.relu(x))) if context.special else port(ov.relu(x))
+def _relu(ctx: OpContext) -> Port:
+    x = ctx.inputs[0].port
+    return nonfinite.keep_nan(x, port(ov.relu(x))) if ctx.nonfinite else port(ov.relu(x))
 
 
-def _unary(context: OpContext) -> Port:
-    t, x = context.op.attrs, cast(context.inputs[0].port, np.float32)
-    return nonfinite.function(t, x, unary(t, x)) if context.special else unary(t, x)
+def _unary(ctx: OpContext) -> Port:
+    t, x = ctx.op.attrs, cast(ctx.inputs[0].port, np.float32)
+    return nonfinite.function(t, x, unary(t, x)) if ctx.nonfinite else unary(t, x)
 
 
 def _softmax(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
-    def build(context: OpContext) -> Port:
-        x, axis = context.inputs[0].port, int(context.op.attrs["axis"])
-        return nonfinite.rows(lambda rows: port(make(rows, axis)), x, axis) if context.special else port(make(x, axis))
+    def build(ctx: OpContext) -> Port:
+        x, axis = ctx.inputs[0].port, int(ctx.op.attrs["axis"])
+        return (
+            nonfinite.softmax_rows(lambda rows: port(make(rows, axis)), x, axis)
+            if ctx.nonfinite
+            else port(make(x, axis))
+        )
 
     return build
 
 
-def _apart(context: OpContext, y: Port) -> Port:
+def _behind_barrier(ctx: OpContext, y: Port) -> Port:
     """y where no kernel before takes in what follows, nor the one that computes it where y is a Reduce."""
-    return nonfinite.kept(y, apart(y)) if context.special else apart(y)
+    return nonfinite.keep_nan(y, fusion_barrier(y)) if ctx.nonfinite else fusion_barrier(y)
 
 
 def _extreme(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
     """Return the rule of the larger or smaller of two numbers, which is NaN where either is NaN."""
 
-    def build(context: OpContext) -> Port:
-        pair = [cast(x.port, context.out.dtype) for x in context.inputs]
+    def build(ctx: OpContext) -> Port:
+        pair = [cast(x.port, ctx.out.dtype) for x in ctx.inputs]
         y = port(make(*pair))
-        for x in pair if context.special and context.out.dtype == "float32" else ():
-            y = nonfinite.kept(x, y)
+        for x in pair if ctx.nonfinite and ctx.out.dtype == "float32" else ():
+            y = nonfinite.keep_nan(x, y)
         return y
 
     return build
 
 
-def _cumsum(context: OpContext) -> Port:
-    x = cast(context.inputs[0].port, context.out.dtype)
-    return port(ov.cum_sum(x, ov.constant(np.int64(context.op.attrs["axis"]))))
+def _cumsum(ctx: OpContext) -> Port:
+    x = cast(ctx.inputs[0].port, ctx.out.dtype)
+    return port(ov.cum_sum(x, ov.constant(np.int64(ctx.op.attrs["axis"]))))
 
 
-def _gather(context: OpContext) -> Port:
-    x, axis = context.inputs[0], int(context.op.attrs["axis"])
+def _gather(ctx: OpContext) -> Port:
+    x, axis = ctx.inputs[0], int(ctx.op.attrs["axis"])
     first, last = ov.constant(np.int64(0)), ov.constant(np.int64(x.shape[axis] - 1))
-    index = ov.minimum(port(ov.maximum(context.inputs[1].port, first)), last)
+    index = ov.minimum(port(ov.maximum(ctx.inputs[1].port, first)), last)
     return port(ov.gather_elements(x.port, port(index), axis))
 
 
-def _div(context: OpContext) -> Port:
-    x, y = (cast(v.port, context.out.dtype) for v in context.inputs)
-    return quotient(_apart(context, x), y)  # multiplied with reciprocals, small divisors would make infinity
+def _div(ctx: OpContext) -> Port:
+    x, y = (cast(v.port, ctx.out.dtype) for v in ctx.inputs)
+    return quotient(_behind_barrier(ctx, x), y)  # multiplied with reciprocals, small divisors would make infinity
 
 
-def _cast(context: OpContext) -> Port:
-    x = context.inputs[0].port
+def _cast(ctx: OpContext) -> Port:
+    x = ctx.inputs[0].port
     of_float = x.get_element_type().to_dtype() == np.float32
-    y = cast(nonfinite.whole(x) if of_float and context.out.dtype == "int64" else x, context.out.dtype)
-    return port(ov.logical_or(y, nonfinite.is_nan(x))) if context.special and context.out.dtype == "bool" else y
+    y = cast(nonfinite.int32_range(x) if of_float and ctx.out.dtype == "int64" else x, ctx.out.dtype)
+    return port(ov.logical_or(y, nonfinite.is_nan(x))) if ctx.nonfinite and ctx.out.dtype == "bool" else y
 
 
-def _affine_scalar(context: OpContext) -> Port:
-    t, x = context.op.attrs, cast(context.inputs[0].port, np.float32)
-    return cast(port(ov.add(port(ov.multiply(x, scalar(t["mul"]))), scalar(t["add"]))), context.out.dtype)
+def _affine_scalar(ctx: OpContext) -> Port:
+    t, x = ctx.op.attrs, cast(ctx.inputs[0].port, np.float32)
+    return cast(port(ov.add(port(ov.multiply(x, scalar(t["mul"]))), scalar(t["add"]))), ctx.out.dtype)
 
 
-def _channelwise(context: OpContext) -> Port:
+def _channelwise(ctx: OpContext) -> Port:
     """x·weight + bias along dimension 1."""
-    x = context.inputs[0]
-    return _scaled(x.port, context, [1, -1, *[1] * (len(x.shape) - 2)])
+    x = ctx.inputs[0]
+    return _scaled(x.port, ctx, [1, -1, *[1] * (len(x.shape) - 2)])
 
 
-def _scaled(x: Port, context: OpContext, shape: list[int]) -> Port:
-    arrays = context.op.arrays
+def _scaled(x: Port, ctx: OpContext, shape: list[int]) -> Port:
+    arrays = ctx.op.arrays
     if "weight" in arrays:
         x = port(ov.multiply(x, constant(arrays["weight"].reshape(shape))))
     return port(ov.add(x, constant(arrays["bias"].reshape(shape)))) if "bias" in arrays else x
 
 
-def _conv(context: OpContext) -> Port:
-    t, arrays, x = context.op.attrs, context.op.arrays, context.inputs[0].port
+def _conv(ctx: OpContext) -> Port:
+    t, arrays, x = ctx.op.attrs, ctx.op.arrays, ctx.inputs[0].port
     weight, groups = arrays["weight"], int(t["groups"])
     if groups > 1:
         weight = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
@@ -145,20 +149,20 @@ def _conv(context: OpContext) -> Port:
     return port(ov.add(y, constant(arrays["bias"].reshape(1, -1, *[1] * len(t["stride"])))))
 
 
-def _linear(context: OpContext) -> Port:
-    arrays = context.op.arrays
-    y = port(ov.matmul(context.inputs[0].port, constant(arrays["weight"]), False, True))
+def _linear(ctx: OpContext) -> Port:
+    arrays = ctx.op.arrays
+    y = port(ov.matmul(ctx.inputs[0].port, constant(arrays["weight"]), False, True))
     return port(ov.add(y, constant(arrays["bias"]))) if "bias" in arrays else y
 
 
-def _mean(context: OpContext) -> Port:
-    t = context.op.attrs
-    x = cast(context.inputs[0].port, np.float32)
-    return _apart(context, port(ov.reduce_mean(x, ints(t["dims"]), bool(t["keepdim"]))))
+def _mean(ctx: OpContext) -> Port:
+    t = ctx.op.attrs
+    x = cast(ctx.inputs[0].port, np.float32)
+    return _behind_barrier(ctx, port(ov.reduce_mean(x, ints(t["dims"]), bool(t["keepdim"]))))
 
 
-def _avg_pool(context: OpContext) -> Port:
-    t, x = context.op.attrs, context.inputs[0]
+def _avg_pool(ctx: OpContext) -> Port:
+    t, x = ctx.op.attrs, ctx.inputs[0]
     k, s, p = t["kernel"], t["stride"], t["padding"]
     size = x.shape[-len(k) :]
     out = [pool_size(*row, 1, t["ceil_mode"]) for row in zip(size, k, s, p, strict=True)]
@@ -172,58 +176,56 @@ def _avg_pool(context: OpContext) -> Port:
     return port(ov.multiply(y, constant((inside / divisors)[None, None])))
 
 
-def _adaptive(context: OpContext) -> Port:
-    x, out = context.inputs[0], list(context.op.attrs["output_size"])
+def _adaptive(ctx: OpContext) -> Port:
+    x, out = ctx.inputs[0], list(ctx.op.attrs["output_size"])
     return port(ov.adaptive_avg_pool(x.port, ints(out)))
 
 
-def _layer_norm(context: OpContext) -> Port:
-    t, x = context.op.attrs, context.inputs[0]
+def _layer_norm(ctx: OpContext) -> Port:
+    t, x = ctx.op.attrs, ctx.inputs[0]
     axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
-    return _scaled(
-        port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), context, list(t["shape"])
-    )
+    return _scaled(port(ov.mvn(x.port.get_node(), axes, True, float(t["eps"]), "inside_sqrt")), ctx, list(t["shape"]))
 
 
-def _rms_norm(context: OpContext) -> Port:
-    t, x = context.op.attrs, context.inputs[0]
+def _rms_norm(ctx: OpContext) -> Port:
+    t, x = ctx.op.attrs, ctx.inputs[0]
     axes = ints(list(range(len(x.shape) - len(t["shape"]), len(x.shape))))
     mean = port(ov.reduce_mean(port(ov.multiply(x.port, x.port)), axes, True))
     root = port(ov.sqrt(port(ov.add(mean, scalar(t["eps"])))))
-    return _scaled(port(ov.divide(x.port, root)), context, list(t["shape"]))
+    return _scaled(port(ov.divide(x.port, root)), ctx, list(t["shape"]))
 
 
-def _group_norm(context: OpContext) -> Port:
-    x, groups = context.inputs[0], int(context.op.attrs["groups"])
+def _group_norm(ctx: OpContext) -> Port:
+    x, groups = ctx.inputs[0], int(ctx.op.attrs["groups"])
     n, channels = x.shape[:2]
     grouped = port(ov.reshape(x.port, ints([n, groups, channels // groups, -1]), False))
-    y = port(ov.mvn(grouped.get_node(), ints([2, 3]), True, float(context.op.attrs["eps"]), "inside_sqrt"))
+    y = port(ov.mvn(grouped.get_node(), ints([2, 3]), True, float(ctx.op.attrs["eps"]), "inside_sqrt"))
     back = port(ov.reshape(y, ints(x.shape), False))
-    return _scaled(back, context, [1, -1, *[1] * (len(x.shape) - 2)])
+    return _scaled(back, ctx, [1, -1, *[1] * (len(x.shape) - 2)])
 
 
-def _reduce(context: OpContext) -> Port:
-    t, x = context.op.attrs, context.inputs[0]
+def _reduce(ctx: OpContext) -> Port:
+    t, x = ctx.op.attrs, ctx.inputs[0]
     dims, keep = list(t["dims"]) or list(range(len(x.shape))), bool(t["keepdim"])
     if t["fn"] != "argmax":
         make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
         if t["fn"] == "sum":
-            return _apart(context, port(make(cast(x.port, context.out.dtype), ints(dims), keep)))
+            return _behind_barrier(ctx, port(make(cast(x.port, ctx.out.dtype), ints(dims), keep)))
         y = port(make(x.port, ints(dims), keep))
         worst = -np.inf if t["fn"] == "amax" else np.inf
-        return nonfinite.extreme(x.port, y, ints(dims), keep, worst) if context.special else apart(y)
+        return nonfinite.extreme(x.port, y, ints(dims), keep, worst) if ctx.nonfinite else fusion_barrier(y)
     y, axis = x.port, dims[0]
     if not t["dims"]:
         y, axis = port(ov.reshape(y, ints([-1]), False)), 0
-    index = nonfinite.first_largest(y, axis) if context.special else nonfinite.index_of_largest(y, axis)
+    index = nonfinite.first_largest(y, axis) if ctx.nonfinite else nonfinite.index_of_largest(y, axis)
     if not t["dims"]:
         return port(ov.reshape(index, ints([1] * len(x.shape) if keep else []), False))
     return index if keep else port(ov.squeeze(index, ints([axis])))
 
 
-def _masked_fill(context: OpContext) -> Port:
-    x, mask = context.inputs
-    return port(ov.select(cast(mask.port, np.bool_), scalar(context.op.attrs["value"]), x.port))
+def _masked_fill(ctx: OpContext) -> Port:
+    x, mask = ctx.inputs
+    return port(ov.select(cast(mask.port, np.bool_), scalar(ctx.op.attrs["value"]), x.port))
 
 
 COMPARE = {
@@ -236,18 +238,18 @@ COMPARE = {
 }
 
 
-def _compare(context: OpContext) -> Port:
-    fn, x = context.op.attrs["fn"], cast(context.inputs[0].port, np.float32)
-    y = port(COMPARE[fn](x, scalar(context.op.attrs["value"])))
-    return nonfinite.compared(x, y, fn == "ne") if context.special else y
+def _compare(ctx: OpContext) -> Port:
+    fn, x = ctx.op.attrs["fn"], cast(ctx.inputs[0].port, np.float32)
+    y = port(COMPARE[fn](x, scalar(ctx.op.attrs["value"])))
+    return nonfinite.compared(x, y, fn == "ne") if ctx.nonfinite else y
 
 
-def _upsample(context: OpContext) -> Port:
+def _upsample(ctx: OpContext) -> Port:
     """One product per dimension with the matrix of that dimension's weights, the reference's own."""
-    x, t = context.inputs[0], context.op.attrs
+    x, t = ctx.inputs[0], ctx.op.attrs
     if t["mode"].startswith("nearest"):
-        return moves.MOVES["upsample"](context)
-    if context.special:
+        return moves.MOVES["upsample"](ctx)
+    if ctx.nonfinite:
         return nonfinite.resized(x.port, t["size"], t["mode"] == "bicubic", bool(t["align_corners"]))
     make = cubic_matrix if t["mode"] == "bicubic" else linear_matrix
     y, rank = x.port, len(x.shape)
@@ -259,8 +261,8 @@ def _upsample(context: OpContext) -> Port:
     return y
 
 
-def _slope(context: OpContext) -> Port:
-    return port(ov.prelu(context.inputs[0].port, constant(context.op.arrays["weight"].reshape(-1))))
+def _slope(ctx: OpContext) -> Port:
+    return port(ov.prelu(ctx.inputs[0].port, constant(ctx.op.arrays["weight"].reshape(-1))))
 
 
 FLOATS: dict[str, Callable[[OpContext], Port]] = {

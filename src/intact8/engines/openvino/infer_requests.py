@@ -13,9 +13,10 @@ import openvino
 from intact8.engines.fused_stem import FusedStem
 from intact8.engines.input_quantizer import Quantizer
 from intact8.engines.openvino.batch_switch import join
-from intact8.engines.openvino.build import Built, Source, Tap, label
+from intact8.engines.openvino.build import Built, Output, label
 from intact8.engines.openvino.compile import compile_model, refusals
 from intact8.engines.openvino.execution_graph import PRODUCTS, Node, executed
+from intact8.engines.openvino.plan import Source
 from intact8.engines.prepared_cache import release_memory
 from intact8.engines.reference import evaluate
 from intact8.errors import EngineError, InputError
@@ -125,15 +126,16 @@ class _Request:
 
     def __init__(self, program: Program, form: _Form, model: Any, threads: int | None) -> None:
         built = form.built
-        self._taps, self._alone, self._flat = built.taps, threads == 1, form.size is not None
+        self._reads, self._alone, self._flat = built.outputs, threads == 1, form.size is not None
         self._request, self._running = model.create_infer_request(), False
         ops = {op.name: op for op in program.ops}
         rounded = {op.inputs[0] for op in program.ops if op.kind == "quantize"}
         self._inputs: list[_Input] = []
-        for i, name in enumerate(built.feeds):
+        for i, name in enumerate(built.inputs):
             own = np.empty(form.inputs[i], program.tensors[name].dtype)
             source = built.sources.get(name)
-            before = None if source is None else _Before(source, ops, program, built.batch, own, name in built.last)
+            last = name in built.channels_last
+            before = None if source is None else _Before(source, ops, program, built.batch, own, last)
             self._inputs.append(_Input(i, name, own, before, name in rounded, own))
             self._request.set_input_tensor(i, self._tensor(own))
         self._outputs = []
@@ -143,7 +145,7 @@ class _Request:
             self._outputs.append(own)
         self._size = np.array(form.size or 0, np.int32)
         if self._flat:
-            self._request.set_input_tensor(len(built.feeds), openvino.Tensor(self._size, shared_memory=True))
+            self._request.set_input_tensor(len(built.inputs), openvino.Tensor(self._size, shared_memory=True))
 
     def run(self, given: Mapping[str, Array]) -> dict[str, Array]:
         if self._running:  # a signal's handler raised before the last call had waited
@@ -164,12 +166,12 @@ class _Request:
             finally:
                 self._finish()
         found: dict[str, Array] = {}
-        for tap, own in zip(self._taps, self._outputs, strict=True):
-            if tap.whole:
+        for output, own in zip(self._reads, self._outputs, strict=True):
+            if output.truncated:
                 with np.errstate(invalid="ignore"):
-                    found[tap.name] = own.astype(np.int64)
+                    found[output.name] = own.astype(np.int64)
             else:
-                found[tap.name] = own.copy() if tap.unit is None else _integers(tap, own)
+                found[output.name] = own.copy() if output.scale is None else _integers(output, own)
         return found
 
     def _tensor(self, x: Array) -> Any:
@@ -257,14 +259,20 @@ class _Before:
         return evaluate(op, args, [tensors[n] for n in op.inputs], tensors[name], self._batch)
 
 
-def _integers(tap: Tap, value: Array) -> Array:
-    assert tap.unit is not None
-    steps = value if tap.unit == 1.0 else value / np.float32(tap.unit)
+def _integers(output: Output, value: Array) -> Array:
+    """Return the uint8 integers of a quantized result. What is no integer, or none of a byte, is an error."""
+    assert output.scale is not None
+    steps = value if output.scale == 1.0 else value / np.float32(output.scale)
     whole = np.rint(steps)
     off = float(np.abs(steps - whole).max(initial=0.0)) if (steps != whole).any() else 0.0
     if not off <= OFF_GRID:
-        raise EngineError(
-            f"OpenVINO gave a value {off:.3f} steps from an integer", where=tap.name,
-            why="its compiler dropped a rounding", remedy="run with another engine, and report the program",
-        )  # fmt: skip
-    return np.add(whole, np.float32(tap.zero), out=np.empty(value.shape, np.uint8), casting="unsafe")
+        raise _lost(f"OpenVINO gave a value {off:.3f} steps from an integer", output.name, "rounding")
+    whole += np.float32(output.zero_point)
+    if whole.size and not (whole.min() >= 0 and whole.max() <= 255):
+        raise _lost(f"OpenVINO gave integers from {whole.min():.0f} to {whole.max():.0f}", output.name, "clamp")
+    return np.asarray(whole.astype(np.uint8))
+
+
+def _lost(what: str, where: str, lost: str) -> EngineError:
+    remedy = "run with another engine, and report the program"
+    return EngineError(what, where=where, why=f"its compiler dropped a {lost}", remedy=remedy)

@@ -4,7 +4,7 @@ OpenVINO (2026.4) turns every Divide into a multiplication with 1/s, which is an
 a runtime attribute that OpenVINO's own passes use where shapes are computed. That it helps is not taken on trust: every
 quantization is compared with the definition on all values next to its rounding boundaries, and numpy does those that
 differ. A product's kernel, or another one before, would take the Divide in as a multiplication all the same: what a
-model computes itself is divided behind ``values.apart``.
+model computes itself is divided behind ``lowering.fusion_barrier``.
 """
 
 from __future__ import annotations

@@ -45,27 +45,27 @@ def selectable() -> bool:
     return cpu.isa() == "avx512_core_vnni" and "amx_int8" not in cpu.flags()
 
 
-def preferred(context: OpContext) -> str:
+def preferred(ctx: OpContext) -> str:
     """OpenVINO's names of the kernels to try first for an ordinary convolution; "" leaves it the choice.
 
     See ``benchmarks/kernels.py``.
     """
-    if not context.kernels or context.plain_integers:
+    if not ctx.kernel_batch or ctx.float_product:
         return ""
-    weight, pixels = context.op.arrays["weight"], prod(int(d) for d in context.out.shape[2:] if d is not None)
+    weight, pixels = ctx.op.arrays["weight"], prod(int(d) for d in ctx.out.shape[2:] if d is not None)
     if weight.ndim != 4:
         return ""
     if weight.shape[2:] != (1, 1):
         return PREFERRED if pixels >= MANY else ""
-    pixels *= context.kernels
+    pixels *= ctx.kernel_batch
     return PREFERRED if pixels >= MANY or (pixels >= SOME and weight.shape[1] <= SHORT) else ""
 
 
 def convolution(
-    context: OpContext, x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int]
+    ctx: OpContext, x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int]
 ) -> Any:
     """``openvino.opset14.convolution`` that tries the preferred kernels first."""
-    kernels = preferred(context)
+    kernels = preferred(ctx)
     if not kernels:
         return ov.convolution(x, w, strides, before, after, dilations)
     texts = (",".join(map(str, v)) for v in (strides, before, after, dilations))

@@ -1,23 +1,27 @@
 """What a tensor of a program is inside an OpenVINO model, and the few node patterns everything is made of.
 
-A quantized tensor is float32 there: real = (q − z)·unit. OpenVINO's low precision transformations find the FakeQuantize
-nodes and the dequantization patterns below and run the uint8 integers q instead. Units need not be the program's
-scales: one multiplier a/b of an op is all that matters, and it is put, whole, into the weights or into the input range
-of the FakeQuantize that follows. So most units are exactly 1, and where they are not they save a multiplication (see
-``scale_assignment``).
+A quantized tensor is float32 there: real = (q − zero point)·scale. OpenVINO's low precision transformations find the
+FakeQuantize nodes and the dequantization patterns below and run the uint8 integers q instead. Scales inside the model
+need not be the program's: one multiplier a/b of an op is all that matters, and it is put, whole, into the weights or
+into the input range of the FakeQuantize that follows. So most scales are exactly 1, and where they are not they save a
+multiplication (see ``scale_assignment``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from openvino import opset14 as ov
 
-from intact8.engines.openvino.execution_graph import END
 from intact8.opset.op import Array, Op, Tensor
+
+from .execution_graph import END
+
+if TYPE_CHECKING:
+    from .tables import Function
 
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""
@@ -34,13 +38,13 @@ class Value:
 
     Attributes:
         port: float32 for quantized tensors, the tensor's own dtype otherwise.
-        unit: real value of one integer step; None where the tensor is not quantized.
-        zero: the zero point, 0 where the tensor is not quantized.
+        scale: real value of one integer step inside the model; None where the tensor is not quantized.
+        zero_point: 0 where the tensor is not quantized.
     """
 
     port: Port
-    unit: float | None = None
-    zero: int = 0
+    scale: float | None = None
+    zero_point: int = 0
 
     @property
     def shape(self) -> list[int]:
@@ -48,10 +52,10 @@ class Value:
         return [int(d) for d in self.port.get_shape()]
 
     @property
-    def steps(self) -> float:
-        """``unit`` of a quantized tensor."""
-        assert self.unit is not None
-        return self.unit
+    def step(self) -> float:
+        """The scale of a quantized tensor."""
+        assert self.scale is not None
+        return self.scale
 
 
 @dataclass(frozen=True)
@@ -60,28 +64,30 @@ class OpContext:
 
     Attributes:
         op: the operation.
-        label: what the node that stands for it is called inside the model; OpenVINO joins and splits such names, so
-            it is not the op's.
+        label: name of the node that stands for it inside the model; OpenVINO joins and splits such names, so it is not
+            the op's own.
         inputs: one value per input.
         out: the output tensor, its shape that of this batch.
-        unit: the unit chosen for the output (1.0 where it is not quantized).
-        rounded: a Round of its own stands before the FakeQuantize (see ``scale_assignment``).
+        scale: the scale chosen for the output inside the model (1.0 where it is not quantized).
+        rounded: a Round stands before the FakeQuantize (see ``scale_assignment.rounded``).
         inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
-        plain_integers: compute with integer weights in float32 instead of leaving the op to int8 kernels.
-        kernels: the batch size that kernels are chosen for (see ``kernel_selection``); 0 leaves it to OpenVINO.
-        special: an input may hold NaN or infinity (see ``intact8.program.nonfinite``).
+        float_product: compute with integer weights in float32 instead of leaving the op to int8 kernels.
+        kernel_batch: the batch size that kernels are chosen for (see ``kernel_selection``); 0 leaves it to OpenVINO.
+        nonfinite: an input may hold NaN or infinity (see ``intact8.program.nonfinite``).
+        function: how a table is evaluated; None: it is indexed.
     """
 
     op: Op
     label: str
     inputs: tuple[Value, ...]
     out: Tensor
-    unit: float = 1.0
+    scale: float = 1.0
     rounded: bool = False
     inside: bool = False
-    plain_integers: bool = False
-    kernels: int = 0
-    special: bool = False
+    float_product: bool = False
+    kernel_batch: int = 0
+    nonfinite: bool = False
+    function: Function | None = None
 
     @property
     def z(self) -> int:
@@ -90,7 +96,7 @@ class OpContext:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """lo and hi of the op."""
+        """The least and the largest integer of the result."""
         return int(self.op.attrs["lo"]), int(self.op.attrs["hi"])
 
 
@@ -127,7 +133,7 @@ def shaped(x: Port, shape: Sequence[int | str | None]) -> Port:
     return port(ov.reshape(x, ints(shape), False))
 
 
-def apart(x: Port) -> Port:
+def fusion_barrier(x: Port) -> Port:
     """x without NaN, behind a node that OpenVINO's kernels do not take in; nor do they take in what follows it.
 
     A Maximum that changes nothing. What a kernel does take in (2026.4) is not what was asked for in two cases: behind
@@ -144,24 +150,24 @@ def times(x: Port, factor: float) -> Port:
     return x if factor == 1.0 else port(ov.multiply(x, scalar(factor)))
 
 
-def whole(x: Port, unit: float = 1.0) -> Port:
-    """The integers x / unit, behind a Round that changes nothing and that no pass of OpenVINO's moves factors across.
+def whole(x: Port, scale: float = 1.0) -> Port:
+    """The integers x / scale, behind a Round that changes nothing and that no pass of OpenVINO's moves factors across.
 
     Without it a factor behind a product in float32 (2026.4) is put into the weights, which are no integers then, and
     factors of integers into what follows.
     """
-    return port(ov.round(times(x, 1.0 / unit), "half_to_even"))
+    return port(ov.round(times(x, 1.0 / scale), "half_to_even"))
 
 
 def unscaled(x: Value) -> Port:
     """x − z as float32 integers."""
-    return x.port if x.steps == 1.0 else whole(x.port, x.steps)
+    return x.port if x.step == 1.0 else whole(x.port, x.step)
 
 
 def integers(x: Value) -> Port:
     """The integers q of a quantized tensor, as float32."""
-    y = times(x.port, 1.0 / x.steps)
-    return port(ov.round(port(ov.add(y, scalar(x.zero))) if x.zero else y, "half_to_even"))
+    y = times(x.port, 1.0 / x.step)
+    return port(ov.round(port(ov.add(y, scalar(x.zero_point))) if x.zero_point else y, "half_to_even"))
 
 
 def unsigned(x: Value) -> Port:
@@ -169,33 +175,33 @@ def unsigned(x: Value) -> Port:
     return port(ov.convert(integers(x), np.uint8))
 
 
-def dequantized(q: Port, zero: int, unit: float) -> Value:
-    """uint8 integers as (q − z)·unit, in the form the low precision transformations read as "these are uint8"."""
+def dequantized(q: Port, zero: int, scale: float) -> Value:
+    """uint8 integers as (q − z)·scale, in the form the low precision transformations read as "these are uint8"."""
     x = port(ov.convert(q, np.float32))
     if zero:
         x = port(ov.subtract(x, scalar(zero)))
-    return Value(port(ov.multiply(x, scalar(unit))), unit, zero)
+    return Value(port(ov.multiply(x, scalar(scale))), scale, zero)
 
 
-def requantized(context: OpContext, x: Port, step: float) -> Value:
-    """clamp(R(x / step) + z, lo, hi), as (q − z)·unit.
+def requantized(ctx: OpContext, x: Port, step: float) -> Value:
+    """clamp(R(x / step) + z, lo, hi), as (q − z)·scale.
 
     Args:
-        context: of the op.
+        ctx: of the op.
         x: float32, the result before rounding, minus z.
         step: how much of ``x`` one output integer is.
     """
-    z, unit = context.z, context.unit
-    lo, hi = context.limits
-    if context.inside:
-        return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), unit), unit, z)
-    if context.rounded:
-        x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), context.label + END), 1.0
+    z, scale = ctx.z, ctx.scale
+    lo, hi = ctx.limits
+    if ctx.inside:
+        return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), scale), scale, z)
+    if ctx.rounded:
+        x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), ctx.label + END), 1.0
     if lo > 0 or hi < LEVELS - 1:
         # The ends are integers, so clamping before rounding gives the same. Beyond them FakeQuantize clamps by itself.
-        x = clamped(x, z, lo, hi, step, relu=context.op.kind in RELU)
-    y = fake_quantize(x, z, step, unit)
-    return Value(y if context.rounded else named(y, context.label + END), unit, z)
+        x = clamped(x, z, lo, hi, step, relu=ctx.op.kind in RELU)
+    y = fake_quantize(x, z, step, scale)
+    return Value(y if ctx.rounded else named(y, ctx.label + END), scale, z)
 
 
 def rounded(x: Port, z: int, lo: int, hi: int) -> Port:
@@ -210,10 +216,10 @@ def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Po
     return port(ov.clamp(x, (lo - z) * step, (hi - z) * step))
 
 
-def fake_quantize(x: Port, z: int, step: float, unit: float, shift: float = 0.0) -> Port:
-    """R(x/step + shift) + z, saturated to uint8, as (q − z)·unit."""
+def fake_quantize(x: Port, z: int, step: float, scale: float, shift: float = 0.0) -> Port:
+    """R(x/step + shift) + z, saturated to uint8, as (q − z)·scale."""
     low, top = -z, LEVELS - 1 - z
-    ends = [scalar(v) for v in ((low - shift) * step, (top - shift) * step, low * unit, top * unit)]
+    ends = [scalar(v) for v in ((low - shift) * step, (top - shift) * step, low * scale, top * scale)]
     return port(ov.fake_quantize(x, *ends, LEVELS))
 
 

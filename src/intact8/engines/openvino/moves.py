@@ -16,33 +16,33 @@ from .lowering import OpContext, Port, Value, dequantized, integers, ints, port,
 from .pools import max_pool
 
 
-def move(context: OpContext) -> Value:
+def move(ctx: OpContext) -> Value:
     """Any kind of MOVES on any dtype."""
-    y = MOVES[context.op.kind](context)
-    first = context.inputs[0]
-    return Value(y, first.unit, first.zero)
+    y = MOVES[ctx.op.kind](ctx)
+    first = ctx.inputs[0]
+    return Value(y, first.scale, first.zero_point)
 
 
-def constant(context: OpContext) -> Value:
+def constant(ctx: OpContext) -> Value:
     """A stored tensor."""
-    value = context.op.arrays["value"]
+    value = ctx.op.arrays["value"]
     node = port(ov.constant(np.asarray(value, order="C")))
-    return dequantized(node, context.z, context.unit) if context.out.quantized else Value(node)
+    return dequantized(node, ctx.z, ctx.scale) if ctx.out.quantized else Value(node)
 
 
-def _max_pool(context: OpContext) -> Port:
-    t = context.op.attrs
+def _max_pool(ctx: OpContext) -> Port:
+    t = ctx.op.attrs
 
     def largest(x: Port) -> Port:
         return max_pool(x, t["kernel"], t["stride"], t["padding"], t["dilation"], t["ceil_mode"])
 
-    x = context.inputs[0].port
-    return nonfinite.largest(largest, x) if context.special else largest(x)
+    x = ctx.inputs[0].port
+    return nonfinite.max_pool(largest, x) if ctx.nonfinite else largest(x)
 
 
-def _slice(context: OpContext) -> Port:
-    t = context.op.attrs
-    return cut(context.inputs[0].port, t["axis"], t["start"], t["end"], t["step"])
+def _slice(ctx: OpContext) -> Port:
+    t = ctx.op.attrs
+    return cut(ctx.inputs[0].port, t["axis"], t["start"], t["end"], t["step"])
 
 
 def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
@@ -50,11 +50,11 @@ def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
     return port(ov.slice(x, ints([start]), ints([end]), ints([step]), ints([axis])))
 
 
-def _roll(context: OpContext) -> Port:
+def _roll(ctx: OpContext) -> Port:
     """Two slices change places: integers pass through slices and concatenations, which they do not through Roll."""
-    x = context.inputs[0]
+    x = ctx.inputs[0]
     y, shape = x.port, x.shape
-    for shift, axis in zip(context.op.attrs["shifts"], context.op.attrs["dims"], strict=True):
+    for shift, axis in zip(ctx.op.attrs["shifts"], ctx.op.attrs["dims"], strict=True):
         first = shape[axis] - shift % shape[axis]
         if first < shape[axis]:
             parts = [cut(y, axis, first, shape[axis]), cut(y, axis, 0, first)]
@@ -62,29 +62,29 @@ def _roll(context: OpContext) -> Port:
     return y
 
 
-def _pad(context: OpContext) -> Port:
-    x, t = context.inputs[0], context.op.attrs
-    if x.unit is None:
-        return _padded(context, x.port, t["value"])
-    if t["value"] == x.zero == 0:
-        return _padded(context, x.port, 0)
+def _pad(ctx: OpContext) -> Port:
+    x, t = ctx.inputs[0], ctx.op.attrs
+    if x.scale is None:
+        return _padded(ctx, x.port, t["value"])
+    if t["value"] == x.zero_point == 0:
+        return _padded(ctx, x.port, 0)
     # OpenVINO (2026.4) would pad the uint8 integers with the value minus z.
-    return dequantized(_padded(context, unsigned(x), t["value"]), x.zero, x.steps).port
+    return dequantized(_padded(ctx, unsigned(x), t["value"]), x.zero_point, x.step).port
 
 
-def _padded(context: OpContext, x: Port, value: float) -> Port:
-    before, after = zip(*context.op.attrs["pads"], strict=True)
+def _padded(ctx: OpContext, x: Port, value: float) -> Port:
+    before, after = zip(*ctx.op.attrs["pads"], strict=True)
     fill = ov.constant(np.asarray(value, x.get_element_type().to_dtype()))
     return port(ov.pad(x, ints(before), ints(after), "constant", fill))
 
 
-def _expand(context: OpContext) -> Port:
-    return port(ov.broadcast(context.inputs[0].port, ints(context.out.shape), broadcast_spec="BIDIRECTIONAL"))
+def _expand(ctx: OpContext) -> Port:
+    return port(ov.broadcast(ctx.inputs[0].port, ints(ctx.out.shape), broadcast_spec="BIDIRECTIONAL"))
 
 
-def _upsample(context: OpContext) -> Port:
+def _upsample(ctx: OpContext) -> Port:
     """Nearest: the source index of every position is computed here, by torch's rule, not by OpenVINO's."""
-    x, size, mode = context.inputs[0], context.op.attrs["size"], context.op.attrs["mode"]
+    x, size, mode = ctx.inputs[0], ctx.op.attrs["size"], ctx.op.attrs["mode"]
     y, first = x.port, len(x.shape) - len(size)
     for axis, out in enumerate(size, start=first):
         index = nearest_index(x.shape[axis], out, mode == "nearest-exact")
@@ -92,12 +92,12 @@ def _upsample(context: OpContext) -> Port:
     return y
 
 
-def resize_linear(context: OpContext) -> Value:
+def resize_linear(ctx: OpContext) -> Value:
     """Products with a matrix of integer weights per axis, exact in float32, and a division that is corrected.
 
     The quotient is a product with an inverse, which may be off by one; what remains of the sum is exact, and says so.
     """
-    x, t = context.inputs[0], context.op.attrs
+    x, t = ctx.inputs[0], ctx.op.attrs
     y, rank = integers(x), len(x.shape)
     for axis, (out, d) in enumerate(zip(t["size"], t["denominators"], strict=True), start=rank - len(t["size"])):
         matrix = weight_matrix(x.shape[axis], out, t["align_corners"], d)
@@ -110,7 +110,7 @@ def resize_linear(context: OpContext) -> Value:
     more = port(ov.select(port(ov.greater(rest, scalar(total / 2))), one, nothing))
     less = port(ov.select(port(ov.less(rest, scalar(-total / 2))), one, nothing))
     q = port(ov.subtract(port(ov.add(quotient, more)), less))
-    return dequantized(port(ov.convert(q, np.uint8)), context.z, context.unit)
+    return dequantized(port(ov.convert(q, np.uint8)), ctx.z, ctx.scale)
 
 
 MOVES: dict[str, Callable[[OpContext], Port]] = {

@@ -30,7 +30,7 @@ def replaced(x: Port, value: float) -> Port:
     return port(ov.select(is_nan(x), scalar(value), x))
 
 
-def kept(x: Port, y: Port) -> Port:
+def keep_nan(x: Port, y: Port) -> Port:
     """y, and NaN where x is."""
     return port(ov.select(is_nan(x), x, y))
 
@@ -50,7 +50,7 @@ def compared(x: Port, y: Port, unequal: bool) -> Port:
     return port(ov.logical_or(y, nan)) if unequal else port(ov.logical_and(y, port(ov.logical_not(nan))))
 
 
-def whole(x: Port) -> Port:
+def int32_range(x: Port) -> Port:
     """x within −2²⁴ … 2²⁴, so that it can be converted to int32: only clamps to less read it. What no int64 is, NaN
     included, becomes the least, as on other engines of x86."""
     end = scalar(float(1 << 63))
@@ -59,7 +59,7 @@ def whole(x: Port) -> Port:
     return port(ov.select(fits, port(ov.minimum(port(ov.maximum(x, least)), most)), least))
 
 
-def rows(make: Callable[[Port], Port], x: Port, axis: int) -> Port:
+def softmax_rows(make: Callable[[Port], Port], x: Port, axis: int) -> Port:
     """A softmax, or its logarithm: rows that hold NaN or +∞, or nothing but −∞, are NaN."""
     along = ints([axis])
     above = port(ov.logical_or(is_nan(x), port(ov.equal(x, scalar(np.inf)))))
@@ -91,7 +91,7 @@ def first_largest(x: Port, axis: int) -> Port:
     return port(ov.select(there, of_nan, of_rest))
 
 
-def largest(pool: Callable[[Port], Port], x: Port) -> Port:
+def max_pool(pool: Callable[[Port], Port], x: Port) -> Port:
     """``pool``, a maximum over windows, which holds NaN where a window does and −∞ where it holds nothing else."""
     nan = is_nan(x)
     lowest = port(ov.equal(x, scalar(-np.inf)))

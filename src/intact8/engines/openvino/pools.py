@@ -33,80 +33,78 @@ FLOAT32, CANCELLED = 1 << 24, 16
 """Integers float32 counts; and 8 roundings of what is subtracted, which together stay below half of 1/b."""
 
 
-def mean(context: OpContext) -> Value:
+def mean(ctx: OpContext) -> Value:
     """Over any dimensions; 1/n is part of a/b.
 
     OpenVINO takes the mean of q and subtracts z from it where it rounds. What that loses grows with n·z·a/b; where it
     might matter, x − z is rounded before, which nothing passes, and added.
     """
-    t, x = context.op.attrs, context.inputs[0]
+    t, x = ctx.op.attrs, ctx.inputs[0]
     axes, keep = ov.constant(np.array(t["dims"], np.int64)), bool(t["keepdim"])
     count, a = math.prod(x.shape[d] for d in t["dims"]), int(t["a"])
-    if x.zero * count * a * CANCELLED < FLOAT32:
-        return scaled(
-            context, named(port(ov.reduce_mean(x.port, axes, keep)), context.label), x.steps / count, a, int(t["b"])
-        )
-    centered = port(ov.subtract(integers(x), scalar(x.zero)))
-    return scaled(context, named(port(ov.reduce_sum(centered, axes, keep)), context.label), 1.0, a, int(t["b"]))
+    if x.zero_point * count * a * CANCELLED < FLOAT32:
+        return scaled(ctx, named(port(ov.reduce_mean(x.port, axes, keep)), ctx.label), x.step / count, a, int(t["b"]))
+    centered = port(ov.subtract(integers(x), scalar(x.zero_point)))
+    return scaled(ctx, named(port(ov.reduce_sum(centered, axes, keep)), ctx.label), 1.0, a, int(t["b"]))
 
 
-def avg_pool(context: OpContext) -> Value:
+def avg_pool(ctx: OpContext) -> Value:
     """Windows of an average pool. Padding adds nothing."""
-    t, x = context.op.attrs, context.inputs[0]
+    t, x = ctx.op.attrs, ctx.inputs[0]
     kernel, stride, padding = t["kernel"], t["stride"], t["padding"]
     size = x.shape[-len(kernel) :]
     edges, divisors = pool_windows(size, kernel, stride, padding, t["ceil_mode"], t["count_include_pad"])
-    return _window_sums(context, kernel, stride, padding, [len(start) for start, _ in edges], divisors)
+    return _window_sums(ctx, kernel, stride, padding, [len(start) for start, _ in edges], divisors)
 
 
-def adaptive_avg_pool(context: OpContext) -> Value:
+def adaptive_avg_pool(ctx: OpContext) -> Value:
     """Adaptive windows; where the output divides the input they are ordinary ones."""
-    x, out = context.inputs[0], list(context.op.attrs["output_size"])
+    x, out = ctx.inputs[0], list(ctx.op.attrs["output_size"])
     size = x.shape[-len(out) :]
     _, divisors = adaptive_windows(size, out)
     if all(s % o == 0 for s, o in zip(size, out, strict=True)):
         kernel = [s // o for s, o in zip(size, out, strict=True)]
-        return _window_sums(context, kernel, kernel, [0] * len(out), out, divisors)
+        return _window_sums(ctx, kernel, kernel, [0] * len(out), out, divisors)
     # Means of integers: their sums are exact.
     y = port(ov.adaptive_avg_pool(unscaled(x), ov.constant(np.array(out, np.int64))))
-    factors = _ratios(context, divisors) * divisors
-    return requantized(context, port(ov.multiply(y, constant(factors[None, None]))), 1.0)
+    factors = _ratios(ctx, divisors) * divisors
+    return requantized(ctx, port(ov.multiply(y, constant(factors[None, None]))), 1.0)
 
 
-def _window_sums(context: OpContext, kernel: Ints, stride: Ints, padding: Ints, out: Ints, divisors: Array) -> Value:
+def _window_sums(ctx: OpContext, kernel: Ints, stride: Ints, padding: Ints, out: Ints, divisors: Array) -> Value:
     """R(Σ·a_n/b_n) as a depthwise convolution with ones.
 
     OpenVINO's pooling of uint8 rounds to an integer before the FakeQuantize that follows. A convolution does not, and
     what it pads is z, which adds nothing.
     """
-    x = context.inputs[0]
+    x = ctx.inputs[0]
     channels = x.shape[1]
-    ratio = _ratios(context, divisors)
+    ratio = _ratios(ctx, divisors)
     uniform = bool((divisors == divisors.flat[0]).all()) and ratio.flat[0] > 0
-    m = float(ratio.flat[0]) if uniform and not context.plain_integers else 1.0
+    m = float(ratio.flat[0]) if uniform and not ctx.float_product else 1.0
     ones = np.ones((channels, 1, 1, *kernel), np.int8)
-    if context.plain_integers:
+    if ctx.float_product:
         weight, y = constant(ones), unscaled(x)
     else:
         integers = port(ov.convert(ov.constant(ones), np.float32))
-        scale = np.full((channels, 1, 1, *[1] * len(kernel)), m / x.steps)
+        scale = np.full((channels, 1, 1, *[1] * len(kernel)), m / x.step)
         weight, y = port(ov.multiply(integers, constant(scale))), x.port
     size, single = x.shape[-len(kernel) :], [1] * len(kernel)
     after = hang(size, kernel, stride, padding, single, out)
     node = ov.group_convolution(y, weight, list(stride), list(padding), after, single)
-    node.set_friendly_name(context.label)
+    node.set_friendly_name(ctx.label)
     y = port(node)
-    y = whole(y) if context.plain_integers else y
-    if uniform and context.plain_integers:
+    y = whole(y) if ctx.float_product else y
+    if uniform and ctx.float_product:
         y = times(y, float(ratio.flat[0]))
     elif not uniform:
         y = port(ov.multiply(y, constant(ratio[None, None])))
-    return requantized(context, y, 1.0)
+    return requantized(ctx, y, 1.0)
 
 
-def _ratios(context: OpContext, divisors: Array) -> Array:
+def _ratios(ctx: OpContext, divisors: Array) -> Array:
     """a_n/b_n for every window, float64."""
-    by_n = {int(n): int(a) / int(b) for n, a, b in context.op.attrs["multipliers"]}
+    by_n = {int(n): int(a) / int(b) for n, a, b in ctx.op.attrs["multipliers"]}
     return np.asarray(np.vectorize(by_n.__getitem__, otypes=[np.float64])(divisors))
 
 

@@ -30,45 +30,44 @@ Product = Callable[[Port, Array, Array | None], Port]
 """x, int8 weights, and one factor per output channel (None: 1, in float32) → Σ x·w·factor."""
 
 
-def conv(context: OpContext) -> Value:
+def conv(ctx: OpContext) -> Value:
     """A convolution, ordinary or transposed, in one to three dimensions."""
-    rank = context.op.arrays["weight"].ndim
-    return _affine(context, lambda x, w, scale: _convolution(context, x, w, scale), [1, -1, *[1] * (rank - 2)])
+    rank = ctx.op.arrays["weight"].ndim
+    return _affine(ctx, lambda x, w, scale: _convolution(ctx, x, w, scale), [1, -1, *[1] * (rank - 2)])
 
 
-def linear(context: OpContext) -> Value:
+def linear(ctx: OpContext) -> Value:
     """A product with the last dimension, in three dimensions or more.
 
     OpenVINO (2026.4) runs sequences of products with matrices in a kernel of its own, whose integers are wrong behind a
     softmax. It gives the result of a product with a vector a dimension too many, or cannot compile what reads it.
     """
-    rank = len(context.inputs[0].shape)
+    rank = len(ctx.inputs[0].shape)
     if rank < ROWS:
         wide = tuple(
-            replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False)))
-            for v in context.inputs
+            replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False))) for v in ctx.inputs
         )
-        y = linear(replace(context, inputs=wide))
-        return y if context.inside else replace(y, port=shaped(y.port, context.out.shape))
+        y = linear(replace(ctx, inputs=wide))
+        return y if ctx.inside else replace(y, port=shaped(y.port, ctx.out.shape))
 
     def product(x: Port, weight: Array, scale: Array | None) -> Port:
-        return _named(context, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))
+        return _named(ctx, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))
 
-    return _affine(context, product, [*[1] * (len(context.inputs[0].shape) - 1), -1])
+    return _affine(ctx, product, [*[1] * (len(ctx.inputs[0].shape) - 1), -1])
 
 
-def matmul(context: OpContext) -> Value:
+def matmul(ctx: OpContext) -> Value:
     """A product of two activations: sums of as many terms as float32 counts, added as integers.
 
     OpenVINO's int8 kernels add products of uint8 integers and take off in float32 what the zero points make of the sum.
     Where they are not to be used, the integers stand behind a Round, which nothing passes.
     """
-    x, w = context.inputs
-    a, b, terms = int(context.op.attrs["a"]), int(context.op.attrs["b"]), x.shape[-1]
-    longest, factors, unit = (FLOAT32 - 1) // (255 * 255), (x.port, w.port), x.steps * w.steps
-    if context.plain_integers:
-        longest = (FLOAT32 - 1) // (max(x.zero, 255 - x.zero) * max(w.zero, 255 - w.zero))
-        factors, unit = (whole(x.port, x.steps), whole(w.port, w.steps)), 1.0
+    x, w = ctx.inputs
+    a, b, terms = int(ctx.op.attrs["a"]), int(ctx.op.attrs["b"]), x.shape[-1]
+    longest, factors, scale = (FLOAT32 - 1) // (255 * 255), (x.port, w.port), x.step * w.step
+    if ctx.float_product:
+        longest = (FLOAT32 - 1) // (max(x.zero_point, 255 - x.zero_point) * max(w.zero_point, 255 - w.zero_point))
+        factors, scale = (whole(x.port, x.step), whole(w.port, w.step)), 1.0
     sums = []
     for start in range(0, terms, longest):
         end = min(start + longest, terms)
@@ -76,10 +75,10 @@ def matmul(context: OpContext) -> Value:
         if end - start < terms:
             left = cut(left, len(x.shape) - 1, start, end)
             right = cut(right, len(w.shape) - 2, start, end)
-        sums.append(_named(context, ov.matmul(left, right, False, False)))
+        sums.append(_named(ctx, ov.matmul(left, right, False, False)))
     if len(sums) > 1:
-        return scaled(replace(context, rounded=True), _int32_sum(sums), unit, a, b)
-    return scaled(context, whole(sums[0]) if context.plain_integers else sums[0], unit, a, b)
+        return scaled(replace(ctx, rounded=True), _int32_sum(sums), scale, a, b)
+    return scaled(ctx, whole(sums[0]) if ctx.float_product else sums[0], scale, a, b)
 
 
 def _int32_sum(terms: list[Port], bias: Array | None = None) -> Port:
@@ -113,13 +112,13 @@ def misread(op: Op, x: Tensor) -> bool:
     return False
 
 
-def _affine(context: OpContext, product: Product, along: list[int]) -> Value:
+def _affine(ctx: OpContext, product: Product, along: list[int]) -> Value:
     """R(M_c·(Σ (x − z_x)·w + bias) + r·(res − z_r)), in steps chosen so that the residual needs no factor."""
-    op, x = context.op, context.inputs[0]
+    op, x = ctx.op, ctx.inputs[0]
     a, b = op.multipliers()
     step = 1.0
-    if len(context.inputs) == 2:
-        step = context.inputs[1].steps * int(b[0]) / int(op.attrs["residual_a"])
+    if len(ctx.inputs) == 2:
+        step = ctx.inputs[1].step * int(b[0]) / int(op.attrs["residual_a"])
     m = ratios(a, b) * step
     bias = op.arrays["bias"].astype(np.float64)
     below = None
@@ -128,34 +127,34 @@ def _affine(context: OpContext, product: Product, along: list[int]) -> Value:
         if (m > 0).all():
             below = m_neg / m
         else:
-            return _two_sided(context, product, along, m, m_neg, step)
+            return _two_sided(ctx, product, along, m, m_neg, step)
     stored = 255 * int(np.abs(by_output(op)).sum(axis=1).max()) + int(np.abs(bias).max(initial=0))
-    if context.plain_integers:
-        y = times_channels(_exact_sums(context, product, along), m, along)
-    elif op.kind == "linear" and x.zero and x.steps == 1.0 and stored >= FLOAT32:
-        y = times_channels(_split_sums(context, along), m, along)
-        context = replace(context, rounded=True)
+    if ctx.float_product:
+        y = times_channels(_exact_sums(ctx, product, along), m, along)
+    elif op.kind == "linear" and x.zero_point and x.step == 1.0 and stored >= FLOAT32:
+        y = times_channels(_split_sums(ctx, along), m, along)
+        ctx = replace(ctx, rounded=True)
     else:
-        y = product(x.port, op.arrays["weight"], m / x.steps)
+        y = product(x.port, op.arrays["weight"], m / x.step)
         if bias.any():
             y = port(ov.add(y, constant((bias * m).reshape(along))))
-        elif len(context.inputs) == 1:
+        elif len(ctx.inputs) == 1:
             # Without an Add, OpenVINO puts M_c and, of a linear layer, z_x·Σw into the ends of the FakeQuantize, where
             # large numbers cancel: a Round between keeps them out.
-            context = replace(context, rounded=True)
+            ctx = replace(ctx, rounded=True)
     if below is not None:
         y = _leaky(y, below, along)
-    if len(context.inputs) == 2:
-        y = port(ov.add(y, context.inputs[1].port))
-    return requantized(context, y, step)
+    if len(ctx.inputs) == 2:
+        y = port(ov.add(y, ctx.inputs[1].port))
+    return requantized(ctx, y, step)
 
 
-def _exact_sums(context: OpContext, product: Product, along: list[int]) -> Port:
+def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
     """Σ (x − z_x)·w + bias, rounded to float32 once: as many products as make each of them exact, below 2²⁴, and their
     sum in int32."""
-    op, x = context.op, context.inputs[0]
+    op, x = ctx.op, ctx.inputs[0]
     weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
-    reach = max(x.zero, 255 - x.zero)
+    reach = max(x.zero_point, 255 - x.zero_point)
     parts = 1 + int(np.abs(by_output(op)).sum(axis=1).max()) * reach // FLOAT32
     centered = unscaled(x)
     # Elements of the weight are dealt to the parts in turn, and a part too heavy still is dealt again.
@@ -173,22 +172,22 @@ def _exact_sums(context: OpContext, product: Product, along: list[int]) -> Port:
     return _int32_sum(sums, bias.reshape(along).astype(np.int32))
 
 
-def _split_sums(context: OpContext, along: list[int]) -> Port:
+def _split_sums(ctx: OpContext, along: list[int]) -> Port:
     """Σ (x − z_x)·w + bias of a linear layer, rounded to float32 once, in int8 kernels for a part of the inputs each.
 
     They add products of uint8 integers, and take off in float32 what the zero point makes of the sum: in every part
     both stay below 2²⁴.
     """
-    x, weight = context.inputs[0], context.op.arrays["weight"]
+    x, weight = ctx.inputs[0], ctx.op.arrays["weight"]
     parts = 2
     while max(int(np.abs(w.astype(np.int64)).sum(axis=1).max()) for w in _split(weight, parts)) * 255 >= FLOAT32:
         parts += 1
     start, sums = 0, []
     for w in _split(weight, parts):
         part = cut(x.port, len(x.shape) - 1, start, start + w.shape[1])
-        sums.append(_named(context, ov.matmul(part, _weights(w, np.ones(len(w)), (-1, 1)), False, True)))
+        sums.append(_named(ctx, ov.matmul(part, _weights(w, np.ones(len(w)), (-1, 1)), False, True)))
         start += w.shape[1]
-    return _int32_sum(sums, context.op.arrays["bias"].reshape(along).astype(np.int32))
+    return _int32_sum(sums, ctx.op.arrays["bias"].reshape(along).astype(np.int32))
 
 
 def _split(weight: Array, parts: int) -> list[Array]:
@@ -199,13 +198,13 @@ def _with_weight(op: Op, weight: Array) -> Op:
     return replace(op, arrays={**op.arrays, "weight": weight})
 
 
-def _two_sided(context: OpContext, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
+def _two_sided(ctx: OpContext, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
     """Leaky where a positive multiplier is 0, so that no slope leads from it to the negative one."""
-    acc = _exact_sums(context, product, along)
+    acc = _exact_sums(ctx, product, along)
     zero = constant(0.0)
     above = times_channels(port(ov.maximum(acc, zero)), m, along)
     below = times_channels(port(ov.minimum(acc, zero)), m_neg, along)
-    return requantized(context, port(ov.add(above, below)), step)
+    return requantized(ctx, port(ov.add(above, below)), step)
 
 
 def _leaky(y: Port, slope: Array, along: list[int]) -> Port:
@@ -237,8 +236,8 @@ def _weights(weight: Array, scale: Array | None, along: tuple[int, ...]) -> Port
     return port(ov.multiply(integers, constant(scale.reshape(along))))
 
 
-def _convolution(context: OpContext, x: Port, weight: Array, scale: Array | None) -> Port:
-    t = context.op.attrs
+def _convolution(ctx: OpContext, x: Port, weight: Array, scale: Array | None) -> Port:
+    t = ctx.op.attrs
     groups, spatial = int(t["groups"]), weight.ndim - 2
     ones = [1] * spatial
     kernel = weight.shape[2:]
@@ -257,20 +256,20 @@ def _convolution(context: OpContext, x: Port, weight: Array, scale: Array | None
         make = ov.convolution_backprop_data if groups == 1 else ov.group_convolution_backprop_data
         extra = list(t["output_padding"])
         node = make(x, w, strides, pads_begin=pads, pads_end=pads, dilations=dilations, output_padding=extra)
-        return _named(context, node)
+        return _named(ctx, node)
     sizes = zip(x.get_shape()[2:], kernel, strides, pads, dilations, strict=True)
     if any(sees_padding_only(int(n), k, s, p, d) for n, k, s, p, d in sizes):
         # OpenVINO (2026.4) loses the stride of such a pointwise convolution, and would fuse a Pad into it.
         x, pads = _surrounded(x, pads), [0] * spatial
     after = list(pads)
-    if context.out.shape[-1] == 1 and strides[-1] > 1:
+    if ctx.out.shape[-1] == 1 and strides[-1] > 1:
         # OpenVINO's kernels of one column (2026.4, AVX512) go wrong in rows after the first if they also stride along
         # it. The stride does not matter, once nothing lies behind the only window.
         x, after[-1] = _one_window(x, (kernel[-1] - 1) * dilations[-1] + 1 - pads[-1])
         strides[-1] = 1
     if groups > 1:
-        return _named(context, ov.group_convolution(x, w, strides, pads, after, dilations))
-    return _named(context, convolution(context, x, w, strides, pads, after, dilations))
+        return _named(ctx, ov.group_convolution(x, w, strides, pads, after, dilations))
+    return _named(ctx, convolution(ctx, x, w, strides, pads, after, dilations))
 
 
 def _surrounded(x: Port, pads: list[int]) -> Port:
@@ -292,7 +291,7 @@ def _one_window(x: Port, end: int) -> tuple[Port, int]:
     return cut(x, axis, 0, end), 0
 
 
-def _named(context: OpContext, node: object) -> Port:
+def _named(ctx: OpContext, node: object) -> Port:
     """The runtime graph tells by these names which kernels run."""
-    node.set_friendly_name(context.label)  # type: ignore[attr-defined]
+    node.set_friendly_name(ctx.label)  # type: ignore[attr-defined]
     return port(node)

@@ -1,10 +1,10 @@
-"""Which unit every quantized tensor gets, and which are rounded explicitly.
+"""Which scale every quantized tensor gets inside the model, and which results are rounded explicitly.
 
-Units are free (see ``values``), and 1 unless an ``add`` gains by another choice: Σ a_j·(x_j − z_j)/b needs no
-multiplications when unit_j / unit_0 = a_j / a_0. Movement ops tie units together, so this is a weighted union-find over
-exact fractions. Units are integers times a power of two, small enough that 255 of them are a float32: whatever OpenVINO
-computes from the ends of a range, (top − low)/255 is the unit itself, and no rounding has to be counted for it. An add
-whose ratios would contradict another's, or need larger integers, keeps its multiplication instead.
+Scales are free (see ``lowering``), and 1 unless an ``add`` gains by another choice: Σ a_j·(x_j − z_j)/b needs no
+multiplications when scale_j / scale_0 = a_j / a_0. Movement ops tie scales together, so this is a weighted union-find
+over exact fractions. Scales are integers times a power of two, small enough that 255 of them are a float32: whatever
+OpenVINO computes from the ends of a range, (top − low)/255 is the scale itself, and no rounding has to be counted for
+it. An add whose ratios would contradict another's, or need larger integers, keeps its multiplication instead.
 
 OpenVINO keeps the clamp but drops the rounding of a FakeQuantize that stands between a convolution and an add, or a
 function. A result that only those read is therefore rounded by a Round of its own first, which stays inside the
@@ -23,7 +23,7 @@ from intact8.opset.op import Op
 from intact8.program.program import Program
 
 MOVES = frozenset(name for name, kind in KINDS.items() if kind.moves and kind.inputs[0])
-"""Kinds whose output has the unit of its inputs."""
+"""Kinds whose output has the scale of its inputs."""
 
 ROUNDS = frozenset({"conv", "linear", "avg_pool", "adaptive_avg_pool"})
 """Kinds that run as convolutions or products; their result, if only adds read it, is rounded explicitly."""
@@ -35,7 +35,7 @@ LARGEST = (1 << 16) - 1
 
 @dataclass
 class Ratios:
-    """Weighted union-find: unit(x) = weight(x)·unit(root of x).
+    """Weighted union-find: scale(x) = weight(x)·scale(root of x).
 
     Attributes:
         values: root → every weight there is below it.
@@ -46,7 +46,7 @@ class Ratios:
     values: dict[str, frozenset[Fraction]] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[str, Fraction]:
-        """The root of ``name`` and unit(name)/unit(root)."""
+        """The root of ``name`` and scale(name)/scale(root)."""
         chain = []
         total = Fraction(1)
         while self.parent.get(name, name) != name:
@@ -58,8 +58,8 @@ class Ratios:
         return name, total
 
     def tie(self, x: str, y: str, ratio: Fraction) -> None:
-        """Ask for unit(x) = ratio·unit(y); nothing happens where both are tied to each other already, or where the
-        integers that stand for the units would be too large."""
+        """Ask for scale(x) = ratio·scale(y); nothing happens where both are tied to each other already, or where the
+        integers that stand for the scales would be too large."""
         (root_x, wx), (root_y, wy) = self.find(x), self.find(y)
         if root_x == root_y:
             return
@@ -69,10 +69,10 @@ class Ratios:
             self.parent[root_x], self.weight[root_x], self.values[root_y] = root_y, step, values
 
     def below(self, root: str) -> frozenset[Fraction]:
-        """Every unit of a root's tensors in units of the root's."""
+        """Every scale of a root's tensors in scales of the root's."""
         return self.values.get(root, frozenset({Fraction(1)}))
 
-    def unit(self, name: str) -> float:
+    def scale(self, name: str) -> float:
         """An integer times a power of two; the largest of those tied to each other lies in [1, 2)."""
         root, weight = self.find(name)
         values = self.below(root)
@@ -118,7 +118,7 @@ def reduced(program: Program) -> frozenset[str]:
 
 
 def choose(program: Program) -> dict[str, float]:
-    """The unit of every quantized tensor of a checked program."""
+    """The scale of every quantized tensor of a checked program."""
     ties = Ratios()
     quantized = [name for name, t in program.tensors.items() if t.quantized]
     for op in program.ops:
@@ -131,7 +131,7 @@ def choose(program: Program) -> dict[str, float]:
     for op in program.ops:
         if op.kind == "add":
             _tie_terms(ties, op)
-    return {name: ties.unit(name) for name in quantized}
+    return {name: ties.scale(name) for name in quantized}
 
 
 def _tie_terms(ties: Ratios, op: Op) -> None:

@@ -29,7 +29,7 @@ from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
 from .compile import compile_model
-from .elementwise import gathered
+from .elementwise import indexed
 from .execution_graph import executed
 from .lowering import (
     LEVELS,
@@ -40,6 +40,7 @@ from .lowering import (
     constant,
     dequantized,
     fake_quantize,
+    named,
     port,
     rounded,
     shaped,
@@ -132,18 +133,17 @@ def fits(program: Program) -> dict[str, Function]:
     return {name: replace(t.function, isa=right[t]) for name, t in found.items() if t in right}
 
 
-def table(context: OpContext, function: Function | None) -> Value:
-    """table[x]."""
+def table(ctx: OpContext) -> Value:
+    """Build table[x]: the stored entries are indexed, or the function is evaluated that gives them."""
+    x, function = ctx.inputs[0], ctx.function
     if function is None:
-        return gathered(context)
-    x = context.inputs[0]
-    y = evaluated(x.port, function.x_scale / x.steps, function, context.z, context.unit)
-    y.get_node().set_friendly_name(context.label)
-    return Value(shaped(y, context.out.shape), context.unit, context.z)
+        return indexed(ctx, x, ctx.op.arrays["table"])
+    y = evaluated(x.port, function.x_scale / x.step, function, ctx.z, ctx.scale)
+    return Value(shaped(named(y, ctx.label), ctx.out.shape), ctx.scale, ctx.z)
 
 
-def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:
-    """R(f(x·factor)/s_y + δ) + z, as (q − z)·unit."""
+def evaluated(x: Port, factor: float, f: Function, z: int, scale: float) -> Port:
+    """R(f(x·factor)/s_y + δ) + z, as (q − z)·scale."""
     step = f.y_scale
     if f.fn == IDENTITY:
         # No function between: the factor goes into the step, and the kernel before sees a requantization only.
@@ -153,7 +153,7 @@ def evaluated(x: Port, factor: float, f: Function, z: int, unit: float) -> Port:
         y = unary({"fn": f.fn}, times(x, factor))
     if f.lo > 0 or f.hi < LEVELS - 1:
         y = clamped(y, z, f.lo, f.hi, step, relu=True)
-    return fake_quantize(y, z, step, unit, f.shift)
+    return fake_quantize(y, z, step, scale, f.shift)
 
 
 def _right(tables: Iterable[_Table]) -> dict[_Table, str]:
@@ -176,8 +176,7 @@ def _right(tables: Iterable[_Table]) -> dict[_Table, str]:
         y = port(ov.convolution(y, scaled, [1, 1], [0, 0], [0, 0], [1, 1]))
         y = rounded(port(ov.add(y, constant(bias.reshape(1, -1, 1, 1)))), t.z_x, 0, LEVELS - 1)
         y = evaluated(y, t.function.x_scale, t.function, t.z_y, 1.0)
-        y.get_node().set_friendly_name(f"table.{i}")
-        results.append(ov.result(y))
+        results.append(ov.result(named(y, f"table.{i}")))
     compiled = compile_model(openvino.Model(results, inputs, "tables"), None)
     given = compiled([every] * len(tables))
     inside = {name: node.isa for node in executed(compiled) if node.exact_product for name in node.names}

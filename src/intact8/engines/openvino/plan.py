@@ -1,0 +1,195 @@
+"""What of a program's OpenVINO models does not depend on the batch size, and which programs are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from intact8.engines.fused_stem import Stage, stages
+from intact8.opset.op import Op
+from intact8.program.dimensions import fixed
+from intact8.program.indices import intervals, unproved
+from intact8.program.nonfinite import nonfinite_tensors
+from intact8.program.program import Program
+
+from . import input_quantize, kernel_selection, products, scale_assignment
+from .compile import refusal
+from .engine import LARGEST_INPUT
+from .lowerings import lowering
+from .tables import Function, fits
+
+FLOAT32_INTEGERS = 1 << 24
+"""Float32 holds all integers up to this one."""
+
+LARGEST_REACH = 1 << 13
+"""Transposed convolutions end the process at strides of 32768 and windows of 1, 16384 and 3 (OpenVINO 2026.4), and ran
+at a half of that: a quarter is allowed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What does not depend on the batch size.
+
+    Attributes:
+        program: what is to run.
+        scales: model scale of every quantized tensor (see ``scale_assignment.choose``).
+        rounded: names of results that get a Round before their FakeQuantize (see ``scale_assignment.rounded``).
+        functions: tables that may be evaluated as functions (see ``tables.fits``).
+        float_products: names of products that int8 kernels refuse or misread (see ``OpContext.float_product``).
+        divided: names of ``quantize`` ops that the model evaluates exactly (see ``input_quantize``).
+        quantizes_inputs: whether it does so for the program's inputs.
+        indexed: names of tables that are indexed, though a function fits, since no proved kernel evaluated it.
+        selects_kernels: whether to ask for kernels (see ``kernel_selection``).
+        switched: whether models of several batch sizes share their weights, which different kernels pack differently.
+        stems: names of ``quantize`` ops → convolutions behind them that compiled kernels do (see ``fused_stem``).
+        nonfinite: names of the float tensors that may hold NaN or infinity.
+    """
+
+    program: Program
+    scales: Mapping[str, float]
+    rounded: frozenset[str]
+    functions: Mapping[str, Function]
+    float_products: frozenset[str] = frozenset()
+    divided: frozenset[str] = frozenset()
+    quantizes_inputs: bool = True
+    indexed: frozenset[str] = frozenset()
+    selects_kernels: bool = True
+    switched: bool = False
+    stems: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
+    nonfinite: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(program: Program, *, quantizes_inputs: bool = True, single_thread: bool = False) -> Plan:
+        """Return the plan of a program.
+
+        Args:
+            program: what is to run.
+            quantizes_inputs: let the model quantize float inputs, where it does so exactly.
+            single_thread: one thread does it all.
+
+        Raises:
+            EngineError: the program is refused; it names the operation.
+        """
+        _refuse(program)
+        functions, tensors = fits(program), program.tensors
+        convs = [op for op in program.ops if op.kind == "conv"]
+        quantizes = [op for op in program.ops if op.kind == "quantize"] if single_thread else []
+        return Plan(
+            program=program,
+            scales=scale_assignment.choose(program),
+            rounded=scale_assignment.rounded(program, functions),
+            functions=functions,
+            float_products=frozenset(op.name for op in convs if products.misread(op, tensors[op.inputs[0]])),
+            divided=input_quantize.proved(program),
+            quantizes_inputs=quantizes_inputs,
+            selects_kernels=kernel_selection.selectable(),
+            stems={op.name: stages(program, op) for op in quantizes},
+            nonfinite=nonfinite_tensors(program),
+        )
+
+    def at(self, sizes: Mapping[str, int]) -> Plan:
+        """Return the plan for given sizes of the named dimensions."""
+        return replace(self, program=fixed(self.program, sizes))
+
+    def extended(
+        self, *, float_products: Iterable[str] = (), rounded: Iterable[str] = (), indexed: Iterable[str] = ()
+    ) -> Plan:
+        """Return the plan with more names in these sets."""
+        return replace(
+            self,
+            float_products=self.float_products.union(float_products),
+            rounded=self.rounded.union(rounded),
+            indexed=self.indexed.union(indexed),
+        )
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """What a caller gives besides, or in another form than, the program's float inputs.
+
+    Attributes:
+        fed: names of results of float ops that are parameters instead of being computed.
+        integers: names of float inputs given as the uint8 integers they would be quantized to.
+        channels_last: names of inputs whose integers are handed over with channels last, as int8 kernels read them.
+        sizes: name and size of every named dimension.
+    """
+
+    fed: frozenset[str] = frozenset()
+    integers: frozenset[str] = frozenset()
+    channels_last: frozenset[str] = frozenset()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is computed before the model runs: integers of an input, and ``stages`` behind them where it is an image.
+
+    Attributes:
+        quantize: the op, of a program input, of what is fed, or of either after movement ops.
+        stages: the convolutions behind it (see ``fused_stem``).
+    """
+
+    quantize: Op
+    stages: tuple[Stage, ...]
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """All of them, in order; the model takes the result of the last."""
+        return self.quantize, *(op for stage in self.stages for op in stage.ops)
+
+
+def sources(plan: Plan, feeds: Feeds) -> list[Source]:
+    """Return what is computed before the model: all ``quantize`` ops but those that the model divides itself."""
+    program = plan.program
+    known = {*program.inputs, *feeds.fed}
+    found = []
+    for op in program.ops:
+        x = op.inputs[0] if op.inputs else ""
+        if op.kind == "quantize" and x in known:
+            inside = plan.quantizes_inputs and op.name in plan.divided and x in program.inputs
+            if not inside or x in feeds.integers:
+                found.append(Source(op, plan.stems.get(op.name, ()) if x in feeds.channels_last else ()))
+        if op.kind in scale_assignment.MOVES and not op.is_float and known.issuperset(op.inputs):
+            known.add(op.name)
+    return found
+
+
+def truncates(op: Op, program: Program) -> bool:
+    """Return whether the op turns float32 into int64."""
+    dtypes = [program.tensors[name].dtype for name in (*op.inputs, op.name)]
+    return op.kind == "float.cast" and dtypes == ["float32", "int64"]
+
+
+def _refuse(program: Program) -> None:
+    """Refuse programs that OpenVINO computes wrongly, or that end the process."""
+    for op in program.ops:
+        if lowering(op) is None:
+            raise refusal(f"no rule for kind {op.kind!r}", op.name)
+        reach = _reach(op) if op.attrs.get("transposed") else 0
+        if reach >= LARGEST_REACH:
+            what = f"a transposed convolution's stride, dilation and window multiply to {reach}"
+            raise refusal(what, op.name, f"OpenVINO's kernels can end the process from {LARGEST_REACH} on")
+    for name in unproved(program):
+        what = "the indices that the network computes may lie outside of the table"
+        raise refusal(what, name, "OpenVINO reads something else there and says nothing", "clamp them to the table")
+    known = intervals(program, (-LARGEST_INPUT, LARGEST_INPUT))
+    clamped = _clamped_casts(program)
+    for name, t in program.tensors.items():
+        low, high = known.get(name, (-FLOAT32_INTEGERS, FLOAT32_INTEGERS))
+        if t.dtype == "int64" and max(-low, high) >= FLOAT32_INTEGERS and name not in clamped:
+            what = f"the integers computed here may reach {FLOAT32_INTEGERS}, or nothing is known of them"
+            raise refusal(what, name, "OpenVINO computes them in float32, which holds no larger ones", "clamp them")
+
+
+def _reach(op: Op) -> int:
+    kernel = op.arrays["weight"].shape[2:]
+    return int(max(s * d * k for s, d, k in zip(op.attrs["stride"], op.attrs["dilation"], kernel, strict=True)))
+
+
+def _clamped_casts(program: Program) -> set[str]:
+    """Return the int64 results of casts that only clamps on both sides read, or the caller, for whom numpy casts."""
+    names = {op.name for op in program.ops if truncates(op, program)}
+    for op in program.ops:
+        if op.kind != "float.clamp" or None in (op.attrs["min"], op.attrs["max"]):
+            names.difference_update(op.inputs)
+    return names
