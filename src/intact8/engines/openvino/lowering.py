@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from openvino import opset14 as ov
 
+from intact8.engines.openvino.execution_graph import END
 from intact8.opset.op import Array, Op, Tensor
 
-from .execution_graph import END
-
 if TYPE_CHECKING:
-    from .tables import Function
+    from intact8.engines.openvino.tables import Function
 
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""
