@@ -6,9 +6,13 @@ from typing import Any
 
 from intact8.engines.fork_safety import follow, leak
 from intact8.errors import EngineError
+from intact8.program.certify import EVALUATIONS
 
 FORKED = "OpenVINO was used before this process was forked, and its threads stayed with the parent"
 REMEDY = "load after the fork, start processes with spawn, or use another engine"
+
+LARGEST_INPUT = EVALUATIONS["openvino"].largest_input or 0
+"""Integers that int64 inputs may hold: float32 holds sums of three of them, too."""
 
 
 class _Core:

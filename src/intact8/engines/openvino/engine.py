@@ -18,14 +18,13 @@ from intact8.engines.input_quantizer import Quantizer, channels_last, pays
 from intact8.engines.prepared_cache import PreparedCache, release_memory
 from intact8.errors import InputError
 from intact8.opset.op import Array, Op
-from intact8.program.certify import EVALUATIONS
 from intact8.program.dimensions import sizes_near, sizes_of
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
 from ..spec import require
-from .core import FORKED, REMEDY, core, left_behind
+from .core import FORKED, LARGEST_INPUT, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
     from .infer_requests import Compiled
@@ -49,10 +48,6 @@ longer, and smaller ones feel its conditions."""
 
 LENGTH = 32
 """Size of named dimensions in the model that is compiled at once, to say then and not later what cannot run."""
-
-
-LARGEST_INPUT = EVALUATIONS["openvino"].largest_input or 0
-"""Integers that int64 inputs may hold: float32 holds sums of three of them, too."""
 
 
 class OpenVinoEngine:

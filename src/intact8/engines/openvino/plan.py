@@ -14,7 +14,7 @@ from intact8.program.program import Program
 
 from . import input_quantize, kernel_selection, products, scale_assignment
 from .compile import refusal
-from .engine import LARGEST_INPUT
+from .core import LARGEST_INPUT
 from .lowerings import lowering
 from .tables import Function, fits
 
