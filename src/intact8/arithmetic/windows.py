@@ -161,7 +161,7 @@ def window_sums(x: Array, edges: Edges) -> Array:
 
 
 def window_matrix(start: Array, end: Array, size: int) -> Array:
-    """A float32 matrix (size, windows) of ones inside each window of one dimension and zeros outside.
+    """Return a float32 matrix (size, windows) of ones inside each window of one dimension and zeros outside.
 
     Example:
         >>> window_matrix(np.array([0, 1]), np.array([2, 3]), 3).tolist()
@@ -172,7 +172,7 @@ def window_matrix(start: Array, end: Array, size: int) -> Array:
 
 
 def divisor_ratios(multipliers: Sequence[Ints], divisors: Array) -> Array:
-    """The multiplier a/b of every window in float64, from rows [n, a, b] and the divisor n of each window."""
+    """Return the multiplier a/b of every window in float64, from rows [n, a, b] and the divisor n of each window."""
     ratio = {n: a / b for n, a, b in multipliers}
     return np.array([ratio[int(n)] for n in divisors.ravel()], np.float64).reshape(divisors.shape)
 

@@ -116,16 +116,8 @@ def _exchange(work: Rewriter, quotient: Node, norm: Norm) -> None:
         there = [*(d for d in range(rank) if d != axis), axis]
         back = [there.index(d) for d in range(rank)]
         sizes = tuple(last.shape[d] for d in there)
-        first = replace(
-            last,
-            name=f"{last.name}.first",
-            op="permute",
-            inputs=[norm.x],
-            attrs={"dims": there},
-            shape=sizes,
-            source=[],
-        )
-        made["inputs"] = [work.insert(first, quotient)]
+        first = replace(last, name=f"{last.name}.first", op="permute", inputs=[norm.x], shape=sizes, source=[])
+        made["inputs"] = [work.insert(replace(first, attrs={"dims": there}), quotient)]
         name = work.insert(replace(last, name=f"{last.name}.{norm.op}", shape=sizes, **made), last)
         work.put(replace(last, op="permute", inputs=[name], attrs={"dims": back}, params={}))
     for node in absorbed[:-1]:

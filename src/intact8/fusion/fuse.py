@@ -127,15 +127,9 @@ def _fold_forward(work: Rewriter) -> None:
         if not aligned or reader.inputs[0] != node.name or "weight" not in reader.params:
             continue
         params = {f"pre.{role.removeprefix('bn.')}": name for role, name in node.params.items()}
-        work.put(
-            replace(
-                reader,
-                inputs=[node.inputs[0], *reader.inputs[1:]],
-                attrs={**reader.attrs, "pre": node.attrs["bn"]},
-                params={**reader.params, **params},
-                source=node.parts + reader.parts,
-            )
-        )
+        inputs, attrs = [node.inputs[0], *reader.inputs[1:]], {**reader.attrs, "pre": node.attrs["bn"]}
+        params |= reader.params
+        work.put(replace(reader, inputs=inputs, attrs=attrs, params=params, source=node.parts + reader.parts))
         del work.graph.nodes[node.name]
         work.note(node.name, f"folded into {reader.name}")
 
@@ -222,8 +216,6 @@ def _takes_slope(work: Rewriter, before: Node, node: Node, tensors: Mapping[str,
 
 
 def _merge_slope(work: Rewriter, before: Node, node: Node) -> None:
-    if node.op == "leaky_relu":
-        work.merge(before, node, attrs={**before.attrs, "act": {"kind": "leaky_relu", "slope": node.attrs["slope"]}})
-        return
-    params = {**before.params, "act.weight": node.params["weight"]}
-    work.merge(before, node, attrs={**before.attrs, "act": {"kind": "prelu"}}, params=params)
+    params = {f"act.{role}": name for role, name in node.params.items()}
+    attrs = {**before.attrs, "act": {"kind": node.op, **node.attrs}}
+    work.merge(before, node, attrs=attrs, params={**before.params, **params})

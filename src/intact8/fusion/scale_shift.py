@@ -48,16 +48,9 @@ def _operand(graph: Graph, node: Node) -> tuple[Node, Node] | None:
     x, c = (graph.nodes[i] for i in node.inputs)
     if x.op == "constant" and node.op in ("add", "mul"):
         x, c = c, x
-    if (
-        c.op != "constant"
-        or x.op == "constant"
-        or c.dtype != "float32"
-        or x.dtype != "float32"
-        or x.shape != node.shape
-    ):
-        return None
+    constant = c.op == "constant" and x.op != "constant" and c.dtype == x.dtype == "float32"
     rank = len(node.shape)
-    if len(c.shape) > rank:
+    if not constant or x.shape != node.shape or len(c.shape) > rank:
         return None
     aligned = (1,) * (rank - len(c.shape)) + tuple(c.shape)
     flat = all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
