@@ -108,8 +108,7 @@ def build(
         own: kind → rule by operators that one runtime has, tried before the rule of a file.
         nhwc: inputs to take with channels last.
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
-        nan_is_least: whether QuantizeLinear turns NaN into the least integer, as ONNX Runtime's kernels for x86 do;
-            otherwise the model sees to it where float operations lie before.
+        nan_is_least: whether QuantizeLinear turns NaN into the least integer, as on x86; otherwise the model does.
     """
     rules = _rules(program)
     from onnx import helper
