@@ -148,18 +148,10 @@ class ProgramSubject(Subject):
             domain = kind.domain
         elif kind.domain == "dynamic" or "bits" in kind.attrs:
             domain = "dynamic"
-        return NodeView(
-            op.name,
-            name,
-            op.module,
-            op.inputs,
-            domain,
-            moves=kind.moves and bool(op.inputs) and not op.is_float,
-            heavy=is_heavy(name),
-            reason=op.note,
-            wanted=WANTED in op.note,
-            activation=op.attrs.get("fn", name) in CLAMPS,
-        )
+        moves = kind.moves and bool(op.inputs) and not op.is_float
+        activation = op.attrs.get("fn", name) in CLAMPS
+        place = op.name, name, op.module, op.inputs, domain
+        return NodeView(*place, moves, is_heavy(name), op.note, WANTED in op.note, activation=activation)
 
 
 def is_heavy(name: str) -> bool:

@@ -245,20 +245,10 @@ def _node(node: Node, sim: Simulation) -> NodeView:
     elif node.name in placed.coded:
         domain = "dynamic"
     chain = [step["op"] for step in node.attrs.get("chain", [])] if node.op == "table" else [node.op]
-    reason = placed.float_nodes.get(node.name, "")
-    return NodeView(
-        node.name,
-        node.op,
-        node.module,
-        tuple(node.inputs),
-        domain,
-        moves=node.moves,
-        heavy=is_heavy(node.op),
-        reason=reason,
-        wanted=reason == WANTED,
-        batch_norm=node.op == "scale_shift" and "bn" in node.attrs,
-        activation=bool(chain) and all(op in CLAMPS for op in chain),
-    )
+    activation = bool(chain) and all(op in CLAMPS for op in chain)
+    reason, batch_norm = placed.float_nodes.get(node.name, ""), node.op == "scale_shift" and "bn" in node.attrs
+    place = node.name, node.op, node.module, tuple(node.inputs), domain
+    return NodeView(*place, node.moves, is_heavy(node.op), reason, reason == WANTED, batch_norm, activation)
 
 
 def is_torch_ao(module: nn.Module) -> bool:

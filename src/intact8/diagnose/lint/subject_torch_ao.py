@@ -192,6 +192,11 @@ class TorchAoSubject(ModuleSubject):
         return flow_of(self.module, self.quantizes)
 
     @cached_property
+    def calls_by_name(self) -> dict[str, FlowNode]:
+        """The calls of the forward by name. Raises NeedsError where it cannot be traced."""
+        return {n.name: n for n in self.flow}
+
+    @cached_property
     def eager(self) -> bool:
         """Whether it is an eager model, not an FX model: the user wrote the stubs and functionals."""
         return not isinstance(self.module, fx.GraphModule)
@@ -200,8 +205,8 @@ class TorchAoSubject(ModuleSubject):
     def graph(self) -> GraphView:
         """The calls of the forward as a graph."""
         modules = dict(self.module.named_modules(remove_duplicate=False))
-        kinds = {n.name: n for n in self.flow}
-        nodes = [_node(n, modules.get(n.module), list(_sources(n, kinds))) for n in self.flow if n.kind != "output"]
+        calls = [n for n in self.flow if n.kind != "output"]
+        nodes = [_node(n, modules.get(n.module), list(_sources(n, self.calls_by_name))) for n in calls]
         returned = {i for n in self.flow if n.kind == "output" for i in n.inputs}
         return GraphView(nodes, frozenset(returned))
 
@@ -222,21 +227,12 @@ def _node(n: FlowNode, m: nn.Module | None, sources: list[FlowNode]) -> NodeView
         domain = n.kind
     elif n.kind == "input" or n.call == "get_attr":
         domain = "source"
-    heavy = n.kind == "layer"
     # A BatchNorm or ReLU right behind a layer could have been fused with it.
     behind = any(s.kind in ("layer", "norm") for s in sources)
-    return NodeView(
-        n.name,
-        n.call,
-        n.module,
-        n.inputs,
-        domain,
-        moves=n.kind in ("observer", "identity") or isinstance(m, MOVE_MODULES),
-        heavy=heavy,
-        reason="nothing quantizes it" if heavy and not n.integers else "",
-        batch_norm=n.kind == "norm" and behind,
-        activation=n.kind == "relu" and behind,
-    )
+    reason = "nothing quantizes it" if n.kind == "layer" and not n.integers else ""
+    moves = n.kind in ("observer", "identity") or isinstance(m, MOVE_MODULES)
+    kinds = {"batch_norm": n.kind == "norm" and behind, "activation": n.kind == "relu" and behind}
+    return NodeView(n.name, n.call, n.module, n.inputs, domain, moves, n.kind == "layer", reason, **kinds)
 
 
 def _rows(weight: Tensor) -> Array:

@@ -23,15 +23,14 @@ def lost_activation(subject: Any) -> Iterator[Hit]:
     """
     if not subject.eager:
         return
-    nodes = {n.name: n for n in subject.flow}
     good, bad = Counter[str](), dict[str, list[str]]()
     answered: set[str] = set()
     for node in subject.flow:
         if node.kind != "identity":
             continue
-        source = nodes[node.inputs[0]]
+        source = subject.calls_by_name[node.inputs[0]]
         while source.kind in ("identity", "observer"):
-            source = nodes[source.inputs[0]]
+            source = subject.calls_by_name[source.inputs[0]]
         if source.fused:
             good[node.module] += 1
             answered.add(source.name)
@@ -59,10 +58,9 @@ def float_arithmetic_on_integers(subject: Any) -> Iterator[Hit]:
     """
     if not subject.eager:
         return
-    nodes = {n.name: n for n in subject.flow}
     for node in subject.flow:
-        if node.kind == "arithmetic" and any(nodes[i].integers for i in node.inputs):
-            sources = ", ".join(nodes[i].module or nodes[i].name for i in node.inputs)
+        if node.kind == "arithmetic" and any(subject.calls_by_name[i].integers for i in node.inputs):
+            sources = ", ".join(subject.calls_by_name[i].module or subject.calls_by_name[i].name for i in node.inputs)
             yield Hit(f"{node.call} on quantized tensors ({sources})", node=node.name, data={"call": node.call})
 
 
@@ -77,9 +75,8 @@ def misplaced_stub(subject: Any) -> Iterator[Hit]:
     """
     if not subject.eager or not any(n.integers for n in subject.flow):
         return
-    nodes = {n.name: n for n in subject.flow}
     for node in subject.flow:
-        carried = any(nodes[i].integers for i in node.inputs)
+        carried = any(subject.calls_by_name[i].integers for i in node.inputs)
         if node.kind in ("layer", "functional") and node.integers and not carried:
             yield Hit("a quantized layer gets floats: no QuantStub before it", module=node.module, node=node.name)
         elif node.kind in ("layer", "norm") and not node.integers and carried:
@@ -98,9 +95,8 @@ def quantized_twice(subject: Any) -> Iterator[Hit]:
 
     Remedy: prepare the float model once; load the trained weights and scales into that, and convert it
     """
-    nodes = {n.name: n for n in subject.flow}
     for node in subject.flow:
-        sources = [nodes[i] for i in node.inputs]
+        sources = [subject.calls_by_name[i] for i in node.inputs]
         if node.kind == "quantize" and any(s.integers for s in sources):
             yield Hit("a QuantStub gets integers", module=node.module, node=node.name)
         if node.kind == "observer" and any(s.kind == "observer" for s in sources):
