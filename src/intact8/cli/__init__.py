@@ -1,4 +1,4 @@
-"""The command line: parses, calls the verbs, prints. Results go to stdout, everything else to stderr."""
+"""The command line interface. Results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
