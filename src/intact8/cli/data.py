@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -16,35 +15,6 @@ IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".t
 ARRAYS = frozenset({".npy", ".npz", ".safetensors"})
 
 
-class Data(Protocol):
-    """Samples that can be read in batches."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The entries in order; one entry without a name (``""``) where the file gives none."""
-        ...
-
-    def __len__(self) -> int:
-        """Number of samples."""
-        ...
-
-    def read(self, start: int, stop: int) -> dict[str, Array]:
-        """Samples ``start`` to ``stop`` of every entry, batch first."""
-        ...
-
-
-def count(data: Data, samples: int | None) -> int:
-    """Return how many the first ``samples`` samples are; all of them for None."""
-    return len(data) if samples is None else min(samples, len(data))
-
-
-def batches(data: Data, size: int, samples: int | None = None) -> Iterator[dict[str, Array]]:
-    """Yield the first ``samples`` samples (all by default) in batches of at most ``size``."""
-    total = count(data, samples)
-    for start in range(0, total, size):
-        yield data.read(start, min(start + size, total))
-
-
 @dataclass(frozen=True)
 class Arrays:
     """Samples held in memory: dimension 0 of every array counts them."""
@@ -53,7 +23,7 @@ class Arrays:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Entries in the order of the file, or of ``--key``."""
+        """Entries in the order of the file, or of ``--key``; ``""`` where the file names none."""
         return tuple(self.arrays)
 
     def __len__(self) -> int:
@@ -109,6 +79,22 @@ class Images:
     def read(self, start: int, stop: int) -> dict[str, Array]:
         """Return images ``start`` to ``stop`` as one array."""
         return {"": np.stack([self.preprocessing.read(file) for file in self.files[start:stop]])}
+
+
+Data = Arrays | Images
+"""Samples that can be read in batches."""
+
+
+def count(data: Data, samples: int | None) -> int:
+    """Return how many the first ``samples`` samples are; all of them for None."""
+    return len(data) if samples is None else min(samples, len(data))
+
+
+def batches(data: Data, size: int, samples: int | None = None) -> Iterator[dict[str, Array]]:
+    """Yield the first ``samples`` samples (all by default) in batches of at most ``size``."""
+    total = count(data, samples)
+    for start in range(0, total, size):
+        yield data.read(start, min(start + size, total))
 
 
 def load(path: Path, *, keys: Sequence[str] = (), preprocessing: Preprocessing | None = None) -> Data:

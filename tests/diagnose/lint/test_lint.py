@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from intact8.diagnose.lint import Finding, LintReport
 
 from .cases import a_model_in_training
 from .networks import calibrated, chain, clean_program, images, network, prepared
-from .torch_ao_cases import Block, fine_fx, quiet, ramp
+from .torch_ao_cases import Block, fine_fx, ptq, qat, quiet, ramp
 
 
 def test_a_good_model_gives_a_clean_report_all_the_way() -> None:
@@ -76,18 +77,31 @@ def test_fx_models_need_no_stubs() -> None:
         assert intact8.lint(model).at_least("warning") == ()
 
 
-def test_nothing_is_changed() -> None:
-    for make in (lambda: calibrated().train(), lambda: prepared().train(), lambda: network().train()):
+CHANGEABLE: dict[str, Callable[[], nn.Module]] = {
+    "simulation": lambda: calibrated().train(),
+    "not calibrated": lambda: prepared().train(),
+    "float model": lambda: network().train(),
+    "torch.ao, calibrated": ptq,
+    "torch.ao, observers saw nothing": lambda: ptq(run=False),
+    "torch.ao in training": qat,
+    "torch.ao before training": lambda: qat(run=False),
+}
+
+
+@pytest.mark.parametrize("make", CHANGEABLE.values(), ids=CHANGEABLE)
+def test_nothing_is_changed(make: Callable[[], nn.Module]) -> None:
+    with quiet():
         x: Any = make()
         before = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in x.state_dict().items()}
         modes = [m.training for m in x.modules()]
+        hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in x.modules()]
         intact8.lint(x, data=images(8))
         after = x.state_dict()
         assert modes == [m.training for m in x.modules()]
         for key, value in before.items():
             if isinstance(value, torch.Tensor):
                 assert torch.equal(value.nan_to_num(7), after[key].nan_to_num(7)), key
-        assert all(not m._forward_hooks and not m._forward_pre_hooks for m in x.modules())
+        assert hooks == [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in x.modules()]
 
 
 def test_switches_survive_a_data_pass() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -40,6 +42,16 @@ class TorchAoSubject(ModuleSubject):
             return "converted"
         prepared = any(isinstance(m, FakeQuantizeBase | ObserverBase) for m in self.module.modules())
         return "prepared" if prepared else "fused"
+
+    @cached_property
+    def calls(self) -> Counter[str]:
+        """Calls of every leaf module in one evaluating forward; observers forget what they saw in it."""
+        before = copy.deepcopy(self.module.state_dict()) if self.stage == "prepared" else None
+        try:
+            return super().calls
+        finally:
+            if before is not None:
+                self.module.load_state_dict(before)
 
     @cached_property
     def fake_quantizers(self) -> list[tuple[str, Any]]:

@@ -168,25 +168,17 @@ def _layer(program: Program, op: Op, row: Row) -> Layer:
         ends = ((low - t.zero_point) * t.scale, (high - t.zero_point) * t.scale)
     weight = op.arrays.get("weight")
     return Layer(
-        name=op.name,
-        kind=op.kind,
-        module=op.module,
+        **{name: getattr(op, name) for name in ("name", "kind", "module", "inputs", "source", "note")},
+        **{name: getattr(t, name) for name in ("shape", "dtype", "scale", "zero_point")},
         runs_as=runs_as(op),
-        inputs=op.inputs,
-        source=op.source,
         fused=row.fused,
         activation_function=activation_function(op, t),
-        shape=t.shape,
-        dtype=t.dtype,
-        scale=t.scale,
-        zero_point=t.zero_point,
         real_low=ends[0],
         real_high=ends[1],
         weight_shape=() if weight is None or not weight.size else tuple(weight.shape),
         macs=products(Program(program.tensors, (op,), (), ())),
         bytes=row.bytes,
         certificate=op.certificate if certifiable(op) else None,
-        note=op.note,
         channels=channels(program, op),
     )
 

@@ -19,7 +19,6 @@ class TreeRow:
         parent: id of the module it is in, "" at the top.
         depth: 0 at the top.
         label: the part of its name behind the parent's name.
-        path: the module's path, or the operation's name.
         layer: position of the operation among the report's layers; None for a module.
         count: operations in the module, those of submodules included; 1 for an operation.
     """
@@ -28,7 +27,6 @@ class TreeRow:
     parent: str
     depth: int
     label: str
-    path: str
     layer: int | None
     count: int
 
@@ -59,7 +57,7 @@ def rows(layers: Sequence[Layer]) -> list[TreeRow]:
             if above != parent:
                 continue
             id, size = (ids[path], count[path]) if index is None else (f"o{index}", 1)
-            out.append(TreeRow(id, ids.get(parent, ""), depth, path.removeprefix(parent + "."), path, index, size))
+            out.append(TreeRow(id, ids.get(parent, ""), depth, path.removeprefix(parent + "."), index, size))
             if index is None:
                 visit(path, depth + 1)
 
