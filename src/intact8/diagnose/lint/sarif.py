@@ -68,16 +68,14 @@ def _result(finding: Finding, index: int, report: LintReport) -> dict[str, Any]:
         location["logicalLocations"] = logical
     if report.subject == "program":
         location["physicalLocation"] = {"artifactLocation": {"uri": _uri(report.name)}}
-    result: dict[str, Any] = {
+    return {
         "ruleId": finding.id,
         "ruleIndex": index,
         "level": finding.severity,
         "message": {"text": f"{finding.message}. Remedy: {finding.remedy}"},
         "properties": dict(finding.data),
+        **({"locations": [location]} if location else {}),
     }
-    if location:
-        result["locations"] = [location]
-    return result
 
 
 def _uri(name: str) -> str:

@@ -16,6 +16,7 @@ from intact8.calibration.sketch import Bins
 from intact8.calibration.sketch_observer import SketchObserver
 from intact8.capture.graph import Node
 from intact8.errors import CaptureError, InputError, IntactError
+from intact8.opset import KINDS
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
@@ -238,8 +239,9 @@ def graph_of(sim: Simulation) -> GraphView:
 def _node(node: Node, sim: Simulation) -> NodeView:
     placed = sim.placed
     domain = "integer" if node.name in placed.point_of else "float"
-    if node.op in ("quantize", "dequantize"):
-        domain = node.op
+    kind = KINDS.get(node.op)
+    if kind is not None and kind.domain in ("quantize", "dequantize"):
+        domain = kind.domain
     elif not node.inputs:
         domain = "source"
     elif node.name in placed.coded:

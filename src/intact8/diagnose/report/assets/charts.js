@@ -1,4 +1,4 @@
-// Charts: what each shows, as data and layout for plotly.js. They are drawn when they come into view.
+// This script makes data and layout of every chart for plotly.js, and draws a chart when it comes into view.
 const layers = figures.layers;
 const compared = layers.some((layer) => layer.cascade !== null);
 const steps = ["#a50026", "#dd3d2d", "#f67e4b", "#fdb366", "#feda8b", "#c2e4ef", "#98cae1", "#6ea6cd", "#4a7bb7"];
@@ -20,7 +20,7 @@ const layout = (x, y, more) => ({
   xaxis: x, yaxis: y, ...more,
 });
 
-// The names on an axis of layers: as many as there is room for.
+// An axis of layers shows as many names as there is room for.
 function namesOf(indices) {
   const stride = Math.ceil(indices.length / 24);
   const shown = indices.map((_, i) => i).filter((i) => i % stride === 0);
@@ -94,7 +94,7 @@ function sensitivity() {
   const top = ranked.slice(0, 25);
   const known = top.map((i) => layers[i].sensitivity).concat(metric.quantized ?? []);
   const [least, most] = [Math.min(...known), Math.max(...known)];
-  // A float score far away (a decibel figure that stands for perfect, say) would squeeze all the rest.
+  // A float score far away (a number of decibels that stands for perfect, say) would leave no room for the others.
   const near = (value) => value !== null && value >= least - (most - least) && value <= most + (most - least);
   const marks = [["everything quantized", metric.quantized, "int8"], ["float32", metric.float, "float"]].filter(([, value]) => near(value));
   const shown = known.concat(marks.map(([, value]) => value));
@@ -226,7 +226,7 @@ function chart(figure) {
 }
 
 let library = null;
-// The library's own text is what the page's policy names by its hash.
+// The page's policy names the text of the library by its hash.
 function loadLibrary() {
   library ??= (async () => {
     const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (c) => c.charCodeAt(0));

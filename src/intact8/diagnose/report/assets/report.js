@@ -1,5 +1,5 @@
 "use strict";
-// Tables: folding, filtering, sorting, opening. Without this script all of it can still be read.
+// This script folds, filters, sorts and opens rows of tables. Without it the page can still be read.
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const table = document.getElementById("ops");
 const body = table.tBodies[0];
@@ -35,7 +35,7 @@ function refresh() {
   for (const row of operations) {
     const fits = matches(row);
     count += fits;
-    // What is looked for is shown even where its module is folded.
+    // A row that is searched for is shown even where its module is folded.
     row.hidden = !fits || (!flat && !filtering && inFolded(row));
     detail(row).hidden = row.hidden || row.querySelector(".open").getAttribute("aria-expanded") !== "true";
     if (fits) {
@@ -73,7 +73,7 @@ document.getElementById("collapse").addEventListener("click", () => {
   refresh();
 });
 
-// Sorting. Rows without a value come last either way.
+// Rows without a value come last in both directions.
 function compare(kind, direction) {
   return ([a], [b]) => {
     if (a === "" || b === "") return (a === "") - (b === "");
@@ -104,7 +104,7 @@ document.addEventListener("click", (event) => {
   if (button) sort(button);
   const link = event.target.closest("[data-layer]");
   if (link) {
-    event.preventDefault(); // following the link would take the focus away again
+    event.preventDefault(); // following the link would move the focus
     show(Number(link.dataset.layer));
   }
 });
@@ -117,7 +117,7 @@ document.getElementById("order").addEventListener("click", (event) => {
   find.focus();
 });
 
-// A link to an operation opens it, whatever was filtered or folded.
+// A link to an operation opens it, even where it was filtered out or folded.
 function show(index) {
   const row = document.getElementById("o" + index);
   find.value = kind.value = only.value = "";
@@ -134,7 +134,7 @@ for (const box of document.querySelectorAll("input[data-severity]")) {
   });
 }
 
-// Theme: what the system says, unless chosen. A page opened from disk may not be allowed to remember the choice.
+// The theme is the system's unless one is chosen. The browser may forbid a page from disk to store the choice.
 const themes = ["system", "light", "dark"];
 const themeButton = document.getElementById("theme");
 function setTheme(theme) {
@@ -150,7 +150,7 @@ function remembered() {
 themeButton.addEventListener("click", () => {
   const next = themes[(themes.indexOf(themeButton.dataset.theme) + 1) % themes.length];
   setTheme(next);
-  try { localStorage.setItem("intact8-theme", next); } catch { /* not remembered, then */ }
+  try { localStorage.setItem("intact8-theme", next); } catch { /* the choice is not stored */ }
 });
 setTheme(themes.includes(remembered()) ? remembered() : "system");
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
