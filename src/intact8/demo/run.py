@@ -178,13 +178,11 @@ def _latency(
         def int8(array: Array = array) -> object:
             return runner({name: array})
 
-        progress = _within(report, "time", done, len(BATCHES))
+        def progress(share: float, done: int = done) -> None:
+            report("time", (done + share) / len(BATCHES))
+
         latency[batch] = interleaved({"float32": float32, "int8": int8}, seconds=seconds, progress=progress)
     return latency
-
-
-def _within(report: Progress, stage: str, done: int, total: int) -> Callable[[float], None]:
-    return lambda share: report(stage, (done + share) / total)
 
 
 def _tracked(items: Iterable[Any], report: Progress, stage: str, total: int) -> Iterator[Any]:

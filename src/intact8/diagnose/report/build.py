@@ -140,6 +140,9 @@ def _assemble(
         )
         for op, row in zip(program.ops, table(program), strict=True)
     )
+    s, metric = sensitivity, None
+    if s is not None:
+        metric = Metric(s.metric, s.higher_is_better, s.float_score, s.quantized_score, s.samples)
     return Report(
         title=title,
         digest=digest(program),
@@ -150,7 +153,7 @@ def _assemble(
         skipped=dict(lint.skipped),
         samples=measured.samples,
         compared=0 if compare is None else compare.samples,
-        metric=None if sensitivity is None else _metric(sensitivity),
+        metric=metric,
         speed=measured.speed,
         provenance=well_formed(program.provenance),
         recipe=program.recipe,
@@ -203,10 +206,6 @@ def _counts(program: Program, layers: Sequence[Layer]) -> Counts:
         bytes=program.nbytes(),
         macs=sum(layer.macs for layer in layers),
     )
-
-
-def _metric(found: SensitivityReport) -> Metric:
-    return Metric(found.metric, found.higher_is_better, found.float_score, found.quantized_score, found.samples)
 
 
 def _machine() -> dict[str, Any]:

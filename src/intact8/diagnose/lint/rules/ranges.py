@@ -46,9 +46,8 @@ def extreme_range(subject: Any) -> Iterator[Hit]:
 
     Remedy: look for unscaled inputs or an exploding layer; normalize, or leave this part float
     """
-    for p in _activations(subject):
-        lo, hi = p.range
-        if math.isfinite(hi - lo) and not NARROWEST <= hi - lo <= WIDEST and not p.fixed:
+    for p, lo, hi in _ranges(subject):
+        if not NARROWEST <= hi - lo <= WIDEST and not p.fixed:
             yield Hit(f"the range is [{lo:.4g}, {hi:.4g}]", node=p.name, data={"lo": lo, "hi": hi})
 
 
@@ -62,9 +61,8 @@ def range_set_by_outliers(subject: Any) -> Iterator[Hit]:
 
     Remedy: use a histogram, percentile or MSE observer here, or find where the outliers come from
     """
-    for p in _activations(subject):
-        lo, hi = p.range
-        if p.bins is None or not math.isfinite(hi - lo):
+    for p, lo, hi in _ranges(subject):
+        if p.bins is None:
             continue
         low, high = quantiles(p.bins, BULK)
         least, most = min(low, 0.0), max(high, 0.0)
@@ -85,9 +83,8 @@ def wasted_range(subject: Any) -> Iterator[Hit]:
     Remedy: use an affine scheme where values have one sign, put the ReLU into the layer before, or correct the scale
     """
     halved = []
-    for p in _activations(subject):
-        lo, hi = p.range
-        if not p.seen or not math.isfinite(hi - lo) or hi <= lo or p.minimum == p.maximum:
+    for p, lo, hi in _ranges(subject):
+        if not p.seen or hi <= lo or p.minimum == p.maximum:
             continue
         used = (min(max(p.maximum, 0.0), hi) - max(min(p.minimum, 0.0), lo)) / (hi - lo)
         if used >= USED:
@@ -112,9 +109,8 @@ def clipped_values(subject: Any) -> Iterator[Hit]:
 
     Remedy: widen the range: another observer for this point, or a larger fixed scale
     """
-    for p in _activations(subject):
-        lo, hi = p.range
-        if p.bins is None or not math.isfinite(hi - lo):
+    for p, lo, hi in _ranges(subject):
+        if p.bins is None:
             continue
         step = float(p.scale[0])
         share = share_outside(p.bins, lo - step / 2, hi + step / 2)
@@ -195,5 +191,9 @@ def _feeds_linear(sim: Any, name: str) -> bool:
     return False
 
 
-def _activations(subject: Any) -> list[PointView]:
-    return [p for p in subject.points if not p.weight and (p.known or p.seen)]
+def _ranges(subject: Any) -> Iterator[tuple[PointView, float, float]]:
+    """Yield the points of activations and the ends of their ranges, where these are known."""
+    for p in subject.points:
+        lo, hi = p.range
+        if not p.weight and (p.known or p.seen) and math.isfinite(hi - lo):
+            yield p, lo, hi
