@@ -134,7 +134,8 @@ class Draft:
         results = [str(op.arrays["value"].dtype)] if op.kind == "constant" else output_dtypes(op, metas)
         if not results or self.s.chance(self.confusion):
             results = [*PLAIN, QUANTIZED]
-        t = self.tensor(self.s.pick(*results), shape, metas[0] if metas and KINDS[op.kind].domain == "any" else None)
+        shared = metas and (KINDS[op.kind].moves or KINDS[op.kind].shares_grid)
+        t = self.tensor(self.s.pick(*results), shape, metas[0] if shared else None)
         self.ops.append(Op(t.name, op.kind, op.inputs, op.attrs, op.arrays))
         self.tensors[t.name] = t
 
