@@ -16,7 +16,7 @@ from tests.runtime.sound import accepted_is_sound
 from intact8.errors import EngineError, ProgramError
 from intact8.program.file import digest, load
 from intact8.runtime import Facts
-from intact8.runtime.load import Opened, open_program, start
+from intact8.runtime.load import Attempt, Opened, open_program
 
 CHUNK = 500
 """Mutations of one file by one child."""
@@ -74,7 +74,7 @@ def one(path: Path, length: int, original: str, facts: Facts, found: Found, wher
             found.fault("accepted and unsound", **where, error=f"{error!s:.80}")
         began = time.process_time()
         try:
-            start(opened, "reference", None, "never", SLOW, facts)
+            Attempt(opened, None, "never", SLOW, facts).first(["reference"])
             same = opened.digest == original
             found.counts[f"mutated file: accepted, {'as it was' if same else 'another program'}"] += 1
         except (EngineError, ProgramError):
