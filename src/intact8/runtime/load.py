@@ -1,4 +1,4 @@
-"""From a file to a callable; every step takes only what the step before has found to be safe."""
+"""Loads a file as a callable; every step takes only what the step before has found to be safe."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Against = Literal["own", "cascade"]
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many values fall into bins of equal width.
+    """The number of values in bins of equal width.
 
     Attributes:
         low, high: where the first bin begins and the last one ends; equal where all values are the same.
@@ -38,7 +38,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class LayerError:
-    """How far integers are from the float tensor: error = integers on their grid − float values.
+    """The error of integers: real numbers on their grid less the float values.
 
     Errors are in units of the tensor's scale (steps of its grid); for tensors that stay float, in the tensor's own.
 

@@ -20,7 +20,7 @@ BINS = 64
 """Number of bins of a histogram."""
 
 COUNTED = 1 << 12
-"""Of tensors with more values per sample than this, every k-th one enters the histogram of the error, for an odd k."""
+"""Values per sample above which only every k-th one, for an odd k, enters the histogram of the error."""
 
 SATURATED = 0.05
 """A channel counts as saturated where a larger share of its values is clipped."""

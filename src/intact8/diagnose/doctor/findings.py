@@ -1,4 +1,4 @@
-"""From what was measured at every site to findings: one per fault, the one that makes most noise first."""
+"""Makes findings of what was measured at every site: one per fault, the one that makes most noise first."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from intact8.placement.place import Placed
 from intact8.simulation.simulation import Simulation
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
-"""How placement says that an operation has an integer form in other recipes."""
+"""Words by which placement says that an operation has an integer form in other recipes."""
 
 FLOAT_NOISE = 1e-3
 """Outputs may differ by this share of the largest one: folding batch norm and another order of sums do that."""

@@ -72,7 +72,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Confidence:
-    """Whether the simulation with rounding off is the float network.
+    """The check that the simulation with rounding off is the float network.
 
     Attributes:
         error: largest difference of any output, over the largest output.
@@ -87,7 +87,7 @@ class Confidence:
 
 @dataclass(frozen=True)
 class CalibrationQuality:
-    """How good the calibration data is, whether or not it does harm.
+    """The quality of the calibration data, whether or not it does harm.
 
     Attributes:
         samples, distinct: number of samples, and how many of them differ.
@@ -154,7 +154,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether int8 pays for this network on this machine.
+    """The decision whether int8 pays for this network on this machine.
 
     Attributes:
         pays: whether it pays.
