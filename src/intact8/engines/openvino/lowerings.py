@@ -21,6 +21,7 @@ LOWERINGS: dict[str, Callable[[OpContext], Value]] = {
     "avg_pool": pools.avg_pool,
     "adaptive_avg_pool": pools.adaptive_avg_pool,
     "table": table,
+    "resize_linear": moves.resize_linear,
     "constant": moves.constant,
     "quantize": elementwise.quantize,
     "dequantize": elementwise.dequantize,
