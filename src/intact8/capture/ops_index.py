@@ -1,31 +1,106 @@
-"""ATen → operations: indexing with tensors, as slices and concatenations."""
+"""ATen → operations: indexing with tensors, as slices and concatenations; windows; the largest few."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from intact8.capture.aten_call import Call, Prefix, Value, handles
-from intact8.capture.ops_shape import cut, joined
+from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
+from intact8.capture.ops_shape import batch_of, cut, joined, spatial
 
 MAX_PIECES = 64
-"""A gather by constant indices becomes at most this many slices."""
+"""A gather by constant indices, and windows, become at most this many slices."""
+
+MAX_LARGEST = 16
+"""At most this many of the largest elements are looked for, one after the other."""
 
 
 def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
-    """Record constant indices as runs of consecutive slices."""
+    """Record constant indices as runs of consecutive slices; as a gather where they are too many."""
     (length,) = c.static(c.shape(x)[axis])
     flat = [int(i) % length for i in index.flatten().tolist()]
     cuts = [0, *[i for i, (a, b) in enumerate(pairwise(flat), 1) if b != a + 1], len(flat)]
-    if len(cuts) - 1 > MAX_PIECES:
-        what = f"a gather of {len(cuts) - 1} separate runs"
-        why = f"it would become more than {MAX_PIECES} slices"
-        raise c.error(what, why=why, remedy="order the channels once in the weights, or use reshape and permute")
-    y = joined(c, x, axis, [(flat[a], flat[b - 1] + 1) for a, b in pairwise(cuts)])
-    shape = [*c.shape(x)[:axis], *index.shape, *c.shape(x)[axis + 1 :]]
-    return c.reshape(y, shape)
+    before, after = c.shape(x)[:axis], c.shape(x)[axis + 1 :]
+    if len(cuts) - 1 <= MAX_PIECES:
+        y = joined(c, x, axis, [(flat[a], flat[b - 1] + 1) for a, b in pairwise(cuts)])
+    else:
+        thin = torch.tensor(flat).reshape([1] * axis + [-1] + [1] * len(after))
+        wide = [*before, len(flat), *after]
+        like = [batch_of(c)] if None in wide else []
+        sizes = [-1 if n is None else n for n in wide]
+        indices = c.emit("expand", thin, *like, out=wide, out_dtype="int64", shape=sizes)
+        y = c.emit("gather", x, indices, out=wide, out_dtype=c.dtype(x), axis=axis)
+    return c.reshape(y, [*before, *index.shape, *after])
+
+
+@handles("im2col")
+def im2col(c: Call) -> Value:
+    """Record F.unfold: a strided slice of the padded image for every place of the kernel."""
+    x = c.value(c["self"])
+    if len(c.shape(x)) != 4:
+        raise c.error("an unfold of an image without a batch", remedy="add the batch dimension: x[None]")
+    (kh, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
+    (ph, pw), (sh, sw) = (spatial(c[name], 2) for name in ("padding", "stride"))
+    if kh * kw > MAX_PIECES:
+        raise c.error(f"an unfold of {kh * kw} places", why=f"it would become more than {MAX_PIECES} slices")
+    batch, channels, height, width = c.shape(x)
+    height, width = c.static(height, width)
+    if ph or pw:
+        height, width = height + 2 * ph, width + 2 * pw
+        pads = [[0, 0], [0, 0], [ph, ph], [pw, pw]]
+        x = c.move("pad", x, out=[batch, channels, height, width], pads=pads, value=0.0)
+    rows, columns = (height - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
+    parts = []
+    for i in range(kh):
+        lines = cut(c, x, 2, i * dh, i * dh + sh * (rows - 1) + 1, sh)
+        for j in range(kw):
+            part = cut(c, lines, 3, j * dw, j * dw + sw * (columns - 1) + 1, sw)
+            parts.append(c.reshape(part, [batch, channels, 1, rows * columns]))
+    shape = [batch, channels, kh * kw, rows * columns]
+    return c.reshape(parts[0] if len(parts) == 1 else c.emit("cat", *parts, out=shape, out_dtype=c.dtype(x), axis=2))
+
+
+@handles("unfold")
+def unfold(c: Call) -> Value:
+    """Record windows along one dimension: a strided slice for every place in a window."""
+    x, size, step = c.value(c["self"]), c["size"], c["step"]
+    axis = c.axis(c["dimension"], x)
+    (length,) = c.static(c.shape(x)[axis])
+    if size > MAX_PIECES:
+        raise c.error(f"windows of {size} elements", why=f"they would become more than {MAX_PIECES} slices")
+    count = (length - size) // step + 1
+    parts = [cut(c, x, axis, i, i + step * (count - 1) + 1, step) for i in range(size)]
+    thin = [*c.shape(parts[0]), 1]
+    parts = [c.reshape(part, thin) for part in parts]
+    return parts[0] if size == 1 else c.emit("cat", *parts, out_dtype=c.dtype(x), axis=len(thin) - 1)
+
+
+@handles("topk")
+def topk(c: Call) -> list[Value]:
+    """Record the largest few along a dimension, one after the other, each taken out before the next is looked for."""
+    x, count = c.value(c["self"]), c["k"]
+    axis, shape = c.axis(c.args.get("dim", -1), x), list(c.shape(x))
+    (length,) = c.static(shape[axis])
+    if count > MAX_LARGEST or c.dtype(x) != "float32":
+        what = f"topk of {count} among {c.dtype(x)}"
+        raise c.error(what, why=f"float32 and at most {MAX_LARGEST} are looked for one after the other")
+    least = not c.args.get("largest", True)
+    rest = c.emit("affine_scalar", x, out=shape, label="neg", mul=-1, add=0) if least else x
+    thin = [*shape[:axis], 1, *shape[axis + 1 :]]
+    places = torch.arange(length).reshape([-1] + [1] * (len(shape) - axis - 1))
+    indices = []
+    for _ in range(count):
+        place = c.emit("reduce", rest, out=thin, out_dtype="int64", fn="argmax", dims=[axis], keepdim=True)
+        indices.append(place)
+        distance = c.emit("sub", places, place, out=shape, out_dtype="int64")
+        taken = c.emit("compare", distance, out=shape, out_dtype="bool", fn="eq", value=0)
+        rest = c.emit("masked_fill", rest, taken, out=shape, out_dtype="float32", value=finite(-math.inf))
+    wide = [*shape[:axis], count, *shape[axis + 1 :]]
+    found = indices[0] if count == 1 else c.emit("cat", *indices, out=wide, out_dtype="int64", axis=axis)
+    return [c.emit("gather", x, found, out=wide, out_dtype="float32", axis=axis), found]
 
 
 @handles("index_select")
@@ -109,9 +184,18 @@ def index(c: Call) -> Value:
     x = c["self"]
     if len(given) == 1 and given[0][0] == 0 and isinstance(x, Tensor) and x.ndim == 2:
         return c.emit("embedding", given[0][1], params=c.params(weight=x))
-    if len(given) != 1 or not isinstance(given[0][1], Tensor) or given[0][1].dtype == torch.bool:
-        raise c.error("indexing with tensors", why="only one dimension with known integer indices can be indexed")
-    return gather(c, c.value(x), given[0][0], given[0][1])
+    known = [i for _, i in given if isinstance(i, Tensor) and i.dtype != torch.bool]
+    first, count = given[0][0], len(given)
+    neighbours = [axis for axis, _ in given] == list(range(first, first + count))
+    if len(known) < count or not neighbours:
+        raise c.error("indexing with tensors", why="only neighbouring dimensions with known integers can be indexed")
+    x = c.value(x)
+    sizes = c.static(*c.shape(x)[first : first + count])
+    merged = c.reshape(x, [*c.shape(x)[:first], math.prod(sizes), *c.shape(x)[first + count :]])
+    flat = torch.zeros((), dtype=torch.int64)
+    for size, i in zip(sizes, known, strict=True):
+        flat = flat * size + i.long() % size
+    return gather(c, merged, first, flat)
 
 
 @handles("flip")

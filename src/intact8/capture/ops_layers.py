@@ -10,13 +10,7 @@ from torch import Tensor
 
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import MAX_PIECES
-from intact8.capture.ops_shape import cut
-
-
-def spatial(value: Any, n: int) -> list[int]:
-    """Return one int per spatial dimension; torch's one-element lists are for all of them."""
-    items = [value] if isinstance(value, int) else list(value)
-    return [int(v) for v in (items * n if len(items) == 1 else items)]
+from intact8.capture.ops_shape import cut, spatial
 
 
 def batched(c: Call, x: Any, rank: int) -> Value:

@@ -65,6 +65,12 @@ def permuted(c: Call, x: Value, dims: list[int]) -> Value:
     return c.move("permute", x, out=[shape[d] for d in dims], dims=dims)
 
 
+def spatial(value: Any, n: int) -> list[int]:
+    """Return one int per spatial dimension; torch's one-element lists are for all of them."""
+    items = [value] if isinstance(value, int) else list(value)
+    return [int(v) for v in (items * n if len(items) == 1 else items)]
+
+
 def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
     """Record a slice with bounds inside the length; the whole length needs no operation."""
     length = c.shape(x)[axis]
