@@ -49,6 +49,7 @@ IMAGE = {
     "maximum_of_two": lambda x, m: torch.maximum(x, x.roll(1, 3)) + torch.min(x * 2, m.mean),
     "clamp_between_tensors": lambda x, m: x.clamp(min=-m.mean, max=m.mean),
     "cumsum": lambda x, m: x.cumsum(-1) + (x > 0).cumsum(2),
+    "clamped_integers": lambda x, m: (x.argmax(1) - 1).clamp(min=0).clamp(max=2) * (x.argmin(1) - 2).abs() + x[:, 0],
     "int32": lambda x, m: (x > 0).int().cumsum(1, dtype=torch.int32) * m.index.int()[:, None, None] + x,
     "any_all": lambda x, m: (x > 1).any(1).float() + (x > -1).all(1) + x.isnan().any(-1).any(1)[:, None, None],
     "finite": lambda x, m: (x / x.relu()).isinf().float() + (x / x.relu()).isnan() * 2 + x.isfinite(),

@@ -186,8 +186,16 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
     "float.affine_scalar": ({"mul": 2.0, "add": 1}, {}, [X], X.shape, "float32"),
     **{
         f"float.{n}": ({}, {}, [X, Tensor("y", "float32", (6, 1, 5))], X.shape, "float32")
-        for n in ("add", "sub", "mul", "div")
+        for n in ("add", "sub", "mul", "div", "maximum", "minimum")
     },
+    "float.cumsum": ({"axis": 1}, {}, [X], X.shape, "float32"),
+    "float.gather": (
+        {"axis": 1},
+        {},
+        [X, Tensor("y", "int64", (None, 9, *X.shape[2:]))],
+        (None, 9, *X.shape[2:]),
+        "float32",
+    ),
     "float.mean": ({"dims": [2, 3], "keepdim": False}, {}, [X], (None, 6), "float32"),
     "float.avg_pool": (
         {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0], "ceil_mode": True, "count_include_pad": True},
@@ -266,7 +274,7 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
 
 
 def test_every_kind_is_checked_somewhere() -> None:
-    own_tests = {"matmul", "softmax", "layer_norm", "rms_norm", "group_norm", "embedding"}
+    own_tests = {"matmul", "softmax", "layer_norm", "rms_norm", "group_norm", "embedding", "resize_linear"}
     own_tests |= {name for name in KINDS if name.removeprefix("float.") in ("lstm", "gru", "rnn")}  # conformance
     assert set(F) | own_tests | {op.kind for op in network().ops} == set(KINDS)
 

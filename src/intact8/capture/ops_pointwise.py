@@ -104,9 +104,10 @@ def clamp(c: Call) -> Value:
         for extreme, limit in (("maximum", low), ("minimum", high)):
             x = x if limit is None else c.emit(extreme, x, limit)
         return c.value(x)
-    if limits == [0, None]:
+    of_integers = c.builder.dtype_of_meta(c.fx) == "int64"
+    if limits == [0, None] and not of_integers:
         return c.emit("relu", x)
-    lo, hi = (None if v is None else float(v) for v in limits)
+    lo, hi = (None if v is None else int(v) if of_integers else float(v) for v in limits)
     if lo is None and hi is None:
         return c.value(x)
     return c.emit("clamp", x, min=lo, max=hi)
@@ -205,6 +206,15 @@ def both(c: Call) -> Any:
 def either(c: Call) -> Value:
     """Record ``or`` of booleans."""
     return truth(c, c.emit("add", *_counts(c, c["self"], c["other"]), out_dtype="int64"), "ne")
+
+
+@handles("abs")
+def absolute(c: Call) -> Value:
+    """Record the absolute value, of integers as the larger of x and −x."""
+    x = c.value(c["self"])
+    if c.dtype(x) != "int64":
+        return c.emit("unary", x, fn="abs")
+    return c.emit("maximum", x, c.emit("affine_scalar", x, mul=-1, add=0))
 
 
 @handles("__xor__ bitwise_xor logical_xor")

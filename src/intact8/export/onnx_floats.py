@@ -250,7 +250,7 @@ def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor
 
 
 def _masked_fill(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    return b.node("Where", [x[1], b.float(op.attrs["value"], "value"), _as_float(b, x[0], inputs[0])])
+    return b.node("Where", [x[1], b.constant(np.array(op.attrs["value"], y.dtype), "value"), x[0]])
 
 
 def _compare(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:

@@ -235,7 +235,7 @@ def _mean(t: Mapping[str, Any], x: list[Array]) -> Array:
 
 
 def _masked_fill(call: Call) -> Array:
-    return np.where(call.x[1], np.float32(call.attrs["value"]), call.x[0])
+    return np.where(call.x[1], call.x[0].dtype.type(call.attrs["value"]), call.x[0])
 
 
 SLOPE = {"slope": number}
@@ -251,7 +251,7 @@ REDUCTION: dict[str, Validator] = {
     "dims": integers(0, 7, empty=True),
     "keepdim": boolean,
 }
-MASKED = (signature(FLOAT, "bool", gives=FLOAT),)
+MASKED = (signature(FLOAT, "bool", gives=FLOAT), signature(INT, "bool", gives=INT, value=whole))
 GATHERED = tuple(signature(dtype, INT, gives=dtype) for dtype in (FLOAT, INT, "bool"))
 TRUTH = (signature(NUMBERS, gives="bool"),)
 

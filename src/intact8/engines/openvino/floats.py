@@ -225,7 +225,8 @@ def _reduce(ctx: OpContext) -> Port:
 
 def _masked_fill(ctx: OpContext) -> Port:
     x, mask = ctx.inputs
-    return port(ov.select(cast(mask.port, np.bool_), scalar(ctx.op.attrs["value"]), x.port))
+    value = ov.constant(np.array(ctx.op.attrs["value"], ctx.out.dtype))
+    return port(ov.select(cast(mask.port, np.bool_), value, x.port))
 
 
 COMPARE = {
