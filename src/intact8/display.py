@@ -26,7 +26,7 @@ class Column:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns by their headings; cells below a heading that begins with ``<`` are aligned to the left.
+    """Return the columns by their headings; cells below a heading that begins with ``<`` are aligned to the left.
 
     Example:
         >>> columns("<layer", "SQNR dB")[0]

@@ -220,7 +220,7 @@ def spread_transposed(
 
 
 def correlate(x: Array, w: Array, stride: Ints, dilation: Ints, groups: int) -> Array:
-    """Convolve without padding, in the arithmetic of the arrays' common dtype.
+    """Return the convolve without padding, in the arithmetic of the arrays' common dtype.
 
     Args:
         x: (N, I, *S); w: (O, I/groups, *K), the dtype of x.
@@ -276,7 +276,7 @@ def _blocks(shape: Ints, most: int) -> Iterator[tuple[slice, ...]]:
 
 
 def _depthwise(x: Array, w: Array, stride: Ints, dilation: Ints, out: list[int]) -> Array:
-    """Convolve one input channel per output channel: multiply and add, one kernel position at a time."""
+    """Return the convolve one input channel per output channel: multiply and add, one kernel position at a time."""
     n, channels = x.shape[:2]
     multiplier = w.shape[0] // channels
     acc = np.zeros((n, channels, multiplier, *out), x.dtype)

@@ -78,7 +78,7 @@ def expand(x: Array, shape: Ints) -> Array:
 
 
 def roll(x: Array, shifts: Ints, dims: Ints) -> Array:
-    """Shift cyclically along ``dims``."""
+    """Return the shift cyclically along ``dims``."""
     return np.roll(x, tuple(shifts), tuple(dims))
 
 
@@ -97,7 +97,7 @@ def nearest_index(size: int, out: int, exact: bool = False) -> Array:
 
 
 def upsample_nearest(x: Array, size: Ints, exact: bool = False) -> Array:
-    """Resize the trailing dimensions to ``size`` by nearest neighbours."""
+    """Return the resize the trailing dimensions to ``size`` by nearest neighbours."""
     first = x.ndim - len(size)
     for axis, out in enumerate(size, start=first):
         x = x.take(nearest_index(x.shape[axis], out, exact), axis=axis)

@@ -209,7 +209,7 @@ def cubic_matrix(size: int, out: int, align_corners: bool) -> Array:
 
 
 def resize(x: Array, size: Sequence[int], cubic: bool, align_corners: bool) -> Array:
-    """Resize the trailing dimensions of float32 ``x`` to ``size``, one dimension after the other.
+    """Return the resize the trailing dimensions of float32 ``x`` to ``size``, one dimension after the other.
 
     Every output is a sum of its own taps, so that NaN and infinity reach no others.
     """

@@ -33,7 +33,7 @@ def unary(fn: str, x: Tensor, attrs: Attrs) -> Tensor:
 
 
 def per_channel(values: Tensor, x: Tensor) -> Tensor:
-    """Shape one value per channel so that it broadcasts along dimension 1 of ``x``."""
+    """Return the shape one value per channel so that it broadcasts along dimension 1 of ``x``."""
     return values.reshape([1, -1] + [1] * (x.ndim - 2))
 
 

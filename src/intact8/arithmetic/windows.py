@@ -145,7 +145,7 @@ def _outer(lengths: list[Array]) -> Array:
 
 
 def window_sums(x: Array, edges: Edges) -> Array:
-    """Sum over windows of the trailing dimensions, by differences of running sums.
+    """Return the sum over windows of the trailing dimensions, by differences of running sums.
 
     Args:
         x: (…, *S), int64 (exact) or float64.

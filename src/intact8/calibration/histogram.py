@@ -126,7 +126,7 @@ class ExpectedError:
         self.small_count, self.small_square = _prefix(n[inward]), _prefix(second[inward])
 
     def __call__(self, lo: Any, hi: Any, step: Any) -> Array:
-        """Broadcasts over float64 ``lo``, ``hi`` and ``step``."""
+        """Return the broadcasts over float64 ``lo``, ``hi`` and ``step``."""
         i = np.searchsorted(self.middle, lo)
         j = np.searchsorted(self.middle, hi, side="right")
         n0, m0, s0 = (sums[i] for sums in self.below)

@@ -164,7 +164,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def register(cls: _Class) -> _Class:
-    """Class decorator: make an observer available under its ``kind``."""
+    """Return the class decorator: make an observer available under its ``kind``."""
     _REGISTRY[cls.kind] = cls  # type: ignore[attr-defined]
     return cls
 

@@ -22,7 +22,7 @@ SILENT = 8
 
 
 def loudness_weights(energies: Array, counts: Array, octaves: float) -> Array:
-    """Weights with which samples much louder than the median one count as if they had its energy.
+    """Return the weights with which samples much louder than the median one count as if they had its energy.
 
     Args:
         energies: mean squares, float64 (n,).

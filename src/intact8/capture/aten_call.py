@@ -93,7 +93,7 @@ class Call:
         return self.builder.shape_of_meta(self.fx.meta.get("val"), self.fx)
 
     def shape(self, value: Any) -> Shape:
-        """Shape of an activation or a constant."""
+        """Return the shape of an activation or a constant."""
         if isinstance(value, Value):
             return self.builder.nodes[value.name].shape
         return tuple(value.shape)
@@ -119,7 +119,7 @@ class Call:
         raise self.error(f"a tensor was expected, not {type(value).__name__}")
 
     def param(self, value: Any, role: str) -> str:
-        """Name of the weight ``value``; computed weights become constants."""
+        """Return the name of the weight ``value``; computed weights become constants."""
         if not isinstance(value, Tensor):
             what = f"{role} is computed from the network's input"
             raise self.error(what, why="weights must be known when the model is quantized", remedy=REPORT)

@@ -169,7 +169,8 @@ class ConstantStore:
     _made: dict[int, Made] = field(default_factory=dict)
 
     def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
-        """Name of a parameter, buffer or constant; a computed tensor is stored under a new constant's name."""
+        """Return the name of a parameter, buffer or constant; a computed tensor is stored under a new constant's
+        name."""
         if id(tensor) in self.named:
             return self.named[id(tensor)]
         path = module_of(fx)[0]

@@ -123,7 +123,7 @@ class Builder(ConstantStore):
         raise call.error(f"a dimension of size {readable}", why=why, remedy=f"leave {names} out of dynamic_shapes")
 
     def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
-        """Shape from the export's metadata."""
+        """Return the shape from the export's metadata."""
         if isinstance(val, (list, tuple)):
             val = val[0]
         return tuple(self.dim(d, fx) for d in val.shape)
@@ -158,7 +158,7 @@ class Builder(ConstantStore):
         return torch.fx.map_arg(arg, load) if not isinstance(arg, torch.fx.Node) else load(arg)
 
     def run(self, gm: torch.fx.GraphModule, args: Sequence[Any]) -> Any:
-        """Interpret a graph; returns what its output node returns."""
+        """Return the interpret a graph; returns what its output node returns."""
         env = self.env
         feed = iter(args)
         for node in gm.graph.nodes:

@@ -96,7 +96,7 @@ AO_MODULES = (
 
 
 def quantized_by(module: nn.Module) -> str:
-    """Name of the tool that has quantized ``module`` or prepared it for that; "" for a float module."""
+    """Return the name of the tool that has quantized ``module`` or prepared it for that; "" for a float module."""
     kind = type(module)
     if kind.__module__.startswith(AO_MODULES) and kind.__name__ not in AO_STUBS:
         return "torch.ao.quantization"

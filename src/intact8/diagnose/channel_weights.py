@@ -8,7 +8,7 @@ from intact8.program.program import Program
 
 
 def has_channel_scales(op: Op) -> bool:
-    """Whether ``op`` multiplies by int8 weights and has a multiplier for every output channel (conv, linear)."""
+    """Return whether ``op`` multiplies by int8 weights and has a multiplier for every output channel (conv, linear)."""
     kind = KINDS[op.kind]
     return kind.stores_integers and "a" in kind.arrays
 

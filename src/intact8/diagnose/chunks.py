@@ -130,7 +130,7 @@ def _entries(data: Any, shape: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def cut(value: Any, index: Any, whole: int) -> Any:
-    """Index dimension 0 of every tensor and array of ``whole`` samples in a nested batch."""
+    """Return the index dimension 0 of every tensor and array of ``whole`` samples in a nested batch."""
     if isinstance(value, Tensor | np.ndarray):
         return value[index] if value.ndim and len(value) == whole else value
     if isinstance(value, Mapping):

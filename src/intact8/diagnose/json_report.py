@@ -14,23 +14,23 @@ class JsonReport:
     """Base of reports that are frozen dataclasses of numbers, text, tuples, mappings and further dataclasses."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values that JSON can hold."""
+        """Return the report as plain values that JSON can hold."""
         values: dict[str, Any] = json.loads(self.to_json())
         return values
 
     def to_json(self) -> str:
-        """The report as JSON text."""
+        """Return the report as JSON text."""
         return json.dumps(asdict(self))  # type: ignore[call-overload]
 
     @classmethod
     def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
-        """The report that :meth:`to_dict` wrote (or ``json.loads`` of :meth:`to_json`)."""
+        """Return the report that :meth:`to_dict` wrote (or ``json.loads`` of :meth:`to_json`)."""
         report: T = _restored(cls, values)
         return report
 
 
 def _restored(kind: Any, value: Any) -> Any:
-    """A value of the annotated type ``kind`` from what JSON made of it."""
+    """Return a value of the annotated type ``kind`` from what JSON made of it."""
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
         hints = get_type_hints(kind)
         return kind(**{name: _restored(hints[name], entry) for name, entry in value.items()})

@@ -41,7 +41,7 @@ class LayerReport(JsonReport, Generic[R]):
         return len(self.rows)
 
     def __getitem__(self, name: str) -> R:
-        """The row of that name, or of the operation into which that name was fused (``bn1``, say).
+        """Return the row of that name, or of the operation into which that name was fused (``bn1``, say).
 
         Raises:
             InputError: no row has that name.
@@ -54,7 +54,7 @@ class LayerReport(JsonReport, Generic[R]):
 
     @abstractmethod
     def grid(self) -> Grid:
-        """The report as a table."""
+        """Return the report as a table."""
 
     def __rich__(self) -> Table:
         return self.grid().__rich__()

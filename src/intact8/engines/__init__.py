@@ -67,7 +67,7 @@ def _plug_in(name: str) -> Engine:
 
 
 def engine_status() -> dict[str, str | None]:
-    """Engine name → None where it can run here, otherwise the reason and the remedy."""
+    """Return the engine name → None where it can run here, otherwise the reason and the remedy."""
     status: dict[str, str | None] = {}
     for name in ENGINES:
         try:
@@ -78,7 +78,7 @@ def engine_status() -> dict[str, str | None]:
 
 
 def available_engines(program: Program | None = None) -> list[str]:
-    """Names of the engines that can run here, in the order of ENGINES; never empty.
+    """Return the names of the engines that can run here, in the order of ENGINES; never empty.
 
     Args:
         program: leaves out those that cannot be proved for it (see ``intact8.program.certify.claim_error``).
@@ -105,7 +105,7 @@ class _Runners:
 
 
 def get_runner(program: Program, engine: str = "auto", threads: int | None = None) -> Runner:
-    """``program`` prepared for ``engine``, remembered for as long as the program lives.
+    """Return ``program`` prepared for ``engine``, remembered for as long as the program lives.
 
     Args:
         program: checked (converted or loaded). Its arrays must not be edited afterwards.
@@ -139,7 +139,7 @@ def _prepared(program: Program, engine: str, threads: int | None = None) -> tupl
 
 
 def prepare(program: Program, engine: str, threads: int | None = None) -> Runner:
-    """A new runner of ``program`` on the engine of that name.
+    """Return a new runner of ``program`` on the engine of that name.
 
     Raises:
         EngineError: unknown or missing engine, one that a certificate of the program leaves out because it cannot be
@@ -161,7 +161,7 @@ def prepare(program: Program, engine: str, threads: int | None = None) -> Runner
 
 
 def admission(runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None) -> Admission:
-    """The check that refuses calls of ``runner`` for which memory is too small."""
+    """Return the check that refuses calls of ``runner`` for which memory is too small."""
     return Admission(runner.program, engine, getattr(runner, "largest_part", None), then)
 
 

@@ -12,7 +12,8 @@ PROBES = (101, 103)
 
 
 def is_sample_wise(program: Program) -> bool:
-    """Whether running parts of a batch and joining the results along dimension 0 gives the result of the whole batch.
+    """Return whether running parts of a batch and joining the results along dimension 0 gives the result of the whole
+    batch.
 
     This is proved for programs in which every tensor has at most one dimension that grows with the batch, each sample
     has whole rows of it, and no operation works along it.
@@ -40,7 +41,7 @@ def is_sample_wise(program: Program) -> bool:
 
 
 def _rows(op: Op, inputs: list[tuple[Tensor, int]], out: Tensor) -> int | None:
-    """Rows per sample in the batch dimension of ``out``, 0 without one; None where samples may mix."""
+    """Return the rows per sample in the batch dimension of ``out``, 0 without one; None where samples may mix."""
     batched = [(t, rows) for t, rows in inputs if rows]
     if not batched:
         return int(None in out.shape)
@@ -57,7 +58,8 @@ def _rows(op: Op, inputs: list[tuple[Tensor, int]], out: Tensor) -> int | None:
 
 
 def _reshaped(t: Tensor, rows: int, out: Tensor) -> int | None:
-    """Rows per sample behind a reshape that keeps the elements before the batch dimension; None for others."""
+    """Return the rows per sample behind a reshape that keeps the elements before the batch dimension; None for
+    others."""
     (first, inner), (after, outer) = _around(t), _around(out)
     if first != after or outer == 0 or rows * inner % outer or rows * inner == 0:
         return None
@@ -65,6 +67,6 @@ def _reshaped(t: Tensor, rows: int, out: Tensor) -> int | None:
 
 
 def _around(t: Tensor) -> tuple[int, int]:
-    """Numbers of elements before and behind the batch dimension."""
+    """Return the numbers of elements before and behind the batch dimension."""
     at = t.shape.index(None)
     return elements(t.shape[:at]), elements(t.shape[at + 1 :])

@@ -20,13 +20,14 @@ from intact8.program.program import Program
 
 
 def is_torch(value: Any) -> bool:
-    """Whether ``value`` is a torch tensor. Torch is not imported, since whoever holds a tensor has done so."""
+    """Return whether ``value`` is a torch tensor. Torch is not imported, since whoever holds a tensor has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout: str = "NCHW") -> dict[str, Array]:
-    """Inputs by name as numpy arrays of the right dtype, rank and shape, in the program's order of dimensions.
+    """Return the inputs by name as numpy arrays of the right dtype, rank and shape, in the program's order of
+    dimensions.
 
     Args:
         program: what the inputs are for.
@@ -159,7 +160,7 @@ def _numpy(name: str, value: Any) -> Array:
 
 
 def check_inputs(program: Program, inputs: Mapping[str, Any], integers: Container[str]) -> dict[str, Array]:
-    """What an engine is given, as arrays of the declared dtypes and shapes.
+    """Return what an engine is given, as arrays of the declared dtypes and shapes.
 
     Args:
         program: checked.
@@ -184,7 +185,7 @@ def check_inputs(program: Program, inputs: Mapping[str, Any], integers: Containe
 
 
 def batch_size(program: Program, arrays: Mapping[str, Any]) -> int | None:
-    """Size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
+    """Return the size of the dynamic dimension of inputs by name (numpy or torch), None where the program has none."""
     shapes = ((program.tensors[name].shape, arrays[name].shape) for name in program.inputs)
     return next((int(given[shape.index(None)]) for shape, given in shapes if None in shape), None)
 
@@ -200,7 +201,7 @@ def _check_batch(program: Program, arrays: Mapping[str, Array]) -> None:
 
 
 def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
-    """The outputs of an empty batch.
+    """Return the outputs of an empty batch.
 
     Args:
         program: checked.
@@ -221,12 +222,13 @@ def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
 
 
 def to_torch(array: Array) -> Any:
-    """A torch tensor of ``array``'s values; torch must be imported already."""
+    """Return a torch tensor of ``array``'s values; torch must be imported already."""
     return sys.modules["torch"].from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def rebuild(structure: Any, outputs: Sequence[Any]) -> Any:
-    """Nest flattened outputs as the model did; objects of classes not known here become dicts of their fields.
+    """Return the nest flattened outputs as the model did; objects of classes not known here become dicts of their
+    fields.
 
     Example:
         >>> rebuild({"dict": {"a": 1, "b": {"list": [0, 1]}}}, ["x", "y"])

@@ -15,12 +15,12 @@ _CAPS = {"SSE41": 0, "AVX": 1, "AVX2": 2, "AVX2_VNNI": 3, "AVX2_VNNI_2": 3, "AVX
 
 
 def flags() -> frozenset[str]:
-    """CPU flags as Linux names them; empty where they cannot be read."""
+    """Return CPU flags as Linux names them; empty where they cannot be read."""
     return frozenset(cpu_features())
 
 
 def is_x86() -> bool:
-    """Whether this is a 64-bit x86 machine, the only kind oneDNN has these int8 kernels for."""
+    """Return whether this is a 64-bit x86 machine, the only kind oneDNN has these int8 kernels for."""
     return platform.machine().lower() in {"x86_64", "amd64"}
 
 
@@ -53,13 +53,13 @@ def isa(cpu: frozenset[str] | None = None, limit: str | None = None) -> str:
 
 
 def has_vnni(level: str) -> bool:
-    """Whether u8·s8 products are added in int32 at once, so that no pair can saturate in int16."""
+    """Return whether u8·s8 products are added in int32 at once, so that no pair can saturate in int16."""
     return level in {"avx2_vnni", "avx512_core_vnni"}
 
 
 def adds_at_once(limited: bool = True) -> bool:
-    """Whether the kernels of this machine are known not to saturate: u8·s8 products are added in int32 at once (VNNI),
-    or the machine is not x86, and pairs are never added in int16.
+    """Return whether the kernels of this machine are known not to saturate: u8·s8 products are added in int32 at once
+    (VNNI), or the machine is not x86, and pairs are never added in int16.
 
     Args:
         limited: whether ``ONEDNN_MAX_CPU_ISA`` limits these kernels.
@@ -71,7 +71,7 @@ def adds_at_once(limited: bool = True) -> bool:
 
 
 def _ask_torch() -> frozenset[str]:
-    """The flags from torch, which does not report AVX-VNNI: VNNI is then denied rather than assumed."""
+    """Return the flags from torch, which does not report AVX-VNNI: VNNI is then denied rather than assumed."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()

@@ -30,7 +30,7 @@ def startable(
 
 
 def no_engine_error(refused: Mapping[str, EngineError], where: str = "") -> EngineError:
-    """The error that tells why no engine starts; where a single engine was tried, its own error."""
+    """Return the error that tells why no engine starts; where a single engine was tried, its own error."""
     errors = list(refused.values())
     if len(errors) == 1:
         return errors[0]

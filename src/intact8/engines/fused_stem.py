@@ -67,8 +67,8 @@ class Stage:
 
 
 def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
-    """The convolutions behind ``quantize`` that follow one another, with the sums between them, up to one result that
-    all other operations depend on; empty where this machine has no kernel for them."""
+    """Return the convolutions behind ``quantize`` that follow one another, with the sums between them, up to one result
+    that all other operations depend on; empty where this machine has no kernel for them."""
     library = load()
     if library is None or not library.can_convolve():
         return ()
@@ -94,7 +94,7 @@ def stages(program: Program, quantize: Op) -> tuple[Stage, ...]:
 
 
 def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
-    """The last stage with ``op`` behind it; None where the kernels have no such sum."""
+    """Return the last stage with ``op`` behind it; None where the kernels have no such sum."""
     last, tensors, names = found[-1], program.tensors, [stage.name for stage in found[:-1]]
     others = [name for name in op.inputs if name != last.name]
     if len(op.inputs) != 2 or last.add or last.convolution.kind != "Dense" or not set(others) <= set(names):
@@ -111,8 +111,8 @@ def _summed(program: Program, op: Op, found: list[Stage]) -> Stage | None:
 
 
 def _whole(program: Program, quantize: Op, found: list[Stage], uses: Counter[str]) -> int:
-    """The largest number of first stages of which only the last result is used elsewhere. That result must not be too
-    large, nor read by a table, since engines fuse an activation into the convolution before it."""
+    """Return the largest number of first stages of which only the last result is used elsewhere. That result must not
+    be too large, nor read by a table, since engines fuse an activation into the convolution before it."""
     activated = {name for op in program.ops if op.kind == "table" for name in op.inputs}
     for count in range(len(found), 0, -1):
         used = Counter(name for stage in found[:count] for op in stage.ops for name in op.inputs)
@@ -161,7 +161,7 @@ class FusedStem:
         self._run(x, own, self._prepared)
 
     def tensors(self, x: Array) -> dict[str, Array]:
-        """The results of all operations by name, as (N, C, H, W)."""
+        """Return the results of all operations by name, as (N, C, H, W)."""
         image = np.moveaxis(np.empty((len(x), *self._shapes[0]), np.uint8), -1, 1)
         found = {self._name: self._quantizer(x, image)}
         for i, stage in enumerate(self._stages):
@@ -192,7 +192,7 @@ class FusedStem:
             self._fused_stem(0, image, address(y[n]), channels, pixels, *numbers, 1, *last, *sizes)
 
     def _prepare(self, stages: tuple[Stage, ...]) -> tuple[Array, int, list[Array]]:
-        """Stages as the kernel takes them: their numbers, rows of the last one at a time, and memory."""
+        """Return the stages as the kernel takes them: their numbers, rows of the last one at a time, and memory."""
         band = self._shapes[len(stages)][0]
         while sum(sizes := self._buffer_bytes(stages, band)) > CACHE_BYTES and band > 1:
             band = -(-band // 2)
@@ -207,8 +207,8 @@ class FusedStem:
         return np.array(numbers, np.int64), band, rows
 
     def _buffer_bytes(self, stages: tuple[Stage, ...], band: int) -> list[int]:
-        """The most bytes behind each stage but the last, for so many rows of the last one at a time. This follows what
-        ``native/fused_stem.c`` does."""
+        """Return the most bytes behind each stage but the last, for so many rows of the last one at a time. This
+        follows what ``native/fused_stem.c`` does."""
         rows = [shape[0] for shape in self._shapes[1 : len(stages) + 1]]
         kernel_h, stride_h, pad_h = ([s.convolution.numbers[i] for s in stages] for i in (0, 2, 4))
         first, end, most = ([0] * len(stages) for _ in range(3))

@@ -17,12 +17,13 @@ MAX_THREADS = 3
 
 
 def pays(threads: int | None) -> bool:
-    """Whether quantizing here is faster than leaving it to OpenVINO with so many threads (None: one per core)."""
+    """Return whether quantizing here is faster than leaving it to OpenVINO with so many threads (None: one per
+    core)."""
     return load() is not None and (threads or os.cpu_count() or 1) <= MAX_THREADS
 
 
 def channels_last(x: Array) -> bool:
-    """Whether images (N, C, …) lie in memory pixel by pixel and not plane by plane."""
+    """Return whether images (N, C, …) lie in memory pixel by pixel and not plane by plane."""
     return not x.flags.c_contiguous and bool(np.moveaxis(x, 1, -1).flags.c_contiguous)
 
 
@@ -68,7 +69,7 @@ class Quantizer:
         return own
 
     def refusal(self) -> InputError:
-        """The error to raise where x holds NaN."""
+        """Return the error to raise where x holds NaN."""
         return InputError("x holds NaN, for which no integer exists", where=self._source, remedy="repair the data")
 
     def _compiled(self, library: Any, x: Array, own: Array) -> bool:

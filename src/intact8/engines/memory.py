@@ -50,7 +50,7 @@ class RecurrentMemory:
     in_turn: bool = True
 
     def bytes(self, op: Op, first: int, out: int) -> int:
-        """The bytes that ``op`` takes, from the elements of its input and of its output."""
+        """Return the bytes that ``op`` takes, from the elements of its input and of its output."""
         weight = op.arrays["weight_ih"]
         count = GATES[op.kind.removeprefix("float.")] * int(op.attrs["hidden"]) * (first // weight.shape[-1])
         directions = 1 if self.in_turn else 1 + op.attrs["bidirectional"]
@@ -141,7 +141,7 @@ MODELS = {
 
 
 def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
-    """Bytes that preparing and running a program takes, libraries aside.
+    """Return the bytes that preparing and running a program takes, libraries aside.
 
     Args:
         program: checked.
@@ -160,7 +160,7 @@ def predicted(program: Program, engine: str, batch: int = 1, sizes: Mapping[str,
 
 
 def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, int] | None = None) -> int:
-    """Bytes that one call takes at its worst moment, inputs and outputs included; see :func:`predicted`."""
+    """Return the bytes that one call takes at its worst moment, inputs and outputs included; see :func:`predicted`."""
     model = MODELS.get(engine, MODELS["reference"])
     program = _sized(sized_near(program, LENGTH) if sizes is None else fixed(program, sizes), batch)
     count = {n: math.prod(known(t.shape)) for n, t in program.tensors.items()}
@@ -181,7 +181,7 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
 
 
 def _sized(program: Program, batch: int) -> Program:
-    """The program with every shape in numbers, also where windows or heads were moved into the batch."""
+    """Return the program with every shape in numbers, also where windows or heads were moved into the batch."""
     if any(op.kind in ("reshape", "expand") and None in program.tensors[op.name].shape for op in program.ops):
         try:
             return sized(program, batch)
@@ -215,7 +215,7 @@ def _usual(op: Op, output: Tensor, model: MemoryModel) -> Bytes:
 
 
 def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
-    """The entry of ``MemoryModel.kinds`` that describes an operation better than its kind."""
+    """Return the entry of ``MemoryModel.kinds`` that describes an operation better than its kind."""
     if op.kind.endswith("adaptive_avg_pool"):
         sizes = tensors[op.inputs[0]].shape[2:]
         even = all(isinstance(n, int) and n % out == 0 for n, out in zip(sizes, op.attrs["output_size"], strict=True))
@@ -230,7 +230,8 @@ def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _unfolded(op: Op, first: int, out: int) -> int:
-    """Bytes of a convolution in numpy: its padded or spread input, windows of it, and products, in floats."""
+    """Return the bytes of a convolution in numpy: its padded or spread input, windows of it, and products, in
+    floats."""
     weight, t = op.arrays["weight"], op.attrs
     wide = first * math.prod(t["stride"]) if t["transposed"] else first
     taps = math.prod(weight.shape[2:])
@@ -288,7 +289,7 @@ class Admission:
         self._known.add(shapes)
 
     def needed(self, arrays: Mapping[str, Array]) -> int:
-        """Bytes that a call with these inputs takes, the inputs included."""
+        """Return the bytes that a call with these inputs takes, the inputs included."""
         batch, sizes = batch_size(self._program, arrays) or 1, sizes_of(self._program, arrays)
         if self._part is None or batch <= self._part:
             return running(self._program, self._engine, batch, sizes)
@@ -300,7 +301,7 @@ class Admission:
 
 
 def seconds(program: Program) -> float:
-    """Seconds that one sample takes on the reference at most, roughly: several times what a slow core needs.
+    """Return the seconds that one sample takes on the reference at most, roughly: several times what a slow core needs.
 
     Example:
         >>> seconds(Program({}, (), (), ()))

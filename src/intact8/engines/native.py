@@ -13,7 +13,7 @@ from intact8.opset.op import Array
 
 
 def load() -> ModuleType | None:
-    """The compiled kernels; None where they were not built."""
+    """Return the compiled kernels; None where they were not built."""
     try:
         from . import _native
     except ImportError:
@@ -22,7 +22,7 @@ def load() -> ModuleType | None:
 
 
 def operators() -> frozenset[str]:
-    """Custom operators of ONNX Runtime that this machine has (``engines/onnxruntime/custom_ops.py``)."""
+    """Return the custom operators of ONNX Runtime that this machine has (``engines/onnxruntime/custom_ops.py``)."""
     library = load()
     if library is None:
         return frozenset()
@@ -31,10 +31,10 @@ def operators() -> frozenset[str]:
 
 
 def float_bits(value: float) -> int:
-    """The bits of a float32, as the compiled kernels take it."""
+    """Return the bits of a float32, as the compiled kernels take it."""
     return int(np.float32(value).view(np.int32))
 
 
 def address(x: Array) -> int:
-    """Address of the first element of ``x``; several times faster than ``x.ctypes``."""
+    """Return the address of the first element of ``x``; several times faster than ``x.ctypes``."""
     return int(x.__array_interface__["data"][0])

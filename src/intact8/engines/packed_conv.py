@@ -50,7 +50,7 @@ class PackedConv:
 
     @staticmethod
     def of(op: Op, z_x: int, z: int) -> PackedConv | None:
-        """The convolution of a ``conv``, from the zero points of its input and result.
+        """Return the convolution of a ``conv``, from the zero points of its input and result.
 
         None where the kernels have no such convolution, or where sums times M might not fit int32, which is far beyond
         what networks have.
@@ -77,7 +77,7 @@ class PackedConv:
         return PackedConv(kind, numbers, (weight, bias.astype(np.int32), ratio))
 
     def output_size(self, given: Sequence[int]) -> list[int]:
-        """Height and width of the result, from those of the image."""
+        """Return the height and width of the result, from those of the image."""
         windows, strides, pads = (self.numbers[i : i + 2] for i in (0, 2, 4))
         return [pool_size(*sizes) for sizes in zip(given, windows, strides, pads, strict=True)]
 
@@ -92,7 +92,8 @@ class PackedConv:
 
 
 def pack_dense(values: Array) -> Array:
-    """Weights (O, C, rows, columns) or numbers (O) for Dense: rows, words of four bytes along them, results, bytes.
+    """Return the weights (O, C, rows, columns) or numbers (O) for Dense: rows, words of four bytes along them, results,
+    bytes.
 
     Results are a multiple of BLOCK, the last of them 16 or 32 where there are no more.
     """
@@ -111,7 +112,7 @@ def pack_dense(values: Array) -> Array:
 
 
 def pack_depthwise(values: Array, pixels: int) -> Array:
-    """Weights (C, 1, rows, columns) or numbers (C) for Depthwise, for ``pixels`` side by side.
+    """Return the weights (C, 1, rows, columns) or numbers (C) for Depthwise, for ``pixels`` side by side.
 
     A multiple of BLOCK channels, of which c = 16·l + 4·q + i comes at (q, l, i); four rows of a column side by side.
     """

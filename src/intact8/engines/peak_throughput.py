@@ -9,7 +9,8 @@ SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 1024, 1024))
 
 
 def int8_peak(threads: int | None = None, repeats: int = 15) -> float | None:
-    """Multiply-accumulates per second of the fastest product of unsigned and signed bytes torch's oneDNN reaches here.
+    """Return Multiply-accumulates per second of the fastest product of unsigned and signed bytes torch's oneDNN reaches
+    here.
 
     Args:
         threads: threads of the product, set back afterwards; None leaves torch's setting.

@@ -22,11 +22,11 @@ class ReferenceEngine:
     name = "reference"
 
     def available(self) -> str | None:
-        """Always None: numpy is all it needs."""
+        """Return the always None: numpy is all it needs."""
         return None
 
     def prepare(self, program: Program, *, threads: int | None = None) -> ReferenceRunner:
-        """A runner.
+        """Return a runner.
 
         Raises:
             EngineError: ``threads`` given; numpy's matrix library reads its own environment variables.
@@ -53,7 +53,7 @@ class ReferenceRunner:
                 self._done[i].append(name)
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Flattened outputs. See ``intact8.engines.base.Runner``."""
+        """Return the flattened outputs. See ``intact8.engines.base.Runner``."""
         values = self._run(inputs, {}, everything=False)
         return [np.array(values[name], order="C") for name in self.program.outputs]
 
@@ -94,7 +94,7 @@ class ReferenceRunner:
 
 
 def evaluate(op: Op, args: list[Array], inputs: list[Tensor], output: Tensor, batch: int | None) -> Array:
-    """The result of one operation, as its kind declares it.
+    """Return the result of one operation, as its kind declares it.
 
     Args:
         op: a checked op.

@@ -19,7 +19,7 @@ from intact8.program.program import Program
 
 
 def sized(program: Program, batch: int) -> Program:
-    """The program with the shapes it has at that batch size.
+    """Return the program with the shapes it has at that batch size.
 
     Args:
         program: checked, without named dimensions.

@@ -43,7 +43,8 @@ def export_onnx(
     uint8_input: bool = False,
     layout: str = "NCHW",
 ) -> Any:
-    """The program as an ONNX model: same tensor names, dynamic batch size, and the same integers in every uint8 tensor.
+    """Return the program as an ONNX model: same tensor names, dynamic batch size, and the same integers in every uint8
+    tensor.
 
     The scales written beside integer operators count in steps of the output, weights carrying the multiplier a/b: what
     a runtime multiplies by is then exactly what the program's certificates were proved for. The real scale and zero
@@ -159,7 +160,7 @@ def _graph(b: Builder, program: Program, fed: Collection[str], everything: bool)
 
 
 def _rules(program: Program) -> dict[str, Rule]:
-    """Kind → rule, for a program whose kinds all have one."""
+    """Return the kind → rule, for a program whose kinds all have one."""
     if importlib.util.find_spec("onnx") is None:
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact8[onnx]'")
     from . import (
@@ -190,7 +191,7 @@ def _rules(program: Program) -> dict[str, Rule]:
 
 
 def _places(program: Program) -> dict[str | None, tuple[str, int]]:
-    """Dimension that changes → an input and the axis of it that has the size."""
+    """Return the dimension that changes → an input and the axis of it that has the size."""
     places: dict[str | None, tuple[str, int]] = {}
     for name in program.inputs:
         for axis, dim in enumerate(program.tensors[name].shape):
@@ -220,7 +221,7 @@ class _Dims:
             self._factor[op.name] = factor
 
     def value_info(self, t: Tensor, of: str = "") -> Any:
-        """The description of a tensor; its batch is that of tensor ``of``, if one is named."""
+        """Return the description of a tensor; its batch is that of tensor ``of``, if one is named."""
         from onnx import helper
 
         from .onnx_builder import ONNX_TYPES

@@ -115,7 +115,8 @@ class Builder:
                 node.name = op.name
 
     def index(self, op: Op, x: str) -> str:
-        """Indices of an embedding's rows. Gather counts negative ones from the end, so they become one it refuses."""
+        """Return the indices of an embedding's rows. Gather counts negative ones from the end, so they become one it
+        refuses."""
         if op.name not in self.unproved:
             return x
         rows, nothing = self.constant(np.int64(self.unproved[op.name]), "rows"), self.constant(np.int64(0), "nothing")
@@ -134,7 +135,7 @@ class Builder:
         return name
 
     def value(self, role: str) -> str:
-        """An unused name for a value of the op that nodes belong to now."""
+        """Return an unused name for a value of the op that nodes belong to now."""
         return self._fresh(self.scope, role)
 
     @contextmanager
@@ -154,7 +155,7 @@ class Builder:
         return made
 
     def constant(self, value: Any, role: str) -> str:
-        """An initializer; small ones that are equal are shared. ``value`` must have its final numpy dtype."""
+        """Return an initializer; small ones that are equal are shared. ``value`` must have its final numpy dtype."""
         array = np.ascontiguousarray(value).reshape(np.shape(value))
         key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes <= SHARED else b"")
         if array.nbytes <= SHARED and key in self._shared:
@@ -166,11 +167,11 @@ class Builder:
         return name
 
     def add_bias(self, op: Op, value: str) -> str:
-        """``value`` plus the op's array ``bias``, if it has one."""
+        """Build ``value`` plus the op's array ``bias``, if it has one."""
         return self.node("Add", [value, self.constant(op.arrays["bias"], "bias")]) if "bias" in op.arrays else value
 
     def nan_where(self, condition: str, value: str) -> str:
-        """``value``, and NaN where the condition holds."""
+        """Build ``value``, and NaN where the condition holds."""
         return self.node("Where", [condition, self.float(np.nan, "nan"), value])
 
     def positive(self, value: str) -> str:
@@ -178,66 +179,66 @@ class Builder:
         return self.node("Greater", [value, self.float(0.0, "nothing")])
 
     def ints(self, values: Sequence[int], role: str) -> str:
-        """An int64 vector."""
+        """Return an int64 vector."""
         return self.constant(np.array(values, np.int64), role)
 
     def float(self, value: Any, role: str = "factor") -> str:
-        """A float32 constant, rounded once from ``value``."""
+        """Return a float32 constant, rounded once from ``value``."""
         return self.constant(np.asarray(value, np.float32), role)
 
     def byte(self, value: int, role: str = "zero_point") -> str:
-        """A uint8 scalar."""
+        """Return a uint8 scalar."""
         return self.constant(np.uint8(value), role)
 
     def cast(self, value: str, dtype: str) -> str:
-        """``value`` as ``dtype`` (numpy name)."""
+        """Build ``value`` as ``dtype`` (numpy name)."""
         return self.node("Cast", [value], to=ONNX_TYPES[dtype])
 
     def steps(self, value: str, zero_point: int, scale: Any = 1.0) -> str:
-        """(value − zero_point)·scale in float32: exact integers for scale 1."""
+        """Build (value − zero_point)·scale in float32: exact integers for scale 1."""
         return self.node("DequantizeLinear", [value, self.float(scale, "scale"), self.byte(zero_point)])
 
     def operand(self, value: str, t: Tensor, scale: Any = 1.0) -> list[str]:
-        """What a quantized operator takes for an input: value, scale in steps of the output, zero point."""
+        """Return what a quantized operator takes for an input: value, scale in steps of the output, zero point."""
         return [value, self.float(scale, "scale"), self.byte(zero_point(t))]
 
     def grid(self, t: Tensor, scale: Any = 1.0) -> list[str]:
-        """What a quantized operator takes for its output: scale and zero point."""
+        """Return what a quantized operator takes for its output: scale and zero point."""
         return [self.float(scale, "scale"), self.byte(zero_point(t))]
 
     def weights(self, w: Any, scale: Any) -> list[str]:
-        """What a quantized operator takes for int8 weights: values, multipliers, zero points of 0."""
+        """Return what a quantized operator takes for int8 weights: values, multipliers, zero points of 0."""
         zeros = self.constant(np.zeros(np.shape(scale), np.int8), "weight_zero_point")
         return [self.constant(np.ascontiguousarray(w), "weight"), self.float(scale, "multiplier"), zeros]
 
     def result(self, op: Op, value: str, y: Tensor) -> str:
-        """clamp(R(value) + zero point, lo, hi) of the output ``y`` of ``op``."""
+        """Build clamp(R(value) + zero point, lo, hi) of the output ``y`` of ``op``."""
         return self.quantized(value, zero_point(y), op.attrs["lo"], op.attrs["hi"])
 
     def clamped(self, op: Op, value: str) -> str:
-        """``value``, uint8, within the limits of ``op``."""
+        """Build ``value``, uint8, within the limits of ``op``."""
         return self.clipped(value, op.attrs["lo"], op.attrs["hi"])
 
     def quantized(self, value: str, zero_point: int, lo: int, hi: int, scale: Any = 1.0) -> str:
-        """clamp(R(value / scale) + zero_point, lo, hi), uint8."""
+        """Build clamp(R(value / scale) + zero_point, lo, hi), uint8."""
         q = self.node("QuantizeLinear", [value, self.float(scale, "scale"), self.byte(zero_point)])
         return self.clipped(q, lo, hi)
 
     def clipped(self, value: str, lo: int, hi: int) -> str:
-        """clamp(value, lo, hi) of uint8; nothing where the type's own limits do it."""
+        """Build clamp(value, lo, hi) of uint8; nothing where the type's own limits do it."""
         if (lo, hi) == (0, 255):
             return value
         return self.node("Clip", [value, self.byte(lo, "lo"), self.byte(hi, "hi")])
 
     def largest(self, values: Sequence[str], dtype: str) -> str:
-        """The largest of ``values``, element by element.
+        """Return the largest of ``values``, element by element.
 
         ONNX Runtime's Max knows no uint8 before 1.24, and compares the lower 32 bits of int64 only.
         """
         return self._extreme("Max", values, dtype)
 
     def smallest(self, values: Sequence[str], dtype: str) -> str:
-        """The smallest of ``values``, see :meth:`largest`."""
+        """Return the smallest of ``values``, see :meth:`largest`."""
         return self._extreme("Min", values, dtype)
 
     def _extreme(self, kind: str, values: Sequence[str], dtype: str) -> str:
@@ -249,14 +250,14 @@ class Builder:
         return self.cast(self.node(kind, [self.cast(value, "int32") for value in values]), dtype)
 
     def shaped(self, value: str, shape: Sequence[Dim]) -> str:
-        """``value`` in a shape with at most one dimension that is a multiple of the batch."""
+        """Build ``value`` in a shape with at most one dimension that is a multiple of the batch."""
         if sum(d is None for d in shape) > 1:
             what, why = f"the shape {tuple(shape)} has several unknown dimensions", "ONNX's Reshape finds out one"
             raise EngineError(what, where=self.scope, why=why, remedy="fix all sizes but the batch")
         return self.node("Reshape", [value, self.vector([-1 if d is None else d for d in shape], "shape")])
 
     def vector(self, sizes: Sequence[Dim], role: str) -> str:
-        """An int64 vector of sizes; the model reads named dimensions and None (the batch) from its inputs."""
+        """Return an int64 vector of sizes; the model reads named dimensions and None (the batch) from its inputs."""
         if all(isinstance(d, int) for d in sizes):
             return self.ints([d for d in sizes if isinstance(d, int)], role)
         parts: list[str] = []
@@ -266,7 +267,7 @@ class Builder:
         return parts[0] if len(parts) == 1 else self.node("Concat", parts, axis=0)
 
     def _size(self, dim: Dim) -> str:
-        """A size that the model reads from an input, as a vector of one element."""
+        """Return a size that the model reads from an input, as a vector of one element."""
         assert not isinstance(dim, int)
         if dim not in self._sizes:
             if dim not in self.places:
@@ -296,12 +297,12 @@ def _rename(nodes: Sequence[Any], old: str, new: str) -> None:
 
 
 def reach(t: Tensor) -> int:
-    """Largest |x − z|."""
+    """Return the largest |x − z|."""
     return max(zero_point(t), 255 - zero_point(t))
 
 
 def spatial_size(t: Tensor) -> list[int]:
-    """Sizes of the dimensions behind batch and channels."""
+    """Return the sizes of the dimensions behind batch and channels."""
     return [int(d or 0) for d in t.shape[2:]]
 
 

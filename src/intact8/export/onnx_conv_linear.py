@@ -28,7 +28,7 @@ from intact8.opset.proof import FLOAT32
 
 
 def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """``conv`` of any rank."""
+    """Build ``conv`` of any rank."""
     t, weight, value = op.attrs, op.arrays["weight"], x[0]
     rank = weight.ndim - 2
     attrs: dict[str, Any] = {"strides": t["stride"], "dilations": t["dilation"], "group": t["groups"]}
@@ -50,7 +50,7 @@ def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 
 def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """``linear`` on the last dimension."""
+    """Build ``linear`` on the last dimension."""
     weight, flat = op.arrays["weight"], len(inputs[0].shape) == 2
     if not b.contrib or len(x) == 2:
         acc = _matrix_sums(b, x[0], zero_point(inputs[0]), weight, op.arrays["bias"])
@@ -72,18 +72,18 @@ def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 
 
 def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """``matmul`` of two activations."""
+    """Build ``matmul`` of two activations."""
     first, second = b.operand(x[0], inputs[0], op.attrs["a"] / op.attrs["b"]), b.operand(x[1], inputs[1])
     return b.clamped(op, b.node("QLinearMatMul", [*first, *second, *b.grid(y)]))
 
 
 def _ratio(op: Op, a: str, b: str) -> Array:
-    """a/b per channel, rounded once to float32."""
+    """Build a/b per channel, rounded once to float32."""
     return np.asarray(op.arrays[a].astype(np.float64) / op.arrays[b].astype(np.float64), np.float32)
 
 
 def _either(b: Builder, op: Op, weight: Array, product: Any) -> str:
-    """``product(weight, bias, M)``, combined with the product by the multipliers of the negative side, if any."""
+    """Build ``product(weight, bias, M)``, combined with the product by the multipliers of the negative side, if any."""
     bias = op.arrays["bias"]
     first = product(weight, bias, _ratio(op, "a", "b"))
 
@@ -97,7 +97,7 @@ def _either(b: Builder, op: Op, weight: Array, product: Any) -> str:
 
 
 def _larger(b: Builder, op: Op, first: str, second: Any) -> str:
-    """``first`` where acc ≥ 0, else the result by M': the larger of both where M ≥ M', otherwise the smaller."""
+    """Build ``first`` where acc ≥ 0, else the result by M': the larger of both where M ≥ M', otherwise the smaller."""
     if "a_neg" not in op.arrays:
         return first
     negative = _ratio(op, "a_neg", "b_neg")
@@ -114,7 +114,7 @@ def _larger(b: Builder, op: Op, first: str, second: Any) -> str:
 
 
 def _float_sums(b: Builder, x: str, meta: Tensor, w: Array, bias: Array, attrs: dict[str, Any]) -> str:
-    """The exact sums as float32 (rounded once from int32 where they may exceed 2²⁴)."""
+    """Return the exact sums as float32 (rounded once from int32 where they may exceed 2²⁴)."""
     magnitude = np.abs(w.reshape(len(w), -1).astype(np.int64)).sum(axis=1) * reach(meta) + np.abs(bias.astype(np.int64))
     if magnitude.max() < FLOAT32:
         weights = [b.constant(w.astype(np.float32), "weight"), b.constant(bias.astype(np.float32), "bias")]
@@ -125,20 +125,21 @@ def _float_sums(b: Builder, x: str, meta: Tensor, w: Array, bias: Array, attrs: 
 
 
 def _matrix_sums(b: Builder, x: str, z: int, w: Array, bias: Array) -> str:
-    """The exact sums, rounded once to float32."""
+    """Return the exact sums, rounded once to float32."""
     acc = b.node("MatMulInteger", [x, b.constant(np.ascontiguousarray(w.T), "weight"), b.byte(z)])
     return b.cast(b.node("Add", [acc, b.constant(bias, "bias")]), "float32")
 
 
 def _with_residual(b: Builder, op: Op, acc: str, residual: str, meta: Tensor, y: Tensor, trailing: list[int]) -> str:
-    """clamp(R(M·acc + r·(residual − z)) + z_y, lo, hi), one rounding."""
+    """Build clamp(R(M·acc + r·(residual − z)) + z_y, lo, hi), one rounding."""
     scaled = b.node("Mul", [acc, b.float(_ratio(op, "a", "b").reshape(-1, *trailing), "multiplier")])
     term = b.steps(residual, zero_point(meta), op.attrs["residual_a"] / int(op.arrays["b"][0]))
     return b.result(op, b.node("Add", [scaled, term]), y)
 
 
 def _spread_input(b: Builder, x: str, meta: Tensor, op: Op) -> str:
-    """The input of a transposed convolution, stride − 1 zero points between elements, padded for the flipped kernel."""
+    """Return the input of a transposed convolution, stride − 1 zero points between elements, padded for the flipped
+    kernel."""
     t, size, z = op.attrs, spatial_size(meta), zero_point(meta)
     if any(s > 1 for s in t["stride"]):
         # Every element becomes the first of a block of its own: (N, C, H, 1, W, 1) → (N, C, H, s, W, s).

@@ -18,7 +18,7 @@ from intact8.opset.op import Op, Tensor
 
 
 def dynamic_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """``dynamic_linear`` on the last dimension. Operations that read the same tensor share its integers."""
+    """Build ``dynamic_linear`` on the last dimension. Operations that read the same tensor share its integers."""
     q, s = b.once((x[0], op.attrs["granularity"]), lambda: _rows(b, op, x[0], inputs[0]))
     weight = b.constant(np.ascontiguousarray(op.arrays["weight"].T), "weight")
     acc = b.cast(b.node("MatMulInteger", [q, weight, b.byte(ZERO)]), "float32")
@@ -27,7 +27,7 @@ def dynamic_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Te
 
 
 def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
-    """The integers of a tensor and their scales."""
+    """Return the integers of a tensor and their scales."""
     rank = len(meta.shape)
     axes = [rank - 1] if op.attrs["granularity"] == "per_row" else list(range(rank))
     m = b.node("ReduceMax", [b.node("Abs", [x])], axes=axes, keepdims=1)
@@ -36,13 +36,13 @@ def _rows(b: Builder, op: Op, x: str, meta: Tensor) -> tuple[str, str]:
 
 
 def row_scale(b: Builder, m: str) -> str:
-    """The scale of rows whose largest magnitude is m; NaN where m is infinite."""
+    """Return the scale of rows whose largest magnitude is m; NaN where m is infinite."""
     s = b.node("Max", [b.node("Div", [m, b.float(REACH)]), b.float(SMALLEST)])
     return b.node("Add", [s, b.node("Sub", [m, m])])
 
 
 def _decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Gathers rows and decodes them."""
+    """Return the gathers rows and decodes them."""
     weight, scale = (b.constant(op.arrays[role], role) for role in ("weight", "scale"))
     index = b.index(op, x[0])
     codes, scales = b.node("Gather", [weight, index], axis=0), b.node("Gather", [scale, index], axis=0)
@@ -50,14 +50,14 @@ def _decoded_embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y
 
 
 def _decoded_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A float product with the decoded weight."""
+    """Return a float product with the decoded weight."""
     weight = _decoded(b, op, b.constant(op.arrays["weight"], "weight"), b.constant(op.arrays["scale"], "scale"), 2)
     value = b.node("MatMul", [x[0], b.node("Transpose", [weight], perm=[1, 0])])
     return b.add_bias(op, value)
 
 
 def _decoded(b: Builder, op: Op, codes: str, scales: str, rank: int) -> str:
-    """fl(q·s) of codes (…, bytes) and scales (…, groups), ``rank`` dimensions."""
+    """Build fl(q·s) of codes (…, bytes) and scales (…, groups), ``rank`` dimensions."""
     bits, columns, group = op.attrs["bits"], op.attrs["columns"], op.attrs["group"]
     numbers = b.cast(codes, "int32")
     if bits == 4:
@@ -70,7 +70,7 @@ def _decoded(b: Builder, op: Op, codes: str, scales: str, rank: int) -> str:
 
 
 def _halves(b: Builder, numbers: str, columns: int, rank: int) -> str:
-    """The low and high halves of bytes (…, n) in turn, (…, columns)."""
+    """Return the low and high halves of bytes (…, n) in turn, (…, columns)."""
     sixteen = b.constant(np.int32(16), "sixteen")
     high = b.node("Div", [numbers, sixteen])
     low = b.node("Sub", [numbers, b.node("Mul", [high, sixteen])])

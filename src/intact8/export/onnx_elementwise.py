@@ -44,7 +44,7 @@ def _add(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
 
 
 def _mul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """DequantizeLinear, Mul, QuantizeLinear (QLinearMul in contrib), M on the first factor."""
+    """Build DequantizeLinear, Mul, QuantizeLinear (QLinearMul in contrib), M on the first factor."""
     factors = [b.operand(x[0], inputs[0], op.attrs["a"] / op.attrs["b"]), b.operand(x[1], inputs[1])]
     if b.contrib:
         return b.clamped(op, b.node("QLinearMul", [*factors[0], *factors[1], *b.grid(y)], domain=CONTRIB))
@@ -52,7 +52,7 @@ def _mul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> s
 
 
 def _table(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """table[x] by GatherElements: ONNX Runtime's Gather copies blocks, however small, and takes 15 × as long."""
+    """Build table[x] by GatherElements: ONNX Runtime's Gather copies blocks, however small, and takes 15 × as long."""
     if op.name in b.forms:
         return build_form(b, op, x[0], b.forms[op.name])
     flat = b.cast(b.node("Reshape", [x[0], b.ints([-1], "flat")]), "int32")

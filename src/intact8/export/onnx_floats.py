@@ -24,7 +24,7 @@ def _as_float(b: Builder, name: str, meta: Tensor) -> str:
 
 
 def _working(inputs: list[Tensor], y: Tensor) -> str:
-    """The dtype of the arithmetic: int64 where every input and the output are integers."""
+    """Return the dtype of the arithmetic: int64 where every input and the output are integers."""
     return "int64" if y.dtype == "int64" and all(t.dtype != "float32" for t in inputs) else "float32"
 
 
@@ -63,7 +63,7 @@ def _prelu(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) ->
 
 
 def _channels(b: Builder, values: Array, rank: int) -> str:
-    """A constant of (C,) values, or of one, that broadcasts along dimension 1."""
+    """Return a constant of (C,) values, or of one, that broadcasts along dimension 1."""
     shape = [-1, *[1] * (rank - 2)] if values.size > 1 else [1] * max(rank, 1)
     return b.constant(np.asarray(values, np.float32).reshape(shape), "channels")
 
@@ -93,7 +93,8 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 
 def _averages(b: Builder, x: str, meta: Tensor, edges: Edges, divisors: Array) -> str:
-    """Means by matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted separately."""
+    """Return the means by matrices of ones and zeros; NaN and infinity, which 0 does not remove, are counted
+    separately."""
     size = spatial_size(meta)
     matrices = [window_matrix(start, end, n) for (start, end), n in zip(edges, size, strict=True)]
 
@@ -182,7 +183,7 @@ def _matmul(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 
 
 def _argmax(b: Builder, guarded: bool, x: str, axis: int, keep: int) -> str:
-    """The index of the first largest element, or of the first NaN, which ONNX Runtime's ArgMax ignores."""
+    """Return the index of the first largest element, or of the first NaN, which ONNX Runtime's ArgMax ignores."""
     y = b.node("ArgMax", [x], axis=axis, keepdims=keep)
     if not guarded:
         return y

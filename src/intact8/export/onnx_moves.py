@@ -18,7 +18,7 @@ from .onnx_pools import along_axes, trailing_padding
 
 
 def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """MaxPool with explicit padding instead of ceil mode, whose meaning changed between ONNX versions."""
+    """Build MaxPool with explicit padding instead of ceil mode, whose meaning changed between ONNX versions."""
     t, meta = op.attrs, inputs[0]
     if meta.dtype not in ("uint8", "float32"):
         why, remedy = "ONNX's MaxPool takes floats and bytes", "cast to float32 before it"
@@ -42,7 +42,8 @@ def _max_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
 
 
 def _max_of_slices(b: Builder, op: Op, value: str, meta: Tensor, y: Tensor, pads: list[int]) -> str:
-    """Dilated pools padded by a kernel or more, which runtimes refuse: the largest of shifted slices, axis by axis.
+    """Return the dilated pools padded by a kernel or more, which runtimes refuse: the largest of shifted slices, axis
+    by axis.
 
     The smallest value never wins, and wins nothing when it ties. (A Pad before a MaxPool would not do: ONNX Runtime
     merges the two and then refuses them.)
@@ -104,7 +105,7 @@ def _expand(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
 
 
 def _roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A Concat of both halves of each axis in exchanged order."""
+    """Return a Concat of both halves of each axis in exchanged order."""
     value = x[0]
     for shift, axis in zip(op.attrs["shifts"], op.attrs["dims"], strict=True):
         size = int(inputs[0].shape[axis] or 0)
@@ -119,7 +120,8 @@ def _roll(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 
 def _by_taps(b: Builder, x: str, size: list[int], out: list[int], cubic: bool, align_corners: bool) -> str:
-    """Sums of weighted rows: a product with a matrix would carry NaN and infinity to where its weight is 0."""
+    """Return the sums of weighted rows: a product with a matrix would carry NaN and infinity to where its weight is
+    0."""
     for axis, (n, o) in enumerate(zip(size, out, strict=True), start=2):
         shape, total = [o] + [1] * (len(size) + 1 - axis), ""
         for at, weight in taps(n, o, cubic, align_corners):
@@ -131,7 +133,8 @@ def _by_taps(b: Builder, x: str, size: list[int], out: list[int], cubic: bool, a
 
 
 def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding open)."""
+    """Return the nearest by index; linear and cubic by the matrices that define them (ONNX's Resize leaves rounding
+    open)."""
     t, meta = op.attrs, inputs[0]
     size, out, mode = spatial_size(meta), t["size"], t["mode"]
     if not mode.startswith("nearest"):
@@ -153,7 +156,8 @@ def _upsample(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
 
 
 def _resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """Products with a matrix of integer weights per axis, which are exact in float32, and one rounded division."""
+    """Return the products with a matrix of integer weights per axis, which are exact in float32, and one rounded
+    division."""
     t, meta = op.attrs, inputs[0]
     rows = zip(meta.shape[2:], t["size"], t["denominators"], strict=True)
     matrices = [weight_matrix(int(n or 0), o, t["align_corners"], d).T for n, o, d in rows]
@@ -162,7 +166,7 @@ def _resize_linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Te
 
 
 def _constant(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A Constant node, so that the value can also be an output."""
+    """Return a Constant node, so that the value can also be an output."""
     value = np.ascontiguousarray(op.arrays["value"]).reshape(op.arrays["value"].shape)
     b.nodes.append(helper.make_node("Constant", [], [op.name], name=op.name, value=numpy_helper.from_array(value)))
     return op.name

@@ -21,7 +21,7 @@ LARGEST_RATIO = 255
 
 
 def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A global average pool where the op is one, otherwise the sum of exact integers times M."""
+    """Return a global average pool where the op is one, otherwise the sum of exact integers times M."""
     t, meta = op.attrs, inputs[0]
     count = math.prod(int(meta.shape[d] or 0) for d in t["dims"])
     wide = count * reach(meta) >= FLOAT32
@@ -41,7 +41,8 @@ def _mean(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 
 
 def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A depthwise convolution with ones where all windows have one divisor (ONNX Runtime's pool takes 20 × as long)."""
+    """Return a depthwise convolution with ones where all windows have one divisor (ONNX Runtime's pool takes 20 × as
+    long)."""
     t, size = op.attrs, spatial_size(inputs[0])
     if len(t["multipliers"]) == 1:
         return _ones_conv(b, op, x[0], inputs[0], y, t["kernel"], t["stride"], t["padding"])
@@ -50,7 +51,7 @@ def _avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor)
 
 
 def _adaptive_avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """An ordinary average pool where the windows are equal."""
+    """Return an ordinary average pool where the windows are equal."""
     out, size = op.attrs["output_size"], spatial_size(inputs[0])
     if all(n % o == 0 for n, o in zip(size, out, strict=True)):
         kernel = [n // o for n, o in zip(size, out, strict=True)]
@@ -61,7 +62,7 @@ def _adaptive_avg_pool(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y
 def _ones_conv(
     b: Builder, op: Op, x: str, meta: Tensor, y: Tensor, kernel: list[int], stride: list[int], padding: list[int]
 ) -> str:
-    """A depthwise convolution with ones; padding with the zero point adds nothing."""
+    """Return a depthwise convolution with ones; padding with the zero point adds nothing."""
     channels = int(meta.shape[1] or 0)
     [[_, numerator, denominator]] = op.attrs["multipliers"]
     behind = trailing_padding(meta.shape[2:], y.shape[2:], kernel, stride, padding, [1] * len(kernel))
@@ -78,7 +79,8 @@ def trailing_padding(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> list[int]:
-    """Padding behind an image that makes ``out`` windows fit, also where the last one reaches beyond (ceil mode)."""
+    """Return the padding behind an image that makes ``out`` windows fit, also where the last one reaches beyond (ceil
+    mode)."""
     rows = zip(size, out, kernel, stride, padding, dilation, strict=True)
     return [max(0, (int(o or 1) - 1) * s + d * (k - 1) + 1 - p - int(n or 0)) for n, o, k, s, p, d in rows]
 
@@ -95,7 +97,7 @@ def along_axes(b: Builder, x: str, matrices: Sequence[Array], rank: int) -> str:
 
 
 def _windows(b: Builder, op: Op, x: str, meta: Tensor, y: Tensor, edges: Edges, divisors: Array) -> str:
-    """Windows of different divisors: exact sums by matrices of ones, each sum times its own M."""
+    """Return the windows of different divisors: exact sums by matrices of ones, each sum times its own M."""
     factors = divisor_ratios(op.attrs["multipliers"], divisors)
     terms = math.prod(int((end - start).max()) for start, end in edges)
     wide = terms * reach(meta) >= FLOAT32
@@ -107,14 +109,14 @@ def _windows(b: Builder, op: Op, x: str, meta: Tensor, y: Tensor, edges: Edges, 
 
 
 def _integers(b: Builder, x: str, meta: Tensor, wide: bool) -> str:
-    """x − z as float32, or as float64 where sums may exceed 2²⁴."""
+    """Build x − z as float32, or as float64 where sums may exceed 2²⁴."""
     if not wide:
         return b.steps(x, zero_point(meta))
     return b.node("Sub", [b.cast(x, "float64"), b.constant(np.float64(zero_point(meta)), "zero_point")])
 
 
 def _scaled(b: Builder, op: Op, total: str, factors: Array | np.float64, wide: bool, y: Tensor) -> str:
-    """clamp(R(total · factors) + z, lo, hi)."""
+    """Build clamp(R(total · factors) + z, lo, hi)."""
     dtype = np.float64 if wide else np.float32
     value = b.node("Mul", [total, b.constant(np.asarray(factors, dtype), "multiplier")])
     return b.result(op, b.cast(value, "float32") if wide else value, y)

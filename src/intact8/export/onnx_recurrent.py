@@ -27,7 +27,7 @@ UNITS = (HIDDEN, STEPS)
 
 
 def _recurrent(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """``lstm``, ``gru`` and ``rnn``."""
+    """Build ``lstm``, ``gru`` and ``rnn``."""
     t, states = op.attrs, state_count(op.kind)
     given = x[1 : 1 + states] if t["states"] else []
     inside = _inside(b, x[0], x[-1]) if t["lengths"] else None
@@ -52,7 +52,7 @@ ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 
 
 def float_layer(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """A layer of a float island, by ONNX's own operator."""
+    """Return a layer of a float island, by ONNX's own operator."""
     t, kind = op.attrs, op.kind.removeprefix("float.")
     states, size, two = state_count(kind), t["hidden"], t["bidirectional"]
 
@@ -88,7 +88,7 @@ def _result(b: Builder, op: Op, ends: list[str], steps: str) -> str:
 
 
 def _inputs(op: Op, d: int) -> Op:
-    """A dynamic linear layer: the input product of direction ``d`` for all steps."""
+    """Return a dynamic linear layer: the input product of direction ``d`` for all steps."""
     arrays = {"weight": op.arrays["weight_ih"][d], "scale": op.arrays["scale_ih"][d], "bias": op.arrays["bias"][d]}
     return replace(op, attrs={"granularity": "per_row"}, arrays=arrays)
 
@@ -98,7 +98,7 @@ def _is_relu(op: Op) -> bool:
 
 
 def _scale_state(b: Builder, op: Op, value: str, factor: float) -> str:
-    """A state in other steps; rectified states have no steps."""
+    """Return a state in other steps; rectified states have no steps."""
     return value if _is_relu(op) else b.node("Mul", [value, b.float(factor)])
 
 
@@ -107,7 +107,7 @@ def _joined(b: Builder, parts: Sequence[str], axis: int = -1) -> str:
 
 
 def _inside(b: Builder, x: str, lengths: str) -> str:
-    """A mask (T, B, 1) of the steps that belong to the sequences."""
+    """Return a mask (T, B, 1) of the steps that belong to the sequences."""
     zero, one = (b.constant(np.int64(v), "bound") for v in (0, 1))
     time = b.node("Gather", [b.node("Shape", [x]), zero], axis=0)
     steps = b.node("Unsqueeze", [b.node("Range", [zero, time, one]), b.ints([1], "axis")])
@@ -175,7 +175,7 @@ def _hidden(b: Builder, op: Op, d: int, h: str) -> str:
 
 
 def _look_up(b: Builder, v: str, table: Array, of_g: Array | None = None, size: int = 0) -> str:
-    """Table entries of values in steps; gate g of an LSTM, the third of four, reads its own table."""
+    """Return the table entries of values in steps; gate g of an LSTM, the third of four, reads its own table."""
     middle: Array = np.array(END, np.float32)
     if of_g is not None:
         middle = np.full(GATES["lstm"] * size, END, np.float32)

@@ -22,7 +22,7 @@ EXACT = 1 << 24
 
 
 def _softmax(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    """The table by Gather, the distances from the largest score as int32."""
+    """Return the table by Gather, the distances from the largest score as int32."""
     axis = axis_of(op, inputs[0].shape)
     size = inputs[0].shape[axis]
     short = isinstance(size, int) and size <= FLOAT32_TERMS
@@ -41,7 +41,7 @@ def _softmax(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) 
 
 
 def _sum(b: Builder, value: str, axes: list[int], narrow: bool) -> str:
-    """The exact sum as float32, computed in float64 where float32 might round."""
+    """Return the exact sum as float32, computed in float64 where float32 might round."""
     if narrow:
         return b.node("ReduceSum", [value, b.ints(axes, "axes")], keepdims=1)
     wide = b.node("ReduceSum", [b.cast(value, "float64"), b.ints(axes, "axes")], keepdims=1)

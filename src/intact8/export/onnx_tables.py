@@ -27,7 +27,7 @@ ENTRIES = np.concatenate([np.arange(256)] * 4 + [np.arange(255, -1, -1)] + [np.a
 
 
 def _float_form(body: Callable[[Builder, str], str]) -> Form:
-    """DequantizeLinear → ``body`` → QuantizeLinear."""
+    """Build DequantizeLinear → ``body`` → QuantizeLinear."""
 
     def build(b: Builder, x: str, sx: float, zx: int, sy: float, zy: int) -> str:
         return b.quantized(body(b, b.steps(x, zx, sx)), zy, 0, 255, sy)
@@ -53,7 +53,7 @@ FORMS: dict[str, Form] = {
 
 
 def build_form(b: Builder, op: Op, x: str, choice: Choice) -> str:
-    """The nodes of a form."""
+    """Return the nodes of a form."""
     entries, (form, clamped) = op.arrays["table"], choice
     value = _nodes(b, op, x, form)
     if clamped or form == "same":
@@ -67,7 +67,8 @@ def _nodes(b: Builder, op: Op, x: str, form: str) -> str:
 
 
 def candidates(program: Program, opset: int, ir_version: int) -> Any | None:
-    """A model with one uint8 input, ``entries``, and an output ``form:op`` for every table and form but ``same``.
+    """Return a model with one uint8 input, ``entries``, and an output ``form:op`` for every table and form but
+    ``same``.
 
     None for a program without tables.
     """
@@ -90,7 +91,8 @@ def candidates(program: Program, opset: int, ir_version: int) -> Any | None:
 
 
 def choose(program: Program, results: dict[str, Array]) -> dict[str, Choice]:
-    """Op name → the cheapest form that gives its table, from the outputs of :func:`candidates` for ``ENTRIES``.
+    """Return the op name → the cheapest form that gives its table, from the outputs of :func:`candidates` for
+    ``ENTRIES``.
 
     Without outputs those that clamp are found.
     """

@@ -13,7 +13,7 @@ Function = Callable[[Builder, Attrs, str], str]
 
 
 def _by(kind: str) -> Function:
-    """One node without attributes."""
+    """Return one node without attributes."""
     return lambda b, t, x: b.node(kind, [x])
 
 
@@ -26,7 +26,7 @@ def _hardsigmoid(b: Builder, t: Attrs, x: str) -> str:
 
 
 def _times(inner: Function) -> Function:
-    """x · inner(x)."""
+    """Build x · inner(x)."""
     return lambda b, t, x: b.node("Mul", [x, inner(b, t, x)])
 
 

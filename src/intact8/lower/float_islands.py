@@ -64,7 +64,7 @@ def _parts(node: Node, inputs: tuple[str, ...], tensors: Mapping[str, Tensor], c
 
 
 def _numbered(name: str, nodes: Container[str], made: list[Op]) -> list[Op]:
-    """Name the ops of a chain: every op but the last gets a number, and each feeds the next."""
+    """Return the name the ops of a chain: every op but the last gets a number, and each feeds the next."""
     out: list[Op] = []
     for i, op in enumerate(made):
         inputs = op.inputs if i == 0 else (out[-1].name, *op.inputs[1:])

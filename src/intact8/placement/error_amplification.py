@@ -26,7 +26,7 @@ _CARRIERS = frozenset({"add", "mul", "scale_shift", "avg_pool", "adaptive_avg_po
 
 
 def amplifying(graph: Graph) -> dict[str, str]:
-    """Name → reason for every operation that stays float because a division would amplify its rounding.
+    """Return the name → reason for every operation that stays float because a division would amplify its rounding.
 
     Args:
         graph: from ``intact8.fusion.fuse``.

@@ -59,7 +59,7 @@ class Facts:
 
     @staticmethod
     def here() -> Facts:
-        """Gather the facts about this machine, now. Imports no engine."""
+        """Return the gather the facts about this machine, now. Imports no engine."""
         import importlib.metadata  # a fifth of this package's import time
 
         from intact8 import __version__

@@ -32,7 +32,7 @@ def recall(name: str) -> dict[str, float] | None:
 
 
 def remember(name: str, milliseconds: Mapping[str, float]) -> str:
-    """Remember a measurement. Returns "" or why that is not possible."""
+    """Return the remember a measurement. Returns "" or why that is not possible."""
     return cache.remember(name, {"milliseconds": dict(milliseconds)})
 
 

@@ -74,7 +74,8 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
 
 
 def claim_row(program: Program, engine: str) -> Row:
-    """Say whether every certificate claims the engine; refused where one does not because it cannot be proved."""
+    """Return the say whether every certificate claims the engine; refused where one does not because it cannot be
+    proved."""
     needed = f"every certificate claims {engine}"
     error = claim_error(program, engine)
     if error is not None:

@@ -107,7 +107,7 @@ def _per_sample(x: Tensor, axis: int, samples: int) -> tuple[Tensor, Tensor]:
 
 
 def _usual_mean(means: Tensor, energies: Tensor) -> Tensor:
-    """Average means of samples; a bias that suits one loud sample alone would be wrong for all others."""
+    """Return the average means of samples; a bias that suits one loud sample alone would be wrong for all others."""
     weights = loudness_weights(energies.cpu().numpy(), np.ones(len(energies)), LOUD + 1)
     found = torch.from_numpy(weights).to(means.device)
     return (means * found[:, None]).sum(0) / found.sum()

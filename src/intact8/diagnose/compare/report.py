@@ -200,7 +200,7 @@ class CompareReport(LayerReport[LayerRow]):
     verb: ClassVar[str] = "compared"
 
     def worst(self, count: int = 5, against: Against = "own") -> list[LayerRow]:
-        """Quantized layers with the smallest SQNR, worst first. Those without error are left out."""
+        """Return the quantized layers with the smallest SQNR, worst first. Those without error are left out."""
         rows = [(error.sqnr, row) for row in self.rows if (error := row.error(against)) and error.sqnr is not None]
         return [row for _, row in sorted(rows, key=lambda pair: pair[0])[:count]]
 
@@ -210,7 +210,7 @@ class CompareReport(LayerReport[LayerRow]):
         return next((row.first_difference for row in self.rows if row.first_difference), None)
 
     def grid(self) -> Grid:
-        """The report as a table."""
+        """Return the report as a table."""
         text = f"{len(self.rows)} layers over {self.samples:,} samples on {self.engine}; errors in steps of the scale"
         text += "".join(f"; smallest own SQNR: {row.name}" for row in self.worst(1))
         rows = tuple(tuple(cell(row) for cell in _CELLS.values()) for row in self.rows)

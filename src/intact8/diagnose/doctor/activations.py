@@ -56,7 +56,7 @@ class Evidence:
     origin: str = ""
 
     def worst(self) -> tuple[str, float]:
-        """The reason with the largest gain."""
+        """Return the reason with the largest gain."""
         return max(self.gains.items(), key=lambda item: item[1], default=("", 0.0))
 
 

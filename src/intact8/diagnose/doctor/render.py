@@ -27,7 +27,7 @@ def sqnr(noise: float) -> str:
 
 
 def findings(report: DoctorReport) -> Grid:
-    """The findings as a table, the worst first."""
+    """Return the findings as a table, the worst first."""
     titles = columns("<place", "<cause", "<severity", "noise", "<measured", "<remedy")
     rows = tuple(
         (f.place, f.cause, f.severity, sqnr(f.noise) if f.noise else "", f.message, f.remedy)
@@ -39,14 +39,14 @@ def findings(report: DoctorReport) -> Grid:
 
 
 def outcomes(report: DoctorReport) -> Grid:
-    """The outcomes as a table: float, before, after."""
+    """Return the outcomes as a table: float, before, after."""
     rows = tuple((o.name, number(o.metric, 4), sqnr(o.noise)) for o in report.outcomes)
     caption = f"on {report.samples.get('held_out', 0)} held-out samples"
     return Grid(columns("<network", report.metric, "signal over noise"), rows, caption)
 
 
 def trials(report: DoctorReport) -> Grid:
-    """The remedies tried as a table."""
+    """Return the remedies tried as a table."""
     titles = columns("<tried", "<for", report.metric, "signal over noise", "<kept")
     rows = []
     for t in report.trials:
@@ -56,7 +56,7 @@ def trials(report: DoctorReport) -> Grid:
 
 
 def calibration(report: DoctorReport) -> Grid:
-    """The quality of the calibration data as a table."""
+    """Return the quality of the calibration data as a table."""
     q = report.calibration
     furthest = f"number {q.extreme_sample}: {q.extreme_ratio:.3g} times the others, most at {q.extreme_tensor}"
     rows = [

@@ -155,6 +155,7 @@ class ProgramSubject(Subject):
 
 
 def is_heavy(name: str) -> bool:
-    """Whether operations of this name multiply by a weight, or two activations with each other (matrix products)."""
+    """Return whether operations of this name multiply by a weight, or two activations with each other (matrix
+    products)."""
     kind = KINDS.get(name)
     return kind is not None and (kind.multiplies_weights or kind.multiplies_activations)

@@ -254,5 +254,5 @@ def _node(node: Node, sim: Simulation) -> NodeView:
 
 
 def is_torch_ao(module: nn.Module) -> bool:
-    """Whether torch.ao.quantization changed the model. Imports nothing of it."""
+    """Return whether torch.ao.quantization changed the model. Imports nothing of it."""
     return any(type(m).__module__.startswith("torch.ao.") or hasattr(m, "qconfig") for m in module.modules())

@@ -116,7 +116,7 @@ class TorchAoSubject(ModuleSubject):
         return out
 
     def _unused(self, p: PointView) -> bool:
-        """Whether the forward of an eager model never calls what the point belongs to, as far as can be traced.
+        """Return whether the forward of an eager model never calls what the point belongs to, as far as can be traced.
 
         Blocks that have a FloatFunctional for a residual they do not add are common, and no fault.
         """
@@ -149,7 +149,7 @@ class TorchAoSubject(ModuleSubject):
         return list(dict.fromkeys(out))
 
     def quantizes(self, path: str, m: nn.Module) -> bool:
-        """Whether the result of a module is, or will be, integers."""
+        """Return whether the result of a module is, or will be, integers."""
         if is_converted(m) or isinstance(m, FakeQuantizeBase | ObserverBase) or hasattr(m, "weight_fake_quant"):
             return True
         if self.stage == "fused":

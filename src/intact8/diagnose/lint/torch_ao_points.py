@@ -20,7 +20,7 @@ SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
 def is_converted(m: nn.Module) -> bool:
-    """Whether a module computes on integers."""
+    """Return whether a module computes on integers."""
     home = type(m).__module__
     quantized = home.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized"))
     return quantized and (isinstance(m, nnq.QFunctional) or not isinstance(m, FUNCTIONALS))

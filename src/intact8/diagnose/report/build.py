@@ -53,7 +53,8 @@ def report(
     batch_size: int = 8,
     title: str = "",
 ) -> Report:
-    """Gather all facts about a program, for a page (``save``), a terminal (``rich.print``) or a script (``to_json``).
+    """Return the gather all facts about a program, for a page (``save``), a terminal (``rich.print``) or a script
+    (``to_json``).
 
     Args:
         program: a checked program (converted or loaded).

@@ -73,7 +73,7 @@ def _environment() -> Environment:
 
 
 def _inert(value: Any) -> Any:
-    """Escape what is not printable, marks that change the order of letters among it."""
+    """Return the escape what is not printable, marks that change the order of letters among it."""
     return printable_lines(value) if type(value) is str else value  # templates and scripts are of other types
 
 

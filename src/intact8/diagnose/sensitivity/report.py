@@ -99,7 +99,7 @@ class SensitivityReport(LayerReport[SensitivityRow]):
         return [row for _, row in sorted(scored, key=lambda pair: -pair[0] if best_first else pair[0])]
 
     def grid(self) -> Grid:
-        """The report as a table: a column per mode and part that was measured."""
+        """Return the report as a table: a column per mode and part that was measured."""
         measured = [(m, p) for m in MODES for p in PARTS if any(r.score(m, p) is not None for r in self.rows)]
         titles = {"alone": "alone", "without": "all but this", "cumulative": "up to this"}
         headings = [titles[m] + ("" if p == "both" else f", {p}") for m, p in measured]

@@ -36,7 +36,7 @@ class AttentionChain:
 
 
 def attention_chains(program: Program) -> dict[str, AttentionChain]:
-    """Attentions of a program by the name of their first product; none where they are not compiled."""
+    """Return the attentions of a program by the name of their first product; none where they are not compiled."""
     if _compiled() is None:
         return {}
     users: dict[str, list[tuple[int, Op]]] = {}
@@ -45,7 +45,7 @@ def attention_chains(program: Program) -> dict[str, AttentionChain]:
             users.setdefault(name, []).append((i, op))
 
     def reader(name: str) -> tuple[int, Op] | None:
-        """The only operation that reads a tensor, if there is one."""
+        """Return the only operation that reads a tensor, if there is one."""
         found = users.get(name, [])
         return found[0] if len(found) == 1 and name not in program.outputs else None
 
@@ -85,7 +85,7 @@ def _compiled() -> ModuleType | None:
 
 
 def lower_attention(ctx: OpContext) -> Step:
-    """softmax(q·kᵀ + mask)·v of (N, heads, rows, width) tensors."""
+    """Lower softmax(q·kᵀ + mask)·v of (N, heads, rows, width) tensors."""
     library = _compiled()
     assert library is not None  # otherwise there are no chains
     one_pass = library.attend
@@ -111,5 +111,5 @@ def lower_attention(ctx: OpContext) -> Step:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """The same tensor with the elements of each row side by side."""
+    """Return the same tensor with the elements of each row side by side."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()

@@ -40,7 +40,8 @@ class Post:
 
     @staticmethod
     def of(ctx: OpContext, *, relu_only: bool = False) -> Post:
-        """The clamp of an operation. The post-op works before z is added; conversion to uint8 saturates by itself.
+        """Return the clamp of an operation. The post-op works before z is added; conversion to uint8 saturates by
+        itself.
 
         With ``relu_only`` the call has no other post-op, as calls with a fused residual.
         """
@@ -52,7 +53,7 @@ class Post:
         return Post("hardtanh", [float(lo - z), float(hi - z)], None)
 
     def after(self, step: Step) -> Step:
-        """``step`` and the clamp, where the call does not do it."""
+        """Return ``step`` and the clamp, where the call does not do it."""
         if self.clamp is None:
             return step
         lo, hi = self.clamp
@@ -89,11 +90,12 @@ class Weights:
         )
 
     def head(self, ctx: OpContext, packed: Tensor) -> tuple[Any, ...]:
-        """What every operator takes behind the input: its scale and zero point, the packed weight and its scales."""
+        """Return what every operator takes behind the input: its scale and zero point, the packed weight and its
+        scales."""
         return 1.0, ctx.z_x, packed, self.scales, self.zeros
 
     def residual_tail(self, ctx: OpContext, post: Post) -> tuple[Any, ...]:
-        """What an operator takes behind everything else for a fused residual."""
+        """Return what an operator takes behind everything else for a fused residual."""
         return 1.0, ctx.z, torch.uint8, self.residual, zero_point(ctx.metas[1]), "sum", 1.0, post.name, [], ""
 
 
@@ -116,19 +118,19 @@ def _float32(values: Any) -> Tensor:
 
 
 def _after(prepare: Callable[[Tensor], Tensor], step: Step) -> Step:
-    """``step`` on an input that goes through ``prepare`` first."""
+    """Return ``step`` on an input that goes through ``prepare`` first."""
     return lambda x, *residual: step(prepare(x), *residual)
 
 
 def lower_linear(ctx: OpContext) -> Step:
-    """``linear`` on the last dimension of a tensor of any rank."""
+    """Lower ``linear`` on the last dimension of a tensor of any rank."""
     x = ctx.inputs[0]
     call = _linear_call(ctx, Weights.of(ctx), [x.numel() // x.shape[-1], x.shape[-1]])
     return call if x.is_contiguous() else _after(Tensor.contiguous, call)
 
 
 def _linear_call(ctx: OpContext, n: Weights, shape: list[int]) -> Step:
-    """A call on (…, K) contiguous memory; a residual has the layout of the result."""
+    """Return a call on (…, K) contiguous memory; a residual has the layout of the result."""
     pack = ctx.pack(("linear", shape[-1]), lambda: LINEAR_PACK(n.weight.flatten(1).contiguous(), shape))
     weights = n.head(ctx, pack.weight)
     head = (*weights, n.bias)
@@ -150,7 +152,7 @@ def _linear_call(ctx: OpContext, n: Weights, shape: list[int]) -> Step:
 
 
 def lower_conv(ctx: OpContext) -> Step:
-    """``conv`` with one, two or three spatial dimensions, transposed or not."""
+    """Lower ``conv`` with one, two or three spatial dimensions, transposed or not."""
     compiled = lower_native_conv(ctx)
     if compiled is not None:
         return compiled
@@ -176,7 +178,7 @@ def _conv(ctx: OpContext, n: Weights, x: Tensor, g: Geometry) -> Step:
 
 
 def _conv_1d(ctx: OpContext, n: Weights, x: Tensor, g: Geometry) -> Step:
-    """A convolution of images of height 1."""
+    """Return a convolution of images of height 1."""
     flat = Geometry([1, *g.stride], [0, *g.padding], [1, *g.dilation], g.groups)
     call = _conv_nd(ctx, replace(n, weight=n.weight.unsqueeze(2)), [*x.shape[:2], 1, x.shape[2]], flat)
     return lambda *tensors: call(*(t.unsqueeze(2) for t in tensors)).squeeze(2)
@@ -193,7 +195,7 @@ def _pointwise(ctx: OpContext, n: Weights, x: Tensor) -> Step:
 
 
 def _conv_nd(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Step:
-    """The call, and ways round two bugs of oneDNN 3.12 that tests/conformance found.
+    """Return the call, and ways round two bugs of oneDNN 3.12 that tests/conformance found.
 
     Where some output sees nothing but padding, oneDNN computes it from memory that is not the input's, or crashes: the
     input is then padded before the call. One input channel per group (and no depthwise convolution) gives wrong
@@ -218,7 +220,7 @@ def _conv_nd(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Step:
 
 
 def _conv_call(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Step:
-    """One operator call on channels-last memory."""
+    """Return one operator call on channels-last memory."""
     images, where = len(shape) == 4, (g.stride, g.padding, g.dilation, g.groups)
     plain = CONV if images else CONV3D
     pack = ctx.pack(("conv", *shape[1:]), lambda: PACK(n.weight, n.scales, 1.0, ctx.z_x, *where, shape))
@@ -246,7 +248,7 @@ def _conv_call(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Ste
 
 
 def _leaky_relu(ctx: OpContext, slopes: Tensor) -> Callable[[Tensor], Tensor]:
-    """Negative values times the slope of their channel (dimension 1), then uint8.
+    """Return the negative values times the slope of their channel (dimension 1), then uint8.
 
     Roundings: five of the product above, the slope stored and its product: seven. The sign needs no care: acc + bias is
     an integer, and where its sign is in doubt, both results round to 0.
@@ -258,23 +260,25 @@ def _leaky_relu(ctx: OpContext, slopes: Tensor) -> Callable[[Tensor], Tensor]:
 def _writable_residual(
     ctx: OpContext, fits: Callable[[Tensor], bool], convert: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
-    """The residual in memory that the call may overwrite: its own when nobody reads it later, otherwise a copy."""
+    """Return the residual in memory that the call may overwrite: its own when nobody reads it later, otherwise a
+    copy."""
     copy = partial(torch.clone, memory_format=torch.preserve_format)
     own: Callable[[Tensor], Tensor] = (lambda x: x) if ctx.may_overwrite[1] else copy
     return lambda residual: own(residual) if fits(residual) else convert(residual)
 
 
 def _flip(w: Tensor, groups: int) -> Tensor:
-    """Weights (I, O/groups, …) of a transposed convolution as those of the ordinary one on the spread input."""
+    """Return the weights (I, O/groups, …) of a transposed convolution as those of the ordinary one on the spread
+    input."""
     size = w.shape[2:]
     w = w.reshape(groups, w.shape[0] // groups, w.shape[1], *size).transpose(1, 2)
     return w.reshape(-1, w.shape[2], *size).flip(tuple(range(2, 2 + len(size)))).contiguous()
 
 
 def _spread_input(ctx: OpContext, g: Geometry) -> Callable[[Tensor], Tensor]:
-    """The input of a transposed convolution with z_x between its elements and around it, so that an ordinary
-    convolution of stride 1 without padding gives the result. Exact in int32 for any size; oneDNN has no int8
-    transposed convolution in torch."""
+    """Return the input of a transposed convolution with z_x between its elements and around it, so that an ordinary
+    convolution of stride 1 without padding gives the result. Exact in int32 for any size; oneDNN has no int8 transposed
+    convolution in torch."""
     z_x, shape, size, keep, places = ctx.z_x, ctx.inputs[0].shape, list[int](), list[slice](), list[slice]()
     kernel, extra = ctx.op.arrays["weight"].shape[2:], ctx.op.attrs["output_padding"]
     for length, k, s, p, d, more in zip(shape[2:], kernel, g.stride, g.padding, g.dilation, extra, strict=True):

@@ -26,7 +26,7 @@ Windows = tuple[list[int], list[int], list[int]]
 def ones_conv(
     ctx: OpContext, shape: Sequence[int], scale: float, post: tuple[str, list[float]], windows: Windows
 ) -> Callable[[Tensor], Tensor]:
-    """y = R(post(Σ_window (x − z_x)·scale)) + z_y, saturated to uint8; x is channels last."""
+    """Return y = R(post(Σ_window (x − z_x)·scale)) + z_y, saturated to uint8; x is channels last."""
     head, where = _ones(ctx, shape, ctx.z_x, scale, windows)
     fixed = (*head, None, *where, 1.0, ctx.z, torch.uint8, *post, "")
     return lambda x: CONV(x, *fixed)
@@ -35,7 +35,7 @@ def ones_conv(
 def scaled_add(
     ctx: OpContext, shape: Sequence[int], z_x: int, r_x: float, z_a: int, r_a: float, post: str
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """y = R((x − z_x)·r_x + (a − z_a)·r_a) + z_y into the memory of ``a``; the post-op "relu" cuts below z_y."""
+    """Return y = R((x − z_x)·r_x + (a − z_a)·r_a) + z_y into the memory of ``a``; the post-op "relu" cuts below z_y."""
     head, where = _ones(ctx, shape, z_x, r_x, ([1, 1], [1, 1], [0, 0]))
     tail = (None, *where, 1.0, ctx.z, torch.uint8, r_a, z_a, "sum", 1.0, post, [], "")
     return lambda x, a: CONV_SUM(x, *head, a, *tail)
@@ -44,7 +44,7 @@ def scaled_add(
 def _ones(
     ctx: OpContext, shape: Sequence[int], z_x: int, scale: float, windows: Windows
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """What the operators take for a kernel of ones: scales and packed weights, and where windows lie."""
+    """Return what the operators take for a kernel of ones: scales and packed weights, and where windows lie."""
     channels, (kernel, stride, padding) = int(shape[1]), windows
     scales = torch.full((channels,), scale, dtype=torch.float32)
     weight = torch.ones((channels, 1, *kernel), dtype=torch.int8)

@@ -33,7 +33,8 @@ ROUND = 1.5 * 2.0**23 + ZERO
 
 
 def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
-    """Makes rows of tensors: ``intact8.arithmetic.dynamic.quantize_rows``. Where a scale is NaN, any integers do."""
+    """Return the makes rows of tensors: ``intact8.arithmetic.dynamic.quantize_rows``. Where a scale is NaN, any
+    integers do."""
     compiled = torch_native.load()
     if compiled is not None and granularity == "per_row":
         one_pass = compiled.quantize_rows
@@ -59,7 +60,8 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
 
 
 def scaler(granularity: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """Makes (y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or None."""
+    """Return the makes (y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or
+    None."""
     compiled = torch_native.load()
     if compiled is not None and granularity == "per_row":
         one_pass = compiled.scale_rows
@@ -84,19 +86,19 @@ class Product:
 
     @staticmethod
     def of(ctx: OpContext, key: tuple[Any, ...], rows: int, weight: Array, scale: Array) -> Product:
-        """The product by ``weight`` int8 (O, K) and ``scale`` float32 (O,), packed for so many ``rows``."""
+        """Return the product by ``weight`` int8 (O, K) and ``scale`` float32 (O,), packed for so many ``rows``."""
         shape = [max(1, rows), weight.shape[1]]
         pack = ctx.pack((*key, shape[1]), lambda: LINEAR_PACK(torch.from_numpy(np.array(weight)), shape))
         return Product(pack, torch.from_numpy(np.array(scale)), torch.zeros(len(scale), dtype=torch.int32))
 
     def __call__(self, u: Tensor) -> Tensor:
-        """fl(fl(acc)·scale), u (…, K) uint8 of integers + 128."""
+        """Return fl(fl(acc)·scale), u (…, K) uint8 of integers + 128."""
         y: Tensor = LINEAR(u, 1.0, ZERO, self.pack.weight, self.scale, self.zeros, *PLAIN)
         return y
 
 
 def lower_dynamic_linear(ctx: OpContext) -> Callable[[Rows], Tensor]:
-    """The product of quantized rows with the weight."""
+    """Return the product of quantized rows with the weight."""
     p, width = ctx.op.arrays, ctx.inputs[0].shape[-1]
     multiply = Product.of(ctx, ("dynamic",), ctx.inputs[0].numel() // width, p["weight"], p["scale"])
     bias = torch.from_numpy(np.array(p["bias"])) if "bias" in p else None
@@ -116,7 +118,7 @@ def _decoded_linear(ctx: OpContext) -> Step:
 
 
 def _decoded(ctx: OpContext) -> Tensor:
-    """The weight, which is decoded once."""
+    """Return the weight, which is decoded once."""
     p = ctx.op.arrays
     return ctx.pack(("decoded",), lambda: torch.from_numpy(decode(p["weight"], p["scale"], **ctx.op.attrs))).weight
 

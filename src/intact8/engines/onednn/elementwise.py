@@ -21,7 +21,7 @@ from .quantize_passes import make_dequantize, make_lookup, make_quantize, make_q
 
 
 def _quantize(ctx: OpContext) -> Step:
-    """clamp(R(x / s) + z, lo, hi) by IEEE division; uint8 passes as it is. Images become channels last."""
+    """Return clamp(R(x / s) + z, lo, hi) by IEEE division; uint8 passes as it is. Images become channels last."""
     x, s = ctx.inputs[0], step_size(ctx.out)
     moves_channels = ctx.spatial and x.dim() > 2 and not is_nhwc(x)
     if x.dtype == torch.uint8:
@@ -36,7 +36,8 @@ def _dequantize(ctx: OpContext) -> Step:
 
 
 def _add(ctx: OpContext) -> Step:
-    """Σ a_j·(x_j − z_j)/b. As a convolution: ratio and product of one term, ratio and fused add of the other, + z."""
+    """Return Σ a_j·(x_j − z_j)/b. As a convolution: ratio and product of one term, ratio and fused add of the other, +
+    z."""
     b = int(ctx.op.attrs["b"])
     ratios = [float(Fraction(int(a), b)) for a in ctx.op.attrs["a"]]
     zeros = [zero_point(m) for m in ctx.metas]
@@ -73,8 +74,8 @@ def _add_floats(ctx: OpContext, ratios: list[float], zeros: list[int]) -> Step:
 
 
 def _mul(ctx: OpContext) -> Step:
-    """(x − z_x)·(w − z_w)·a/b. The product of two differences is an exact integer below 2¹⁶; the ratio is stored and
-    its product rounds: two."""
+    """Return (x − z_x)·(w − z_w)·a/b. The product of two differences is an exact integer below 2¹⁶; the ratio is stored
+    and its product rounds: two."""
     x, w = ctx.inputs
     ratio = float(np.float32(int(ctx.op.attrs["a"]) / int(ctx.op.attrs["b"])))
     library = torch_native.load()
@@ -89,7 +90,8 @@ def _mul(ctx: OpContext) -> Step:
 
 
 def _multiply_rows(ctx: OpContext, one_pass: Callable[..., None], ratio: float, full: int) -> Step:
-    """Operand ``full`` times the other: a value per element, or per channel of an image with channels last."""
+    """Return the operand ``full`` times the other: a value per element, or per channel of an image with channels
+    last."""
     x, w = ctx.inputs[full], ctx.inputs[1 - full]
     gate = x.shape != w.shape
     width, repeat = (x.shape[1], prod(x.shape[2:])) if gate else (x.shape[-1] if x.dim() else 1, 1)
@@ -106,12 +108,12 @@ def _multiply_rows(ctx: OpContext, one_pass: Callable[..., None], ratio: float, 
 
 
 def _is_gate(x: Tensor, w: Tensor) -> bool:
-    """Whether w (N, C, 1, 1) scales the channels of x (N, C, H, W), channels last."""
+    """Return whether w (N, C, 1, 1) scales the channels of x (N, C, H, W), channels last."""
     return x.dim() == w.dim() == 4 and w.shape == (*x.shape[:2], 1, 1) and x.shape[2:] != (1, 1) and is_nhwc(x)
 
 
 def _table(ctx: OpContext) -> Step:
-    """table[x]: as a clamp where that gives all 256 entries."""
+    """Return table[x]: as a clamp where that gives all 256 entries."""
     table = torch.from_numpy(np.array(ctx.op.arrays["table"], np.uint8))
     lo, hi = int(table.min()), int(table.max())
     if torch.equal(table, torch.arange(256, dtype=torch.uint8).clamp(lo, hi)):
@@ -123,7 +125,7 @@ _ImageViews = tuple[list[int], Callable[[Tensor], Tensor], Callable[[Tensor], Te
 
 
 def _image_views(x: Tensor, y: Tensor) -> _ImageViews | None:
-    """A shape for the depthwise kernel and the two views to and from it, for tensors of one dense layout.
+    """Return a shape for the depthwise kernel and the two views to and from it, for tensors of one dense layout.
 
     Images go as they are; other tensors as 64 (or fewer) channels over their memory, whatever it means.
     """

@@ -64,7 +64,7 @@ class OnednnEngine:
         return None
 
     def prepare(self, program: Program, *, threads: int | None = None) -> OnednnRunner:
-        """A runner for ``program``.
+        """Return a runner for ``program``.
 
         Args:
             program: a checked program.
@@ -94,7 +94,7 @@ class OnednnRunner:
         self._build_for_one()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
+        """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
         given = self._tensors(inputs)
         if batch_size(self.program, inputs) == 0:  # steps are made from real tensors, and there are none
             return empty_outputs(self.program, inputs)
@@ -149,7 +149,8 @@ class OnednnRunner:
         return in_unforked_thread(call)
 
     def _plan(self, inputs: Sequence[Tensor], every: bool = False) -> tuple[Plan, list[Tensor] | None]:
-        """The plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first run."""
+        """Return the plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first
+        run."""
         first: list[Tensor] | None = None
 
         def make() -> Plan:

@@ -25,7 +25,8 @@ FloatRule = Callable[[OpContext], "Step | None"]
 
 
 def lower_float(ctx: OpContext) -> Step:
-    """A kind ``float.NAME``. Operands of another dtype become that of the result first where the kind says so."""
+    """Return a kind ``float.NAME``. Operands of another dtype become that of the result first where the kind says
+    so."""
     op, name = ctx.op, ctx.op.kind.removeprefix("float.")
     converts = KINDS[op.kind].in_result_dtype
     attrs = whole_attrs(op.attrs) if converts and ctx.out.dtype == "int64" else op.attrs
@@ -41,14 +42,14 @@ def lower_float(ctx: OpContext) -> Step:
 
 
 def _free(ctx: OpContext, i: int) -> bool:
-    """Whether the result may be written over operand ``i``."""
+    """Return whether the result may be written over operand ``i``."""
     x = ctx.inputs[i]
     whole = list(x.shape) == list(np.broadcast_shapes(*(tuple(t.shape) for t in ctx.inputs)))
     return ctx.may_overwrite[i] and whole and x.is_contiguous() and all(t.dtype == torch.float32 for t in ctx.inputs)
 
 
 def _commutative(in_place: Callable[[Tensor, Tensor], Tensor]) -> FloatRule:
-    """``in_place`` in the memory of either operand."""
+    """Return ``in_place`` in the memory of either operand."""
 
     def rule(ctx: OpContext) -> Step | None:
         if _free(ctx, 0):

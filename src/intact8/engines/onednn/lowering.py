@@ -75,15 +75,16 @@ class OpContext:
         return zero_point(self.metas[0])
 
     def ints(self, *names: str) -> tuple[list[int], ...]:
-        """The attributes of these names, which are lists of integers."""
+        """Return the attributes of these names, which are lists of integers."""
         return tuple([int(v) for v in self.op.attrs[name]] for name in names)
 
     def array(self, role: str) -> Tensor:
-        """An array of the op, copied once for all plans: the table of an embedding may be most of the program."""
+        """Return an array of the op, copied once for all plans: the table of an embedding may be most of the
+        program."""
         return self.pack(("array", role), lambda: torch.from_numpy(np.array(self.op.arrays[role]))).weight
 
     def pack(self, key: tuple[Any, ...], make: Callable[[], Tensor]) -> Packed:
-        """The shared prepacked weights of ``key``, made at the first request."""
+        """Return the shared prepacked weights of ``key``, made at the first request."""
         key = (self.op.name, *key)
         found = self.packs.get(key)
         if found is None:
@@ -97,16 +98,16 @@ Rule = Callable[[OpContext], Step]
 
 
 def step_size(meta: Meta) -> float:
-    """Scale of a quantized tensor, as the double that equals its float32 value."""
+    """Return the scale of a quantized tensor, as the double that equals its float32 value."""
     return float(np.float32(1.0 if meta.scale is None else meta.scale))
 
 
 def is_nhwc(x: Tensor) -> bool:
-    """Whether the memory of an (N, C, spatial…) tensor is dense with channels last."""
+    """Return whether the memory of an (N, C, spatial…) tensor is dense with channels last."""
     return x.movedim(1, -1).is_contiguous()
 
 
 def to_nhwc(x: Tensor) -> Tensor:
-    """The same tensor with channels-last memory, copied where needed."""
+    """Return the same tensor with channels-last memory, copied where needed."""
     last = x.movedim(1, -1)
     return x if last.is_contiguous() else last.contiguous().movedim(-1, 1)

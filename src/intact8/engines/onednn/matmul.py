@@ -18,7 +18,7 @@ from .quantize_passes import make_quantize
 
 
 def lower_matmul(ctx: OpContext) -> Step:
-    """Σ (x − z_x)·(w − z_w)·a/b. Roundings: a/b stored, the product; one more where sums pass 2²⁴."""
+    """Lower Σ (x − z_x)·(w − z_w)·a/b. Roundings: a/b stored, the product; one more where sums pass 2²⁴."""
     (z_x, z_w), ratio = (zero_point(m) for m in ctx.metas), int(ctx.op.attrs["a"]) / int(ctx.op.attrs["b"])
     end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     terms, longest = ctx.inputs[0].shape[-1], (FLOAT32 - 1) // (max(z_x, 255 - z_x) * max(z_w, 255 - z_w))

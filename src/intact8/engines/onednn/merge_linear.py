@@ -19,7 +19,8 @@ from intact8.program.program import Program
 
 
 def merge_linear(program: Program) -> Program:
-    """``program`` with merged products, which only this engine runs, because their channels have several zero points.
+    """Return ``program`` with merged products, which only this engine runs, because their channels have several zero
+    points.
 
     The zero points are added to the bias (array ``shift``, in steps of the result), where 1/(2b) leaves room for it:
     the sum is rounded once instead of before and after adding the zero point.
@@ -48,7 +49,7 @@ def merge_linear(program: Program) -> Program:
 
 
 def _product(group: list[Op], tensors: dict[str, Tensor]) -> Op:
-    """One product in place of all, with a name that none of ``tensors`` has."""
+    """Return one product in place of all, with a name that none of ``tensors`` has."""
     name = fresh_name(" + ".join(op.name for op in group), tensors)
     if group[0].kind == "dynamic_linear":
         return replace(group[0], name=name, arrays=_together(group, tuple(group[0].arrays)))

@@ -23,7 +23,8 @@ def _cat(ctx: OpContext) -> Step:
 
 
 def _reshape(ctx: OpContext) -> Step:
-    """A view where memory allows. Regrouping only the channels of images keeps channels last (channel shuffle)."""
+    """Return a view where memory allows. Regrouping only the channels of images keeps channels last (channel
+    shuffle)."""
     x, (shape,) = ctx.inputs[0], ctx.ints("shape")
     target = x.reshape(shape).shape
     spatial = next((k for k in (3, 2, 1) if _keeps_images(x.shape, target, k)), 0)
@@ -68,7 +69,7 @@ def _roll(ctx: OpContext) -> Step:
 
 
 def _upsample(ctx: OpContext) -> Step:
-    """Nearest neighbours by index; torch computes the other modes, of float tensors only."""
+    """Return the nearest neighbours by index; torch computes the other modes, of float tensors only."""
     x, attrs, (size,), mode = ctx.inputs[0], ctx.op.attrs, ctx.ints("size"), str(ctx.op.attrs["mode"])
     if not mode.startswith("nearest"):
         align = bool(attrs["align_corners"])
@@ -85,7 +86,8 @@ def _upsample(ctx: OpContext) -> Step:
 
 
 def _resize_linear(ctx: OpContext) -> Step:
-    """Weighted sums in float32, which holds them, and one division: one pass over images with channels last."""
+    """Return the weighted sums in float32, which holds them, and one division: one pass over images with channels
+    last."""
     t, (samples, channels, *given) = ctx.op.attrs, ctx.inputs[0].shape
     size, corners, denominators = list(t["size"]), t["align_corners"], list(t["denominators"])
     library = torch_native.load()

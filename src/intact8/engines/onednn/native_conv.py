@@ -12,7 +12,7 @@ from intact8.engines.packed_conv import PackedConv
 
 
 def lower_native_conv(ctx: OpContext) -> Step | None:
-    """``conv`` in one pass; None for those that oneDNN does."""
+    """Lower ``conv`` in one pass; None for those that oneDNN does."""
     library, x = torch_native.load(), ctx.inputs[0]
     if library is None or x.dim() != 4 or not library.can_convolve():
         return None

@@ -122,7 +122,7 @@ class _Builder:
             self.values.pop(self.names[index], None)
 
     def _quantized_rows(self, op: Op, x: Tensor, reads: tuple[int, ...]) -> tuple[int, dynamic_linear.Rows]:
-        """The slot and the value of the rows of ``x``, quantized at the first request."""
+        """Return the slot and the value of the rows of ``x``, quantized at the first request."""
         key = _rows_key(op)
         if key not in self._rows:
             quantize = dynamic_linear.quantizer(op.attrs["granularity"])
@@ -132,7 +132,7 @@ class _Builder:
         return self._rows[key]
 
     def _freed_slots(self, i: int, op: Op) -> tuple[int, ...]:
-        """Slots that nothing reads after operation ``i``."""
+        """Return the slots that nothing reads after operation ``i``."""
         kept, last = self.program.outputs, self.last
         names = [n for n in dict.fromkeys(op.inputs) if last[n] == i and n not in kept]
         if op.name not in last and op.name not in kept:
@@ -143,7 +143,7 @@ class _Builder:
         return slots
 
     def _is_free(self, name: str, op: Op, i: int) -> bool:
-        """Whether no view of the memory of an input is read after operation ``i``, returned, or borrowed."""
+        """Return whether no view of the memory of an input is read after operation ``i``, returned, or borrowed."""
         memory = self.root[name]
         views = [n for n, root in self.root.items() if root == memory]
         alone = sum(self.root[n] == memory for n in op.inputs) == 1
@@ -192,7 +192,7 @@ class Plan:
         self._flat_calls = [(call.step, call.reads, call.writes, call.frees) for call in b.calls]
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Outputs for tensors in the order of ``program.inputs``."""
+        """Return the outputs for tensors in the order of ``program.inputs``."""
         slots: list[Any] = [None] * len(self._names)
         for index, x in zip(self._inputs, inputs, strict=True):
             slots[index] = x
@@ -232,7 +232,7 @@ class Plan:
 
 
 def read_as_images(program: Program) -> set[str]:
-    """Tensors that operations on images read, directly or after others that keep their dimensions."""
+    """Return the tensors that operations on images read, directly or after others that keep their dimensions."""
     found: set[str] = set()
     for op in reversed(program.ops):
         if op.kind in IMAGE_KINDS or (op.kind in SAME_DIMENSIONS and op.name in found):
@@ -248,7 +248,7 @@ SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul
 
 
 def supported(op: Op) -> bool:
-    """Whether there is a rule for this kind."""
+    """Return whether there is a rule for this kind."""
     return op.kind in RULES or op.is_float or op.kind == "dynamic_linear"
 
 
@@ -258,7 +258,7 @@ def _rows_key(op: Op) -> tuple[str, str]:
 
 
 def _within(step: Step, rows: int, name: str) -> Step:
-    """``step`` that refuses indices outside of a table of so many rows."""
+    """Return ``step`` that refuses indices outside of a table of so many rows."""
 
     def checked(index: Tensor) -> Tensor:
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < rows:
@@ -269,7 +269,7 @@ def _within(step: Step, rows: int, name: str) -> Step:
 
 
 def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tuple[Callable[..., Any], Tensor]:
-    """The step and its first result on what is ``given``: its inputs, or their quantized rows.
+    """Return the step and its first result on what is ``given``: its inputs, or their quantized rows.
 
     ``rows`` is the number of rows of a table whose indices have to be checked.
     """
@@ -293,7 +293,7 @@ def _build(ctx: OpContext, given: Sequence[Any], rows: int | None = None) -> tup
 
 
 def _refusal(error: Exception, name: str) -> IntactError:
-    """An error of torch about an input, in this project's words."""
+    """Return an error of torch about an input, in this project's words."""
     why = str(error).strip().split("\n")[0]
     if isinstance(error, IndexError):
         return InputError("an index outside the table", where=name, why=why, remedy="look at what makes the indices")

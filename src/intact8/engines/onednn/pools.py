@@ -54,8 +54,8 @@ def _one_pass_mean(ctx: OpContext, one_pass: Callable[..., None], x: Tensor, a: 
 
 
 def _avg_pool(ctx: OpContext) -> Step:
-    """One divisor: a depthwise convolution of ones whose padding adds nothing. Several divisors (at the edges): window
-    sums in float64, times the multiplier of each place."""
+    """Return one divisor: a depthwise convolution of ones whose padding adds nothing. Several divisors (at the edges):
+    window sums in float64, times the multiplier of each place."""
     x, attrs, (kernel, stride, padding) = ctx.inputs[0], ctx.op.attrs, ctx.ints("kernel", "stride", "padding")
     size, ceil_mode = list(x.shape[2:]), bool(attrs["ceil_mode"])
     edges, divisors = pool_windows(size, kernel, stride, padding, ceil_mode, bool(attrs["count_include_pad"]))
@@ -86,7 +86,7 @@ def _window_conv(ctx: OpContext, x: Tensor, ratio: float, windows: Windows) -> S
 
 
 def _window_sums(ctx: OpContext, x: Tensor, edges: Edges, divisors: Array) -> Step:
-    """Sums as products with 0/1 matrices, one per dimension, exact in float64."""
+    """Return the sums as products with 0/1 matrices, one per dimension, exact in float64."""
     windows = zip(edges, x.shape[2:], strict=True)
     matrices = [torch.from_numpy(window_matrix(start, end, n).astype(np.float64)) for (start, end), n in windows]
     scale, z = torch.from_numpy(divisor_ratios(ctx.op.attrs["multipliers"], divisors)), ctx.z_x
@@ -102,8 +102,8 @@ def _window_sums(ctx: OpContext, x: Tensor, edges: Edges, divisors: Array) -> St
 
 
 def _max_pool(ctx: OpContext) -> Step:
-    """Float tensors by torch. uint8 as maxima of strided slices, one dimension after the other, because torch's kernel
-    refuses many uint8 shapes."""
+    """Return the float tensors by torch. uint8 as maxima of strided slices, one dimension after the other, because
+    torch's kernel refuses many uint8 shapes."""
     x, ceil_mode = ctx.inputs[0], bool(ctx.op.attrs["ceil_mode"])
     kernel, stride, padding, dilation = ctx.ints("kernel", "stride", "padding", "dilation")
     if x.is_floating_point():
@@ -125,8 +125,8 @@ def _max_pool(ctx: OpContext) -> Step:
 
 
 def _max_along(x: Tensor, dim: int, out: int, k: int, s: int, p: int, d: int) -> Tensor:
-    """Maximum over windows along one dimension. Each tap covers a range of outputs; full ranges first, so that no
-    padding needs to be written."""
+    """Return the maximum over windows along one dimension. Each tap covers a range of outputs; full ranges first, so
+    that no padding needs to be written."""
     n = x.shape[dim]
     taps = []
     for j in range(k):

@@ -18,7 +18,7 @@ Pass = Callable[[Tensor], Tensor]
 
 
 def make_quantize(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool = False) -> Pass:
-    """float32 multiples of the output step → uint8: R(v / divisor) + z within lo … hi, and NaN as lo if ``nan``.
+    """Return float32 multiples of the output step → uint8: R(v / divisor) + z within lo … hi, and NaN as lo if ``nan``.
 
     Clamping to integers commutes with rounding. A float32 ``divisor`` costs the one rounding of an IEEE division, and
     everything after it none.
@@ -48,7 +48,7 @@ def make_quantize(z: int, lo: int, hi: int, divisor: float = 1.0, *, nan: bool =
 
 
 def make_quantize_nhwc(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> Pass:
-    """:func:`make_quantize` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
+    """Return :func:`make_quantize` for float32 images (N, C, …) like ``x``, whose channels become last in memory."""
     library, end = torch_native.load(), make_quantize(z, lo, hi, divisor, nan=True)
     if library is None or not x.is_contiguous():
         return lambda x: end(x.movedim(1, -1).contiguous()).movedim(-1, 1)
@@ -65,7 +65,7 @@ def make_quantize_nhwc(x: Tensor, z: int, lo: int, hi: int, divisor: float) -> P
 
 
 def make_dequantize(x: Tensor, z: int, s: float) -> Pass:
-    """(q − z)·s, one rounding, for tensors with the strides of ``x``: dense, in the order of its memory."""
+    """Return (q − z)·s, one rounding, for tensors with the strides of ``x``: dense, in the order of its memory."""
     library = torch_native.load()
     order = sorted(range(x.dim()), key=x.stride, reverse=True)
     rows = _rows(x.permute(order))
@@ -86,7 +86,7 @@ def make_dequantize(x: Tensor, z: int, s: float) -> Pass:
 
 
 def make_lookup(table: Tensor) -> Pass:
-    """table[x], 256 bytes."""
+    """Return table[x], 256 bytes."""
     library = torch_native.load()
     if library is None:  # indexing by int64 takes two to three times as long
         return lambda x: table.index_select(0, x.reshape(-1).to(torch.int32)).view(x.shape)
@@ -101,7 +101,8 @@ def make_lookup(table: Tensor) -> Pass:
 
 
 def _like(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """``x`` in memory without gaps and without elements that are read several times, and an empty result like it."""
+    """Return ``x`` in memory without gaps and without elements that are read several times, and an empty result like
+    it."""
     y = torch.empty_like(x, dtype=dtype)
     if y.stride() != x.stride():
         x = x.contiguous()

@@ -41,7 +41,7 @@ class _Direction:
 
 
 def lower_recurrent(ctx: OpContext) -> Step:
-    """A layer whose inputs are those of ``intact8.opset.recurrent``."""
+    """Return a layer whose inputs are those of ``intact8.opset.recurrent``."""
     op = ctx.op
     kind, t = op.kind, op.attrs
     states, size = state_count(kind), int(t["hidden"])
@@ -108,7 +108,8 @@ def _hidden(ctx: OpContext, d: int, rows: int, compiled: bool) -> _Hidden:
 
 
 def _exact_for_one(weight: Array) -> bool:
-    """Whether torch's product of int8 matrices, which takes a third of the time for one row, gives the exact sums.
+    """Return whether torch's product of int8 matrices, which takes a third of the time for one row, gives the exact
+    sums.
 
     It does not for a weight of one column (torch 2.13), so a few rows are tried.
     """

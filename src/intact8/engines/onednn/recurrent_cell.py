@@ -33,7 +33,7 @@ class Tables:
 
     @staticmethod
     def of(tanh: Array) -> Tables:
-        """The tables from ``tanh`` as programs hold it, for 0 … END."""
+        """Return the tables from ``tanh`` as programs hold it, for 0 … END."""
         half = torch.from_numpy(tanh.copy())
         whole = torch.cat([-half[1:].flip(0), half])
         return Tables(whole * 0.5 + 0.5, whole * HIDDEN, whole * STEPS)
@@ -155,7 +155,7 @@ class TorchCell:
 
 
 def _read(table: Tensor, v: Tensor) -> Tensor:
-    """Entries at R(v); beyond the ends the last ones."""
+    """Return the entries at R(v); beyond the ends the last ones."""
     return table[v.clamp(-END, END).round().add(END).to(torch.int32)]
 
 

@@ -36,7 +36,7 @@ def thread_count(threads: int | None) -> Iterator[None]:
 
 @cache
 def _setter() -> Callable[[int], object]:
-    """OpenMP's own function, where it can be reached through torch's library.
+    """Return OpenMP's own function, where it can be reached through torch's library.
 
     ``torch.set_num_threads`` also sets the number that new threads start with, which would keep the number of whatever
     call was running at that moment; and it empties oneDNN's caches.

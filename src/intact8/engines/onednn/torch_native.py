@@ -16,7 +16,7 @@ THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_ge
 
 @cache
 def load() -> ModuleType | None:
-    """The compiled kernels, sharing torch's threads; None where they were not built."""
+    """Return the compiled kernels, sharing torch's threads; None where they were not built."""
     library = native.load()
     if library is None:
         return None
@@ -30,7 +30,7 @@ def load() -> ModuleType | None:
 
 
 def sizes(x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> list[int]:
-    """Bytes of tensors, which must all have this dtype.
+    """Return the bytes of tensors, which must all have this dtype.
 
     Raises:
         EngineError: one has another dtype; the plan should not have let it through.
@@ -42,7 +42,7 @@ def sizes(x: torch.Tensor, dtype: torch.dtype, *others: torch.Tensor) -> list[in
 
 
 def reach(x: torch.Tensor, dtype: torch.dtype) -> int:
-    """Bytes from the first element of a tensor, whatever its strides, to the end of its memory.
+    """Return the bytes from the first element of a tensor, whatever its strides, to the end of its memory.
 
     Raises:
         EngineError: as :func:`sizes`.

@@ -41,7 +41,8 @@ _LAYOUT_FREE = frozenset(
 
 
 def images(program: Program) -> frozenset[str]:
-    """Tensors whose channels are last in ONNX Runtime: operands and results of convolutions, and what follows them."""
+    """Return the tensors whose channels are last in ONNX Runtime: operands and results of convolutions, and what
+    follows them."""
     read = {op.inputs[0] for op in program.ops if op.kind == "conv"}
     found: set[str] = set()
     for op in program.ops:
@@ -56,7 +57,7 @@ def images(program: Program) -> frozenset[str]:
 
 
 def rules(program: Program, operators: Collection[str], last: Collection[str] = ()) -> dict[str, OwnRule]:
-    """Rules that are tried before those of a file: kind → rule.
+    """Return the rules that are tried before those of a file: kind → rule.
 
     Args:
         program: checked.
@@ -86,7 +87,7 @@ class _Rules:
     images: frozenset[str]
 
     def quantize(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """``quantize`` of an image of floats; None for other tensors."""
+        """Build ``quantize`` of an image of floats; None for other tensors."""
         if "QuantizeNhwc" not in self.operators or op.name not in self.images or inputs[0].dtype == "uint8":
             return None
         z = zero_point(y)
@@ -96,13 +97,14 @@ class _Rules:
         return _transposed_back(b, b.node("QuantizeNhwc", [x[0], numbers], domain=DOMAIN), _nhwc(y.shape))
 
     def table(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """table[x]; None without the operator, or where ONNX Runtime computes the entries."""
+        """Build table[x]; None without the operator, or where ONNX Runtime computes the entries."""
         if "Table" not in self.operators or op.name in b.forms:
             return None
         return self._node(b, op, "Table", x, b.constant(op.arrays["table"], "table"))
 
     def mul(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """(x − z_x)·(w − z_w)·a/b of equal shapes, or with one factor per channel of an image; None for others."""
+        """Build (x − z_x)·(w − z_w)·a/b of equal shapes, or with one factor per channel of an image; None for
+        others."""
         (first, second), attrs = (t.shape for t in inputs), op.attrs
         if "Multiply" not in self.operators:
             return None
@@ -114,7 +116,7 @@ class _Rules:
         return self._node(b, op, "Multiply", [x[i] for i in order], numbers)
 
     def conv(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """A ``conv`` with its clamp; None where the kernels have no such convolution, see ``PackedConv.of``."""
+        """Return a ``conv`` with its clamp; None where the kernels have no such convolution, see ``PackedConv.of``."""
         some = not self.operators.isdisjoint({"Depthwise", "Dense"})
         found = PackedConv.of(op, zero_point(inputs[0]), zero_point(y)) if some else None
         if found is None or found.kind not in self.operators:
@@ -124,7 +126,7 @@ class _Rules:
         return self._node(b, op, found.kind, x, *packed, _numbers(b, found.numbers))
 
     def resize_linear(self, b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str | None:
-        """``resize_linear`` of an image; None for others."""
+        """Build ``resize_linear`` of an image; None for others."""
         t = op.attrs
         if "Resize" not in self.operators or len(y.shape) != 4 or prod(t["denominators"]) > LARGEST_PRODUCT:
             return None
@@ -152,7 +154,8 @@ def _between_transposes(b: Builder, kind: str, x: Sequence[str], constants: Sequ
 
 
 def _transposed_back(b: Builder, x: str, shape: Sequence[Dim]) -> str:
-    """``x`` with channels first again. ONNX Runtime moves channels only where it knows the shape, so it is told."""
+    """Build ``x`` with channels first again. ONNX Runtime moves channels only where it knows the shape, so it is
+    told."""
     b.shapes[x] = (b.scope, tuple(shape))
     return b.node("Transpose", [x], perm=[0, 3, 1, 2])
 

@@ -50,7 +50,7 @@ class OnnxRuntimeEngine:
         return f"{' and '.join(missing)} not installed: pip install 'intact8[onnx]'" if missing else None
 
     def prepare(self, program: Program, *, threads: int | None = None) -> OnnxRuntimeRunner:
-        """A runner for ``program``.
+        """Return a runner for ``program``.
 
         Args:
             program: a checked program.
@@ -86,7 +86,7 @@ class OnnxRuntimeRunner:
         self._sessions.leak()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
+        """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
         given, last = self._as_read(self._check(inputs))
         session = self._session(self._integers(given), last)
         names = list(dict.fromkeys(self.program.outputs))
@@ -126,11 +126,11 @@ class OnnxRuntimeRunner:
             raise InputError(what, where=culprit, why=str(error), remedy=remedy) from error
 
     def _integers(self, given: Mapping[str, Array]) -> frozenset[str]:
-        """Inputs given as the uint8 integers themselves."""
+        """Return the inputs given as the uint8 integers themselves."""
         return frozenset(n for n in self._quantized_at_once if given[n].dtype == np.uint8)
 
     def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
-        """The inputs as the deployed model takes them, and the names of those whose memory has channels last."""
+        """Return the inputs as the deployed model takes them, and the names of those whose memory has channels last."""
         last = frozenset(name for name in self._images if channels_last(given[name]))
         return {n: x.transpose(0, 2, 3, 1) if n in last else x for n, x in given.items()}, last
 
@@ -146,7 +146,7 @@ class OnnxRuntimeRunner:
         return self._sessions.get(key, lambda: self._open(*key))
 
     def _proved_forms(self) -> dict[str, Choice]:
-        """Tables that this machine computes faster than it looks them up; all 256 entries were compared."""
+        """Return the tables that this machine computes faster than it looks them up; all 256 entries were compared."""
         from intact8.export.onnx import IR_VERSION, OPSET
         from intact8.export.onnx_tables import ENTRIES, candidates, choose
 
@@ -200,7 +200,7 @@ class OnnxRuntimeRunner:
         return session
 
     def _culprit(self, message: str) -> str:
-        """The op that an error message of ONNX Runtime names; "" where it names none."""
+        """Return the op that an error message of ONNX Runtime names; "" where it names none."""
         return max((op.name for op in self.program.ops if _mentions(message, op.name)), key=len, default="")
 
     def _check(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -210,7 +210,7 @@ class OnnxRuntimeRunner:
 
 
 def _version() -> tuple[int, int]:
-    """The major and minor version of ONNX Runtime."""
+    """Return the major and minor version of ONNX Runtime."""
     import onnxruntime
 
     major, minor = onnxruntime.__version__.split(".")[:2]
@@ -218,12 +218,12 @@ def _version() -> tuple[int, int]:
 
 
 def _mentions(message: str, name: str) -> bool:
-    """Whether a node of the op ``name`` stands in the message: (name), 'name' or name/… of its inner nodes."""
+    """Return whether a node of the op ``name`` stands in the message: (name), 'name' or name/… of its inner nodes."""
     return any(f"{before}{name}{after}" in message for before in "('" for after in ")'/")
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The errors of ONNX Runtime, which have no base class of their own."""
+    """Return the errors of ONNX Runtime, which have no base class of their own."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)

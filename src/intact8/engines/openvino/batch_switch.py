@@ -18,7 +18,7 @@ from intact8.engines.openvino.lowering import port
 
 
 def join(models: Mapping[int, Any]) -> Any:
-    """A model of all of ``models`` and one input more, an int32: the size whose model is to run.
+    """Return a model of all of ``models`` and one input more, an int32: the size whose model is to run.
 
     Args:
         models: size → model of static shapes, two or more; all have the same inputs and results but for their sizes.
@@ -31,7 +31,7 @@ def join(models: Mapping[int, Any]) -> Any:
 
 
 def _flat(model: Any) -> Any:
-    """The model with vectors for inputs and results."""
+    """Return the model with vectors for inputs and results."""
     parameters = []
     for old in model.get_parameters():
         shape = [int(n) for n in old.get_shape()]
@@ -46,7 +46,7 @@ def _flat(model: Any) -> Any:
 
 
 def _either(size: int, here: Any, there: Any) -> Any:
-    """``here`` for ``size`` and ``there`` for all others, which may itself take the size as its last input."""
+    """Build ``here`` for ``size`` and ``there`` for all others, which may itself take the size as its last input."""
     vectors = [ov.parameter(openvino.PartialShape([-1]), p.get_element_type()) for p in here.get_parameters()]
     given = ov.parameter([], np.int32)
     node = ov.if_op(port(ov.equal(given, ov.constant(np.int32(size)))))

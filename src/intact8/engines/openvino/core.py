@@ -39,12 +39,12 @@ _core = _Core()
 
 
 def left_behind() -> bool:
-    """Whether OpenVINO cannot be used in this process any more."""
+    """Return whether OpenVINO cannot be used in this process any more."""
     return _core.left
 
 
 def core() -> Any:
-    """The ``openvino.Core`` of this process.
+    """Return the ``openvino.Core`` of this process.
 
     Raises:
         EngineError: this process was forked after OpenVINO had been used.

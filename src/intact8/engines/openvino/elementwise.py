@@ -27,7 +27,7 @@ from .nonfinite import replaced
 
 
 def add(ctx: OpContext) -> Value:
-    """Σ a_j·(x_j − z_j)/b, in steps in which the first term needs no factor, and with tied scales no other does.
+    """Build Σ a_j·(x_j − z_j)/b, in steps in which the first term needs no factor, and with tied scales no other does.
 
     What one tensor decides, a sum with itself included, is a table: OpenVINO moves factors of one tensor about.
     """
@@ -51,7 +51,7 @@ def add(ctx: OpContext) -> Value:
 
 
 def mul(ctx: OpContext) -> Value:
-    """(x − z_x)·(w − z_w)·a/b: the product of the scales and the ratio are the step. A square is a table."""
+    """Build (x − z_x)·(w − z_w)·a/b: the product of the scales and the ratio are the step. A square is a table."""
     x, w = ctx.inputs
     a = int(ctx.op.attrs["a"])
     if ctx.op.inputs[0] == ctx.op.inputs[1] or a == 0:
@@ -60,7 +60,7 @@ def mul(ctx: OpContext) -> Value:
 
 
 def _terms(ctx: OpContext) -> list[tuple[Value, int]]:
-    """The tensors of a sum, each once, with what they are multiplied with, which is not 0."""
+    """Return the tensors of a sum, each once, with what they are multiplied with, which is not 0."""
     terms: dict[str, tuple[Value, int]] = {}
     for name, x, a in zip(ctx.op.inputs, ctx.inputs, ctx.op.attrs["a"], strict=True):
         terms[name] = x, int(a) + (terms[name][1] if name in terms else 0)
@@ -68,7 +68,7 @@ def _terms(ctx: OpContext) -> list[tuple[Value, int]]:
 
 
 def _of_one(ctx: OpContext, inputs: list[Value]) -> Value:
-    """An ``add`` or ``mul`` of no or one tensor: the table of what the definition gives for every integer."""
+    """Return an ``add`` or ``mul`` of no or one tensor: the table of what the definition gives for every integer."""
     every, z, (lo, hi) = np.arange(LEVELS), ctx.z, ctx.limits
     sums = np.zeros(LEVELS, np.int64)
     if inputs:
@@ -84,7 +84,7 @@ def _of_one(ctx: OpContext, inputs: list[Value]) -> Value:
 
 
 def _spread(ctx: OpContext, y: Value) -> Value:
-    """y in the shape of the result, where what was left out was larger."""
+    """Build y in the shape of the result, where what was left out was larger."""
     if tuple(y.shape) == tuple(ctx.out.shape):
         return y
     shape = ov.constant(np.array(ctx.out.shape, np.int64))
@@ -92,21 +92,21 @@ def _spread(ctx: OpContext, y: Value) -> Value:
 
 
 def scaled(ctx: OpContext, x: Port, scale: float, a: int, b: int) -> Value:
-    """R(x/scale·a/b): the ratio goes into the step. Nothing but zero has the ratio 0."""
+    """Build R(x/scale·a/b): the ratio goes into the step. Nothing but zero has the ratio 0."""
     if a == 0:
         return requantized(ctx, times(x, 0.0), 1.0)
     return requantized(ctx, x, scale * b / a)
 
 
 def indexed(ctx: OpContext, x: Value, entries: Array) -> Value:
-    """entries[x]."""
+    """Build entries[x]."""
     q = port(ov.convert(integers(x), np.int32))
     picked = port(ov.gather(ov.constant(np.ascontiguousarray(entries)), q, ov.constant(np.int32(0))))
     return dequantized(picked, ctx.z, ctx.scale)
 
 
 def dequantize(ctx: OpContext) -> Value:
-    """(q − z)·s.
+    """Build (q − z)·s.
 
     The Round changes nothing, and no low precision pass of OpenVINO's moves integers or their factor beyond it: what
     follows computes in float32. Some would go wrong with integers: a Clamp's ends, say, are cut to integers.
@@ -116,7 +116,8 @@ def dequantize(ctx: OpContext) -> Value:
 
 
 def quantize(ctx: OpContext) -> Value:
-    """clamp(R(x / s) + z, lo, hi) of a float island's result, where OpenVINO cannot be kept from multiplying with 1/s.
+    """Build clamp(R(x / s) + z, lo, hi) of a float island's result, where OpenVINO cannot be kept from multiplying with
+    1/s.
 
     That differs where x/s is a tie or next to one. What an island computes differs in its last bits between engines
     anyway; all other floats are divided (see ``input_quantize``), or quantized by numpy before they are handed over.

@@ -69,7 +69,7 @@ class OpenVinoEngine:
         return f"{FORKED}: {REMEDY}" if left_behind() else None
 
     def prepare(self, program: Program, *, threads: int | None = None) -> OpenVinoRunner:
-        """A runner for ``program``.
+        """Return a runner for ``program``.
 
         Args:
             program: a checked program.
@@ -125,7 +125,7 @@ class OpenVinoRunner:
         self._switched.clear()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
+        """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
         # Of inputs like those of the last call nothing has to be found out again: 70 µs where others used the caches.
         like = tuple((name, x.shape, x.dtype) for name, x in inputs.items() if isinstance(x, np.ndarray))
         last, given = self._last, inputs
@@ -169,11 +169,11 @@ class OpenVinoRunner:
         return {name: np.asarray(found[name], order="C") for name in self.program.tensors}
 
     def kernels(self, batch: int = 1) -> dict[str, str]:
-        """The kernel, with its precision, of every convolution and product: op name → "brgconv_avx512_I8" …"""
+        """Return the kernel, with its precision, of every convolution and product: op name → "brgconv_avx512_I8" …"""
         return self._model(batch).kernels()
 
     def _decoder(self, op: Op) -> Array:
-        """(q − z)·s of all 256 integers: one multiplication, as specified, and none at run time."""
+        """Build (q − z)·s of all 256 integers: one multiplication, as specified, and none at run time."""
         t = self.program.tensors[op.inputs[0]]
         return dequantize(np.arange(256), np.float32(t.scale or 1.0), int(t.zero_point or 0))
 
@@ -184,7 +184,7 @@ class OpenVinoRunner:
         return found[name].copy() if name in found else np.array(given[name])
 
     def _run(self, given: Mapping[str, Array], batch: int) -> dict[str, Array]:
-        """What the deployed models give, by name."""
+        """Return what the deployed models give, by name."""
         form = self._form(given)
         if not self._in_parts or batch in SIZES:
             return self._deployed(batch, form)(given)
@@ -211,7 +211,7 @@ class OpenVinoRunner:
         return {op.name: Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))}
 
     def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Feeds:
-        """What the caller gives in which form."""
+        """Return what the caller gives in which form."""
         from .plan import Feeds
 
         integers = frozenset(n for n in self._takes_integers if n in given and given[n].dtype == np.uint8)
@@ -222,13 +222,13 @@ class OpenVinoRunner:
         return Feeds(frozenset(fed), integers, last, tuple(sorted(sizes.items())))
 
     def _model(self, batch: int, form: Feeds | None = None, wanted: tuple[str, ...] | None = None) -> Compiled:
-        """The compiled model for a batch size; by default the deployed one, of floats."""
+        """Return the compiled model for a batch size; by default the deployed one, of floats."""
         form = self._form({}) if form is None else form
         wanted = self._wanted if wanted is None else wanted
         return self._models.get(((batch,), form, wanted), lambda: self._compile(batch, form, wanted))
 
     def _deployed(self, batch: int, form: Feeds) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        """The deployed model for a batch size. That of a large program is one for all sizes used so far."""
+        """Return the deployed model for a batch size. That of a large program is one for all sizes used so far."""
         core()  # says at once that a forked process cannot
         if not self._large:
             return self._model(batch, form).at(batch)
@@ -259,7 +259,7 @@ class OpenVinoRunner:
         return compiled
 
     def _checked(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
-        """The inputs as arrays, and the batch size."""
+        """Return the inputs as arrays, and the batch size."""
         given: dict[str, Array] = {}
         batch: int | None = None
         for name in self.program.inputs:

@@ -73,7 +73,7 @@ class Node:
         return self.kind in PRODUCTS and trusted(self.kernel)
 
     def evaluates(self, kind: str) -> bool:
-        """Whether it is one of the evaluations above of an op of that kind, or of FLOAT_PRODUCT."""
+        """Return whether it is one of the evaluations above of an op of that kind, or of FLOAT_PRODUCT."""
         if self.precision not in FLOAT32 or "wino" in self.kernel:
             return False
         if kind == FLOAT_PRODUCT:
@@ -82,12 +82,12 @@ class Node:
 
 
 def trusted(kernel: str) -> bool:
-    """Whether products in this kernel are exact: int8, and not by gemm, which gets grouped ones wrong."""
+    """Return whether products in this kernel are exact: int8, and not by gemm, which gets grouped ones wrong."""
     return kernel.endswith("_I8") and "gemm" not in kernel.removeprefix("brgemm")
 
 
 def executed(compiled: Any) -> list[Node]:
-    """The nodes of an ``openvino.CompiledModel``."""
+    """Return the nodes of an ``openvino.CompiledModel``."""
     nodes = compiled.get_runtime_model().get_ops()
     places = {node.get_friendly_name(): i for i, node in enumerate(nodes)}
     found = []
@@ -128,7 +128,7 @@ def unknown(nodes: list[Node], kinds: Mapping[str, str]) -> list[str]:
 
 
 def _computing(nodes: list[Node], places: Iterable[int]) -> list[Node]:
-    """The nodes at these places, or what those of them read that compute nothing."""
+    """Return the nodes at these places, or what those of them read that compute nothing."""
     found = []
     for place in places:
         while nodes[place].kind in MOVES and nodes[place].before != place:

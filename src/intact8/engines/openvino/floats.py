@@ -21,7 +21,7 @@ Attrs = Mapping[str, Any]
 
 
 def island(ctx: OpContext) -> Value:
-    """A float op, in the dtype its output declares."""
+    """Return a float op, in the dtype its output declares."""
     return Value(FLOATS[ctx.op.kind.removeprefix("float.")](ctx))
 
 
@@ -36,7 +36,7 @@ def _arithmetic(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
 
 
 def cast(x: Port, dtype: Any) -> Port:
-    """x in another dtype."""
+    """Build x in another dtype."""
     dtype = np.dtype(dtype)
     return x if x.get_element_type().to_dtype() == dtype else port(ov.convert(x, dtype.type))
 
@@ -73,7 +73,7 @@ def _softmax(make: Callable[..., Any]) -> Callable[[OpContext], Port]:
 
 
 def _behind_barrier(ctx: OpContext, y: Port) -> Port:
-    """y where no kernel before takes in what follows, nor the one that computes it where y is a Reduce."""
+    """Build y where no kernel before takes in what follows, nor the one that computes it where y is a Reduce."""
     return nonfinite.keep_nan(y, fusion_barrier(y)) if ctx.nonfinite else fusion_barrier(y)
 
 
@@ -120,7 +120,7 @@ def _affine_scalar(ctx: OpContext) -> Port:
 
 
 def _channelwise(ctx: OpContext) -> Port:
-    """x·weight + bias along dimension 1."""
+    """Build x·weight + bias along dimension 1."""
     x = ctx.inputs[0]
     return _scaled(x.port, ctx, [1, -1, *[1] * (len(x.shape) - 2)])
 
@@ -246,7 +246,7 @@ def _compare(ctx: OpContext) -> Port:
 
 
 def _upsample(ctx: OpContext) -> Port:
-    """One product per dimension with the matrix of that dimension's weights, the reference's own."""
+    """Return one product per dimension with the matrix of that dimension's weights, the reference's own."""
     x, t = ctx.inputs[0], ctx.op.attrs
     if t["mode"].startswith("nearest"):
         return moves.MOVES["upsample"](ctx)

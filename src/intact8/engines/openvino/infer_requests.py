@@ -96,7 +96,7 @@ class Compiled:
                 release_memory()
 
     def kernels(self) -> dict[str, str]:
-        """Name of an op that became part of a product's kernel → that kernel, precision included.
+        """Return the name of an op that became part of a product's kernel → that kernel, precision included.
 
         Of an op in several kernels it is one that is not exact, if there is any.
         """
@@ -104,7 +104,8 @@ class Compiled:
         return {name: node.kernel for name, node in exact_first}
 
     def inside_products(self) -> dict[str, str]:
-        """Name of an op that became part of an exact product's kernel → the instruction set of that kernel."""
+        """Return the name of an op that became part of an exact product's kernel → the instruction set of that
+        kernel."""
         return {name: node.isa for name, node in self._products() if node.exact_product}
 
     def _products(self) -> list[tuple[str, Node]]:
@@ -251,7 +252,7 @@ class _Before:
         self._fill(self._moved(self._name, given), self._own)
 
     def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
-        """The value of ``name``, behind any movement ops."""
+        """Return the value of ``name``, behind any movement ops."""
         if name in given:
             return given[name]
         op, tensors = self._ops[name], self._program.tensors

@@ -45,14 +45,14 @@ class Grid(NamedTuple):
 
 
 def quotient(x: Port, y: Port) -> Port:
-    """x / y by a node that OpenVINO keeps a division."""
+    """Build x / y by a node that OpenVINO keeps a division."""
     node = ov.divide(x, y)
     node.get_rt_info()[KEEP_DIVISION] = True
     return port(node)
 
 
 def divided(x: Port, grid: Grid) -> Port:
-    """uint8 integers of float32 ``x``. What NaN becomes is not defined."""
+    """Build uint8 integers of float32 ``x``. What NaN becomes is not defined."""
     # Clamped before z is added, so that nothing large loses digits.
     steps = port(ov.round(quotient(x, scalar(grid.scale)), "half_to_even"))
     steps = port(ov.clamp(steps, float(grid.lo - grid.zero), float(grid.hi - grid.zero)))
@@ -60,7 +60,7 @@ def divided(x: Port, grid: Grid) -> Port:
 
 
 def proved(program: Program) -> frozenset[str]:
-    """Names of the ``quantize`` ops of float32 tensors that OpenVINO evaluates exactly on this machine."""
+    """Return the names of the ``quantize`` ops of float32 tensors that OpenVINO evaluates exactly on this machine."""
     tensors = program.tensors
     ops = [op for op in program.ops if op.kind == "quantize" and tensors[op.inputs[0]].dtype == "float32"]
     grids = {op.name: Grid.of(op, program) for op in ops}
@@ -69,7 +69,8 @@ def proved(program: Program) -> frozenset[str]:
 
 
 def boundaries(grid: Grid) -> Array:
-    """Float32 values around all x where R(x / scale) changes between two uint8 integers, and the extremes; (N,)."""
+    """Build Float32 values around all x where R(x / scale) changes between two uint8 integers, and the extremes;
+    (N,)."""
     with np.errstate(over="ignore"):
         ties = ((np.arange(-1, 256) - grid.zero + 0.5) * np.float64(np.float32(grid.scale))).astype(np.float32)
     found = [ties]

@@ -41,12 +41,12 @@ pads_begin="{before}" pads_end="{after}" auto_pad="explicit"/>
 
 
 def selectable() -> bool:
-    """Whether this CPU is of the kind the choice was measured on."""
+    """Return whether this CPU is of the kind the choice was measured on."""
     return cpu.isa() == "avx512_core_vnni" and "amx_int8" not in cpu.flags()
 
 
 def preferred(ctx: OpContext) -> str:
-    """OpenVINO's names of the kernels to try first for an ordinary convolution; "" leaves it the choice.
+    """Build OpenVINO's names of the kernels to try first for an ordinary convolution; "" leaves it the choice.
 
     See ``benchmarks/kernels.py``.
     """
@@ -64,7 +64,7 @@ def preferred(ctx: OpContext) -> str:
 def convolution(
     ctx: OpContext, x: Port, w: Port, strides: list[int], before: list[int], after: list[int], dilations: list[int]
 ) -> Any:
-    """``openvino.opset14.convolution`` that tries the preferred kernels first."""
+    """Build ``openvino.opset14.convolution`` that tries the preferred kernels first."""
     kernels = preferred(ctx)
     if not kernels:
         return ov.convolution(x, w, strides, before, after, dilations)
@@ -77,7 +77,7 @@ def convolution(
 
 @cache
 def _template(kernels: str, strides: str, before: str, after: str, dilations: str) -> Any:
-    """A model of one convolution of four dimensions, of any sizes: reading one takes 4 ms, and few differ."""
+    """Return a model of one convolution of four dimensions, of any sizes: reading one takes 4 ms, and few differ."""
     lists = {"strides": strides, "before": before, "after": after, "dilations": dilations}
     return core().read_model(_TEMPLATE.format(kernels=kernels, **lists).encode(), b"")
 

@@ -100,40 +100,40 @@ class OpContext:
 
 
 def port(node: Any) -> Port:
-    """The only output of a node."""
+    """Return the only output of a node."""
     return node.output(0)
 
 
 def named(x: Port, name: str) -> Port:
-    """x, whose node is called so: what is executed is told by these names (see ``execution_graph``)."""
+    """Build x, whose node is called so: what is executed is told by these names (see ``execution_graph``)."""
     x.get_node().set_friendly_name(name)
     return x
 
 
 def scalar(value: float) -> Port:
-    """A float32 constant without dimensions."""
+    """Return a float32 constant without dimensions."""
     return port(ov.constant(np.float32(value)))
 
 
 def constant(values: Any) -> Port:
-    """A float32 constant."""
+    """Return a float32 constant."""
     return port(ov.constant(np.asarray(values, np.float32, order="C")))
 
 
 def ints(values: object) -> Port:
-    """An int64 constant."""
+    """Return an int64 constant."""
     return port(ov.constant(np.asarray(values, np.int64)))
 
 
 def shaped(x: Port, shape: Sequence[int | str | None]) -> Port:
-    """x in a shape of as many elements, and x itself where it has that shape."""
+    """Build x in a shape of as many elements, and x itself where it has that shape."""
     if list(x.get_shape()) == list(shape):
         return x
     return port(ov.reshape(x, ints(shape), False))
 
 
 def fusion_barrier(x: Port) -> Port:
-    """x without NaN, behind a node that OpenVINO's kernels do not take in; nor do they take in what follows it.
+    """Build x without NaN, behind a node that OpenVINO's kernels do not take in; nor do they take in what follows it.
 
     A Maximum that changes nothing. What a kernel does take in (2026.4) is not what was asked for in two cases: behind
     a Reduce, constants along a dimension, and any constant divisor, are read at the places of other dimensions; and
@@ -145,12 +145,13 @@ def fusion_barrier(x: Port) -> Port:
 
 
 def times(x: Port, factor: float) -> Port:
-    """x·factor, and x itself where the factor is 1."""
+    """Build x·factor, and x itself where the factor is 1."""
     return x if factor == 1.0 else port(ov.multiply(x, scalar(factor)))
 
 
 def whole(x: Port, scale: float = 1.0) -> Port:
-    """The integers x / scale, behind a Round that changes nothing and that no pass of OpenVINO's moves factors across.
+    """Return the integers x / scale, behind a Round that changes nothing and that no pass of OpenVINO's moves factors
+    across.
 
     Without it a factor behind a product in float32 (2026.4) is put into the weights, which are no integers then, and
     factors of integers into what follows.
@@ -159,23 +160,24 @@ def whole(x: Port, scale: float = 1.0) -> Port:
 
 
 def unscaled(x: Value) -> Port:
-    """x − z as float32 integers."""
+    """Build x − z as float32 integers."""
     return x.port if x.step == 1.0 else whole(x.port, x.step)
 
 
 def integers(x: Value) -> Port:
-    """The integers q of a quantized tensor, as float32."""
+    """Return the integers q of a quantized tensor, as float32."""
     y = times(x.port, 1.0 / x.step)
     return port(ov.round(port(ov.add(y, scalar(x.zero_point))) if x.zero_point else y, "half_to_even"))
 
 
 def unsigned(x: Value) -> Port:
-    """The integers q as uint8, where OpenVINO knows nothing of the scale they came with."""
+    """Return the integers q as uint8, where OpenVINO knows nothing of the scale they came with."""
     return port(ov.convert(integers(x), np.uint8))
 
 
 def dequantized(q: Port, zero: int, scale: float) -> Value:
-    """uint8 integers as (q − z)·scale, in the form the low precision transformations read as "these are uint8"."""
+    """Build uint8 integers as (q − z)·scale, in the form the low precision transformations read as "these are
+    uint8"."""
     x = port(ov.convert(q, np.float32))
     if zero:
         x = port(ov.subtract(x, scalar(zero)))
@@ -183,7 +185,7 @@ def dequantized(q: Port, zero: int, scale: float) -> Value:
 
 
 def requantized(ctx: OpContext, x: Port, step: float) -> Value:
-    """clamp(R(x / step) + z, lo, hi), as (q − z)·scale.
+    """Build clamp(R(x / step) + z, lo, hi), as (q − z)·scale.
 
     Args:
         ctx: of the op.
@@ -204,24 +206,25 @@ def requantized(ctx: OpContext, x: Port, step: float) -> Value:
 
 
 def rounded(x: Port, z: int, lo: int, hi: int) -> Port:
-    """clamp(R(x) + z, lo, hi) − z in float32, in nodes that OpenVINO neither drops nor turns into a FakeQuantize."""
+    """Build clamp(R(x) + z, lo, hi) − z in float32, in nodes that OpenVINO neither drops nor turns into a
+    FakeQuantize."""
     return port(ov.clamp(port(ov.round(x, "half_to_even")), float(lo - z), float(hi - z)))
 
 
 def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Port:
-    """x between lo and hi, as a Relu where that is enough and allowed."""
+    """Build x between lo and hi, as a Relu where that is enough and allowed."""
     if relu and lo == z and hi == LEVELS - 1:
         return port(ov.relu(x))
     return port(ov.clamp(x, (lo - z) * step, (hi - z) * step))
 
 
 def fake_quantize(x: Port, z: int, step: float, scale: float, shift: float = 0.0) -> Port:
-    """R(x/step + shift) + z, saturated to uint8, as (q − z)·scale."""
+    """Build R(x/step + shift) + z, saturated to uint8, as (q − z)·scale."""
     low, top = -z, LEVELS - 1 - z
     ends = [scalar(v) for v in ((low - shift) * step, (top - shift) * step, low * scale, top * scale)]
     return port(ov.fake_quantize(x, *ends, LEVELS))
 
 
 def ratios(a: Any, b: Any) -> Array:
-    """a/b in float64."""
+    """Build a/b in float64."""
     return np.asarray(a, np.float64) / np.asarray(b, np.float64)

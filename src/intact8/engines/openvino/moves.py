@@ -17,14 +17,14 @@ from .pools import max_pool
 
 
 def move(ctx: OpContext) -> Value:
-    """Any kind of MOVES on any dtype."""
+    """Return the any kind of MOVES on any dtype."""
     y = MOVES[ctx.op.kind](ctx)
     first = ctx.inputs[0]
     return Value(y, first.scale, first.zero_point)
 
 
 def constant(ctx: OpContext) -> Value:
-    """A stored tensor."""
+    """Return a stored tensor."""
     value = ctx.op.arrays["value"]
     node = port(ov.constant(np.asarray(value, order="C")))
     return dequantized(node, ctx.z, ctx.scale) if ctx.out.quantized else Value(node)
@@ -46,7 +46,7 @@ def _slice(ctx: OpContext) -> Port:
 
 
 def cut(x: Port, axis: int, start: int, end: int, step: int = 1) -> Port:
-    """x[start:end:step] along ``axis``."""
+    """Build x[start:end:step] along ``axis``."""
     return port(ov.slice(x, ints([start]), ints([end]), ints([step]), ints([axis])))
 
 
@@ -83,7 +83,7 @@ def _expand(ctx: OpContext) -> Port:
 
 
 def _upsample(ctx: OpContext) -> Port:
-    """Nearest: the source index of every position is computed here, by torch's rule, not by OpenVINO's."""
+    """Build Nearest: the source index of every position is computed here, by torch's rule, not by OpenVINO's."""
     x, size, mode = ctx.inputs[0], ctx.op.attrs["size"], ctx.op.attrs["mode"]
     y, first = x.port, len(x.shape) - len(size)
     for axis, out in enumerate(size, start=first):
@@ -93,7 +93,8 @@ def _upsample(ctx: OpContext) -> Port:
 
 
 def resize_linear(ctx: OpContext) -> Value:
-    """Products with a matrix of integer weights per axis, exact in float32, and a division that is corrected.
+    """Return the products with a matrix of integer weights per axis, exact in float32, and a division that is
+    corrected.
 
     The quotient is a product with an inverse, which may be off by one; what remains of the sum is exact, and says so.
     """

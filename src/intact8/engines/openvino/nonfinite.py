@@ -26,17 +26,17 @@ def is_nan(x: Port) -> Port:
 
 
 def replaced(x: Port, value: float) -> Port:
-    """x, with a number in place of NaN."""
+    """Build x, with a number in place of NaN."""
     return port(ov.select(is_nan(x), scalar(value), x))
 
 
 def keep_nan(x: Port, y: Port) -> Port:
-    """y, and NaN where x is."""
+    """Build y, and NaN where x is."""
     return port(ov.select(is_nan(x), x, y))
 
 
 def function(attrs: Mapping[str, Any], x: Port, y: Port) -> Port:
-    """y, a function of x alone, with its values at NaN and the infinities."""
+    """Build y, a function of x alone, with its values at NaN and the infinities."""
     ends = np.array([np.nan, np.inf, -np.inf])
     nan, above, below = (scalar(v) for v in unary64(str(attrs["fn"]), attrs, ends))
     y = port(ov.select(port(ov.equal(x, scalar(np.inf))), above, y))
@@ -45,14 +45,14 @@ def function(attrs: Mapping[str, Any], x: Port, y: Port) -> Port:
 
 
 def compared(x: Port, y: Port, unequal: bool) -> Port:
-    """y, a comparison with a number: true of NaN where it asks for inequality only."""
+    """Build y, a comparison with a number: true of NaN where it asks for inequality only."""
     nan = is_nan(x)
     return port(ov.logical_or(y, nan)) if unequal else port(ov.logical_and(y, port(ov.logical_not(nan))))
 
 
 def int32_range(x: Port) -> Port:
-    """x within −2²⁴ … 2²⁴, so that it can be converted to int32: only clamps to less read it. What no int64 is, NaN
-    included, becomes the least, as on other engines of x86."""
+    """Build x within −2²⁴ … 2²⁴, so that it can be converted to int32: only clamps to less read it. What no int64 is,
+    NaN included, becomes the least, as on other engines of x86."""
     end = scalar(float(1 << 63))
     fits = port(ov.logical_and(port(ov.less(port(ov.abs(x)), end)), port(ov.logical_not(is_nan(x)))))
     least, most = scalar(-float(1 << 24)), scalar(float(1 << 24))
@@ -60,7 +60,7 @@ def int32_range(x: Port) -> Port:
 
 
 def softmax_rows(make: Callable[[Port], Port], x: Port, axis: int) -> Port:
-    """A softmax, or its logarithm: rows that hold NaN or +∞, or nothing but −∞, are NaN."""
+    """Return a softmax, or its logarithm: rows that hold NaN or +∞, or nothing but −∞, are NaN."""
     along = ints([axis])
     above = port(ov.logical_or(is_nan(x), port(ov.equal(x, scalar(np.inf)))))
     nothing = port(ov.logical_not(_any(port(ov.not_equal(x, scalar(-np.inf))), along, True)))
@@ -69,20 +69,20 @@ def softmax_rows(make: Callable[[Port], Port], x: Port, axis: int) -> Port:
 
 
 def extreme(x: Port, y: Port, dims: Port, keep: bool, worst: float) -> Port:
-    """y, the largest or least of x along ``dims``: NaN where one of them is, and ``worst``, the infinity that loses to
-    all others, where they all are."""
+    """Build y, the largest or least of x along ``dims``: NaN where one of them is, and ``worst``, the infinity that
+    loses to all others, where they all are."""
     better = _any(port(ov.not_equal(x, scalar(worst))), dims, keep)
     y = port(ov.select(better, y, scalar(worst)))
     return port(ov.select(_any(is_nan(x), dims, keep), scalar(np.nan), y))
 
 
 def index_of_largest(x: Port, axis: int) -> Port:
-    """The index of the first largest value along ``axis``, of numbers; the dimension is kept."""
+    """Return the index of the first largest value along ``axis``, of numbers; the dimension is kept."""
     return ov.topk(x, ov.constant(np.int64(1)), axis, "max", "index", "i64").output(1)
 
 
 def first_largest(x: Port, axis: int) -> Port:
-    """The index of the first NaN along ``axis``, or of the first largest value; the dimension is kept."""
+    """Return the index of the first NaN along ``axis``, or of the first largest value; the dimension is kept."""
     nan = _as_number(is_nan(x))
     there = port(ov.greater(port(ov.reduce_max(nan, ints([axis]), True)), scalar(0.5)))
     # What NaN stands beside plays no part, but must not be NaN itself.
@@ -92,7 +92,8 @@ def first_largest(x: Port, axis: int) -> Port:
 
 
 def max_pool(pool: Callable[[Port], Port], x: Port) -> Port:
-    """``pool``, a maximum over windows, which holds NaN where a window does and −∞ where it holds nothing else."""
+    """Build ``pool``, a maximum over windows, which holds NaN where a window does and −∞ where it holds nothing
+    else."""
     nan = is_nan(x)
     lowest = port(ov.equal(x, scalar(-np.inf)))
     clean = port(ov.select(port(ov.logical_or(nan, lowest)), scalar(float(np.finfo(np.float32).min)), x))
@@ -103,7 +104,7 @@ def max_pool(pool: Callable[[Port], Port], x: Port) -> Port:
 
 
 def resized(x: Port, size: Sequence[int], cubic: bool, align_corners: bool) -> Port:
-    """Linear and cubic resizing of the trailing dimensions: every output is a sum of its own taps."""
+    """Return the linear and cubic resizing of the trailing dimensions: every output is a sum of its own taps."""
     shape = [int(d) for d in x.get_shape()]
     for axis, out in enumerate(size, start=len(shape) - len(size)):
         along = [1] * len(shape)
@@ -121,5 +122,5 @@ def _any(x: Port, dims: Port, keep: bool) -> Port:
 
 
 def _as_number(x: Port) -> Port:
-    """bool as 0.0 and 1.0."""
+    """Build bool as 0.0 and 1.0."""
     return port(ov.select(x, scalar(1.0), scalar(0.0)))

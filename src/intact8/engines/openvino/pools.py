@@ -49,7 +49,7 @@ def mean(ctx: OpContext) -> Value:
 
 
 def avg_pool(ctx: OpContext) -> Value:
-    """Windows of an average pool. Padding adds nothing."""
+    """Return the windows of an average pool. Padding adds nothing."""
     t, x = ctx.op.attrs, ctx.inputs[0]
     kernel, stride, padding = t["kernel"], t["stride"], t["padding"]
     size = x.shape[-len(kernel) :]
@@ -58,7 +58,7 @@ def avg_pool(ctx: OpContext) -> Value:
 
 
 def adaptive_avg_pool(ctx: OpContext) -> Value:
-    """Adaptive windows; where the output divides the input they are ordinary ones."""
+    """Return the adaptive windows; where the output divides the input they are ordinary ones."""
     x, out = ctx.inputs[0], list(ctx.op.attrs["output_size"])
     size = x.shape[-len(out) :]
     _, divisors = adaptive_windows(size, out)
@@ -72,7 +72,7 @@ def adaptive_avg_pool(ctx: OpContext) -> Value:
 
 
 def _window_sums(ctx: OpContext, kernel: Ints, stride: Ints, padding: Ints, out: Ints, divisors: Array) -> Value:
-    """R(Σ·a_n/b_n) as a depthwise convolution with ones.
+    """Build R(Σ·a_n/b_n) as a depthwise convolution with ones.
 
     OpenVINO's pooling of uint8 rounds to an integer before the FakeQuantize that follows. A convolution does not, and
     what it pads is z, which adds nothing.
@@ -103,20 +103,21 @@ def _window_sums(ctx: OpContext, kernel: Ints, stride: Ints, padding: Ints, out:
 
 
 def _ratios(ctx: OpContext, divisors: Array) -> Array:
-    """a_n/b_n for every window, float64."""
+    """Build a_n/b_n for every window, float64."""
     by_n = {int(n): int(a) / int(b) for n, a, b in ctx.op.attrs["multipliers"]}
     return np.asarray(np.vectorize(by_n.__getitem__, otypes=[np.float64])(divisors))
 
 
 def average(x: Port, kernel: Ints, stride: Ints, padding: Ints, out: Ints) -> Port:
-    """Mean of the elements of every window inside the input. ``out`` counts windows: the last may hang over."""
+    """Return the mean of the elements of every window inside the input. ``out`` counts windows: the last may hang
+    over."""
     size = [int(d) for d in x.get_shape()][-len(kernel) :]
     after = hang(size, kernel, stride, padding, [1] * len(kernel), out)
     return port(ov.avg_pool(x, list(stride), list(padding), after, list(kernel), True, "floor", "explicit"))
 
 
 def max_pool(x: Port, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool) -> Port:
-    """Maximum over windows of the trailing dimensions."""
+    """Return the maximum over windows of the trailing dimensions."""
     size = [int(d) for d in x.get_shape()][-len(kernel) :]
     out = [
         pool_size(n, k, s, p, d, ceil_mode)
@@ -129,6 +130,6 @@ def max_pool(x: Port, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
 
 
 def hang(size: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, out: Ints) -> list[int]:
-    """How far the last of ``out`` windows reaches beyond the input: padding that makes rounding modes moot."""
+    """Return how far the last of ``out`` windows reaches beyond the input: padding that makes rounding modes moot."""
     rows = zip(size, kernel, stride, padding, dilation, out, strict=True)
     return [max(0, (o - 1) * s + d * (k - 1) + 1 - p - n) for n, k, s, p, d, o in rows]

@@ -31,13 +31,13 @@ Product = Callable[[Port, Array, Array | None], Port]
 
 
 def conv(ctx: OpContext) -> Value:
-    """A convolution, ordinary or transposed, in one to three dimensions."""
+    """Return a convolution, ordinary or transposed, in one to three dimensions."""
     rank = ctx.op.arrays["weight"].ndim
     return _affine(ctx, lambda x, w, scale: _convolution(ctx, x, w, scale), [1, -1, *[1] * (rank - 2)])
 
 
 def linear(ctx: OpContext) -> Value:
-    """A product with the last dimension, in three dimensions or more.
+    """Return a product with the last dimension, in three dimensions or more.
 
     OpenVINO (2026.4) runs sequences of products with matrices in a kernel of its own, whose integers are wrong behind a
     softmax. It gives the result of a product with a vector a dimension too many, or cannot compile what reads it.
@@ -57,7 +57,7 @@ def linear(ctx: OpContext) -> Value:
 
 
 def matmul(ctx: OpContext) -> Value:
-    """A product of two activations: sums of as many terms as float32 counts, added as integers.
+    """Return a product of two activations: sums of as many terms as float32 counts, added as integers.
 
     OpenVINO's int8 kernels add products of uint8 integers and take off in float32 what the zero points make of the sum.
     Where they are not to be used, the integers stand behind a Round, which nothing passes.
@@ -82,7 +82,7 @@ def matmul(ctx: OpContext) -> Value:
 
 
 def _int32_sum(terms: list[Port], bias: Array | None = None) -> Port:
-    """The sum of integers in float32, and of int32 constants, rounded to float32 once."""
+    """Return the sum of integers in float32, and of int32 constants, rounded to float32 once."""
     total = None if bias is None else port(ov.constant(bias))
     for term in terms:
         integer = port(ov.convert(term, np.int32))
@@ -91,7 +91,7 @@ def _int32_sum(terms: list[Port], bias: Array | None = None) -> Port:
 
 
 def misread(op: Op, x: Tensor) -> bool:
-    """Whether OpenVINO's int8 kernels are known to fail for this convolution (2026.4, AVX512).
+    """Return whether OpenVINO's int8 kernels are known to fail for this convolution (2026.4, AVX512).
 
     They give wrong integers where some windows see nothing but padding, and in three dimensions where the input is
     smaller than the window. Leaky ones of several outputs per input channel cannot be compiled if there are few windows
@@ -113,7 +113,7 @@ def misread(op: Op, x: Tensor) -> bool:
 
 
 def _affine(ctx: OpContext, product: Product, along: list[int]) -> Value:
-    """R(M_c·(Σ (x − z_x)·w + bias) + r·(res − z_r)), in steps chosen so that the residual needs no factor."""
+    """Build R(M_c·(Σ (x − z_x)·w + bias) + r·(res − z_r)), in steps chosen so that the residual needs no factor."""
     op, x = ctx.op, ctx.inputs[0]
     a, b = op.multipliers()
     step = 1.0
@@ -150,8 +150,8 @@ def _affine(ctx: OpContext, product: Product, along: list[int]) -> Value:
 
 
 def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
-    """Σ (x − z_x)·w + bias, rounded to float32 once: as many products as make each of them exact, below 2²⁴, and their
-    sum in int32."""
+    """Build Σ (x − z_x)·w + bias, rounded to float32 once: as many products as make each of them exact, below 2²⁴, and
+    their sum in int32."""
     op, x = ctx.op, ctx.inputs[0]
     weight, bias = op.arrays["weight"], op.arrays["bias"].astype(np.int64)
     reach = max(x.zero_point, 255 - x.zero_point)
@@ -173,7 +173,8 @@ def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
 
 
 def _split_sums(ctx: OpContext, along: list[int]) -> Port:
-    """Σ (x − z_x)·w + bias of a linear layer, rounded to float32 once, in int8 kernels for a part of the inputs each.
+    """Build Σ (x − z_x)·w + bias of a linear layer, rounded to float32 once, in int8 kernels for a part of the inputs
+    each.
 
     They add products of uint8 integers, and take off in float32 what the zero point makes of the sum: in every part
     both stay below 2²⁴.
@@ -199,7 +200,7 @@ def _with_weight(op: Op, weight: Array) -> Op:
 
 
 def _two_sided(ctx: OpContext, product: Product, along: list[int], m: Array, m_neg: Array, step: float) -> Value:
-    """Leaky where a positive multiplier is 0, so that no slope leads from it to the negative one."""
+    """Return the leaky where a positive multiplier is 0, so that no slope leads from it to the negative one."""
     acc = _exact_sums(ctx, product, along)
     zero = constant(0.0)
     above = times_channels(port(ov.maximum(acc, zero)), m, along)
@@ -217,7 +218,7 @@ def _leaky(y: Port, slope: Array, along: list[int]) -> Port:
 
 
 def times_channels(x: Port, factors: Array, along: list[int]) -> Port:
-    """x times one factor per output channel."""
+    """Build x times one factor per output channel."""
     return port(ov.multiply(x, constant(factors.reshape(along))))
 
 
@@ -273,7 +274,7 @@ def _convolution(ctx: OpContext, x: Port, weight: Array, scale: Array | None) ->
 
 
 def _surrounded(x: Port, pads: list[int]) -> Port:
-    """x with zeros (which stand for z_x) around its spatial dimensions."""
+    """Build x with zeros (which stand for z_x) around its spatial dimensions."""
     for axis, pad in enumerate(pads, start=2):
         if pad:
             shape = [int(d) for d in x.get_shape()]
@@ -284,7 +285,7 @@ def _surrounded(x: Port, pads: list[int]) -> Port:
 
 
 def _one_window(x: Port, end: int) -> tuple[Port, int]:
-    """x cut behind column ``end``, and the padding missing up to it."""
+    """Build x cut behind column ``end``, and the padding missing up to it."""
     axis, width = len(x.get_shape()) - 1, int(x.get_shape()[-1])
     if end >= width:
         return x, end - width
@@ -292,6 +293,6 @@ def _one_window(x: Port, end: int) -> tuple[Port, int]:
 
 
 def _named(ctx: OpContext, node: object) -> Port:
-    """The runtime graph tells by these names which kernels run."""
+    """Return the runtime graph tells by these names which kernels run."""
     node.set_friendly_name(ctx.label)  # type: ignore[attr-defined]
     return port(node)

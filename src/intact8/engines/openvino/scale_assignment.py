@@ -46,7 +46,7 @@ class Ratios:
     values: dict[str, frozenset[Fraction]] = field(default_factory=dict)
 
     def find(self, name: str) -> tuple[str, Fraction]:
-        """The root of ``name`` and scale(name)/scale(root)."""
+        """Return the root of ``name`` and scale(name)/scale(root)."""
         chain = []
         total = Fraction(1)
         while self.parent.get(name, name) != name:
@@ -73,7 +73,7 @@ class Ratios:
         return self.values.get(root, frozenset({Fraction(1)}))
 
     def scale(self, name: str) -> float:
-        """An integer times a power of two; the largest of those tied to each other lies in [1, 2)."""
+        """Return an integer times a power of two; the largest of those tied to each other lies in [1, 2)."""
         root, weight = self.find(name)
         values = self.below(root)
         divisor = _divisor(values)
@@ -81,14 +81,14 @@ class Ratios:
 
 
 def _divisor(values: Iterable[Fraction]) -> Fraction:
-    """The largest number of which all ``values`` are integer multiples."""
+    """Return the largest number of which all ``values`` are integer multiples."""
     values = list(values)
     below = math.lcm(*(v.denominator for v in values))
     return Fraction(math.gcd(*(int(v * below) for v in values)), below)
 
 
 def rounded(program: Program, functions: Collection[str]) -> frozenset[str]:
-    """Names of the tensors that are rounded before their FakeQuantize.
+    """Return the names of the tensors that are rounded before their FakeQuantize.
 
     Args:
         program: checked.
@@ -109,7 +109,8 @@ def rounded(program: Program, functions: Collection[str]) -> frozenset[str]:
 
 
 def reduced(program: Program) -> frozenset[str]:
-    """Names of the ``dequantize`` ops that read a mean, with or without other operations than products between."""
+    """Return the names of the ``dequantize`` ops that read a mean, with or without other operations than products
+    between."""
     behind: set[str] = set()
     for op in program.ops:
         if op.kind == "mean" or (op.kind not in ("conv", "linear", "matmul") and not behind.isdisjoint(op.inputs)):
@@ -118,7 +119,7 @@ def reduced(program: Program) -> frozenset[str]:
 
 
 def choose(program: Program) -> dict[str, float]:
-    """The scale of every quantized tensor of a checked program."""
+    """Return the scale of every quantized tensor of a checked program."""
     ties = Ratios()
     quantized = [name for name, t in program.tensors.items() if t.quantized]
     for op in program.ops:

@@ -95,7 +95,7 @@ class _Table(NamedTuple):
 
 
 def fit(op: Op, program: Program) -> Function | None:
-    """The function that gives the table, or None."""
+    """Return the function that gives the table, or None."""
     name = str(op.attrs["fn"])
     fn = name if name in FUNCTIONS else IDENTITY
     x, y = program.tensors[op.inputs[0]], program.tensors[op.name]
@@ -119,7 +119,8 @@ def fit(op: Op, program: Program) -> Function | None:
 
 
 def fits(program: Program) -> dict[str, Function]:
-    """The tables that are evaluated: only readers of a product, which a function fits, and right in all 256 entries."""
+    """Return the tables that are evaluated: only readers of a product, which a function fits, and right in all 256
+    entries."""
     users = Counter(name for op in program.ops for name in op.inputs) + Counter(program.outputs)
     products = {op.name for op in program.ops if op.kind in PRODUCTS and users[op.name] == 1}
     found: dict[str, _Table] = {}
@@ -143,7 +144,7 @@ def table(ctx: OpContext) -> Value:
 
 
 def evaluated(x: Port, factor: float, f: Function, z: int, scale: float) -> Port:
-    """R(f(x·factor)/s_y + δ) + z, as (q − z)·scale."""
+    """Build R(f(x·factor)/s_y + δ) + z, as (q − z)·scale."""
     step = f.y_scale
     if f.fn == IDENTITY:
         # No function between: the factor goes into the step, and the kernel before sees a requantization only.

@@ -13,7 +13,7 @@ Attrs = Mapping[str, Any]
 
 
 def unary(attrs: Attrs, x: Port) -> Port:
-    """attrs["fn"] of float32 x."""
+    """Build attrs["fn"] of float32 x."""
     return port(UNARY[attrs["fn"]](attrs, x))
 
 

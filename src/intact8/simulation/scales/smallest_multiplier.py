@@ -46,7 +46,7 @@ def keep_in_reach(state: SolverState, nodes: list[tuple[Node, str, float]]) -> N
 
 
 def _widen(state: SolverState, node: Node, form: str, factor: float) -> bool:
-    """Enlarge the scales of one operation's inputs, and return whether that was necessary."""
+    """Return the enlarge the scales of one operation's inputs, and return whether that was necessary."""
     point_of, out = state.q.placed.point_of, state.q.placed.point_of[node.name]
     points = [point_of[i] for i in node.inputs]
     ratio = factor / state.scale[out]
