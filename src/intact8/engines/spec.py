@@ -71,19 +71,37 @@ SPECS = {
     for spec in (
         EngineSpec("reference", f"{_HOME}.reference:ReferenceEngine", {"numpy": "1.24"}),
         EngineSpec(
-            "onnxruntime", f"{_HOME}.onnxruntime:OnnxRuntimeEngine", {"onnxruntime": "1.18", "onnx": "1.16"}, "onnx",
-            x86=False, features=("sse4_1",), footprint=80 * MIB, limited=False,
+            "onnxruntime",
+            f"{_HOME}.onnxruntime:OnnxRuntimeEngine",
+            {"onnxruntime": "1.18", "onnx": "1.16"},
+            "onnx",
+            x86=False,
+            features=("sse4_1",),
+            footprint=80 * MIB,
+            limited=False,
         ),
         EngineSpec(
-            "openvino", f"{_HOME}.openvino:OpenVinoEngine", {"openvino": "2025.0"}, "openvino",
-            x86=True, features=("sse4_2",), footprint=120 * MIB, limited=True,
+            "openvino",
+            f"{_HOME}.openvino:OpenVinoEngine",
+            {"openvino": "2025.0"},
+            "openvino",
+            x86=True,
+            features=("sse4_2",),
+            footprint=120 * MIB,
+            limited=True,
         ),
         EngineSpec(
-            "onednn", f"{_HOME}.onednn:OnednnEngine", {"torch": "2.8"}, "torch",
-            x86=True, features=("sse4_1",), footprint=300 * MIB, limited=True,
+            "onednn",
+            f"{_HOME}.onednn:OnednnEngine",
+            {"torch": "2.8"},
+            "torch",
+            x86=True,
+            features=("sse4_1",),
+            footprint=300 * MIB,
+            limited=True,
         ),
     )
-}  # fmt: skip
+}
 """Name → engine, the slowest first."""
 
 

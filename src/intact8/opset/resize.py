@@ -72,9 +72,16 @@ KINDS = (
         "resize_linear",
         "images of another size, y = R(Σ w·x / Πdenominators): weights of odd denominators, one per axis, see "
         "intact8.arithmetic.resize; scale and zero point unchanged",
-        (1, 1), INTEGERS, _shape, _evaluate,
-        attrs={"size": SIZES, "align_corners": boolean, "denominators": integers(1, LARGEST_PRODUCT)}, check=_check,
-        proof=Proof(named("resize"), _sums, _multipliers, _fits), since=3, works_along=along_all_but_first,
-        lacks_form=_lacks_form, shares_grid=True,
+        (1, 1),
+        INTEGERS,
+        _shape,
+        _evaluate,
+        attrs={"size": SIZES, "align_corners": boolean, "denominators": integers(1, LARGEST_PRODUCT)},
+        check=_check,
+        proof=Proof(named("resize"), _sums, _multipliers, _fits),
+        since=3,
+        works_along=along_all_but_first,
+        lacks_form=_lacks_form,
+        shares_grid=True,
     ),
-)  # fmt: skip
+)

@@ -146,9 +146,11 @@ def claim_error(program: Program, engine: str) -> EngineError | None:
         reason = _unproved(engine, op, tensors)
         if reason:
             return EngineError(
-                f"{engine} is not proved to give the integers of this {op.kind}", where=op.name, why=reason,
+                f"{engine} is not proved to give the integers of this {op.kind}",
+                where=op.name,
+                why=reason,
                 remedy="use engine='auto', which takes an engine that is proved, or engine='reference'",
-            )  # fmt: skip
+            )
     return None
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DENSITY = 8
 """A table's function is evaluated at this many values per integer of its input."""
 
+REFINEMENTS = 3
+"""How often the interval in which an entry changes is cut in 64 parts."""
+
 BEYOND = 16
 """A function counts as flat beyond an end of a grid where it is for this many times the grid's width."""
 
@@ -59,10 +62,24 @@ class Tables:
         changes = self.changes(x, lambda point: point.nominal_qparams())
         if not (known and changes.any()):
             return lo, hi
+        first, last = int(changes.argmax()), len(changes) - int(changes[::-1].argmax())
         # The zero point is rounded, which moves both ends by up to half an integer.
-        first = max(int(changes.argmax()) - DENSITY // 2, 0)
-        last = min(len(changes) - int(changes[::-1].argmax()) + DENSITY // 2, len(changes))
-        return min(float(x[first]), 0.0), max(float(x[last]), 0.0)
+        half = (hi - lo) / levels / 2
+        least = self._crossing(x[first], x[first + 1], first=True) - half
+        most = self._crossing(x[last - 1], x[last], first=False) + half
+        return min(max(least, lo), 0.0), max(min(most, hi), 0.0)
+
+    def _crossing(self, a: float, b: float, *, first: bool) -> float:
+        """Return where between a and b a table's entry changes first or last, so exactly that the last bit of a scale
+        moves it by no more."""
+        for _ in range(REFINEMENTS):
+            x = np.linspace(a, b, 65)
+            changes = self.changes(x, lambda point: point.nominal_qparams())
+            if not changes.any():
+                break
+            at = int(changes.argmax()) if first else len(changes) - 1 - int(changes[::-1].argmax())
+            a, b = float(x[at]), float(x[at + 1])
+        return a if first else b
 
 
 def attach_tables(graph: Graph, points: Mapping[str, QuantPoint], point_of: Mapping[str, str]) -> None:
