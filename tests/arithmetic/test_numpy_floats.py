@@ -81,7 +81,7 @@ CONV = {
 }
 CONVT = {**CONV, "transposed": True, "output_padding": [1, 0]}
 POOL = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 1], "ceil_mode": True, "count_include_pad": False}
-MASK = A > 0.3
+MASK, PLACES = A > 0.3, A.argsort(1)[:, :4]
 CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tensor], Any]] = [
     ("relu", {}, [A], {}, F.relu(A)),
     ("clamp", {"min": -0.5, "max": None}, [A], {}, A.clamp(min=-0.5)),
@@ -94,6 +94,10 @@ CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tenso
     ("add", {}, [A, B], {}, A + B),
     ("sub", {}, [A, B], {}, A - B),
     ("mul", {}, [A, B], {}, A * B),
+    ("maximum", {}, [A, B], {}, torch.maximum(A, B)),
+    ("minimum", {}, [A, B], {}, torch.minimum(A, B)),
+    ("cumsum", {"axis": 2}, [A], {}, A.cumsum(2)),
+    ("gather", {"axis": 1}, [A, PLACES], {}, A.gather(1, PLACES)),
     ("div", {}, [A, B], {}, A / B),
     ("mean", {"dims": [2, 3], "keepdim": True}, [A], {}, A.mean((2, 3), keepdim=True)),
     ("avg_pool", POOL, [A], {}, F.avg_pool2d(A, (3, 2), (2, 2), (1, 1), True, False)),

@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
     "number-key": (lambda m, y, x: {1: y}, "a dict with the key 1"),
     "device": (lambda m, y, x: (y, y.device), "returns a device"),
     "nothing-in-it": (lambda m, y, x: (y, y[:, 4:]), "which holds nothing"),
-    "topk": (lambda m, y, x: y.topk(2), "aten.topk"),
+    "sort": (lambda m, y, x: y.sort(), "aten.sort"),
     "random": (lambda m, y, x: y + 4 * torch.rand(4), "random numbers"),
     "compared-with-infinity": (lambda m, y, x: y * torch.isposinf(y), "the number inf"),
     "computed-weight": (lambda m, y, x: F.conv1d(y, y.mean((0, 2)).view(1, 4, 1)), "computed from the network's input"),

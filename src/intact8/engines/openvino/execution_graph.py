@@ -40,6 +40,9 @@ FLOAT32 = frozenset({"f32", "u8", "i8"})
 FLOAT_PRODUCT = "product of float32 integers"
 """What stands for a kind where a product is built from integers in float32."""
 
+SUM = ".sum"
+"""What is added to the label of an op for the node that rounds the exact sums of a product: no factor crosses it."""
+
 END = ".end"
 """What is added to the label of an op for the node that rounds its result."""
 
@@ -122,6 +125,8 @@ def unknown(nodes: list[Node], kinds: Mapping[str, str]) -> list[str]:
         found = _computing(nodes, places.get(name, ()))
         if not found and kind == "mean":  # moved before a permutation, where it gets another name
             found = [node for node in _computing(nodes, places.get(name + END, ())) if node.kind == "Reduce"]
+        if not found and kind == FLOAT_PRODUCT:  # a bias took the product's place in the list of names
+            found = [node for node in _computing(nodes, places.get(name + SUM, ())) if node.kind in PRODUCTS]
         if not found or not all(node.evaluates(kind) for node in found):
             lost.append(name)
     return lost

@@ -17,8 +17,9 @@ from intact8.opset.affine import by_output
 from intact8.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
+from .execution_graph import SUM
 from .kernel_selection import convolution
-from .lowering import OpContext, Port, Value, constant, ints, port, ratios, requantized, shaped, unscaled, whole
+from .lowering import OpContext, Port, Value, constant, ints, named, port, ratios, requantized, shaped, unscaled, whole
 from .moves import cut
 
 FLOAT32 = 1 << 24
@@ -78,7 +79,8 @@ def matmul(ctx: OpContext) -> Value:
         sums.append(_named(ctx, ov.matmul(left, right, False, False)))
     if len(sums) > 1:
         return scaled(replace(ctx, rounded=True), _int32_sum(sums), scale, a, b)
-    return scaled(ctx, whole(sums[0]) if ctx.float_product else sums[0], scale, a, b)
+    exact = named(whole(sums[0]), ctx.label + SUM) if ctx.float_product else sums[0]
+    return scaled(ctx, exact, scale, a, b)
 
 
 def _int32_sum(terms: list[Port], bias: Array | None = None) -> Port:
@@ -167,7 +169,7 @@ def _exact_sums(ctx: OpContext, product: Product, along: list[int]) -> Port:
     if parts == 1 and reach * heavy + int(np.abs(bias).max(initial=0)) < FLOAT32:
         y = product(centered, weight, None)
         y = port(ov.add(y, constant(bias.reshape(along)))) if bias.any() else y
-        return whole(y)
+        return named(whole(y), ctx.label + SUM)
     sums = [product(centered, w.astype(np.int8), None) for w in dealt]
     return _int32_sum(sums, bias.reshape(along).astype(np.int32))
 
