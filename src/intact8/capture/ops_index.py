@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
-from intact8.capture.ops_shape import batch_of, cut, joined, spatial
+from intact8.capture.ops_shape import batch_of, cut, expanded, joined, spatial
 
 MAX_PIECES = 64
 """A gather by constant indices, and windows, become at most this many slices."""
@@ -27,11 +29,9 @@ def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
     if len(cuts) - 1 <= MAX_PIECES:
         y = joined(c, x, axis, [(flat[a], flat[b - 1] + 1) for a, b in pairwise(cuts)])
     else:
-        thin = torch.tensor(flat).reshape([1] * axis + [-1] + [1] * len(after))
+        thin = c.value(torch.tensor(flat).reshape([1] * axis + [-1] + [1] * len(after)))
         wide = [*before, len(flat), *after]
-        like = [batch_of(c)] if None in wide else []
-        sizes = [-1 if n is None else n for n in wide]
-        indices = c.emit("expand", thin, *like, out=wide, out_dtype="int64", shape=sizes)
+        indices = expanded(c, thin, [batch_of(c)] if None in wide else [], wide)
         y = c.emit("gather", x, indices, out=wide, out_dtype=c.dtype(x), axis=axis)
     return c.reshape(y, [*before, *index.shape, *after])
 
@@ -129,24 +129,34 @@ def gather_along(c: Call) -> Value:
     return c.emit("gather", x, index, axis=axis)
 
 
+def beginning(index: Any) -> Prefix | None:
+    """Return known indices as the beginning of a constant, which a tensor is of itself; None for others."""
+    if isinstance(index, Tensor):
+        return Prefix(index, tuple(index.shape))
+    return index if isinstance(index, Prefix) else None
+
+
+def counts_to(c: Call, known: Prefix, axis: int, length: Dim) -> bool:
+    """Return whether indices count 0, 1, 2 … along ``axis`` up to a length, and nothing else."""
+    size = known.counts(axis)
+    return size is not None and (size if isinstance(size, int) else c.builder.symbols[size]) == length
+
+
 def row_of_each(c: Call) -> Value | None:
     """Record x[arange(batch), i], one row of each sample; None where it is another way of indexing."""
     x, indices = c["self"], c["indices"]
     if not isinstance(x, Value) or len(indices) != 2 or not isinstance(indices[1], Value):
         return None
-    shape, counted = c.shape(x), indices[0]
-    if isinstance(counted, Tensor):
-        counted = Prefix(counted, tuple(counted.shape))
-    if not isinstance(counted, Prefix) or c.shape(indices[1]) != shape[:1] or len(counted.dims) != 1:
+    shape, known = c.shape(x), beginning(indices[0])
+    if known is None or c.shape(indices[1]) != shape[:1] or len(known.dims) != 1:
         return None
-    size = counted.counts(0)
-    if size is None or (size if isinstance(size, int) else c.builder.symbols[size]) != shape[0]:
+    if not counts_to(c, known, 0, shape[0]):
         return None
     c.static(*shape[1:])
     thin, wide = (shape[0], *[1] * (len(shape) - 1)), (shape[0], 1, *shape[2:])
     index = c.reshape(indices[1], thin)
     if wide != thin:
-        index = c.move("expand", index, out=wide, shape=[-1, 1, *shape[2:]])
+        index = expanded(c, index, [], wide)
     return c.reshape(c.emit("gather", x, index, out=wide, axis=1))
 
 
@@ -157,12 +167,11 @@ def everything(c: Call) -> bool:
         return False
     rank, last = len(c.out_shape), -1
     for length, i in zip(c.shape(x), indices, strict=True):
-        if not isinstance(i, (Prefix, Tensor)):
+        known = beginning(i)
+        if known is None:
             return False
-        known = i if isinstance(i, Prefix) else Prefix(i, tuple(i.shape))
         axis = next((a for a, n in enumerate(known.dims) if n != 1), known.full.ndim - 1)
-        size = known.counts(axis) if known.full.ndim else None
-        if size is None or (size if isinstance(size, int) else c.builder.symbols[size]) != length:
+        if not known.full.ndim or not counts_to(c, known, axis, length):
             return False
         place = rank - known.full.ndim + axis
         if place <= last:

@@ -214,7 +214,7 @@ def absolute(c: Call) -> Value:
     x = c.value(c["self"])
     if c.dtype(x) != "int64":
         return c.emit("unary", x, fn="abs")
-    return c.emit("maximum", x, c.emit("affine_scalar", x, mul=-1, add=0))
+    return c.emit("maximum", x, affine(c, x, -1, 0))
 
 
 @handles("__xor__ bitwise_xor logical_xor")

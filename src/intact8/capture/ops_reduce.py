@@ -73,7 +73,7 @@ def other(c: Call) -> Any:
 
 
 @handles("any all")
-def truth(c: Call) -> Value:
+def any_or_all(c: Call) -> Value:
     """Record the largest or the least of zeros and ones."""
     x = c.value(c["self"])
     shape = c.shape(x)

@@ -244,9 +244,10 @@ def expand(c: Call) -> Value:
     return expanded(c, x, extra)
 
 
-def expanded(c: Call, x: Value, extra: list[Value]) -> Value:
-    """Record an expand to the shape of the call's output."""
-    return c.move("expand", x, *extra, out=c.out_shape, shape=[-1 if n is None else n for n in c.out_shape])
+def expanded(c: Call, x: Value, extra: list[Value], out: Sequence[Dim] | None = None) -> Value:
+    """Record an expand to a shape, that of the call's output where none is given."""
+    shape = c.out_shape if out is None else out
+    return c.move("expand", x, *extra, out=shape, shape=[-1 if n is None else n for n in shape])
 
 
 def batch_of(c: Call, sizes: Sequence[Any] | None = None) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from intact8.arithmetic import norms
@@ -94,40 +95,27 @@ ATTRS: dict[str, Validator] = {"shape": SIZES, "eps": epsilon, **CLAMP}
 ARRAYS = {"gain": "float32", "offset": "float32"}
 PROOF = Proof(named("norm"), _squares)
 
+LAYER_NORM = Kind(
+    "layer_norm",
+    "over the last dimensions, exact sums and a fixed sequence of IEEE operations, see intact8.arithmetic.norms; "
+    "eps in squared steps; gain, offset of the shape that is normalised",
+    (1, 1),
+    INTEGERS,
+    last_dimensions,
+    _layer_norm,
+    attrs=ATTRS,
+    arrays=ARRAYS,
+    check=_check,
+    proof=PROOF,
+    since=2,
+    works_along=along_none,
+    nonlinear=True,
+    lacks_form=lacks_form,
+)
+
 KINDS = (
-    Kind(
-        "layer_norm",
-        "over the last dimensions, exact sums and a fixed sequence of IEEE operations, see intact8.arithmetic.norms; "
-        "eps in squared steps; gain, offset of the shape that is normalised",
-        (1, 1),
-        INTEGERS,
-        last_dimensions,
-        _layer_norm,
-        attrs=ATTRS,
-        arrays=ARRAYS,
-        check=_check,
-        proof=PROOF,
-        since=2,
-        works_along=along_none,
-        nonlinear=True,
-        lacks_form=lacks_form,
-    ),
-    Kind(
-        "rms_norm",
-        "the same without the mean",
-        (1, 1),
-        INTEGERS,
-        last_dimensions,
-        _rms_norm,
-        attrs=ATTRS,
-        arrays=ARRAYS,
-        check=_check,
-        proof=PROOF,
-        since=2,
-        works_along=along_none,
-        nonlinear=True,
-        lacks_form=lacks_form,
-    ),
+    LAYER_NORM,
+    replace(LAYER_NORM, name="rms_norm", formula="the same without the mean", evaluate=_rms_norm),
     Kind(
         "group_norm",
         "layer norm of every group of neighbouring channels with all their places; groups = C is instance norm; gain, "

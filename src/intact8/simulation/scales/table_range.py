@@ -8,7 +8,7 @@ the result are alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,9 @@ from intact8.simulation.ops.table import Array, table_steps
 
 if TYPE_CHECKING:
     from intact8.simulation.scales.quant_points import QuantPoint
+
+Grid = tuple[Node, float, tuple[int, int]]
+"""A table's node, the scale of its result, and the limits of that in steps from its zero point."""
 
 DENSITY = 8
 """A table's function is evaluated at this many values per integer of its input."""
@@ -41,12 +44,19 @@ class Tables:
 
     readers: tuple[tuple[Node, QuantPoint], ...]
 
-    def changes(self, x: Array, qparams: Callable[[QuantPoint], tuple[float, int]]) -> npt.NDArray[np.bool_]:
-        """Return whether any table gives different integers for neighbors in ``x``, one entry less than ``x``."""
-        found = np.zeros(len(x) - 1, bool)
+    def grids(self, qparams: Callable[[QuantPoint], tuple[float, int]]) -> list[Grid]:
+        """Return the nodes of the tables, each with the scale of its result and the limits of that in steps."""
+        found = []
         for node, point in self.readers:
             scale, zero_point = qparams(point)
-            entries = np.rint(table_steps(node, x, scale, (point.lo - zero_point, point.hi - zero_point), {}))
+            found.append((node, scale, (point.lo - zero_point, point.hi - zero_point)))
+        return found
+
+    def changes(self, x: Array, grids: Sequence[Grid]) -> npt.NDArray[np.bool_]:
+        """Return whether any table gives different integers for neighbors in ``x``, one entry less than ``x``."""
+        found = np.zeros(len(x) - 1, bool)
+        for node, scale, limits in grids:
+            entries = np.rint(table_steps(node, x, scale, limits, {}))
             found |= entries[1:] != entries[:-1]
         return found
 
@@ -57,24 +67,26 @@ class Tables:
             lo, hi: finite, lo ≤ 0 ≤ hi.
             levels: how many integers stand for the range.
         """
+        if not all(point.observer.count or point.calibrated for _, point in self.readers):
+            return lo, hi
+        grids = self.grids(lambda point: point.nominal_qparams())
         x = np.linspace(lo, hi, DENSITY * levels + 1)
-        known = all(point.observer.count or point.calibrated for _, point in self.readers)
-        changes = self.changes(x, lambda point: point.nominal_qparams())
-        if not (known and changes.any()):
+        changes = self.changes(x, grids)
+        if not changes.any():
             return lo, hi
         first, last = int(changes.argmax()), len(changes) - int(changes[::-1].argmax())
         # The zero point is rounded, which moves both ends by up to half an integer.
         half = (hi - lo) / levels / 2
-        least = self._crossing(x[first], x[first + 1], first=True) - half
-        most = self._crossing(x[last - 1], x[last], first=False) + half
+        least = self._crossing(grids, x[first], x[first + 1], first=True) - half
+        most = self._crossing(grids, x[last - 1], x[last], first=False) + half
         return min(max(least, lo), 0.0), max(min(most, hi), 0.0)
 
-    def _crossing(self, a: float, b: float, *, first: bool) -> float:
+    def _crossing(self, grids: Sequence[Grid], a: float, b: float, *, first: bool) -> float:
         """Return where between a and b a table's entry changes first or last, so exactly that the last bit of a scale
         moves it by no more."""
         for _ in range(REFINEMENTS):
             x = np.linspace(a, b, 65)
-            changes = self.changes(x, lambda point: point.nominal_qparams())
+            changes = self.changes(x, grids)
             if not changes.any():
                 break
             at = int(changes.argmax()) if first else len(changes) - 1 - int(changes[::-1].argmax())
@@ -106,10 +118,8 @@ def flat_ends(points: Mapping[str, QuantPoint]) -> dict[str, tuple[float, float]
         if point.tables is not None and point.calibrated:
             scale, zero_point = float(point.scale), int(point.zero_point)
             low, high = (point.lo - zero_point) * scale, (point.hi - zero_point) * scale
+            grids = point.tables.grids(lambda p: (float(p.scale), int(p.zero_point)))
             beyond = np.linspace(0, BEYOND * (high - low), DENSITY * 256)
-            flat = [
-                not point.tables.changes(x, lambda p: (float(p.scale), int(p.zero_point))).any()
-                for x in (low - beyond, high + beyond)
-            ]
+            flat = [not point.tables.changes(x, grids).any() for x in (low - beyond, high + beyond)]
             found |= dict.fromkeys(point.tensors, (low if flat[0] else -math.inf, high if flat[1] else math.inf))
     return found
