@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from .graph import unique
 from .names import module_of
 
+FOLLOWING = "matrix"
+"""Role of a layer's weight that is computed from a parameter, and again whenever that changes."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -182,7 +185,7 @@ class ConstantStore:
         self.constants[name] = stored
         self.named[id(tensor)] = name
         made = self._made.setdefault(id(tensor), Made(tensor, frozenset()))
-        derived = self.derivation(tensor, fx) if role == "constant" else None
+        derived = self.derivation(tensor, fx) if role in ("constant", FOLLOWING) else None
         if derived is not None:
             self.derived[name] = derived
             stored.requires_grad_()  # so that fusion takes it for the parameter it is
@@ -190,6 +193,10 @@ class ConstantStore:
             origin = ", ".join(sorted(made.parameters))
             self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
         return name
+
+    def made_by(self, tensor: Tensor) -> Made | None:
+        """Return how a constant was computed; None where it was not."""
+        return self._made.get(id(tensor))
 
     def derivation(self, tensor: Tensor, fx: torch.fx.Node) -> Derived | None:
         """Return ``tensor`` as a function of parameters; None where it is none, or its memory was written to."""

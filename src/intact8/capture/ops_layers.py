@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import MAX_PIECES
@@ -46,18 +45,6 @@ def named_padding(c: Call, x: Value, padding: str, dilation: list[int]) -> tuple
     pads = [[0, 0], [0, 0], *([t // 2, t - t // 2] for t in total)]
     shape = [n if n is None else n + sum(p) for n, p in zip(c.shape(x), pads, strict=True)]
     return [0] * len(dilation), c.move("pad", x, out=shape, pads=pads, value=0.0)
-
-
-@handles("linear")
-def linear(c: Call) -> Value:
-    """Record a linear layer where its weights are known, a product of two tensors otherwise."""
-    if all(isinstance(v, (Tensor, type(None))) for v in (c["weight"], c["bias"])):
-        return c.emit("linear", c["input"], params=c.params(weight=c["weight"], bias=c["bias"]))
-    rows = c.shape(c["weight"])
-    if len(rows) != 2:
-        raise c.error("a linear layer whose weight is not a matrix", remedy="use matmul")
-    y = c.emit("matmul", c["input"], c.move("permute", c["weight"], out=(rows[1], rows[0]), dims=[1, 0]))
-    return y if c["bias"] is None else c.emit("add", y, c["bias"])
 
 
 @handles("batch_norm native_batch_norm _native_batch_norm_legit_no_training _batch_norm_no_update")

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.unary_functions import UNARY
-from intact8.capture.aten_call import HANDLERS, Call, Handler, Prefix, Shape, Value, finite, handles
+from intact8.capture.aten_call import HANDLERS, Call, Handler, Value, finite, handles
 from intact8.capture.symbolic_constants import all_true
 
-from .ops_shape import batch_of, cut, expanded, permuted
+from .ops_shape import batch_of, cut, expanded
 
 
 def scalar(c: Call, value: Any) -> float | int | None:
@@ -279,99 +278,6 @@ def where(c: Call) -> Value:
     taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
     chosen = c.emit("masked_fill", c["self"], inverse(c, taken), value=0)
     return c.emit("add", chosen, c.emit("masked_fill", c["other"], taken, value=0))
-
-
-@handles("matmul mm bmm")
-def matmul(c: Call) -> Value:
-    """Record a matrix product; a vector on the left is a row, one on the right a column."""
-    a, b = c["self"], c.args["mat2"] if "mat2" in c.args else c["other"]
-    row, column = len(c.shape(a)) == 1, len(c.shape(b)) == 1
-    if not row and not column:
-        return product(c, a, b)
-    kept = c.out_shape
-    full = (*kept, 1) if column else kept
-    full = (*full[:-1], 1, full[-1]) if row else full
-    a = _matrix(c, a, (1, *c.shape(a))) if row else a
-    b = _matrix(c, b, (*c.shape(b), 1)) if column else b
-    return c.reshape(product(c, a, b, out=full), kept)
-
-
-def _matrix(c: Call, vector: Any, shape: Shape) -> Any:
-    """Return a vector as a matrix of ``shape``; a constant stays a tensor that follows its parameters."""
-    if not isinstance(vector, Tensor):
-        return c.reshape(vector, shape)
-    sizes = c.static(*shape)
-    matrix = vector.reshape(sizes)
-    c.builder.record([vector], torch.ops.aten.reshape.default, [vector, sizes], {}, [matrix])
-    return matrix
-
-
-def product(c: Call, a: Any, b: Any, **more: Any) -> Value:
-    """Record a matmul; the dimension that is summed over must be as long in every call."""
-    inner = c.shape(c.value(a))[-1:]
-    if inner == (None,):
-        c.static(*inner)
-    return c.emit("matmul", a, b, **more)
-
-
-@handles("addmm baddbmm")
-def addmm(c: Call) -> Value:
-    """Record bias + a @ b."""
-    a, b = (c["mat1"], c["mat2"]) if "mat1" in c.args else (c["batch1"], c["batch2"])
-    y = product(c, a, b)
-    if c["alpha"] != 1:
-        y = c.emit("affine_scalar", y, mul=c["alpha"], add=0)
-    bias = c["self"]
-    if c["beta"] == 0:
-        return y
-    if c["beta"] != 1:
-        bias = c.emit("affine_scalar", bias, out=c.shape(bias), mul=c["beta"], add=0)
-    return c.emit("add", y, bias)
-
-
-@handles("scaled_dot_product_attention")
-def attention(c: Call) -> Value:
-    """Record the operations of softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017, section 3.2.1)."""
-    if c.args.get("enable_gqa"):
-        raise c.error("grouped-query attention", remedy="repeat keys and values explicitly")
-    if c["dropout_p"]:
-        raise c.error("attention dropout that is active in eval mode", remedy="pass 0.0 unless self.training")
-    q, k, v = (c.value(c[n]) for n in ("query", "key", "value"))
-    rank = len(c.shape(k))
-    scale = c.args.get("scale") or 1 / math.sqrt(c.static(c.shape(q)[-1])[0])
-    scores = (*c.shape(q)[:-1], c.shape(k)[-2])
-    s = product(c, q, permuted(c, k, [*range(rank - 2), rank - 1, rank - 2]), out=scores)
-    s = c.emit("affine_scalar", s, out=scores, label="scale", mul=scale, add=0)
-    mask: Any = c["attn_mask"]
-    if c["is_causal"]:
-        mask = causal(c, scores[-2], scores[-1])
-    if mask is not None and not all_true(mask):
-        s = masked(c, s, mask, scores)
-    return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
-
-
-def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
-    """Return a mask that is true where a position may look: at itself and at what comes before."""
-    sizes = [c.builder.bounds[n][1] if isinstance(n, str) else n for n in (length, keys)]
-    if None in sizes:
-        c.static(length, keys)
-    mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
-    symbols = {name: symbol for symbol, name in c.builder.symbols.items() if name is not None}
-    dims = tuple(symbols[n] if isinstance(n, str) else n for n in (length, keys))
-    return mask if all(isinstance(d, int) for d in dims) else c.builder.materialize(Prefix(mask, dims), c.fx)
-
-
-def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
-    """Record scores under a boolean mask (true: look at it) or with an additive one."""
-    if isinstance(mask, Prefix):
-        mask = c.value(mask)
-    if isinstance(mask, Value):
-        node = c.builder.nodes[mask.name]
-        if node.op == "expand" and len(c.builder.nodes[node.inputs[0]].shape) == len(node.shape):
-            mask = Value(node.inputs[0], mask.storage)  # what comes now broadcasts it to the shape of the scores anyway
-    if c.dtype(mask) != "bool":
-        return c.emit("add", s, mask, out=shape)
-    return c.emit("masked_fill", s, inverse(c, mask), out=shape, value=finite(-math.inf))
 
 
 @handles("softmax _softmax log_softmax _log_softmax")
