@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .case import Case, Fault, Finding
+from .case import ENGINES, Case, Fault, Finding
 
 SUITES = ("networks", "modules", "operators")
 LIMIT = 120
@@ -65,7 +65,7 @@ def work(args: argparse.Namespace) -> None:
                 print(json.dumps({"suite": suite, **Finding(case.name, "died").to_json()}), file=file, flush=True)
                 signal.alarm(LIMIT)
                 try:
-                    finding = judge(case, training=suite == "networks")
+                    finding = judge(case, args.engines, files=bool(args.engines), training=suite == "networks")
                 except Late:
                     finding = Finding(case.name, "timeout")
                 signal.alarm(0)
@@ -104,6 +104,7 @@ def main() -> int:
     parser.add_argument("--suite", nargs="+", default=list(SUITES), choices=SUITES)
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names")
     parser.add_argument("--skip", nargs="+", default=[], help="parts of names that are left out")
+    parser.add_argument("--engines", nargs="*", default=list(ENGINES), help="none: only the conversion is tried")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--summary", action="store_true", help="print, try nothing")

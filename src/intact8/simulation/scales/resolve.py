@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from intact8.arithmetic.dimensions import known
-from intact8.arithmetic.tie_free import best_ratios, largest_denominator
+from intact8.arithmetic.tie_free import best_ratios, error_bound, largest_denominator
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.simulation.ops import recurrent
@@ -150,10 +150,15 @@ def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> S
     req = state.present_multipliers(node, nominal)
     if req is not None:
         return req.arrays()
-    # The reference term is one that cannot move, and the largest of those; the output follows it.
-    order = sorted(range(len(points)), key=lambda j: (points[j] not in state.pinned, -state.scale[points[j]]))
-    ratios = [nominal[j] for j in order]
-    free_output = out not in state.pinned and out not in points
+    _scale_zeros(state, points, out)
+    nominal = [sign * state.scale[p] / state.scale[out] for sign, p in zip(signs, points, strict=True)]
+    limited = _limited(nominal, state)
+    # The reference term is one that cannot move, and the largest of those; the output follows it. It does not follow a
+    # term that is less than a step of it throughout.
+    fixed = [p in state.pinned and 255 * state.scale[p] > state.scale[out] for p in points]
+    order = sorted(range(len(points)), key=lambda j: (not fixed[j], -state.scale[points[j]]))
+    ratios = [limited[j] for j in order]
+    free_output = out not in state.pinned and out not in points and limited == nominal
     terms = 255 * sum(abs(r) for r in ratios) * 1.05
     b_max = int(largest_denominator("sum", residual_steps=terms, engines=state.q.recipe.engines))
     a, b = best_ratios(ratios, b_max, exact_first=free_output)
@@ -172,6 +177,24 @@ def _solve_sum(node: Node, state: SolverState, points: list[str], out: str) -> S
         gain = max(gain, abs(abs(numerator) / b / ratio - 1))
     numerators = [numerator for _, numerator in sorted(zip(order, a, strict=True))]
     return {"a": numerators, "b": [b], "gain_error": gain if gain > NOISE else 0.0}
+
+
+def _scale_zeros(state: SolverState, points: list[str], out: str) -> None:
+    """Give terms of a sum that were zero throughout calibration a scale no larger than the output's."""
+    for point in points:
+        if state.scale[point] > state.scale[out] and point not in state.pinned and state.always_zero(point):
+            state.scale[point] = state.scale[out]
+
+
+def _limited(ratios: list[float], state: SolverState) -> list[float]:
+    """Return ratios of a sum small enough for a multiplier that every engine evaluates exactly.
+
+    Only terms that cancel each other have larger ones. One step of such a term is more than the whole range of the
+    output, with a smaller ratio as well.
+    """
+    room = 1 / float(error_bound("sum", 0.0, 1.0, result_steps=0.0, engines=state.q.recipe.engines))
+    most = room / (4 * 255 * len(ratios))
+    return [max(-most, min(most, ratio)) for ratio in ratios]
 
 
 def _single(
@@ -244,9 +267,12 @@ def _solve_residual(node: Node, state: SolverState) -> Solution:
     """Find the ratio s_r/s_y of a fused residual; its denominator serves every channel, so it must suit the worst."""
     q = state.q
     x, residual, out = (q.placed.point_of[n] for n in (*node.inputs, node.name))
+    if state.fresh:
+        _scale_zeros(state, [residual], out)
     state.pinned.add(residual)
-    free = out not in state.pinned and out != x
-    ratio = state.scale[residual] / state.scale[out]
+    nominal = [state.scale[residual] / state.scale[out]]
+    (ratio,) = _limited(nominal, state)
+    free = out not in state.pinned and out != x and [ratio] == nominal and 255 * ratio > 1
     req = state.present_multipliers(node, [ratio])
     if req is not None and int(req.b[0]) <= _residual_denominator(node, state, state.scale[out], ratio, room=1.0):
         state.pinned.add(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intact8.arithmetic.affine import choose_qparams
+from intact8.arithmetic.affine import LARGEST_SCALE, SMALLEST_SCALE, choose_qparams
 from intact8.capture.graph import Node
 from intact8.errors import CalibrationError
 from intact8.simulation.quantized_graph import QuantizedGraph
@@ -42,7 +42,8 @@ class SolverState:
         mul, add = 1.0, 0.0
         for step in table.attrs["chain"]:
             mul, add = mul * step["attrs"]["mul"], add * step["attrs"]["mul"] + step["attrs"]["add"]
-        if add == 0 and mul > 0 and (x.lo, x.hi) == (point.lo, point.hi):
+        same_range = (x.lo, x.hi) == (point.lo, point.hi)
+        if add == 0 and SMALLEST_SCALE <= s * mul <= LARGEST_SCALE and same_range:
             return float(np.float32(s * mul)), z
         ends = sorted(((q - z) * s * mul + add) for q in (x.lo, x.hi))
         scale, zero_point = choose_qparams(ends[0], ends[1], point.lo, point.hi, point.scheme.symmetric)
@@ -63,6 +64,13 @@ class SolverState:
         b += b[-1:] * (len(a) - len(b))  # the terms of a sum share a denominator
         limit = float(req.gain_error) + NOISE
         return req if all(abs(m / d / r - 1) <= limit for m, d, r in zip(a, b, nominal, strict=True)) else None
+
+    def always_zero(self, name: str) -> bool:
+        """Return whether calibration saw nothing but zeros at a point: its scale is then as good as any other."""
+        point = self.q.points[name]
+        if point.fixed or point.source == "learned" or not point.observer.count:
+            return False
+        return tuple(point.observer.range(point.lo, point.hi, point.scheme.symmetric)) == (0.0, 0.0)
 
     def move(self, point: str, scale: float) -> None:
         """Set a free point's scale, rounded to float32, and pin it."""
