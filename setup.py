@@ -24,7 +24,15 @@ setup(
             extra_compile_args=FLAGS,
             py_limited_api=True,
             optional=True,
-        )
+        ),
+        Extension(
+            "intact8.engines.native._library",
+            sorted(glob("native/engine/*.c")),
+            depends=sorted(glob("native/engine/*.h")),
+            extra_compile_args=FLAGS,
+            py_limited_api=True,
+            optional=True,
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.networks import Network, of_floats
 
-from intact8.engines import fused_stem, native
+from intact8.engines import fused_stem
+from intact8.engines import kernels as native
 from intact8.engines.fused_stem import FusedStem, stages
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.reference import ReferenceEngine

@@ -13,7 +13,8 @@ import torch
 from tests.conformance.networks import Network
 
 from intact8.arithmetic import integer
-from intact8.engines import cpu, native
+from intact8.engines import cpu
+from intact8.engines import kernels as native
 from intact8.engines.onednn import OnednnEngine
 from intact8.engines.onednn.merge_linear import merge_linear
 from intact8.engines.onednn.plan import read_as_images

@@ -13,7 +13,8 @@ from tests.program.build import certified, data, with_op
 
 pytest.importorskip("onnxruntime")
 
-from intact8.engines import cpu, native
+from intact8.engines import cpu
+from intact8.engines import kernels as native
 from intact8.engines.onnxruntime import OnnxRuntimeEngine
 from intact8.engines.onnxruntime import engine as module
 from intact8.engines.reference import ReferenceEngine

@@ -28,7 +28,7 @@ from tests.conformance.networks import Network, of_floats
 
 from intact8.arithmetic import integer
 from intact8.arithmetic.affine import quantize
-from intact8.engines import native
+from intact8.engines import kernels as native
 from intact8.engines.onnxruntime import OnnxRuntimeEngine
 from intact8.engines.onnxruntime.custom_ops import images, rules
 from intact8.engines.packed_conv import pack_dense, pack_depthwise

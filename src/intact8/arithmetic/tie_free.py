@@ -82,7 +82,12 @@ Its FakeQuantize with the ends l and h evaluates R(x·γ + δ), γ = 255/(h − 
 value between them by no more than itself; γ's own two roundings act on x·γ + δ, which is at most 256.
 """
 
-ROUNDINGS: dict[str, dict[str, Roundings]] = {"onednn": FORMS, "onnxruntime": FORMS, "openvino": OPENVINO}
+ROUNDINGS: dict[str, dict[str, Roundings]] = {
+    "onednn": FORMS,
+    "onnxruntime": FORMS,
+    "openvino": OPENVINO,
+    "native": FORMS,
+}
 """Engine → roundings of its formulas."""
 
 

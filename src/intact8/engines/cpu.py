@@ -19,6 +19,11 @@ def flags() -> frozenset[str]:
     return frozenset(cpu_features())
 
 
+def count() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def is_x86() -> bool:
     """Return whether this is a 64-bit x86 machine, the only kind oneDNN has these int8 kernels for."""
     return platform.machine().lower() in {"x86_64", "amd64"}

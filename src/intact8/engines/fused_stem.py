@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from intact8.engines.input_quantizer import Quantizer
-from intact8.engines.native import address, float_bits, load
+from intact8.engines.kernels import address, float_bits, load
 from intact8.engines.packed_conv import PackedConv
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intact8.engines.native import address, float_bits, load
+from intact8.engines.kernels import address, float_bits, load
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array, Op, Tensor
 

@@ -100,6 +100,7 @@ SPECS = {
             footprint=300 * MIB,
             limited=True,
         ),
+        EngineSpec("native", f"{_HOME}.native:NativeEngine", {"numpy": "1.24"}),
     )
 }
 """Name → engine, the slowest first."""

@@ -43,6 +43,8 @@ EVALUATIONS: dict[str, Evaluation] = {
         terms=(1, 2),
         by_margin=True,
     ),
+    # Exact int32 sums, differences taken before products, one float32 formula per kind (docs/arithmetic.md).
+    "native": Evaluation(FORMS),
 }
 """Engine → how it evaluates integer operations. The reference computes integers, and is always claimed."""
 

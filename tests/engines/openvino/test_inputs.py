@@ -16,7 +16,7 @@ pytest.importorskip("openvino")
 from tests.conformance.networks import Network, of_floats
 
 from intact8.arithmetic.affine import quantize
-from intact8.engines import native
+from intact8.engines import kernels as native
 from intact8.engines.input_quantizer import MAX_THREADS
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.openvino.build import Plan

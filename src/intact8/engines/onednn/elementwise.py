@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intact8.engines.kernels import float_bits
 from intact8.opset.kind import zero_point
 
-from ..native import float_bits
 from . import torch_native
 from .conv_linear import Post
 from .depthwise_ones import scaled_add

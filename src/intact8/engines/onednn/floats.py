@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
+from intact8.engines.kernels import float_bits
 from intact8.opset import KINDS
 from intact8.opset.floats import whole_attrs
 
-from ..native import float_bits
 from . import torch_native
 from .lowering import OpContext, Step
 

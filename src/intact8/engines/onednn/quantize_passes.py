@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from intact8.engines.native import float_bits
+from intact8.engines.kernels import float_bits
 from intact8.engines.onednn import torch_native
 
 Pass = Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""The compiled kernels (``intact8.engines.native``) in torch's threads, and sizes of tensors as they take them."""
+"""The compiled kernels (``intact8.engines.kernels``) in torch's threads, and sizes of tensors as they take them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 import torch
 
-from intact8.engines import native
+from intact8.engines import kernels as native
 from intact8.errors import EngineError
 
 THREADS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads")

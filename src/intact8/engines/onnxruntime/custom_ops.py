@@ -24,7 +24,7 @@ import numpy as np
 
 from intact8.arithmetic.dimensions import Dim, known
 from intact8.arithmetic.resize import LARGEST_PRODUCT, linear_axis
-from intact8.engines.native import float_bits
+from intact8.engines.kernels import float_bits
 from intact8.engines.packed_conv import PackedConv
 from intact8.export.onnx_builder import Builder, OwnRule
 from intact8.opset.kind import zero_point
@@ -61,7 +61,7 @@ def rules(program: Program, operators: Collection[str], last: Collection[str] = 
 
     Args:
         program: checked.
-        operators: names of the operators that this machine has, see ``intact8.engines.native.operators``.
+        operators: names of the operators that this machine has, see ``intact8.engines.kernels.operators``.
         last: inputs that are given with channels last.
     """
     own = _Rules(frozenset(operators), images(program) | frozenset(last))

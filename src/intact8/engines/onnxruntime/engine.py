@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intact8.engines import cpu
+from intact8.engines import kernels as native
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
-from .. import cpu, native
 from ..binding import check_inputs
 from ..fork_safety import follow
 from ..input_quantizer import channels_last

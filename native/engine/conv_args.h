@@ -1,0 +1,34 @@
+/* Convolutions as their kernels take them. */
+
+#ifndef INTACT8_CONV_ARGS_H
+#define INTACT8_CONV_ARGS_H
+
+#include "plan.h"
+
+/* A convolution of images (N, H, W, C) without dilation: y = clamp(R(accumulator * multiplier) + out_zero, low, high). It
+   is depthwise, or dense (one group). Weights, initial accumulators and multipliers are packed by step_conv.c. */
+typedef struct {
+    const uint8_t *x;
+    uint8_t *y;
+    const int8_t *weight;
+    const int32_t *bias;
+    const float *multiplier;
+    isize batch, height, width, channels, out_channels;
+    isize kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    isize out_height, out_width;
+    int in_zero, out_zero, low, high;
+    isize block_pixels; /* depthwise: pixels of few channels that make one block of 64 */
+    int split_channels; /* dense: whether an index is a block of 64 channels; otherwise it is a row of results */
+    /* Dense by rows only. NULL, or as many bytes as y: each result becomes
+       clamp(R((y - out_zero) own_ratio + (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high). */
+    const uint8_t *residual;
+    float own_ratio, residual_ratio;
+    int residual_zero, sum_zero, sum_low, sum_high;
+} conv_args;
+
+HIDDEN isize dense_scratch(const conv_args *a); /* bytes of scratch memory of a thread */
+HIDDEN isize depthwise_scratch(const conv_args *a);
+HIDDEN void dense_kernel(const void *args, isize lo, isize hi, uint8_t *scratch);
+HIDDEN void depthwise_kernel(const void *args, isize lo, isize hi, uint8_t *scratch);
+
+#endif

@@ -1,0 +1,218 @@
+/* Dense convolutions (one group) without an im2col copy: the micro-kernel reads windows through a buffer of their offsets.
+
+   A row of a window is a run of bytes, whatever channels and columns they belong to. The micro-kernel multiplies four bytes
+   at a time by the weights of 16 output channels. Four vectors of accumulators become 64 bytes: one pixel, or two or four
+   pixels where the last block of output channels is 32 or 16 wide. */
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "conv.h"
+
+#define TILE 4                 /* vectors of 64 results per call of the micro-kernel */
+#define PANEL_BYTES (96 << 10) /* bytes of input rows that all blocks of output channels read before the next rows */
+#define MAX_WINDOWS (16 << 10) /* windows of a panel */
+#define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
+
+/* The windows of some rows of results, and the block of output channels that is computed now. */
+typedef struct {
+    const uint8_t *x;
+    const int32_t *offset; /* window i begins at x + offset[i]; the last offset is repeated OFFSET_PADDING times */
+    isize count;
+    isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
+    const int8_t *weight;
+    const int32_t *bias;
+    const float *multiplier[4];
+    uint8_t *y;
+    isize stride, channels; /* bytes from one pixel of y to the next, and how many of them this block fills */
+    epilogue end;
+} panel;
+
+/* Computes windows from i on. Each of the `tile` vectors holds `pixels` windows. `flat`: a window has one row. `whole`: the
+   vector is stored in one piece, since this block is all the output channels. */
+VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat,
+                             const int whole) {
+    const int blocks = 4 / pixels;
+    const uint8_t *window[TILE * 4];
+    for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
+    __m512i sum[TILE][4];
+    const int32_t *bias = (const int32_t *)opaque_pointer(p->bias);
+    for (int q = 0; q < 4; q++) sum[0][q] = _mm512_loadu_si512(bias + 16 * (q % blocks));
+    for (int u = 1; u < tile; u++)
+        for (int q = 0; q < 4; q++) sum[u][q] = sum[0][q];
+    const int8_t *weight = p->weight;
+    const isize end = flat ? p->line : p->kernel_h * p->line, bytes = p->bytes;
+    for (isize row = 0; row < end; row += p->line)
+        for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks) {
+            __m512i w[4];
+            for (int b = 0; b < blocks; b++) w[b] = _mm512_loadu_si512(weight + VECTOR_BYTES * b);
+            for (int u = 0; u < tile; u++)
+                for (int k = 0; k < pixels; k++) {
+                    int32_t four;
+                    memcpy(&four, window[u * pixels + k] + d, 4);
+                    const __m512i x = _mm512_set1_epi32(four);
+                    for (int b = 0; b < blocks; b++)
+                        sum[u][k * blocks + b] = dot_product(sum[u][k * blocks + b], x, w[b]);
+                }
+        }
+    for (int u = 0; u < tile; u++) {
+        const __m512i y = from_lane_order(requantize(sum[u], p->multiplier, &p->end));
+        const isize left = p->count - i, windows = tile == TILE || left > pixels ? pixels : left;
+        const isize at = (i + u * pixels) * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
+        const isize pieces = whole ? 1 : tile == TILE ? pixels : windows;
+        const __mmask64 mask = byte_mask(whole && pixels > 1 ? windows * p->stride : p->channels);
+        for (isize k = 0; k < pieces; k++) /* piece k goes `apart` bytes from where it stands in the vector */
+            _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
+    }
+}
+
+VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole) {
+    const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
+    isize i = 0;
+    for (; p.count - i >= TILE * pixels; i += TILE * pixels) microkernel(&p, i, TILE, pixels, flat, whole);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole);
+}
+
+/* A function for each case, so that each gets registers of its own. */
+#define PANEL_KERNEL(name, pixels, flat, whole) \
+    VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { run_panel(p, pixels, flat, whole); }
+PANEL_KERNEL(one_pixel_flat, 1, 1, 1)
+PANEL_KERNEL(one_pixel, 1, 0, 1)
+PANEL_KERNEL(two_pixels, 2, 0, 1)
+PANEL_KERNEL(two_pixels_strided, 2, 0, 0)
+PANEL_KERNEL(four_pixels, 4, 0, 1)
+PANEL_KERNEL(four_pixels_strided, 4, 0, 0)
+
+/* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
+VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize lo, isize hi) {
+    const isize depth = a->kernel_h * p->bytes;
+    for (isize offset = lo * VECTOR_BYTES; offset < hi * VECTOR_BYTES; offset += VECTOR_BYTES) {
+        p->y = a->y + at + offset;
+        p->channels = min_size(a->out_channels - offset, VECTOR_BYTES);
+        p->weight = a->weight + offset * depth, p->bias = a->bias + offset;
+        const int pixels = p->channels > 32 ? 1 : p->channels > 16 ? 2 : 4;
+        for (int q = 0; q < 4; q++) p->multiplier[q] = a->multiplier + offset + 16 * (q % (4 / pixels));
+        const int whole = a->out_channels == VECTOR_BYTES / pixels;
+        if (pixels == 1)
+            (a->kernel_h == 1 ? one_pixel_flat : one_pixel)(p);
+        else if (pixels == 2)
+            (whole ? two_pixels : two_pixels_strided)(p);
+        else
+            (whole ? four_pixels : four_pixels_strided)(p);
+    }
+}
+
+/* What adding a residual needs, see conv_args. */
+typedef struct {
+    __m512 own_ratio, residual_ratio;
+    __m512i own_zero, residual_zero;
+    epilogue end;
+} residual_add;
+
+/* 16 of 64 bytes as float steps from the zero point. */
+#define STEPS(x, i, zero) \
+    _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, i)), zero))
+#define ADD_STEPS(i)                                                                          \
+    _mm512_cvtps_epi32(_mm512_add_ps(_mm512_mul_ps(STEPS(x, i, s->own_zero), s->own_ratio), \
+                                     _mm512_mul_ps(STEPS(residual, i, s->residual_zero), s->residual_ratio)))
+
+/* 64 sums of bytes; each product and the sum are rounded. */
+VNNI_INLINE __m512i add_bytes(__m512i x, __m512i residual, const residual_add *s) {
+    const __m512i v[4] = {ADD_STEPS(0), ADD_STEPS(1), ADD_STEPS(2), ADD_STEPS(3)};
+    return from_lane_order(to_bytes(v, &s->end));
+}
+
+/* Adds the residual to `count` bytes of results from `at` on, when all blocks are there. The micro-kernel has no registers
+   left for it, and would read the residual 64 bytes of each pixel at a time instead of in one run. */
+VNNI_TARGET static void add_residual(const conv_args *a, isize at, isize count) {
+    const residual_add s = {_mm512_set1_ps(a->own_ratio), _mm512_set1_ps(a->residual_ratio),
+                            _mm512_set1_epi32(a->out_zero), _mm512_set1_epi32(a->residual_zero),
+                            make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
+    uint8_t *y = a->y + at;
+    const uint8_t *residual = a->residual + at;
+    isize k = 0;
+    for (; k + VECTOR_BYTES <= count; k += VECTOR_BYTES)
+        _mm512_storeu_si512(y + k, add_bytes(_mm512_loadu_si512(y + k), _mm512_loadu_si512(residual + k), &s));
+    if (k < count) {
+        const __mmask64 mask = byte_mask(count - k);
+        const __m512i x = _mm512_maskz_loadu_epi8(mask, y + k), v = _mm512_maskz_loadu_epi8(mask, residual + k);
+        _mm512_mask_storeu_epi8(y + k, mask, add_bytes(x, v, &s));
+    }
+}
+
+/* Copies the rows of the padded images under result rows lo to hi, one after the other, to `to`. */
+static void copy_padded_rows(const conv_args *a, isize lo, isize hi, isize line, uint8_t *to) {
+    const isize bytes = a->width * a->channels;
+    for (isize at = lo, end; at < hi; at = end) { /* one image */
+        const isize n = at / a->out_height, top = at % a->out_height;
+        end = min_size((n + 1) * a->out_height, hi);
+        const isize last = (top + end - at - 1) * a->stride_h + a->kernel_h;
+        for (isize k = top * a->stride_h; k < last; k++, to += line) {
+            const isize source = k - a->pad_h;
+            if (source < 0 || source >= a->height)
+                memset(to, a->in_zero, (size_t)line);
+            else
+                memcpy(to + a->pad_w * a->channels, a->x + (n * a->height + source) * bytes, (size_t)bytes);
+        }
+    }
+}
+
+/* Fills in where the windows of result rows lo to hi begin: in rows as copy_padded_rows leaves them, or in the images. */
+static void fill_offsets(const conv_args *a, isize lo, isize hi, isize line, int padded, int32_t *offset) {
+    const isize pixel = a->stride_w * a->channels;
+    const isize image_rows = padded ? (a->out_height - 1) * a->stride_h + a->kernel_h : a->height;
+    const isize begin = -(lo % a->out_height) * a->stride_h;
+    for (isize r = lo; r < hi; r++) {
+        const isize n = r / a->out_height - lo / a->out_height;
+        const isize row = begin + n * image_rows + r % a->out_height * a->stride_h;
+        for (isize c = 0; c < a->out_width; c++) offset[c] = (int32_t)(row * line + c * pixel);
+        offset += a->out_width;
+    }
+    for (isize i = 0; i < OFFSET_PADDING; i++) offset[i] = offset[-1];
+}
+
+/* How rows are taken: in place, or copied with their padding. */
+typedef struct {
+    int padded;
+    isize line, step, rows_bytes, windows; /* bytes of a row, result rows of a panel, bytes of copied rows, offsets */
+} dense_layout;
+
+static dense_layout dense_layout_of(const conv_args *a) {
+    const isize all = a->batch * a->out_height;
+    /* Windows are read in place, unless they reach beyond the images or end amid four bytes. */
+    const int beyond = a->pad_h || a->pad_w || (a->out_height - 1) * a->stride_h + a->kernel_h > a->height;
+    const int padded = beyond || a->kernel_w * a->channels % 4;
+    const isize reach = (a->out_width - 1) * a->stride_w + a->kernel_w;
+    const isize line = padded ? max_size(reach, a->pad_w + a->width) * a->channels + 4 : a->width * a->channels;
+    const isize fitting = min_size(PANEL_BYTES / (line * a->stride_h), MAX_WINDOWS / a->out_width);
+    const isize step = fitting < 1 ? 1 : min_size(fitting, all);
+    const isize overlap = max_size(a->kernel_h - a->stride_h, 0), images = min_size(step / a->out_height + 2, step);
+    const isize bytes = padded ? (step * a->stride_h + images * overlap) * line : 0;
+    return (dense_layout){padded, line, step, bytes, step * a->out_width + OFFSET_PADDING};
+}
+
+isize dense_scratch(const conv_args *a) {
+    const dense_layout t = dense_layout_of(a);
+    return t.rows_bytes + t.windows * (isize)sizeof(int32_t);
+}
+
+VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const conv_args *a = (const conv_args *)given;
+    const isize all = a->batch * a->out_height, blocks = ceil_div(a->out_channels, VECTOR_BYTES);
+    const isize first_block = a->split_channels ? lo : 0, last_block = a->split_channels ? hi : blocks;
+    if (a->split_channels) lo = 0, hi = all;
+    const dense_layout t = dense_layout_of(a);
+    int32_t *offset = (int32_t *)scratch;
+    uint8_t *rows = (uint8_t *)(offset + t.windows);
+    memset(rows, a->in_zero, (size_t)t.rows_bytes);
+    for (isize r = lo, end; r < hi; r = end) {
+        end = min_size(r + t.step, hi);
+        const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
+        panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
+                   .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
+                   .stride = a->out_channels, .end = conv_epilogue(a)};
+        if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
+        fill_offsets(a, r, end, t.line, t.padded, offset);
+        run_blocks(a, &p, r * a->out_width * a->out_channels, first_block, last_block);
+        if (a->residual) add_residual(a, r * a->out_width * a->out_channels, p.count * a->out_channels);
+    }
+}
+#endif

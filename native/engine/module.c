@@ -1,0 +1,155 @@
+/* The module intact8.engines.native._library: models, plans and calls for Python. Its documentation stands in
+   intact8/engines/native/_library.pyi. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
+#include <Python.h>
+
+#include "plan.h"
+
+#define MAX_INTERFACE 4096 /* inputs or outputs of a call */
+#define FUNCTION(name) static PyObject *py_##name(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
+
+static PyObject *engine_error; /* intact8.errors.EngineError */
+
+static int has_arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted) {
+    if (given == wanted) return 1;
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", name, wanted, given);
+    return 0;
+}
+
+static void release_model(PyObject *capsule) { close_model(PyCapsule_GetPointer(capsule, "model")); }
+static void release_plan(PyObject *capsule) { close_plan(PyCapsule_GetPointer(capsule, "plan")); }
+
+FUNCTION(step_fields) {
+    (void)args;
+    if (!has_arguments("step_fields", count, 0)) return NULL;
+    isize kinds;
+    const step_kind *all = step_kinds(&kinds);
+    PyObject *found = PyDict_New();
+    for (isize i = 0; found && i < kinds; i++) {
+        PyObject *fields = PyUnicode_FromString(all[i].fields);
+        if (!fields || PyDict_SetItemString(found, all[i].name, fields)) Py_CLEAR(found);
+        Py_XDECREF(fields);
+    }
+    return found;
+}
+
+FUNCTION(instruction_set) {
+    (void)args;
+    if (!has_arguments("instruction_set", count, 0)) return NULL;
+    return PyUnicode_FromString(isa_name(current_isa()));
+}
+
+FUNCTION(open_model) {
+    (void)args;
+    if (!has_arguments("open_model", count, 0)) return NULL;
+    model *m = open_model();
+    return m ? PyCapsule_New(m, "model", release_model) : PyErr_NoMemory();
+}
+
+/* add_constant(model, address, bytes) */
+FUNCTION(add_constant) {
+    if (!has_arguments("add_constant", count, 3)) return NULL;
+    model *m = PyCapsule_GetPointer(args[0], "model");
+    const void *at = m ? PyLong_AsVoidPtr(args[1]) : NULL;
+    const Py_ssize_t bytes = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) return NULL;
+    const isize index = add_constant(m, at, bytes);
+    return index < 0 ? PyErr_NoMemory() : PyLong_FromSsize_t(index);
+}
+
+/* open_plan(model, address of the words, number of the words) */
+FUNCTION(open_plan) {
+    if (!has_arguments("open_plan", count, 3)) return NULL;
+    model *m = PyCapsule_GetPointer(args[0], "model");
+    const int64_t *words = m ? PyLong_AsVoidPtr(args[1]) : NULL;
+    const Py_ssize_t number = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) return NULL;
+    char reason[REASON];
+    plan *p = open_plan(m, words, number, reason);
+    if (p) return PyCapsule_New(p, "plan", release_plan);
+    PyErr_SetString(engine_error, reason);
+    return NULL;
+}
+
+/* workspace_bytes(plan, threads) */
+FUNCTION(workspace_bytes) {
+    if (!has_arguments("workspace_bytes", count, 2)) return NULL;
+    const plan *p = PyCapsule_GetPointer(args[0], "plan");
+    const long threads = PyLong_AsLong(args[1]);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(workspace_bytes(p, (int)threads));
+}
+
+/* value_offset(plan, value) */
+FUNCTION(value_offset) {
+    if (!has_arguments("value_offset", count, 2)) return NULL;
+    const plan *p = PyCapsule_GetPointer(args[0], "plan");
+    const value *v = p ? plan_value(p, PyLong_AsSsize_t(args[1])) : NULL;
+    if (PyErr_Occurred()) return NULL;
+    return PyLong_FromSsize_t(v && v->storage == WORKSPACE ? v->offset : -1);
+}
+
+/* Reads addresses and sizes of inputs or outputs, and checks that they are as large as the plan needs. */
+static int read_interface(PyObject *const *args, isize number, const plan *p, enum storage storage, void **at) {
+    for (isize i = 0; i < number; i++) {
+        at[i] = PyLong_AsVoidPtr(args[2 * i]);
+        const isize bytes = PyLong_AsSsize_t(args[2 * i + 1]);
+        if (PyErr_Occurred()) return 0;
+        if (bytes < interface_bytes(p, storage, i))
+            return PyErr_Format(engine_error, "array %zd has %zd bytes, and the plan needs %zd", i, bytes,
+                                interface_bytes(p, storage, i)), 0;
+    }
+    return 1;
+}
+
+/* run(plan, from, workspace, its bytes, threads, seconds (address or 0), number of inputs, address, bytes, …) */
+FUNCTION(run) {
+    if (count < 7 || (count - 7) % 2) return PyErr_SetString(PyExc_TypeError, "run takes pairs of addresses and sizes"), NULL;
+    const plan *p = PyCapsule_GetPointer(args[0], "plan");
+    const Py_ssize_t from = PyLong_AsSsize_t(args[1]), bytes = PyLong_AsSsize_t(args[3]);
+    uint8_t *workspace = PyLong_AsVoidPtr(args[2]);
+    const long threads = PyLong_AsLong(args[4]);
+    double *seconds = PyLong_AsVoidPtr(args[5]);
+    const Py_ssize_t inputs = PyLong_AsSsize_t(args[6]), outputs = (count - 7) / 2 - inputs;
+    if (PyErr_Occurred()) return NULL;
+    if (inputs < 0 || outputs < 0 || inputs > MAX_INTERFACE || outputs > MAX_INTERFACE || from < 0 || threads < 1 ||
+        threads > MAX_THREADS || bytes < workspace_bytes(p, (int)threads) || (uintptr_t)workspace % ALIGNMENT ||
+        inputs < interface_count(p, INPUT) || outputs < interface_count(p, OUTPUT))
+        return PyErr_SetString(engine_error, "a workspace or arrays that do not fit the plan"), NULL;
+    void *in[64], *out[64], **all_in = in, **all_out = out;
+    if (inputs > 64 && !(all_in = PyMem_Malloc((size_t)inputs * sizeof *in))) return PyErr_NoMemory();
+    if (outputs > 64 && !(all_out = PyMem_Malloc((size_t)outputs * sizeof *out)))
+        return all_in != in ? PyMem_Free(all_in) : (void)0, PyErr_NoMemory();
+    isize next = -1;
+    char reason[REASON] = "";
+    if (read_interface(args + 7, inputs, p, INPUT, all_in) && read_interface(args + 7 + 2 * inputs, outputs, p, OUTPUT, all_out)) {
+        Py_BEGIN_ALLOW_THREADS
+        next = run_plan(p, from, workspace, all_in, all_out, (int)threads, seconds, reason);
+        Py_END_ALLOW_THREADS
+        if (next < 0) PyErr_SetString(PyExc_IndexError, reason);
+    }
+    if (all_in != in) PyMem_Free(all_in);
+    if (all_out != out) PyMem_Free(all_out);
+    return next < 0 ? NULL : PyLong_FromSsize_t(next);
+}
+
+#define METHOD(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, "See _library.pyi."}
+
+static PyMethodDef methods[] = {
+    METHOD(step_fields), METHOD(instruction_set), METHOD(open_model), METHOD(add_constant),
+    METHOD(open_plan), METHOD(workspace_bytes),
+    METHOD(value_offset), METHOD(run), {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_library", "The native engine's library.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__library(void) {
+    PyObject *errors = PyImport_ImportModule("intact8.errors");
+    if (!errors) return NULL;
+    engine_error = PyObject_GetAttrString(errors, "EngineError");
+    Py_DECREF(errors);
+    return engine_error ? PyModule_Create(&definition) : NULL;
+}

@@ -1,0 +1,404 @@
+/* Plans: their check, their memory, and their execution. */
+
+#include "plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MAX_VALUES (1 << 20)
+#define MAX_BYTES ((int64_t)1 << 46) /* of a value; sums of so few of these cannot overflow */
+#define MIN_PARALLEL_WORK (1 << 15)
+
+typedef struct pack {
+    struct pack *next;
+    const void *key;
+    isize variant, bytes;
+    void *memory;
+} pack;
+
+struct model {
+    isize references, count, room;
+    const void **constants;
+    isize *bytes;
+    pack *packs;
+};
+
+typedef struct memory_list {
+    struct memory_list *next;
+} memory_list;
+
+struct plan {
+    model *m;
+    int64_t *words;
+    isize values, steps;
+    value *value;
+    const int64_t **step;
+    void **prepared;
+    isize arena, scratch; /* bytes of the workspace: of all values, and of each thread */
+    memory_list *owned;
+};
+
+/* ---- models --------------------------------------------------------------------------------------------------------- */
+
+model *open_model(void) {
+    model *m = (model *)calloc(1, sizeof *m);
+    if (m) m->references = 1;
+    return m;
+}
+
+isize add_constant(model *m, const void *at, isize bytes) {
+    if (m->count == m->room) {
+        const isize room = m->room ? 2 * m->room : 64;
+        const void **constants = (const void **)realloc((void *)m->constants, (size_t)room * sizeof *constants);
+        if (constants) m->constants = constants;
+        isize *sizes = (isize *)realloc(m->bytes, (size_t)room * sizeof *sizes);
+        if (sizes) m->bytes = sizes;
+        if (!constants || !sizes || bytes < 0) return -1;
+        m->room = room;
+    }
+    m->constants[m->count] = at, m->bytes[m->count] = bytes;
+    return m->count++;
+}
+
+void close_model(model *m) {
+    if (!m || --m->references > 0) return;
+    for (pack *p = m->packs, *next; p; p = next) {
+        next = p->next;
+        free(p->memory), free(p);
+    }
+    free((void *)m->constants), free(m->bytes), free(m);
+}
+
+/* Zeroed memory aligned to ALIGNMENT, behind the address that is given to free(). */
+static void *aligned(void **block, isize bytes, isize before) {
+    const isize all = checked_sum(bytes, before + ALIGNMENT);
+    *block = all < 0 ? NULL : calloc(1, (size_t)all);
+    return *block ? (void *)(((uintptr_t)*block + (uintptr_t)(before + ALIGNMENT - 1)) / ALIGNMENT * ALIGNMENT) : NULL;
+}
+
+void *shared_memory(checker *c, const void *key, isize variant, isize bytes, int *fresh) {
+    model *m = c->p->m;
+    *fresh = 0;
+    for (pack *p = m->packs; p; p = p->next)
+        if (p->key == key && p->variant == variant && p->bytes == bytes)
+            return (void *)(((uintptr_t)p->memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    pack *p = (pack *)calloc(1, sizeof *p);
+    void *found = p ? aligned(&p->memory, bytes, 0) : NULL;
+    if (!found) {
+        free(p);
+        refuse(c, "there is no memory for %lld bytes of packed weights", (long long)bytes);
+        return NULL;
+    }
+    p->key = key, p->variant = variant, p->bytes = bytes, p->next = m->packs, m->packs = p, *fresh = 1;
+    return (void *)(((uintptr_t)p->memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+void *plan_memory(checker *c, isize bytes) {
+    void *block, *found = bytes < 0 ? NULL : aligned(&block, bytes, (isize)sizeof(memory_list));
+    if (!found) return refuse(c, "there is no memory for %lld bytes", (long long)bytes), NULL;
+    ((memory_list *)block)->next = c->p->owned, c->p->owned = (memory_list *)block;
+    return found;
+}
+
+/* ---- checks --------------------------------------------------------------------------------------------------------- */
+
+int refuse(checker *c, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->reason, REASON, format, args);
+    va_end(args);
+    return 0;
+}
+
+isize value_bytes(const plan *p, int64_t value) { return value < 0 ? 0 : (isize)p->value[value].bytes; }
+
+int needs(checker *c, int64_t value, isize count, isize size, const char *what) {
+    const isize bytes = checked_product(count, size);
+    if (bytes >= 0 && bytes <= value_bytes(c->p, value)) return 1;
+    return refuse(c, "%s has %lld bytes, and the step needs %lld elements of %lld", what,
+                  (long long)value_bytes(c->p, value), (long long)count, (long long)size);
+}
+
+const void *constant_at(const checker *c, int64_t index) {
+    const value *v = index < 0 ? NULL : &c->p->value[index];
+    return v ? v->constant : NULL;
+}
+
+const int64_t *list_of(const int64_t *step, isize *count) {
+    isize fields = 0;
+    isize kinds;
+    for (const char *f = step_kinds(&kinds)[step[0]].fields; *f; f++) fields += *f == ':';
+    *count = (isize)step[1] - 2 - fields;
+    return step + 2 + fields;
+}
+
+static int check_values(checker *c, const int64_t *words) {
+    plan *p = c->p;
+    for (isize i = 0; i < p->values; i++) {
+        value *v = &p->value[i];
+        v->storage = words[3 * i], v->index = words[3 * i + 1], v->bytes = words[3 * i + 2];
+        v->first = PTRDIFF_MAX, v->last = -1;
+        if (v->storage < WORKSPACE || v->storage > OUTPUT || v->bytes < 0 || v->bytes > MAX_BYTES || v->index < 0 ||
+            v->index >= MAX_VALUES)
+            return refuse(c, "value %lld is of no storage or size", (long long)i);
+        if (v->storage == CONSTANT && (v->index >= p->m->count || v->bytes > p->m->bytes[v->index]))
+            return refuse(c, "value %lld is not a constant of the program", (long long)i);
+        if (v->storage == CONSTANT) v->constant = p->m->constants[v->index];
+    }
+    return 1;
+}
+
+/* Checks one value that a step reads or writes, and notes the lifetime. */
+static int check_use(checker *c, int64_t index, int written) {
+    plan *p = c->p;
+    if (index < 0 || index >= p->values) return refuse(c, "there is no value %lld", (long long)index);
+    value *v = &p->value[index];
+    if (written ? v->storage == CONSTANT || v->storage == INPUT
+                : (v->storage == WORKSPACE || v->storage == OUTPUT) && v->first >= c->index)
+        return refuse(c, "value %lld %s", (long long)index, written ? "cannot be written" : "is read before it is written");
+    if (c->index < v->first) v->first = c->index;
+    v->last = c->index;
+    return 1;
+}
+
+/* Checks the indices of a step's values. What it writes must not be among what it reads. */
+static int check_fields(checker *c, const int64_t *step, const step_kind *kind) {
+    isize count, at = 2;
+    const int64_t *list = list_of(step, &count);
+    if (count < 0) return refuse(c, "the step has too few words");
+    for (int pass = 0; pass < 2; pass++) { /* what is read, then what is written */
+        at = 2;
+        for (const char *f = kind->fields; *f; f++) {
+            if (f[1] != ':') continue;
+            const int64_t given = step[at++];
+            if (*f == 'w' ? pass == 1 : pass == 0 && (*f == 'r' || (*f == 'm' && given != -1)))
+                if (!check_use(c, given, *f == 'w')) return 0;
+        }
+        for (isize i = 0; pass == 0 && i < count; i++)
+            if (!check_use(c, list[i], 0)) return 0;
+    }
+    return 1;
+}
+
+static int written_by(const int64_t *step, const step_kind *kind, int64_t index) {
+    isize at = 2;
+    for (const char *f = kind->fields; *f; f++)
+        if (f[1] == ':' && step[at++] == index && *f == 'w') return 1;
+    return 0;
+}
+
+static int check_overlap(checker *c, const int64_t *step, const step_kind *kind) {
+    isize count, at = 2;
+    const int64_t *list = list_of(step, &count);
+    for (const char *f = kind->fields; *f; f++) {
+        if (f[1] != ':') continue;
+        const int64_t given = step[at++];
+        if ((*f == 'r' || *f == 'm') && written_by(step, kind, given)) return refuse(c, "the step writes what it reads");
+    }
+    for (isize i = 0; i < count; i++)
+        if (written_by(step, kind, list[i])) return refuse(c, "the step writes what it reads");
+    return 1;
+}
+
+static int check_step(checker *c, const int64_t *step) {
+    isize kinds;
+    const step_kind *all = step_kinds(&kinds);
+    if (step[0] < 0 || step[0] >= kinds) return refuse(c, "there is no kind of step %lld", (long long)step[0]);
+    const step_kind *kind = &all[step[0]];
+    c->scratch = 0, c->prepared = NULL;
+    if (!check_fields(c, step, kind) || !check_overlap(c, step, kind) || !kind->check(c, step)) return 0;
+    if (c->scratch < 0 || c->scratch > MAX_BYTES) return refuse(c, "the step needs too much memory");
+    c->p->prepared[c->index] = c->prepared;
+    c->p->scratch = max_size(c->p->scratch, round_up(c->scratch, ALIGNMENT));
+    return 1;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    isize bytes, index;
+} sized_value;
+
+static int larger(const void *a, const void *b) {
+    const sized_value *x = (const sized_value *)a, *y = (const sized_value *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->index < y->index ? -1 : 1;
+}
+
+static int earlier(const void *a, const void *b) {
+    const value *x = *(value *const *)a, *y = *(value *const *)b;
+    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1) : 0;
+}
+
+/* Places the values in the workspace, the largest first, each at the lowest place that is free while it lives. */
+static int place_values(checker *c) {
+    plan *p = c->p;
+    sized_value *order = (sized_value *)calloc((size_t)p->values + 1, sizeof *order);
+    value **placed = (value **)calloc((size_t)p->values + 1, sizeof *placed);
+    isize count = 0, done = 0;
+    if (!order || !placed) return free(order), free(placed), refuse(c, "there is no memory for the plan");
+    for (isize i = 0; i < p->values; i++)
+        if (p->value[i].storage == WORKSPACE && p->value[i].last >= 0)
+            order[count++] = (sized_value){round_up((isize)p->value[i].bytes + 1, ALIGNMENT), i};
+    qsort(order, (size_t)count, sizeof *order, larger);
+    for (isize k = 0; k < count; k++) {
+        value *v = &p->value[order[k].index];
+        isize offset = 0;
+        for (isize j = 0; j < done; j++) { /* in the order of their places */
+            const value *other = placed[j];
+            if (other->last < v->first || v->last < other->first) continue;
+            if (offset + order[k].bytes <= other->offset) break;
+            offset = max_size(offset, other->offset + round_up((isize)other->bytes + 1, ALIGNMENT));
+        }
+        v->offset = offset;
+        if (checked_sum(offset, order[k].bytes) < 0 || offset > MAX_BYTES)
+            return free(order), free(placed), refuse(c, "the plan needs too much memory");
+        p->arena = max_size(p->arena, offset + order[k].bytes);
+        isize at = done++; /* insertion keeps the order */
+        for (; at > 0 && earlier(&v, &placed[at - 1]) < 0; at--) placed[at] = placed[at - 1];
+        placed[at] = v;
+    }
+    free(order), free(placed);
+    return 1;
+}
+
+/* ---- plans ---------------------------------------------------------------------------------------------------------- */
+
+static int read_plan(checker *c, const int64_t *words, isize count) {
+    plan *p = c->p;
+    if (count < 3 || words[0] != PLAN_MAGIC) return refuse(c, "these words are not a plan");
+    if (words[1] < 0 || words[1] > MAX_VALUES || words[2] < 0 || words[2] > MAX_VALUES || count < 3 + 3 * words[1])
+        return refuse(c, "the plan has no such number of values or steps");
+    p->values = (isize)words[1], p->steps = (isize)words[2];
+    p->words = (int64_t *)malloc((size_t)count * sizeof *words);
+    p->value = (value *)calloc((size_t)p->values + 1, sizeof *p->value);
+    p->step = (const int64_t **)calloc((size_t)p->steps + 1, sizeof *p->step);
+    p->prepared = (void **)calloc((size_t)p->steps + 1, sizeof *p->prepared);
+    if (!p->words || !p->value || !p->step || !p->prepared) return refuse(c, "there is no memory for the plan");
+    memcpy(p->words, words, (size_t)count * sizeof *words);
+    if (!check_values(c, p->words + 3)) return 0;
+    isize at = 3 + 3 * p->values;
+    for (c->index = 0; c->index < p->steps; c->index++) {
+        if (count - at < 2 || p->words[at + 1] < 2 || p->words[at + 1] > count - at)
+            return refuse(c, "step %lld lies outside of the plan", (long long)c->index);
+        p->step[c->index] = p->words + at;
+        if (!check_step(c, p->words + at)) {
+            char reason[REASON];
+            memcpy(reason, c->reason, REASON);
+            return refuse(c, "step %lld: %.200s", (long long)c->index, reason);
+        }
+        at += (isize)p->words[at + 1];
+    }
+    return place_values(c);
+}
+
+plan *open_plan(model *m, const int64_t *words, isize count, char reason[REASON]) {
+    plan *p = (plan *)calloc(1, sizeof *p);
+    checker c = {.p = p};
+    if (p) p->m = m, m->references++;
+    if (p && read_plan(&c, words, count)) return p;
+    memcpy(reason, p ? c.reason : "there is no memory for the plan", p ? REASON : 32);
+    close_plan(p);
+    return NULL;
+}
+
+void close_plan(plan *p) {
+    if (!p) return;
+    close_model(p->m);
+    for (memory_list *m = p->owned, *next; m; m = next) {
+        next = m->next;
+        free(m);
+    }
+    free(p->words), free(p->value), free((void *)p->step), free(p->prepared), free(p);
+}
+
+isize workspace_bytes(const plan *p, int threads) {
+    return checked_sum(p->arena, checked_product(p->scratch, threads < 1 ? 1 : threads));
+}
+
+isize plan_values(const plan *p) { return p->values; }
+const value *plan_value(const plan *p, isize index) { return index < 0 || index >= p->values ? NULL : &p->value[index]; }
+
+isize interface_count(const plan *p, enum storage storage) {
+    isize most = 0;
+    for (isize i = 0; i < p->values; i++)
+        if (p->value[i].storage == (int64_t)storage) most = max_size(most, (isize)p->value[i].index + 1);
+    return most;
+}
+
+isize interface_bytes(const plan *p, enum storage storage, isize index) {
+    isize most = 0;
+    for (isize i = 0; i < p->values; i++)
+        if (p->value[i].storage == (int64_t)storage && p->value[i].index == index)
+            most = max_size(most, (isize)p->value[i].bytes);
+    return most;
+}
+
+/* ---- execution ------------------------------------------------------------------------------------------------------ */
+
+void *at(const frame *f, int64_t index) {
+    if (index < 0) return NULL;
+    const value *v = &f->p->value[index];
+    switch (v->storage) {
+        case CONSTANT: return (void *)(uintptr_t)v->constant;
+        case INPUT: return f->inputs[v->index];
+        case OUTPUT: return f->outputs[v->index];
+        default: return f->workspace + v->offset;
+    }
+}
+
+typedef struct {
+    kernel run;
+    const void *args;
+    isize count;
+    int threads;
+    uint8_t *scratch;
+    isize scratch_bytes;
+} parallel_job;
+
+static void run_part(void *given, int thread) {
+    const parallel_job *job = (const parallel_job *)given;
+    const isize part = job->count / job->threads, more = job->count % job->threads;
+    const isize lo = part * thread + min_size(thread, more);
+    job->run(job->args, lo, lo + part + (thread < more), job->scratch + thread * job->scratch_bytes);
+}
+
+void parallel(const frame *f, kernel run, const void *args, isize count, isize work) {
+    uint8_t *scratch = f->workspace + f->p->arena;
+    const isize threads = min_size(f->threads, count);
+    if (threads < 2 || work < MIN_PARALLEL_WORK) {
+        if (count > 0) run(args, 0, count, scratch);
+        return;
+    }
+    parallel_job job = {run, args, count, (int)threads, scratch, f->p->scratch};
+    run_threads(run_part, &job, (int)threads);
+}
+
+static double now(void) {
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+isize run_plan(const plan *p, isize from, uint8_t *workspace, void *const *inputs, void *const *outputs, int threads,
+               double *seconds, char reason[REASON]) {
+    isize kinds;
+    const step_kind *all = step_kinds(&kinds);
+    frame f = {p, workspace, inputs, outputs, threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads, 0};
+    double before = seconds ? now() : 0.0;
+    for (isize i = from; i < p->steps; i++) {
+        const step_kind *kind = &all[p->step[i][0]];
+        if (!kind->run) return i;
+        kind->run(&f, p->step[i], p->prepared[i]);
+        if (f.failure) {
+            snprintf(reason, REASON, "step %lld (%s): an index is outside of its table", (long long)i, kind->name);
+            return -1;
+        }
+        if (seconds) {
+            const double after = now();
+            seconds[i] += after - before, before = after;
+        }
+    }
+    return p->steps;
+}

@@ -1,0 +1,119 @@
+/* A plan: a program for inputs of fixed shapes, as values (buffers of bytes) and steps that read and write them.
+
+   A plan is given as an array of int64 words, whoever wrote it: `open_plan` checks every index, size and overflow, so that
+   `run_plan` needs no checks. A hostile plan can be slow or compute nonsense, and is never unsound.
+
+       words:  MAGIC, number of values, number of steps,
+               for each value: storage, index (of a constant, an input or an output), bytes
+               for each step: kind, number of its words (these two included), its fields as steps.h declares them, and then
+               the indices of the values of its list */
+
+#ifndef INTACT8_PLAN_H
+#define INTACT8_PLAN_H
+
+#include "core.h"
+#include "steps.h"
+
+#define PLAN_MAGIC 0x38746361746e69 /* "intact8" */
+#define MAX_RANK 8
+#define REASON 256 /* bytes of a message */
+#define MAX_THREADS 256
+
+enum storage { WORKSPACE, CONSTANT, INPUT, OUTPUT };
+
+#define AS_FIELD(name) int64_t name;
+#define AS_STRUCT(kind) \
+    typedef struct { int64_t step_kind, words; FIELDS_##kind(AS_FIELD, AS_FIELD, AS_FIELD, AS_FIELD) } kind##_step;
+STEP_KINDS(AS_STRUCT)
+#undef AS_STRUCT
+#undef AS_FIELD
+
+typedef struct {
+    int64_t storage, index, bytes;
+    const void *constant; /* NULL where it is none */
+    isize offset;       /* in the workspace */
+    isize first, last;  /* steps that write or read it first and last */
+} value;
+
+typedef struct plan plan;
+
+/* A call of a plan. Addresses of values are found by `at`. */
+typedef struct {
+    const plan *p;
+    uint8_t *workspace;
+    void *const *inputs, *const *outputs;
+    int threads;
+    volatile int failure; /* number of a reason in `run_plan`; 0 for none */
+} frame;
+
+/* What the check of a step is given, and what it finds. */
+typedef struct {
+    plan *p;
+    isize index;      /* of the step */
+    isize scratch;    /* bytes that each thread needs */
+    void *prepared;   /* whatever the step needs in every call, made by `plan_memory` or shared by `shared_memory` */
+    char reason[REASON];
+} checker;
+
+typedef struct {
+    const char *name, *fields; /* "r:x w:y n:rows …": read, maybe (-1: none) read, written, number */
+    int (*check)(checker *c, const int64_t *step); /* returns 0 with a reason */
+    void (*run)(frame *f, const int64_t *step, void *prepared);
+} step_kind;
+
+/* ---- for the steps ------------------------------------------------------------------------------------------------ */
+
+HIDDEN int refuse(checker *c, const char *format, ...);                          /* returns 0 */
+HIDDEN int needs(checker *c, int64_t value, isize count, isize size, const char *what); /* whether a value is large enough */
+HIDDEN const void *constant_at(const checker *c, int64_t value);                 /* the bytes of a constant; NULL for others */
+HIDDEN isize value_bytes(const plan *p, int64_t value);
+HIDDEN void *plan_memory(checker *c, isize bytes);                               /* zeroed, freed with the plan; NULL with a reason */
+
+/* Memory shared between all plans of a model under a key: `bytes` zeroed bytes, and *fresh is 1 where the caller must fill
+   them (once; nothing else runs then). */
+HIDDEN void *shared_memory(checker *c, const void *key, isize variant, isize bytes, int *fresh);
+
+HIDDEN void *at(const frame *f, int64_t value); /* NULL for -1 */
+HIDDEN const int64_t *list_of(const int64_t *step, isize *count);
+
+/* A kernel computes the indices lo <= index < hi of what args describes; every thread brings scratch memory of its own. */
+typedef void (*kernel)(const void *args, isize lo, isize hi, uint8_t *scratch);
+
+/* Calls run for parts of 0 to count, in the threads of the call where there is enough work (roughly: bytes or 16 products). */
+HIDDEN void parallel(const frame *f, kernel run, const void *args, isize count, isize work);
+
+HIDDEN const step_kind *step_kinds(isize *count);
+
+/* ---- for callers -------------------------------------------------------------------------------------------------- */
+
+typedef struct model model; /* constants, and what plans packed of them */
+
+HIDDEN model *open_model(void);
+HIDDEN isize add_constant(model *m, const void *at, isize bytes); /* its index; -1 where there is no memory */
+HIDDEN void close_model(model *m); /* when no plan is left and it was released by its owner */
+
+HIDDEN plan *open_plan(model *m, const int64_t *words, isize count, char reason[REASON]); /* NULL with a reason */
+HIDDEN void close_plan(plan *p);
+HIDDEN isize workspace_bytes(const plan *p, int threads);
+HIDDEN isize plan_values(const plan *p);
+HIDDEN const value *plan_value(const plan *p, isize index);
+HIDDEN isize interface_count(const plan *p, enum storage storage);              /* number of inputs or outputs */
+HIDDEN isize interface_bytes(const plan *p, enum storage storage, isize index); /* of an input or output; 0 if not used */
+
+/* Runs from step `from` on, until a step that the caller must compute (its index is returned), a failure (-1), or the end
+   (the number of steps). `workspace` is aligned to 64 bytes. With `seconds`, adds the time of every step to it. */
+HIDDEN isize run_plan(const plan *p, isize from, uint8_t *workspace, void *const *inputs, void *const *outputs, int threads,
+                      double *seconds, char reason[REASON]);
+
+/* Instruction sets: what kernels may use. The environment variable INTACT8_ISA takes a lower one, for tests. */
+enum isa { PLAIN, AVX2, AVX_VNNI, AVX512_VNNI, NEON, NEON_DOT, NEON_I8MM };
+HIDDEN enum isa current_isa(void);
+HIDDEN const char *isa_name(enum isa isa);
+
+/* ---- threads (pool.c) --------------------------------------------------------------------------------------------- */
+
+/* Calls run(job, thread) for thread 0 (the caller) to threads - 1. Where the pool is in use by another call, or cannot be
+   started, the caller runs them all one after the other. */
+HIDDEN void run_threads(void (*run)(void *job, int thread), void *job, int threads);
+
+#endif

@@ -1,0 +1,265 @@
+/* Convolutions and linear layers: their check, the choice of a kernel, packed weights, and a kernel for all of them. */
+
+#include "conv_args.h"
+
+#include <math.h>
+
+#define MAX_WINDOW 64 /* or stride or padding of the fast kernels */
+#define MAX_SIZE ((isize)1 << 31)
+
+typedef enum { GENERIC, DENSE, DEPTHWISE } conv_form;
+
+/* Fields that the kernel for all convolutions takes, in numbers of its own. */
+typedef struct {
+    conv_form form;
+    conv_args fast; /* without addresses */
+    isize window;   /* products of one result */
+    const void *packed_weight, *packed_bias, *packed_ratio;
+} conv_plan;
+
+/* ---- packing -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    isize weight, channels;
+} packed_size;
+
+static packed_size packed_size_of(const conv_args *a, int dense) {
+    const isize whole = a->out_channels * a->block_pixels / 64 * 64, last = a->out_channels * a->block_pixels - whole;
+    const isize channels = whole + (dense && last <= 32 ? round_up(last, 16) : round_up(last, 64));
+    const isize depth =
+        dense ? a->kernel_h * ceil_div(a->kernel_w * a->channels, 4) : a->kernel_w * ceil_div(a->kernel_h, 4);
+    return (packed_size){channels * depth * 4, channels};
+}
+
+/* Weights (O, rows, columns, C) for the dense kernel: blocks of 64 outputs (the last of 16 or 32 where there are no more),
+   rows, words of four bytes along them, outputs, bytes. Bytes beyond a row, and outputs beyond the last, are 0. */
+static void pack_dense(const conv_args *a, const int8_t *weight, int8_t *to) {
+    const isize channels = packed_size_of(a, 1).channels, row = a->kernel_w * a->channels, words = ceil_div(row, 4);
+    for (isize from = 0; from < channels; from += 64) {
+        const isize count = min_size(channels - from, 64);
+        for (isize r = 0; r < a->kernel_h; r++)
+            for (isize w = 0; w < words; w++)
+                for (isize o = from; o < from + count; o++)
+                    for (isize b = 4 * w; b < 4 * w + 4; b++)
+                        *to++ = o < a->out_channels && b < row ? weight[(o * a->kernel_h + r) * row + b] : 0;
+    }
+}
+
+/* Where the depthwise kernel has channel c of a block of 64: c = 16 l + 4 q + i comes at (q, l, i). */
+static isize interleaved(isize c) { return c / 64 * 64 + c % 16 / 4 * 16 + c % 64 / 16 * 4 + c % 4; }
+
+/* Weights (C, rows, columns) for the depthwise kernel, as often as pixels stand side by side: blocks of 64 channels,
+   columns, groups of four rows, channels in the order of interleaved(), rows. */
+static void pack_depthwise(const conv_args *a, const int8_t *weight, int8_t *to) {
+    const isize groups = ceil_div(a->kernel_h, 4);
+    for (isize at = 0; at < a->channels * a->block_pixels; at++) {
+        const isize c = at % a->channels, place = interleaved(at), block = place / 64, lane = place % 64;
+        for (isize k = 0; k < a->kernel_w; k++)
+            for (isize r = 0; r < a->kernel_h; r++)
+                to[(((block * a->kernel_w + k) * groups + r / 4) * 64 + lane) * 4 + r % 4] =
+                    weight[(c * a->kernel_h + r) * a->kernel_w + k];
+    }
+}
+
+/* Packs int32 or float32 numbers (O) in the order of the weights. */
+static void pack_numbers(const conv_args *a, int dense, const void *numbers, void *to) {
+    for (isize i = 0; i < a->out_channels * a->block_pixels; i++)
+        memcpy((char *)to + 4 * (dense ? i : interleaved(i)), (const char *)numbers + 4 * (i % a->out_channels), 4);
+}
+
+/* Packs weights, biases and multipliers, or takes what another plan of the model packed. */
+static int pack(checker *c, const conv_step *s, conv_plan *t) {
+    const conv_args *a = &t->fast;
+    const int dense = t->form == DENSE;
+    const packed_size size = packed_size_of(a, dense);
+    const void *weight = constant_at(c, s->weight), *bias = constant_at(c, s->bias), *ratio = constant_at(c, s->ratio);
+    const isize variant = dense ? 0 : a->block_pixels;
+    int fresh;
+    void *to;
+    if (!(to = shared_memory(c, weight, variant, size.weight, &fresh))) return 0;
+    if (fresh) (dense ? pack_dense : pack_depthwise)(a, (const int8_t *)weight, (int8_t *)to);
+    t->packed_weight = to;
+    if (!(to = shared_memory(c, bias, variant, 4 * size.channels, &fresh))) return 0;
+    if (fresh) pack_numbers(a, dense, bias, to);
+    t->packed_bias = to;
+    if (!(to = shared_memory(c, ratio, variant, 4 * size.channels, &fresh))) return 0;
+    if (fresh) pack_numbers(a, dense, ratio, to);
+    t->packed_ratio = to;
+    return 1;
+}
+
+/* ---- checks --------------------------------------------------------------------------------------------------------- */
+
+static int check_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, int transposed) {
+    if (size < 1 || out < 1 || kernel < 1 || stride < 1 || dilation < 1 || pad < -MAX_SIZE || size >= MAX_SIZE ||
+        out >= MAX_SIZE || kernel >= MAX_SIZE || stride >= MAX_SIZE || dilation >= MAX_SIZE || pad >= MAX_SIZE)
+        return 0;
+    /* Windows may begin and end outside: what is outside is the zero point. Products of these numbers stay far below 2^63. */
+    return transposed || pad >= 0;
+}
+
+static isize product(const int64_t *sizes, int count) {
+    isize all = 1;
+    for (int i = 0; i < count; i++) all = checked_product(all, (isize)sizes[i]);
+    return all;
+}
+
+/* Chooses a fast kernel and fills in what it is given; GENERIC where none takes the convolution. */
+static conv_form choose(const conv_step *s, conv_args *a) {
+    const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
+    if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
+        s->pad_d || s->dilation_h != 1 || s->dilation_w != 1 || s->ratio_negative >= 0 || s->residual >= 0 || s->table >= 0)
+        return GENERIC;
+    for (int i = 0; i < 4; i++)
+        if (sizes[i] > MAX_WINDOW) return GENERIC;
+    if (s->pad_h > MAX_WINDOW || s->pad_w > MAX_WINDOW || s->bound >= 1 << 30) return GENERIC;
+    const int depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
+    if (!depthwise && s->groups != 1) return GENERIC;
+    if ((s->width + 2 * s->pad_w) * s->channels > INT_MAX - 64 || s->height >= 1 << 24 || s->batch >= 1 << 24) return GENERIC;
+    if ((s->out_height - 1) * s->stride_h + s->kernel_h > s->height + 2 * s->pad_h ||
+        (s->out_width - 1) * s->stride_w + s->kernel_w > s->width + 2 * s->pad_w)
+        return GENERIC;
+    a->batch = (isize)s->batch, a->height = (isize)s->height, a->width = (isize)s->width;
+    a->channels = (isize)s->channels, a->out_channels = (isize)s->out_channels;
+    a->kernel_h = (isize)s->kernel_h, a->kernel_w = (isize)s->kernel_w;
+    a->stride_h = (isize)s->stride_h, a->stride_w = (isize)s->stride_w;
+    a->pad_h = (isize)s->pad_h, a->pad_w = (isize)s->pad_w;
+    a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
+    a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
+    a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
+    const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
+    /* Where there are more weights than bytes of images, threads share the weights. */
+    a->split_channels = !depthwise && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
+    return depthwise ? DEPTHWISE : DENSE;
+}
+
+int check_conv(checker *c, const int64_t *step) {
+    const conv_step *s = (const conv_step *)(const void *)step;
+    const int64_t x[] = {s->batch, s->depth, s->height, s->width, s->channels};
+    const int64_t y[] = {s->batch, s->out_depth, s->out_height, s->out_width, s->out_channels};
+    if (!check_axis(s->depth, s->out_depth, s->kernel_d, s->stride_d, s->pad_d, s->dilation_d, s->transposed != 0) ||
+        !check_axis(s->height, s->out_height, s->kernel_h, s->stride_h, s->pad_h, s->dilation_h, s->transposed != 0) ||
+        !check_axis(s->width, s->out_width, s->kernel_w, s->stride_w, s->pad_w, s->dilation_w, s->transposed != 0))
+        return refuse(c, "a convolution of no such size");
+    if (s->batch < 0 || s->channels < 1 || s->groups < 1 || s->channels % s->groups || s->out_channels < 1 ||
+        s->out_channels % s->groups)
+        return refuse(c, "groups that do not divide the channels");
+    const int64_t w[] = {s->out_channels, s->kernel_d, s->kernel_h, s->kernel_w, s->channels / s->groups};
+    if (!needs(c, s->x, product(x, 5), 1, "x") || !needs(c, s->y, product(y, 5), 1, "y") ||
+        !needs(c, s->weight, product(w, 5), 1, "weight") || !needs(c, s->bias, (isize)s->out_channels, 4, "bias") ||
+        !needs(c, s->ratio, (isize)s->out_channels, 4, "ratio"))
+        return 0;
+    if (s->ratio_negative >= 0 && !needs(c, s->ratio_negative, (isize)s->out_channels, 4, "ratio_negative")) return 0;
+    if (s->residual >= 0 && !needs(c, s->residual, product(y, 5), 1, "residual")) return 0;
+    if (s->table >= 0 && !needs(c, s->table, 256, 1, "table")) return 0;
+    if (!constant_at(c, s->weight) || !constant_at(c, s->bias) || !constant_at(c, s->ratio))
+        return refuse(c, "weights that are not constants");
+    conv_plan *t = (conv_plan *)plan_memory(c, sizeof *t);
+    if (!t) return 0;
+    t->window = product(w + 1, 4);
+    t->form = choose(s, &t->fast);
+    c->prepared = t;
+    if (t->form == GENERIC) return c->scratch = checked_product(t->window, 2), 1;
+    c->scratch = t->form == DENSE ? dense_scratch(&t->fast) : depthwise_scratch(&t->fast);
+    return pack(c, s, t);
+}
+
+/* ---- the kernel for all of them --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const conv_step *s;
+    const uint8_t *x, *residual, *table;
+    const int8_t *weight;
+    const int32_t *bias;
+    const float *ratio, *ratio_negative;
+    uint8_t *y;
+    isize window;
+} generic_args;
+
+/* Where tap k of result o reads along an axis; -1 outside of the image. */
+INLINE isize source(isize o, isize k, isize size, isize stride, isize pad, isize dilation, int transposed) {
+    const isize at = transposed ? o + pad - k * dilation : o * stride - pad + k * dilation;
+    if (!transposed) return at < 0 || at >= size ? -1 : at;
+    return at < 0 || at % stride || at / stride >= size ? -1 : at / stride;
+}
+
+/* Copies the window of one result and one group; where it is outside, it holds the zero point. */
+static void gather_window(const generic_args *a, isize n, const isize *o, isize group, uint8_t *to) {
+    const conv_step *s = a->s;
+    const isize channels = (isize)s->channels, width = channels / (isize)s->groups;
+    const int transposed = s->transposed != 0;
+    for (isize i = 0; i < s->kernel_d; i++) {
+        const isize d = source(o[0], i, (isize)s->depth, (isize)s->stride_d, (isize)s->pad_d, (isize)s->dilation_d, transposed);
+        for (isize j = 0; j < s->kernel_h; j++) {
+            const isize h = source(o[1], j, (isize)s->height, (isize)s->stride_h, (isize)s->pad_h, (isize)s->dilation_h, transposed);
+            for (isize k = 0; k < s->kernel_w; k++, to += width) {
+                const isize w = source(o[2], k, (isize)s->width, (isize)s->stride_w, (isize)s->pad_w, (isize)s->dilation_w, transposed);
+                if (d < 0 || h < 0 || w < 0)
+                    memset(to, (int)s->zero_x, (size_t)width);
+                else
+                    memcpy(to, a->x + (((n * s->depth + d) * s->height + h) * s->width + w) * channels + group * width,
+                           (size_t)width);
+            }
+        }
+    }
+}
+
+/* Exact below 2^31; a hostile plan wraps around. */
+INLINE int32_t dot(const uint8_t *restrict x, const int8_t *restrict w, isize count) {
+    uint32_t sum = 0;
+    for (isize i = 0; i < count; i++) sum += (uint32_t)((int32_t)x[i] * w[i]);
+    return (int32_t)sum;
+}
+
+/* An index is one place of a result. */
+MULTIVERSION static void generic_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const generic_args *a = (const generic_args *)given;
+    const conv_step *s = a->s;
+    const isize groups = (isize)s->groups, outputs = (isize)s->out_channels / groups;
+    const float low = (float)(s->low - s->zero), high = (float)(s->high - s->zero);
+    for (isize at = lo; at < hi; at++) {
+        const isize o[3] = {at / (s->out_width * s->out_height) % s->out_depth, at / s->out_width % s->out_height,
+                            at % s->out_width};
+        const isize n = at / (isize)(s->out_width * s->out_height * s->out_depth);
+        for (isize g = 0; g < groups; g++) {
+            gather_window(a, n, o, g, scratch);
+            for (isize c = g * outputs; c < (g + 1) * outputs; c++) {
+                const int32_t sum = (int32_t)((uint32_t)dot(scratch, a->weight + c * a->window, a->window) + (uint32_t)a->bias[c]);
+                float v = (float)sum * (sum < 0 && a->ratio_negative ? a->ratio_negative[c] : a->ratio[c]);
+                const isize place = at * (isize)s->out_channels + c;
+                if (a->residual && s->residual_joint)
+                    v += (float)((int32_t)a->residual[place] - (int32_t)s->residual_zero) * bits_float(s->residual_ratio);
+                uint8_t y = to_uint8(v, low, high, (int32_t)s->zero);
+                if (a->residual && !s->residual_joint)
+                    y = to_uint8((float)((int32_t)y - (int32_t)s->zero) * bits_float(s->own_ratio) +
+                                     (float)((int32_t)a->residual[place] - (int32_t)s->residual_zero) *
+                                         bits_float(s->residual_ratio),
+                                 (float)(s->sum_low - s->sum_zero), (float)(s->sum_high - s->sum_zero), (int32_t)s->sum_zero);
+                a->y[place] = a->table ? a->table[y] : y;
+            }
+        }
+    }
+}
+
+/* ---- execution -------------------------------------------------------------------------------------------------------- */
+
+void run_conv(frame *f, const int64_t *step, void *prepared) {
+    const conv_step *s = (const conv_step *)(const void *)step;
+    const conv_plan *t = (const conv_plan *)prepared;
+    const isize places = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
+    if (!places) return;
+    const double products = (double)places * (double)s->out_channels * (double)t->window / 16;
+    const isize work = products > 1e15 ? (isize)1 << 50 : (isize)products;
+    if (t->form == GENERIC) {
+        const generic_args args = {s, at(f, s->x), at(f, s->residual), at(f, s->table), at(f, s->weight), at(f, s->bias),
+                                   at(f, s->ratio), at(f, s->ratio_negative), at(f, s->y), t->window};
+        parallel(f, generic_kernel, &args, places, work);
+        return;
+    }
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    conv_args a = t->fast;
+    a.x = at(f, s->x), a.y = at(f, s->y), a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
+    const isize count = a.split_channels ? ceil_div(a.out_channels, 64) : a.batch * a.out_height;
+    parallel(f, t->form == DENSE ? dense_kernel : depthwise_kernel, &a, count, work);
+#endif
+}

@@ -1,0 +1,212 @@
+/* Steps of one pass over their elements: quantize, dequantize, tables, sums. */
+
+#include "plan.h"
+
+/* Whether a zero point and a clamp around it are bytes. */
+static int check_clamp(checker *c, int64_t zero, int64_t low, int64_t high) {
+    if (zero >= 0 && zero <= 255 && low >= 0 && low <= high && high <= 255) return 1;
+    return refuse(c, "a clamp that does not fit a byte");
+}
+
+/* ---- quantize ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *x;
+    uint8_t *y;
+    isize channels, pixels;
+    float divisor, low, high;
+    int32_t zero;
+} quantize_args;
+
+int check_quantize(checker *c, const int64_t *step) {
+    const quantize_step *s = (const quantize_step *)(const void *)step;
+    const isize count = checked_product(checked_product((isize)s->batch, (isize)s->channels), (isize)s->pixels);
+    return check_clamp(c, s->zero, s->low, s->high) && needs(c, s->x, count, 4, "x") && needs(c, s->y, count, 1, "y");
+}
+
+INLINE void quantize_line(const float *restrict x, uint8_t *restrict y, isize count, const quantize_args *a) {
+    const float divisor = a->divisor, low = a->low, high = a->high;
+    const int32_t zero = a->zero;
+    for (isize i = 0; i < count; i++) y[i] = to_uint8(x[i] / divisor, low, high, zero);
+}
+
+/* An index is a block of BLOCK elements. */
+MULTIVERSION static void quantize_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const quantize_args *a = (const quantize_args *)given;
+    (void)scratch;
+    const isize from = lo * BLOCK, end = min_size(hi * BLOCK, a->pixels);
+    quantize_line(a->x + from, a->y + from, end - from, a);
+}
+
+/* An index is a block of BLOCK pixels of an image. */
+MULTIVERSION static void quantize_nhwc(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const quantize_args *a = (const quantize_args *)given;
+    const isize channels = a->channels, blocks = ceil_div(a->pixels, BLOCK);
+    uint8_t line[BLOCK];
+    (void)scratch;
+    for (isize at = lo; at < hi; at++) {
+        const isize n = at / blocks, from = at % blocks * BLOCK, count = min_size(a->pixels - from, BLOCK);
+        uint8_t *y = a->y + (n * a->pixels + from) * channels;
+        for (isize c = 0; c < channels; c++) {
+            quantize_line(a->x + (n * channels + c) * a->pixels + from, line, count, a);
+            for (isize i = 0; i < count; i++) y[i * channels + c] = line[i];
+        }
+    }
+}
+
+void run_quantize(frame *f, const int64_t *step, void *prepared) {
+    const quantize_step *s = (const quantize_step *)(const void *)step;
+    quantize_args a = {at(f, s->x), at(f, s->y), (isize)s->channels, (isize)s->pixels, bits_float(s->divisor),
+                       (float)(s->low - s->zero), (float)(s->high - s->zero), (int32_t)s->zero};
+    (void)prepared;
+    const isize count = (isize)(s->batch * s->channels * s->pixels);
+    if (!count) return;
+    if (s->channels == 1) {
+        a.pixels = count;
+        parallel(f, quantize_plain, &a, ceil_div(count, BLOCK), count);
+    } else {
+        parallel(f, quantize_nhwc, &a, (isize)s->batch * ceil_div(a.pixels, BLOCK), count);
+    }
+}
+
+/* ---- dequantize ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *x;
+    float *y;
+    float scale;
+    int32_t zero;
+    isize count;
+} dequantize_args;
+
+int check_dequantize(checker *c, const int64_t *step) {
+    const dequantize_step *s = (const dequantize_step *)(const void *)step;
+    return check_clamp(c, s->zero, 0, 255) && needs(c, s->x, (isize)s->count, 1, "x") &&
+           needs(c, s->y, (isize)s->count, 4, "y");
+}
+
+MULTIVERSION static void dequantize_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const dequantize_args a = *(const dequantize_args *)given;
+    const uint8_t *restrict x = a.x;
+    float *restrict y = a.y;
+    (void)scratch;
+    for (isize i = lo; i < hi; i++) y[i] = (float)((int32_t)x[i] - a.zero) * a.scale;
+}
+
+void run_dequantize(frame *f, const int64_t *step, void *prepared) {
+    const dequantize_step *s = (const dequantize_step *)(const void *)step;
+    const dequantize_args a = {at(f, s->x), at(f, s->y), bits_float(s->scale), (int32_t)s->zero, (isize)s->count};
+    (void)prepared;
+    parallel(f, dequantize_kernel, &a, a.count, a.count);
+}
+
+/* ---- table ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const uint8_t *x, *table;
+    uint8_t *y;
+} table_args;
+
+int check_table(checker *c, const int64_t *step) {
+    const table_step *s = (const table_step *)(const void *)step;
+    return needs(c, s->entries, 256, 1, "entries") && needs(c, s->x, (isize)s->count, 1, "x") &&
+           needs(c, s->y, (isize)s->count, 1, "y");
+}
+
+static void table_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const table_args a = *(const table_args *)given;
+    const uint8_t *restrict table = a.table;
+    (void)scratch;
+    for (isize i = lo; i < hi; i++) a.y[i] = table[a.x[i]];
+}
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <immintrin.h>
+
+/* Looks up 64 bytes at a time. The table lies in four registers; one permutation reads half of it, and the highest bit of
+   the index chooses the half. */
+__attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void table_vbmi(const void *given, isize lo, isize hi,
+                                                                              uint8_t *scratch) {
+    const table_args *a = (const table_args *)given;
+    const __m512i first = _mm512_loadu_si512(a->table), second = _mm512_loadu_si512(a->table + 64);
+    const __m512i third = _mm512_loadu_si512(a->table + 128), fourth = _mm512_loadu_si512(a->table + 192);
+    isize i = lo;
+    for (; i + 64 <= hi; i += 64) {
+        const __m512i x = _mm512_loadu_si512(a->x + i);
+        const __m512i low = _mm512_permutex2var_epi8(first, x, second);
+        const __m512i high = _mm512_permutex2var_epi8(third, x, fourth);
+        _mm512_storeu_si512(a->y + i, _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high));
+    }
+    table_plain(given, i, hi, scratch);
+}
+
+static kernel table_kernel(void) {
+    const int able = current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi");
+    return able ? table_vbmi : table_plain;
+}
+#else
+static kernel table_kernel(void) { return table_plain; }
+#endif
+
+void run_table(frame *f, const int64_t *step, void *prepared) {
+    const table_step *s = (const table_step *)(const void *)step;
+    const table_args a = {at(f, s->x), at(f, s->entries), at(f, s->y)};
+    (void)prepared;
+    parallel(f, table_kernel(), &a, (isize)s->count, (isize)s->count);
+}
+
+/* ---- add ---------------------------------------------------------------------------------------------------------------- */
+
+#define MAX_TERMS 64
+
+typedef struct {
+    const uint8_t *x[MAX_TERMS];
+    uint8_t *y;
+    const float *ratios;
+    const int32_t *zeros;
+    isize terms, count;
+    float low, high;
+    int32_t zero;
+} add_args;
+
+int check_add(checker *c, const int64_t *step) {
+    const add_step *s = (const add_step *)(const void *)step;
+    isize terms;
+    const int64_t *list = list_of(step, &terms);
+    if (terms < 1 || terms > MAX_TERMS) return refuse(c, "a sum of no such number of terms");
+    for (isize i = 0; i < terms; i++)
+        if (!needs(c, list[i], (isize)s->count, 1, "x")) return 0;
+    return check_clamp(c, s->zero, s->low, s->high) && needs(c, s->ratios, terms, 4, "ratios") &&
+           needs(c, s->zeros, terms, 4, "zeros") && needs(c, s->y, (isize)s->count, 1, "y");
+}
+
+/* An index is a block of BLOCK elements. */
+MULTIVERSION static void add_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const add_args *a = (const add_args *)given;
+    float sum[BLOCK];
+    (void)scratch;
+    for (isize b = lo; b < hi; b++) {
+        const isize from = b * BLOCK, count = min_size(a->count - from, BLOCK);
+        for (isize j = 0; j < a->terms; j++) {
+            const uint8_t *restrict x = a->x[j] + from;
+            const float ratio = a->ratios[j];
+            const int32_t zero = a->zeros[j];
+            if (j)
+                for (isize i = 0; i < count; i++) sum[i] += (float)((int32_t)x[i] - zero) * ratio;
+            else
+                for (isize i = 0; i < count; i++) sum[i] = (float)((int32_t)x[i] - zero) * ratio;
+        }
+        uint8_t *restrict y = a->y + from;
+        for (isize i = 0; i < count; i++) y[i] = to_uint8(sum[i], a->low, a->high, a->zero);
+    }
+}
+
+void run_add(frame *f, const int64_t *step, void *prepared) {
+    const add_step *s = (const add_step *)(const void *)step;
+    add_args a = {.y = at(f, s->y), .ratios = at(f, s->ratios), .zeros = at(f, s->zeros), .count = (isize)s->count,
+                  .low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero), .zero = (int32_t)s->zero};
+    const int64_t *list = list_of(step, &a.terms);
+    (void)prepared;
+    for (isize i = 0; i < a.terms; i++) a.x[i] = at(f, list[i]);
+    parallel(f, add_kernel, &a, ceil_div(a.count, BLOCK), a.count * a.terms);
+}

@@ -1,0 +1,130 @@
+/* Steps that move values: strided copies and fills. */
+
+#include "plan.h"
+
+typedef struct {
+    isize size[MAX_RANK], x[MAX_RANK], y[MAX_RANK]; /* elements, and strides in bytes */
+    isize element, rank;
+    const uint8_t *from;
+    uint8_t *to;
+} copy_args;
+
+static int element_size(int64_t size) { return size == 1 || size == 4 || size == 8; }
+
+/* Checks that every element from `offset` on, `strides` apart, lies in a value. */
+static int check_extent(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides,
+                        int64_t rank, int64_t size, const char *what) {
+    const int64_t most = (int64_t)1 << 40;
+    int64_t low = offset, high = offset;
+    for (int64_t i = 0; i < rank; i++) {
+        if (strides[i] < -most || strides[i] > most || sizes[i] > most) return refuse(c, "%s has no such strides", what);
+        const double span = (double)(sizes[i] - 1) * (double)strides[i];
+        if (span > (double)most || span < -(double)most) return refuse(c, "%s has no such strides", what);
+        if (strides[i] < 0)
+            low += (sizes[i] - 1) * strides[i];
+        else
+            high += (sizes[i] - 1) * strides[i];
+    }
+    if (low < 0) return refuse(c, "%s begins before its memory", what);
+    return needs(c, value, (isize)high + 1, (isize)size, what);
+}
+
+int check_copy(checker *c, const int64_t *step) {
+    const copy_step *s = (const copy_step *)(const void *)step;
+    const int64_t *sizes = &s->d0, most = (int64_t)1 << 40;
+    if (!element_size(s->size) || s->rank < 0 || s->rank > MAX_RANK) return refuse(c, "elements of no such size or rank");
+    isize count = 1;
+    for (int64_t i = 0; i < s->rank; i++) count = checked_product(count, (isize)sizes[i]);
+    if (count < 0 || count > most) return refuse(c, "a copy of no such size");
+    if (s->offset_x < 0 || s->offset_x > most || s->offset_y < 0 || s->offset_y > most)
+        return refuse(c, "offsets outside of the values");
+    copy_args *a = (copy_args *)plan_memory(c, sizeof *a);
+    if (!a) return 0;
+    c->prepared = a;
+    if (!count) return 1; /* a->rank stays 0, and the element 0 */
+    if (!check_extent(c, s->x, s->offset_x, sizes, &s->x0, s->rank, s->size, "x") ||
+        !check_extent(c, s->y, s->offset_y, sizes, &s->y0, s->rank, s->size, "y"))
+        return 0;
+    /* Dimensions of one element go, and those that lie together in both become one. */
+    a->element = (isize)s->size;
+    for (int64_t i = 0; i < s->rank; i++) {
+        const isize n = (isize)sizes[i], x = (isize)(&s->x0)[i] * a->element, y = (isize)(&s->y0)[i] * a->element;
+        if (n == 1) continue;
+        const isize k = a->rank - 1;
+        if (a->rank && a->x[k] == n * x && a->y[k] == n * y)
+            a->size[k] *= n, a->x[k] = x, a->y[k] = y;
+        else
+            a->size[a->rank] = n, a->x[a->rank] = x, a->y[a->rank] = y, a->rank++;
+    }
+    return 1;
+}
+
+#define COPY_LINE(type)                                                       \
+    do {                                                                      \
+        for (isize i = 0; i < n; i++, from += sx, to += sy) memcpy(to, from, sizeof(type)); \
+    } while (0)
+
+static void copy_line(const uint8_t *from, uint8_t *to, isize n, isize sx, isize sy, isize element) {
+    if (sx == element && sy == element)
+        memcpy(to, from, (size_t)(n * element));
+    else if (sx == 0 && sy == 1)
+        memset(to, *from, (size_t)n);
+    else if (element == 1)
+        COPY_LINE(uint8_t);
+    else if (element == 4)
+        COPY_LINE(uint32_t);
+    else
+        COPY_LINE(uint64_t);
+}
+
+/* Copies from dimension `level` on. */
+static void copy_level(const copy_args *a, isize level, const uint8_t *from, uint8_t *to) {
+    if (level >= a->rank - 1) {
+        copy_line(from, to, a->size[level], a->x[level], a->y[level], a->element);
+        return;
+    }
+    for (isize i = 0; i < a->size[level]; i++) copy_level(a, level + 1, from + i * a->x[level], to + i * a->y[level]);
+}
+
+/* An index is one of the first dimension. */
+static void copy_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    copy_args a = *(const copy_args *)given;
+    (void)scratch;
+    a.size[0] = hi - lo;
+    copy_level(&a, 0, a.from + lo * a.x[0], a.to + lo * a.y[0]);
+}
+
+void run_copy(frame *f, const int64_t *step, void *prepared) {
+    const copy_step *s = (const copy_step *)(const void *)step;
+    copy_args a = *(const copy_args *)prepared;
+    if (!a.element) return;
+    a.from = (const uint8_t *)at(f, s->x) + s->offset_x * s->size, a.to = (uint8_t *)at(f, s->y) + s->offset_y * s->size;
+    if (!a.rank) {
+        memcpy(a.to, a.from, (size_t)a.element);
+        return;
+    }
+    isize bytes = a.element;
+    for (isize i = 0; i < a.rank; i++) bytes *= a.size[i];
+    parallel(f, copy_kernel, &a, a.size[0], bytes);
+}
+
+int check_fill(checker *c, const int64_t *step) {
+    const fill_step *s = (const fill_step *)(const void *)step;
+    if (!element_size(s->size)) return refuse(c, "elements of no such size");
+    return needs(c, s->y, (isize)s->count, (isize)s->size, "y");
+}
+
+void run_fill(frame *f, const int64_t *step, void *prepared) {
+    const fill_step *s = (const fill_step *)(const void *)step;
+    uint8_t *to = at(f, s->y);
+    (void)prepared;
+    const uint64_t bits = (uint64_t)s->bits;
+    if (s->size == 1) {
+        memset(to, (int)(bits & 255), (size_t)s->count);
+        return;
+    }
+    for (int64_t i = 0; i < s->count; i++) {
+        const uint32_t four = (uint32_t)bits;
+        memcpy(to + i * s->size, s->size == 4 ? (const void *)&four : (const void *)&bits, (size_t)s->size);
+    }
+}

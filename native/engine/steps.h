@@ -1,0 +1,58 @@
+/* The kinds of steps and their fields: the one declaration of them, which Python reads, too (`_native.step_fields`).
+
+   A field is READ (the index of a value), MAYBE (the same, or -1), WRITE (the index of a value), or NUMBER (an integer, or
+   the bits of a float32). All are int64. A step may have a list of further values that it reads. */
+
+#ifndef INTACT8_STEPS_H
+#define INTACT8_STEPS_H
+
+/* A step that the caller computes: `index` says which. It reads the values of its list. */
+#define FIELDS_call(READ, MAYBE, WRITE, NUMBER) WRITE(y) NUMBER(index)
+
+/* y[i, …] = x[offset_x + Σ i·stride_x] at y[offset_y + Σ i·stride_y], of elements of `size` bytes; rank up to 8. Strides are
+   in elements and may be negative or 0 (of x). */
+#define FIELDS_copy(READ, MAYBE, WRITE, NUMBER)                                                                       \
+    READ(x) WRITE(y) NUMBER(size) NUMBER(rank) NUMBER(offset_x) NUMBER(offset_y)                                      \
+    NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(d4) NUMBER(d5) NUMBER(d6) NUMBER(d7)                           \
+    NUMBER(x0) NUMBER(x1) NUMBER(x2) NUMBER(x3) NUMBER(x4) NUMBER(x5) NUMBER(x6) NUMBER(x7)                           \
+    NUMBER(y0) NUMBER(y1) NUMBER(y2) NUMBER(y3) NUMBER(y4) NUMBER(y5) NUMBER(y6) NUMBER(y7)
+
+/* y[i] = the element of `size` bytes whose bits are `bits`. */
+#define FIELDS_fill(READ, MAYBE, WRITE, NUMBER) WRITE(y) NUMBER(size) NUMBER(count) NUMBER(bits)
+
+/* uint8 y = clamp(R(x / divisor) + zero, low, high) of float32 images (N, C, P) as (N, P, C); with C = 1: of any tensor. */
+#define FIELDS_quantize(READ, MAYBE, WRITE, NUMBER)                                                                   \
+    READ(x) WRITE(y) NUMBER(batch) NUMBER(channels) NUMBER(pixels) NUMBER(divisor) NUMBER(zero) NUMBER(low) NUMBER(high)
+
+/* float32 y = (x - zero) scale. */
+#define FIELDS_dequantize(READ, MAYBE, WRITE, NUMBER) READ(x) WRITE(y) NUMBER(count) NUMBER(zero) NUMBER(scale)
+
+/* A convolution of uint8 images (N, D, H, W, C) with int8 weights (O, kernel_d, kernel_h, kernel_w, C / groups), or a
+   transposed one with flipped weights of the same order: acc = bias + Σ x·w, where the bias has -zero_x Σ w in it already;
+   y = clamp(R(float32(acc)·ratio) + zero, low, high). ratio_negative holds for acc < 0. `bound` is the largest |acc|.
+
+   Behind it, in the same pass over the results where they are given: with `residual`, y = clamp(R((y - zero) own_ratio +
+   (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high); with `table`, y = table[y]. With
+   residual_joint, the residual is added before the only rounding: R(acc·ratio + (residual - residual_zero) residual_ratio). */
+#define FIELDS_conv(READ, MAYBE, WRITE, NUMBER)                                                                       \
+    READ(x) READ(weight) READ(bias) READ(ratio) MAYBE(ratio_negative) MAYBE(residual) MAYBE(table) WRITE(y)           \
+    NUMBER(batch) NUMBER(depth) NUMBER(height) NUMBER(width) NUMBER(channels) NUMBER(out_channels) NUMBER(groups)     \
+    NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
+    NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
+    NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)                \
+    NUMBER(transposed) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high) NUMBER(bound)                             \
+    NUMBER(residual_joint) NUMBER(own_ratio) NUMBER(residual_ratio) NUMBER(residual_zero)                             \
+    NUMBER(sum_zero) NUMBER(sum_low) NUMBER(sum_high)
+
+/* uint8 y = table[x]. */
+#define FIELDS_table(READ, MAYBE, WRITE, NUMBER) READ(x) READ(entries) WRITE(y) NUMBER(count)
+
+/* uint8 y = clamp(R(Σ_j (x_j - zero_j)·ratio_j) + zero, low, high) over the values of the list, each of `count` elements.
+   ratios: float32, zeros: int32, one for each. */
+#define FIELDS_add(READ, MAYBE, WRITE, NUMBER)                                                                        \
+    READ(ratios) READ(zeros) WRITE(y) NUMBER(count) NUMBER(zero) NUMBER(low) NUMBER(high)
+
+/* Every kind, in the order of their numbers. */
+#define STEP_KINDS(STEP) STEP(call) STEP(copy) STEP(fill) STEP(quantize) STEP(dequantize) STEP(conv) STEP(table) STEP(add)
+
+#endif

@@ -1,0 +1,48 @@
+"""The compiled library of the native engine (``native/engine/module.c``).
+
+Addresses and sizes are integers; sizes are in bytes. The caller answers for lifetimes: constants live as long as their
+model, inputs and outputs as long as the call.
+"""
+
+class Handle: ...
+
+def step_fields() -> dict[str, str]:
+    """Return kind of step → "r:x w:y n:count ": fields that are read, maybe read, written, or numbers."""
+
+def instruction_set() -> str:
+    """Return the instruction set that kernels use; the environment variable INTACT8_ISA takes a lower one."""
+
+def open_model() -> Handle:
+    """Return an empty model."""
+
+def add_constant(model: Handle, address: int, size: int, /) -> int:
+    """Add a constant; return its number."""
+
+def open_plan(model: Handle, words: int, count: int, /) -> Handle:
+    """Check a plan of ``count`` int64 at ``words``, and prepare it.
+
+    Raises:
+        EngineError: the plan is not sound; the message says which step and why.
+    """
+
+def workspace_bytes(plan: Handle, threads: int, /) -> int:
+    """Return the bytes of the workspace of a call."""
+
+def value_offset(plan: Handle, value: int, /) -> int:
+    """Return where a value lies in the workspace; -1 where it lies elsewhere."""
+
+def run(
+    plan: Handle, start: int, workspace: int, size: int, threads: int, seconds: int, inputs: int, /, *buffers: int
+) -> int:
+    """Run from step ``start`` on, until a step that the caller computes, which is returned, or to the end.
+
+    Args:
+        workspace: aligned to 64 bytes.
+        seconds: address of as many float64 as there are steps, to which their times are added; or 0.
+        inputs: number of inputs among the buffers.
+        buffers: address and size of every input, then of every output.
+
+    Raises:
+        IndexError: an index is outside of its table.
+        EngineError: a buffer is smaller than the plan needs.
+    """

@@ -1,0 +1,116 @@
+"""Convolutions, linear layers and sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intact8.arithmetic.integer import flip_transposed
+from intact8.opset.affine import bounds, magnitudes, row_sums
+from intact8.opset.op import Array
+
+from .builder import Value, channels_last, float_bits, plain
+from .lowering import OpContext, Rule
+
+
+def ratio(a: Array, b: Array) -> Array:
+    """Return a/b in float32, rounded once from float64."""
+    return np.asarray(a.astype(np.float64) / b.astype(np.float64), np.float32)
+
+
+def _weights(ctx: OpContext) -> dict[str, Value | int | None]:
+    """Return the fields of a convolution's weights: (O, *kernel, I/groups), biases with zero points in them, ratios."""
+    p, t, zero = ctx.op.arrays, ctx.op.attrs, ctx.zero_point(0)
+
+    def weight() -> Array:
+        w = flip_transposed(p["weight"], t["groups"]) if t.get("transposed") else p["weight"]
+        return w if w.ndim == 2 else np.moveaxis(w, 1, -1)
+
+    def bias() -> Array:
+        w = ctx.array("weight", weight)
+        products = w.reshape(len(w), -1)
+        return np.asarray(p["bias"].astype(np.int64) - zero * products.sum(1, dtype=np.int64), np.int32)
+
+    def bound() -> Array:
+        return np.array([bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255).max(initial=0)])
+
+    negative = ctx.constant("ratio_negative", lambda: ratio(p["a_neg"], p["b_neg"])) if "a_neg" in p else None
+    joint = len(ctx.inputs) == 2
+    residual_ratio = float_bits(float(np.float32(t["residual_a"] / float(p["b"][0])))) if joint else 0
+    return {
+        "weight": ctx.constant("weight", weight),
+        "bias": ctx.constant("bias", bias),
+        "ratio": ctx.constant("ratio", lambda: ratio(p["a"], p["b"])),
+        "ratio_negative": negative,
+        "bound": int(ctx.array("bound", bound)[0]),
+        "residual_joint": int(joint),
+        "residual_ratio": residual_ratio,
+        "residual_zero": ctx.zero_point(1) if joint else 0,
+        "zero_x": zero,
+        "table": None,
+        "own_ratio": 0,
+        **dict.fromkeys(("sum_zero", "sum_low", "sum_high"), 0),
+        **ctx.grid(),
+    }
+
+
+AXES = ("d", "h", "w")
+
+
+def conv(ctx: OpContext) -> Value:
+    """Lower a convolution of one to three dimensions, transposed or not."""
+    t, x = ctx.op.attrs, ctx.builder.in_order(ctx.inputs[0], channels_last(len(ctx.inputs[0].shape)))
+    order = channels_last(len(x.shape))
+    y, rank = ctx.make(order), len(x.shape) - 2
+    residual = ctx.builder.in_order(ctx.inputs[1], order) if len(ctx.inputs) == 2 else None
+    kernel = ctx.op.arrays["weight"].shape[2:]
+    # A transposed convolution reads through its flipped kernel, see source() of native/engine/step_conv.c.
+    pads = t["padding"]
+    if t["transposed"]:
+        pads = [p - d * (k - 1) for p, d, k in zip(t["padding"], t["dilation"], kernel, strict=True)]
+    fields: dict[str, int] = {}
+    for name, given in (("kernel", kernel), ("stride", t["stride"]), ("dilation", t["dilation"])):
+        fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, [1] * (3 - rank) + list(given), strict=True)}
+    fields |= {f"pad_{axis}": n for axis, n in zip(AXES, [0] * (3 - rank) + list(pads), strict=True)}
+    sizes = ("depth", "height", "width")
+    fields |= dict(zip(sizes, [1] * (3 - rank) + list(x.shape[2:]), strict=True))
+    fields |= dict(zip((f"out_{s}" for s in sizes), [1] * (3 - rank) + list(y.shape[2:]), strict=True))
+    ctx.builder.step(
+        "conv", x=x, y=y, residual=residual, batch=x.shape[0], channels=x.shape[1], out_channels=y.shape[1],
+        groups=t["groups"], transposed=int(t["transposed"]), **fields, **_weights(ctx),
+    )  # fmt: skip
+    return y
+
+
+def linear(ctx: OpContext) -> Value:
+    """Lower a linear layer: a convolution of images one pixel wide, whose rows are all rows of the input."""
+    x = ctx.inputs[0]
+    rank, features = len(x.shape), x.shape[-1]
+    order = x.order if x.order[-1] == rank - 1 else plain(rank)
+    x, y = ctx.builder.in_order(x, order), ctx.make(order)
+    residual = ctx.builder.in_order(ctx.inputs[1], order) if len(ctx.inputs) == 2 else None
+    rows = x.size // features if features else 0
+    ones = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in AXES}
+    ctx.builder.step(
+        "conv", x=x, y=y, residual=residual, batch=1, depth=1, height=max(rows, 1), width=1, channels=features,
+        out_depth=1, out_height=max(rows, 1), out_width=1, out_channels=y.shape[-1], groups=1, transposed=0,
+        pad_d=0, pad_h=0, pad_w=0, **ones, **_weights(ctx),
+    )  # fmt: skip
+    return y
+
+
+def add(ctx: OpContext) -> Value | None:
+    """Lower a sum of tensors of one shape."""
+    if any(x.shape != ctx.shape for x in ctx.inputs):
+        return None
+    values = ctx.same_order()
+    y = ctx.make(values[0].order)
+    a, b = np.array(ctx.op.attrs["a"], np.float64), float(ctx.op.attrs["b"])
+    zeros = np.array([ctx.zero_point(i) for i in range(len(values))], np.int32)
+    ctx.builder.step(
+        "add", values, y=y, count=y.size, ratios=ctx.constant("ratios", lambda: (a / b).astype(np.float32)),
+        zeros=ctx.constant("zeros", lambda: zeros), **ctx.grid(),
+    )  # fmt: skip
+    return y
+
+
+RULES: dict[str, Rule] = {"conv": conv, "linear": linear, "add": add}

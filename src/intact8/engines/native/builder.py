@@ -1,0 +1,258 @@
+"""Builds plans: values, constants, and steps as ``native/steps.h`` declares them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from intact8.opset.op import Array
+
+MAGIC = 0x38746361746E69
+WORKSPACE, CONSTANT, INPUT, OUTPUT = range(4)
+"""Where the memory of a value is."""
+
+MAX_RANK = 8
+"""Dimensions that copies take."""
+
+
+@cache
+def step_fields() -> dict[str, tuple[int, tuple[tuple[str, str], ...]]]:
+    """Return kind of step → its number and its fields: whether each is read, maybe read, written or a number, and its
+    name. The compiled library declares them."""
+    from . import _library
+
+    declared = _library.step_fields()
+    return {
+        kind: (number, tuple((field[0], field[2:]) for field in fields.split()))
+        for number, (kind, fields) in enumerate(declared.items())
+    }
+
+
+def address(x: Array) -> int:
+    """Return the address of the first element of ``x``; several times faster than ``x.ctypes``."""
+    return int(x.__array_interface__["data"][0])
+
+
+def float_bits(value: float) -> int:
+    """Return the bits of a float32, as steps hold it."""
+    return int(np.float32(value).view(np.int32))
+
+
+def plain(rank: int) -> tuple[int, ...]:
+    """Return the order of dimensions of an array as numpy makes it."""
+    return tuple(range(rank))
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Return the order of dimensions in which channels, dimension 1, come last.
+
+    Example:
+        >>> channels_last(4)
+        (0, 2, 3, 1)
+    """
+    return (0, *range(2, rank), 1) if rank > 2 else plain(rank)
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor in memory, contiguous in some order of its dimensions.
+
+    Attributes:
+        index: of the value in the plan.
+        shape: sizes, in the order of the program.
+        order: the dimensions in the order of memory, the last one contiguous.
+        dtype: numpy's name.
+    """
+
+    index: int
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """Sizes in the order of memory."""
+        return tuple(self.shape[d] for d in self.order)
+
+    def strides(self) -> list[int]:
+        """Return the elements from one index to the next, per dimension of the program."""
+        found, step = [0] * len(self.shape), 1
+        for d in reversed(self.order):
+            found[d], step = step, step * self.shape[d]
+        return found
+
+    def is_in(self, order: Sequence[int]) -> bool:
+        """Return whether memory is as in ``order``: dimensions of size 1 may lie anywhere."""
+        wanted = [d for d in order if self.shape[d] != 1]
+        return [d for d in self.order if self.shape[d] != 1] == wanted
+
+
+class Constants:
+    """Arrays that plans of one program share, each made once, and known to the library's model.
+
+    Attributes:
+        model: handle of the library's model.
+        arrays: the arrays, by their number in the model.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library, self.model = library, library.open_model()
+        self.arrays: list[Array] = []
+        self._made: dict[tuple[str, str], Array] = {}
+        self._number: dict[int, int] = {}
+
+    def get(self, op: str, role: str, make: Callable[[], Array]) -> Array:
+        """Return the array of that operation and role, contiguous; made at the first request."""
+        key = op, role
+        if key not in self._made:
+            self._made[key] = np.ascontiguousarray(make())
+        return self._made[key]
+
+    def number(self, array: Array) -> int:
+        """Return the number of an array, which must be contiguous and live as long as this object."""
+        known = self._number.get(id(array))
+        if known is None:
+            assert array.flags.c_contiguous
+            known = self._number[id(array)] = self._library.add_constant(self.model, address(array), array.nbytes)
+            self.arrays.append(array)
+        return known
+
+
+@dataclass
+class PlanBuilder:
+    """A plan that is being built.
+
+    Attributes:
+        constants: arrays that steps may read.
+        owner: operation that the next steps belong to.
+        owners: the operation of every step.
+    """
+
+    constants: Constants
+    owner: str = ""
+    owners: list[str] = field(default_factory=list)
+    _values: list[list[int]] = field(default_factory=list)
+    _steps: list[list[int]] = field(default_factory=list)
+    _reordered: dict[tuple[int, tuple[int, ...]], Value] = field(default_factory=dict)
+
+    def value(
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        order: Sequence[int] | None = None,
+        storage: int = WORKSPACE,
+        at: int = 0,
+    ) -> Value:
+        """Return a new value.
+
+        Args:
+            shape: sizes.
+            dtype: numpy's name.
+            order: of its dimensions in memory; None: plain.
+            storage: where its memory is.
+            at: number of the constant, input or output.
+        """
+        made = Value(len(self._values), tuple(shape), plain(len(shape)) if order is None else tuple(order), dtype)
+        self._values.append([storage, at, made.size * made.itemsize])
+        return made
+
+    def constant(self, array: Array) -> Value:
+        """Return the value of an array, see :meth:`Constants.number`."""
+        return self.value(array.shape, array.dtype.name, storage=CONSTANT, at=self.constants.number(array))
+
+    def step(self, kind: str, values: Sequence[Value] = (), /, **fields: Value | int | None) -> None:
+        """Add a step.
+
+        Args:
+            kind: as the library declares it.
+            values: the list of further values it reads.
+            fields: a value, a number, or None where a value may be absent.
+        """
+        number, declared = step_fields()[kind]
+        assert fields.keys() == {name for _, name in declared}, f"{kind}: {fields.keys() ^ {n for _, n in declared}}"
+        given = (fields[name] for _, name in declared)
+        words = [v.index if isinstance(v, Value) else -1 if v is None else int(v) for v in given]
+        self._steps.append([number, 2 + len(words) + len(values), *words, *(v.index for v in values)])
+        self.owners.append(self.owner)
+
+    def copy(
+        self,
+        x: Value,
+        y: Value,
+        sizes: Sequence[int],
+        from_: Sequence[int],
+        to: Sequence[int],
+        at_x: int = 0,
+        at_y: int = 0,
+    ) -> None:
+        """Add a strided copy.
+
+        Args:
+            x, y: from and to.
+            sizes: of the part that is copied.
+            from_, to: strides in elements.
+            at_x, at_y: offsets in elements.
+        """
+        rank = len(sizes)
+        assert rank <= MAX_RANK
+        fields: dict[str, int] = {}
+        for letter, given in (("d", sizes), ("x", from_), ("y", to)):
+            fields |= {f"{letter}{i}": given[i] if i < rank else 0 for i in range(MAX_RANK)}
+        self.step("copy", x=x, y=y, size=x.itemsize, rank=rank, offset_x=at_x, offset_y=at_y, **fields)
+
+    def in_order(self, x: Value, order: Sequence[int]) -> Value:
+        """Return ``x`` in that order of dimensions, copied at most once."""
+        if x.is_in(order):
+            return Value(x.index, x.shape, tuple(order), x.dtype)
+        key = x.index, tuple(order)
+        if key not in self._reordered:
+            y = self._reordered[key] = self.value(x.shape, x.dtype, order)
+            x_strides, y_strides = x.strides(), y.strides()
+            self.copy(x, y, y.physical, [x_strides[d] for d in y.order], [y_strides[d] for d in y.order])
+        return self._reordered[key]
+
+    def plain(self, x: Value) -> Value:
+        """Return ``x`` as numpy would lay it out."""
+        return self.in_order(x, plain(len(x.shape)))
+
+    def outputs(self, values: Sequence[Value]) -> None:
+        """Make these values the outputs of the plan, plain and each in memory of its own."""
+        taken: set[int] = set()
+        for i, x in enumerate(values):
+            x = self.plain(x)
+            if self._values[x.index][0] == WORKSPACE and x.index not in taken:
+                self._values[x.index][:2] = OUTPUT, i
+            else:
+                y = self.value(x.shape, x.dtype, storage=OUTPUT, at=i)
+                self.copy(x, y, [x.size], [1], [1])
+            taken.add(x.index)
+
+    def storage(self, x: Value) -> tuple[int, int]:
+        """Return where the memory of ``x`` is, and the number of its constant, input or output."""
+        return self._values[x.index][0], self._values[x.index][1]
+
+    def index_at(self, step: int) -> int:
+        """Return the index in a ``call`` step."""
+        return self._steps[step][3]
+
+    def words(self) -> Array:
+        """Return the plan as the library reads it: int64."""
+        words = [MAGIC, len(self._values), len(self._steps)]
+        for part in (*self._values, *self._steps):
+            words += part
+        return np.array(words, np.int64)

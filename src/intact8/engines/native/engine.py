@@ -1,0 +1,236 @@
+"""The engine and its runner: a plan per size of the inputs, workspaces, numpy arrays in and out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from intact8.errors import EngineError, InputError
+from intact8.opset.op import Array
+from intact8.program.dimensions import fixed, sizes_near, sizes_of
+from intact8.program.indices import unproved
+from intact8.program.inputs import outside, sole_quantizers
+from intact8.program.program import Program
+
+from .. import cpu
+from ..binding import batch_size, check_inputs, empty_outputs
+from ..prepared_cache import PreparedCache
+from ..reference import evaluate
+from ..shapes import sized
+from .builder import CONSTANT, INPUT, OUTPUT, Constants, Value, address, channels_last, plain
+from .lower import Lowered, lower
+
+PLANS = 64
+"""Plans a runner keeps; packed weights are shared between them."""
+
+ALIGNMENT = 64
+"""Bytes to which workspaces are aligned."""
+
+
+def library() -> Any:
+    """Return the compiled library; None where it was not built."""
+    try:
+        from . import _library
+    except ImportError:
+        return None
+    return _library
+
+
+class NativeEngine:
+    """Runs every program on its compiled library, bit for bit.
+
+    Example:
+        >>> NativeEngine().name
+        'native'
+    """
+
+    name = "native"
+
+    def available(self) -> str | None:
+        """Return None, or why it cannot run here and what to do."""
+        if library() is None:
+            return "the compiled library was not built: install a wheel, or a C compiler and intact8 again"
+        return None
+
+    def prepare(self, program: Program, *, threads: int | None = None) -> NativeRunner:
+        """Return a runner for ``program``.
+
+        Args:
+            program: a checked program.
+            threads: CPU threads of a call; None: as many as this process may use.
+
+        Raises:
+            EngineError: the library is missing, or refuses the plan; or ``threads`` is below 1.
+        """
+        reason = self.available()
+        if reason:
+            raise EngineError("the native engine cannot run", why=reason, remedy="see the reason")
+        if threads is not None and threads < 1:
+            raise EngineError(f"threads must be at least 1, got {threads}", where="threads", remedy="leave it out")
+        return NativeRunner(program, threads or cpu.count())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that the library checked.
+
+    Attributes:
+        program: with every size in numbers.
+        lowered: values, outputs, fallbacks.
+        handle: of the library's plan.
+        bytes: of a workspace.
+        steps: their number.
+        shapes: shapes and dtypes of the outputs.
+    """
+
+    program: Program
+    lowered: Lowered
+    handle: Any
+    bytes: int
+    steps: int
+    shapes: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+class NativeRunner:
+    """A program prepared for the native library. Safe to call from several threads."""
+
+    def __init__(self, program: Program, threads: int) -> None:
+        self.program, self._threads = program, threads
+        self._library = library()
+        self._plans: PreparedCache[Plan] = PreparedCache(PLANS)
+        self._constants = Constants(self._library)
+        self._workspaces: list[Array] = []
+        self._takes_integers = sole_quantizers(program).keys()
+        self._build_for_one()
+
+    def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
+        given = check_inputs(self.program, inputs, self._takes_integers)
+        if batch_size(self.program, given) == 0:
+            return empty_outputs(self.program, given)
+        return self._run(given, self.program.outputs)
+
+    def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Return every tensor by name. See ``intact8.engines.base.Runner``."""
+        given = check_inputs(self.program, inputs, self._takes_integers)
+        floats = {op.name for op in self.program.ops if op.is_float}
+        fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
+        names = [op.name for op in self.program.ops]
+        return dict(zip(names, self._run({**given, **fed}, names), strict=True))
+
+    def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """Return the seconds every op took in one run, by name. An op that runs as part of another counts there."""
+        given = check_inputs(self.program, inputs, self._takes_integers)
+        found = dict.fromkeys((op.name for op in self.program.ops), 0.0)
+        self._run(given, self.program.outputs, found)
+        return found
+
+    def _run(
+        self, given: Mapping[str, Array], outputs: Sequence[str], times: dict[str, float] | None = None
+    ) -> list[Array]:
+        arrays = [_contiguous(x) for x in given.values()]
+        orders = [plain(x.ndim) if x.flags.c_contiguous else channels_last(x.ndim) for x in arrays]
+        key = (outputs, *given, *((x.dtype, x.shape, o) for x, o in zip(arrays, orders, strict=True)))
+        plan = self._plans.get(tuple(map(str, key)), lambda: self._make(given, arrays, orders, outputs))
+        made = [np.empty(shape, dtype) for shape, dtype in plan.shapes]
+        buffers = [n for x in (*arrays, *made) for n in (address(x), x.nbytes)]
+        seconds = np.zeros(plan.steps) if times is not None else None
+        workspace = self._workspace(plan.bytes)
+        base = -(-address(workspace) // ALIGNMENT) * ALIGNMENT
+        at, run = 0, self._library.run
+        fixed_args = (
+            base,
+            plan.bytes,
+            self._threads,
+            address(seconds) if seconds is not None else 0,
+            len(arrays),
+            *buffers,
+        )
+        try:
+            while (at := run(plan.handle, at, *fixed_args)) < plan.steps:
+                start = time.perf_counter()
+                self._fall_back(plan, at, workspace, base, arrays, made)
+                if seconds is not None:
+                    seconds[at] += time.perf_counter() - start
+                at += 1
+        except IndexError as error:
+            raise outside("the native engine", str(error)) from error
+        finally:
+            self._workspaces.append(workspace)
+        if times is not None and seconds is not None:
+            for name, second in zip(plan.lowered.builder.owners, seconds.tolist(), strict=True):
+                times[name] = times.get(name, 0.0) + second
+            times.pop("", None)
+        return made
+
+    def _workspace(self, size: int) -> Array:
+        """Return memory for one call, which is given back afterwards."""
+        try:
+            found = self._workspaces.pop()
+        except IndexError:
+            found = np.zeros(0, np.uint8)
+        return found if found.nbytes >= size + ALIGNMENT else np.zeros(size + ALIGNMENT, np.uint8)
+
+    def _fall_back(
+        self, plan: Plan, at: int, workspace: Array, base: int, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> None:
+        """Compute one step by the reference."""
+        fallback = plan.lowered.fallbacks[plan.lowered.builder.index_at(at)]
+
+        def view(v: Value) -> Array:
+            storage, number = plan.lowered.builder.storage(v)
+            if storage == CONSTANT:
+                flat = self._constants.arrays[number]
+            elif storage in (INPUT, OUTPUT):
+                flat = (inputs if storage == INPUT else outputs)[number]
+            else:
+                start = base - address(workspace) + self._library.value_offset(plan.handle, v.index)
+                flat = workspace[start : start + v.size * v.itemsize].view(v.dtype)
+            return flat.reshape(v.shape)
+
+        args = [view(v) for v in fallback.inputs]
+        batch = batch_size(self.program, dict(zip(self.program.inputs, inputs, strict=False)))
+        view(fallback.output)[...] = evaluate(fallback.op, args, list(fallback.tensors), fallback.out, batch)
+
+    def _make(
+        self,
+        given: Mapping[str, Array],
+        arrays: Sequence[Array],
+        orders: Sequence[tuple[int, ...]],
+        outputs: Sequence[str],
+    ) -> Plan:
+        program = fixed(self.program, sizes_of(self.program, given))
+        program = sized(program, batch_size(program, given) or 1)
+        for name, x in given.items():
+            program.tensors[name] = replace(program.tensors[name], shape=x.shape)
+        described = {n: (x.dtype.name, o) for n, x, o in zip(given, arrays, orders, strict=True)}
+        lowered = lower(program, described, self._constants, outputs)
+        words = lowered.builder.words()
+        handle = self._library.open_plan(self._constants.model, address(words), words.size)
+        shapes = [(v.shape, np.dtype(v.dtype)) for v in lowered.outputs]
+        size = self._library.workspace_bytes(handle, self._threads)
+        return Plan(program, lowered, handle, size, len(lowered.builder.owners), shapes)
+
+    def _build_for_one(self) -> None:
+        """Build the plan for batch 1, so that a program that cannot run is refused now."""
+        program = fixed(self.program, sizes_near(self.program, 2))
+        zeros = {}
+        for name in program.inputs:
+            meta = program.tensors[name]
+            zeros[name] = np.zeros([d if isinstance(d, int) else 1 for d in meta.shape], meta.dtype)
+        try:
+            self(zeros)
+        except InputError:
+            if not unproved(self.program):  # zeros may lead outside of a table, where other inputs do not
+                raise
+
+
+def _contiguous(x: Array) -> Array:
+    """Return ``x`` plain, or with its channels last where it is so already; else a plain copy."""
+    if x.flags.c_contiguous or (x.ndim == 4 and x.transpose(0, 2, 3, 1).flags.c_contiguous):
+        return x
+    return np.ascontiguousarray(x)

@@ -1,0 +1,110 @@
+"""A program, at given sizes of its inputs, lowered to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+from . import affine, elementwise, moves
+from .builder import INPUT, Constants, PlanBuilder, Value
+from .lowering import OpContext, Rule
+
+RULES: dict[str, Rule] = {**affine.RULES, **elementwise.RULES, **moves.RULES}
+"""Kind → rule. The reference computes the other kinds, and operations for which a rule returns None."""
+
+IMAGE_KINDS = frozenset(
+    {"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample", "resize_linear", "group_norm"}
+)
+"""Kinds with channels in dimension 1."""
+
+SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})
+"""Kinds whose result has the dimensions of their operands: the layout that its readers want is best for these, too."""
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """An operation that the reference computes in the middle of a plan.
+
+    Attributes:
+        op: the operation, its sizes in numbers.
+        inputs, output: values, plain.
+        tensors, out: descriptions of them.
+    """
+
+    op: Op
+    inputs: tuple[Value, ...]
+    output: Value
+    tensors: tuple[Tensor, ...]
+    out: Tensor
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A plan and what belongs to it.
+
+    Attributes:
+        builder: the finished builder.
+        outputs: the outputs.
+        fallbacks: operations that the reference computes, by the index in their step.
+    """
+
+    builder: PlanBuilder
+    outputs: Sequence[Value]
+    fallbacks: Sequence[Fallback]
+
+
+def read_as_images(program: Program) -> set[str]:
+    """Return the tensors that operations on images read, directly or after others that keep their dimensions."""
+    found: set[str] = set()
+    for op in reversed(program.ops):
+        if op.kind.removeprefix("float.") in IMAGE_KINDS or (op.kind in SAME_DIMENSIONS and op.name in found):
+            found.update(op.inputs)
+    return found
+
+
+def lower(
+    program: Program, inputs: Mapping[str, tuple[str, tuple[int, ...]]], constants: Constants, outputs: Sequence[str]
+) -> Lowered:
+    """Lower a program.
+
+    Args:
+        program: every shape in numbers.
+        inputs: name → dtype, and order of dimensions in memory; further tensors that are given instead of computed may
+            be among them.
+        constants: what plans of the program share.
+        outputs: names of the tensors that are wanted.
+    """
+    b, values, fallbacks = PlanBuilder(constants), dict[str, Value](), list[Fallback]()
+    for i, (name, (dtype, order)) in enumerate(inputs.items()):
+        shape = tuple(d for d in program.tensors[name].shape if isinstance(d, int))
+        values[name] = b.value(shape, dtype, order, INPUT, i)
+    images = read_as_images(program)
+    for op in program.ops:
+        if op.name in values:
+            continue
+        b.owner = op.name
+        tensors = [program.tensors[n] for n in op.inputs]
+        ctx = OpContext(op, b, [values[n] for n in op.inputs], tensors, program.tensors[op.name], op.name in images)
+        rule = RULES.get(op.kind)
+        made = rule(ctx) if rule is not None else None
+        values[op.name] = _fall_back(ctx, fallbacks) if made is None else made
+    b.owner = ""
+    found = [values[name] for name in outputs]
+    b.outputs(found)
+    return Lowered(b, found, fallbacks)
+
+
+def _fall_back(ctx: OpContext, fallbacks: list[Fallback]) -> Value:
+    """Add a step that the reference computes."""
+    inputs = tuple(ctx.builder.plain(x) for x in ctx.inputs)
+    # Integers that are given where floats are declared are described as what they are.
+    tensors = tuple(
+        t if t.dtype == x.dtype else replace(t, dtype=x.dtype) for t, x in zip(ctx.tensors, inputs, strict=True)
+    )
+    y = ctx.make()
+    ctx.builder.step("call", inputs, y=y, index=len(fallbacks))
+    fallbacks.append(Fallback(ctx.op, inputs, y, tensors, ctx.out))
+    return y
