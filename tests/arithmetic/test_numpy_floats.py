@@ -81,7 +81,8 @@ CONV = {
 }
 CONVT = {**CONV, "transposed": True, "output_padding": [1, 0]}
 POOL = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 1], "ceil_mode": True, "count_include_pad": False}
-MASK, PLACES = A > 0.3, A.argsort(1)[:, :4]
+MASK, PLACES, PILED = A > 0.3, A.argsort(1)[:, :4], A.argsort(3) % 4
+HOLES = A.round().masked_fill(A > 1.5, float("nan"))
 CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tensor], Any]] = [
     ("relu", {}, [A], {}, F.relu(A)),
     ("clamp", {"min": -0.5, "max": None}, [A], {}, A.clamp(min=-0.5)),
@@ -98,6 +99,12 @@ CASES: list[tuple[str, dict[str, Any], list[torch.Tensor], dict[str, torch.Tenso
     ("minimum", {}, [A, B], {}, torch.minimum(A, B)),
     ("cumsum", {"axis": 2}, [A], {}, A.cumsum(2)),
     ("gather", {"axis": 1}, [A, PLACES], {}, A.gather(1, PLACES)),
+    ("scatter", {"axis": 1, "reduce": "none"}, [A, PLACES, A[:, :4]], {}, A.scatter(1, PLACES, A[:, :4])),
+    *(("scatter", {"axis": 3, "reduce": how}, [A, PILED, A + 1], {}, A.scatter_reduce(3, PILED, A + 1, how))
+      for how in ("sum", "prod", "amax", "amin")),
+    *(("argsort", {"axis": 2, "descending": back}, [HOLES], {}, HOLES.sort(dim=2, descending=back, stable=True)[1])
+      for back in (False, True)),
+    ("reduce", {"fn": "prod", "dims": [1, 3], "keepdim": True}, [A], {}, A.prod(3, True).prod(1, True)),
     ("div", {}, [A, B], {}, A / B),
     ("mean", {"dims": [2, 3], "keepdim": True}, [A], {}, A.mean((2, 3), keepdim=True)),
     ("avg_pool", POOL, [A], {}, F.avg_pool2d(A, (3, 2), (2, 2), (1, 1), True, False)),

@@ -258,6 +258,8 @@ def pairs(s: Source, kind: str, x: Shape) -> Built:
 def gathered(s: Source, kind: str, x: Shape) -> Built:
     axis = s.whole(0, len(x) - 1)
     index = [s.pick(1, 3, 7) if d == axis and n is not None else n for d, n in enumerate(x)]
+    if kind == "float.scatter":
+        return [tuple(index)] * 2, {"axis": axis, "reduce": s.pick("none", "sum", "prod", "amax", "amin")}, {}
     return [tuple(index)], {"axis": axis}, {}
 
 
@@ -373,7 +375,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(("reshape", "permute", "expand", "slice", "roll", "pad"), moved),
     **dict.fromkeys([name for name in KINDS if name.removeprefix("float.") in GATES], recurrent),
     "cat": cat,
-    "float.gather": gathered,
+    **dict.fromkeys(("float.gather", "float.scatter"), gathered),
     "upsample": upsample,
     "resize_linear": resize,
     "constant": constant,

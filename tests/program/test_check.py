@@ -196,6 +196,14 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
         (None, 9, *X.shape[2:]),
         "float32",
     ),
+    "float.scatter": (
+        {"axis": 1, "reduce": "amax"},
+        {},
+        [X, *(Tensor(name, dtype, (None, 9, *X.shape[2:])) for name, dtype in (("y", "int64"), ("z", "float32")))],
+        X.shape,
+        "float32",
+    ),
+    "float.argsort": ({"axis": 1, "descending": False}, {}, [X], X.shape, "int64"),
     "float.mean": ({"dims": [2, 3], "keepdim": False}, {}, [X], (None, 6), "float32"),
     "float.avg_pool": (
         {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0], "ceil_mode": True, "count_include_pad": True},

@@ -118,3 +118,16 @@ def test_the_interval_of_a_cumulative_sum_holds_every_sum_of_that_many() -> None
         assert got == (values.min(), values.max()), first
     along_batch = Op("out", "float.cumsum", ("x",), {"axis": 0})
     assert _interval(along_batch, Program(tensors, (along_batch,), ("x",), ("out",)), {"x": (0, 1)}) is None
+
+
+def test_the_interval_of_a_scatter_holds_every_result() -> None:
+    tensors = {n: Tensor(n, "int64", (None, 2)) for n in ("x", "i", "s", "out")}
+    rows = np.array(list(itertools.product((0, 1), repeat=2)))
+    for first, second in itertools.product(ENDS, ENDS):
+        for how in ("none", "sum", "amax", "amin"):
+            op = Op("out", "float.scatter", ("x", "i", "s"), {"axis": 1, "reduce": how})
+            x, s = np.array([first] * len(rows)), np.array([second] * len(rows))
+            values = run_float("scatter", op.attrs, [x, rows, s], {}, "int64")
+            got = _interval(op, Program(tensors, (op,), ("x", "i", "s"), ("out",)), {"x": first, "i": (0, 1), "s": second})
+            assert got is not None
+            assert got[0] <= values.min() <= values.max() <= got[1]

@@ -166,10 +166,22 @@ def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     dims, keepdim = a["dims"], a["keepdim"]
     if a["fn"] == "argmax":
         return torch.argmax(x[0], dims[0] if dims else None, keepdim)
+    if a["fn"] == "prod":
+        y = x[0]
+        for dim in sorted(dims or range(y.ndim), reverse=True):
+            y = torch.prod(y, dim, keepdim)
+        return y
     if a["fn"] not in ("sum", "amax", "amin"):
         raise ValueError(f"unknown reduction {a['fn']!r}")
-    y: Tensor = getattr(torch, a["fn"])(x[0], dims, keepdim)
+    y = getattr(torch, a["fn"])(x[0], dims, keepdim)
     return y
+
+
+def _scatter(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
+    index = x[1].clamp(0, x[0].shape[a["axis"]] - 1)
+    if a["reduce"] == "none":
+        return torch.scatter(x[0], a["axis"], index, x[2])
+    return torch.scatter_reduce(x[0], a["axis"], index, x[2], a["reduce"], include_self=True)
 
 
 def _slice(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
@@ -227,6 +239,8 @@ FLOAT_OPS: dict[str, FloatOp] = {
     "minimum": lambda a, x, p: torch.minimum(x[0], x[1]),
     "cumsum": lambda a, x, p: torch.cumsum(x[0], a["axis"]),
     "gather": lambda a, x, p: torch.gather(x[0], a["axis"], x[1].clamp(0, x[0].shape[a["axis"]] - 1)),
+    "scatter": _scatter,
+    "argsort": lambda a, x, p: torch.sort(x[0], dim=a["axis"], descending=a["descending"], stable=True)[1],
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive_avg_pool,

@@ -134,6 +134,12 @@ class Builder:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, domain=domain, **attrs))
         return name
 
+    def second(self, kind: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Add a node with two outputs; returns the name of the second."""
+        names = [self.value(kind), self.value(kind + "_index")]
+        self.nodes.append(helper.make_node(kind, list(inputs), names, name=names[0], **attrs))
+        return names[1]
+
     def value(self, role: str) -> str:
         """Return an unused name for a value of the op that nodes belong to now."""
         return self._fresh(self.scope, role)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.windows import Edges, adaptive_windows, pool_windows, window_matrix
+from intact8.errors import EngineError
 from intact8.opset.op import Array, Op, Tensor
 
 from .onnx_builder import Builder, Rule, spatial_size
@@ -206,6 +207,8 @@ def _reduce(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     (value,) = _common(b, x, inputs, dtype)
     if t["fn"] == "sum":
         value = b.node("ReduceSum", [value, b.ints(dims, "dims")], keepdims=keep)
+    elif t["fn"] == "prod":
+        value = b.node("ReduceProd", [value], axes=dims, keepdims=keep)
     else:
         extreme = b.node({"amax": "ReduceMax", "amin": "ReduceMin"}[t["fn"]], [value], axes=dims, keepdims=keep)
         if x[0] in b.special:
@@ -234,16 +237,45 @@ def _cumsum(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -
     return b.node("CumSum", [*_common(b, x, inputs, y.dtype), axis])
 
 
-def _gather(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
-    axis, zero = op.attrs["axis"], b.constant(np.int64(0), "zero")
-    size = inputs[0].shape[axis]
+def _length(b: Builder, x: str, meta: Tensor, axis: int) -> str:
+    """Return the size of a dimension, as a constant where it is known."""
+    size = meta.shape[axis]
     if isinstance(size, int):
-        last = b.constant(np.int64(size - 1), "last")
-    else:
-        size = b.node("Gather", [b.node("Shape", [x[0]]), b.constant(np.int64(axis), "axis")], axis=0)
-        last = b.node("Sub", [size, b.constant(np.int64(1), "one")])
-    index = b.smallest([b.largest([x[1], zero], "int64"), last], "int64")
-    return b.node("GatherElements", [x[0], index], axis=axis)
+        return b.constant(np.int64(size), "length")
+    return b.node("Gather", [b.node("Shape", [x]), b.constant(np.int64(axis), "axis")], axis=0)
+
+
+def _inside(b: Builder, op: Op, x: list[str], inputs: list[Tensor]) -> str:
+    """Return the indices, those outside as the nearest inside."""
+    last = b.node("Sub", [_length(b, x[0], inputs[0], op.attrs["axis"]), b.constant(np.int64(1), "one")])
+    return b.smallest([b.largest([x[1], b.constant(np.int64(0), "zero")], "int64"), last], "int64")
+
+
+def _gather(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    return b.node("GatherElements", [x[0], _inside(b, op, x, inputs)], axis=op.attrs["axis"])
+
+
+def _scatter(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    reduction = {"none": "none", "sum": "add", "prod": "mul"}.get(op.attrs["reduce"])
+    if reduction is None:
+        why = "ONNX has it from opset 18 on, and files are written in opset 17"
+        raise EngineError("a scatter of extremes has no form", where=op.name, why=why, remedy="use engine='onednn'")
+    return b.node(
+        "ScatterElements", [x[0], _inside(b, op, x, inputs), x[2]], axis=op.attrs["axis"], reduction=reduction
+    )
+
+
+def _argsort(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
+    """Return the second output of TopK, which takes the element of the lower index first among equal ones."""
+    axis, descending, value = op.attrs["axis"], op.attrs["descending"], x[0]
+    if inputs[0].dtype == "uint8":
+        value = b.cast(value, "int64")
+    if x[0] in b.special:  # infinity counts as the largest number, so that NaN can be larger
+        infinity, most = b.float(np.inf, "infinity"), b.float(float(np.finfo(np.float32).max), "most")
+        value = b.node("Where", [b.node("Equal", [value, infinity]), most, value])
+        value = b.node("Where", [b.node("IsNaN", [x[0]]), infinity, value])
+    count = b.node("Reshape", [_length(b, x[0], inputs[0], axis), b.ints([1], "one")])
+    return b.second("TopK", [value, count], axis=axis, largest=int(descending), sorted=1)
 
 
 def _embedding(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
@@ -281,6 +313,8 @@ RULES: dict[str, Rule] = {
     "minimum": _extreme("minimum"),
     "cumsum": _cumsum,
     "gather": _gather,
+    "scatter": _scatter,
+    "argsort": _argsort,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive_avg_pool,

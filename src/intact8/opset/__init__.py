@@ -11,6 +11,7 @@ from . import (
     dynamic_linear,
     elementwise,
     embedding,
+    float_indexing,
     float_layers,
     floats,
     moves,
@@ -28,7 +29,7 @@ from .values import LARGEST_SIZE
 from .violation import Violation, need
 
 INTEGER_FAMILIES = (boundary, affine, elementwise, pools, softmax, norms, embedding, dynamic_linear, recurrent)
-FAMILIES = (*INTEGER_FAMILIES, resize, moves, floats, float_layers)
+FAMILIES = (*INTEGER_FAMILIES, resize, moves, floats, float_indexing, float_layers)
 
 KINDS: dict[str, Kind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
 """Every kind by its name."""

@@ -34,12 +34,11 @@ DIFFERENCES = (*SUMS[:2], *(signature(*pair, gives=INT) for pair in ((INT, "int6
 SCALED = (*REAL, signature("int64 bool", gives=INT, mul=whole, add=whole))
 LIMITED = (signature(FLOAT, gives=FLOAT), signature(INT, gives=INT, min=whole_or_none, max=whole_or_none))
 REDUCED = (
-    signature(FLOAT, gives=FLOAT, fn=one_of("sum", "amax", "amin")),
-    signature("int64 bool uint8", gives=INT, fn=one_of("sum")),
+    signature(FLOAT, gives=FLOAT, fn=one_of("sum", "prod", "amax", "amin")),
+    signature("int64 bool uint8", gives=INT, fn=one_of("sum", "prod")),
     signature(INT, gives=INT, fn=one_of("amax", "amin")),
     signature("float32 int64 uint8", gives=INT, fn=one_of("argmax")),
 )
-ACCUMULATED = (signature(FLOAT, gives=FLOAT), signature("int64 bool uint8", gives=INT))
 CAST = tuple(signature(NUMBERS, gives=dtype, dtype=one_of(dtype)) for dtype in NUMBERS.split())
 
 COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
@@ -74,7 +73,7 @@ def island(
     return Kind(name, formula, (inputs, inputs), types, shape, in_floats(function), domain="float", **more)
 
 
-def _elementwise(
+def elementwise(
     name: str,
     formula: str,
     types: tuple[Signature, ...],
@@ -121,9 +120,8 @@ def _reduce(call: Call) -> Array:
     x, t, axes = call.x[0], call.attrs, tuple(call.attrs["dims"]) or None
     if t["fn"] == "argmax":
         return np.asarray(np.argmax(x, axis=axes[0] if axes else None, keepdims=t["keepdim"]))
-    if t["fn"] == "sum":
-        return np.asarray(x.sum(axis=axes, keepdims=t["keepdim"]))
-    return np.asarray((np.max if t["fn"] == "amax" else np.min)(x, axis=axes, keepdims=t["keepdim"]))
+    function = {"sum": np.sum, "prod": np.prod, "amax": np.max, "amin": np.min}[t["fn"]]
+    return np.asarray(function(x, axis=axes, keepdims=t["keepdim"]))
 
 
 def _check_unary(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
@@ -134,7 +132,8 @@ def _check_unary(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
 # Intervals of int64 results ---------------------------------------------------------------------------------------
 
 
-def _ends(values: list[int]) -> Interval:
+def ends(values: list[int]) -> Interval:
+    """Return the least and the largest of some integers."""
     return min(values), max(values)
 
 
@@ -150,12 +149,12 @@ def _reduced(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | 
     if op.attrs["fn"] == "argmax":
         size = inputs[0].shape[op.attrs["dims"][0]] if op.attrs["dims"] else None
         return (0, size - 1) if isinstance(size, int) else None
-    if op.attrs["fn"] != "sum":
+    if op.attrs["fn"] in ("amax", "amin"):
         return x[0]
     shape = inputs[0].shape
     sizes = [shape[d] for d in op.attrs["dims"]] if op.attrs["dims"] else list(shape)
     whole = [d for d in sizes if isinstance(d, int)]
-    if UNKNOWN in x or len(whole) != len(sizes):
+    if UNKNOWN in x or len(whole) != len(sizes) or op.attrs["fn"] == "prod":
         return None
     return math.prod(whole) * x[0][0], math.prod(whole) * x[0][1]
 
@@ -164,7 +163,7 @@ def _scaled(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | N
     mul, add = op.attrs["mul"], op.attrs["add"]
     if UNKNOWN in x or not float(mul).is_integer() or not float(add).is_integer():
         return None
-    return _ends([v * int(mul) + int(add) for v in x[0]])
+    return ends([v * int(mul) + int(add) for v in x[0]])
 
 
 def _clamped_floats(op: Op, x: list[Span], inputs: Sequence[Tensor]) -> Span:
@@ -180,7 +179,7 @@ def _scaled_floats(op: Op, x: list[Span], inputs: Sequence[Tensor]) -> Span:
 
 
 def _multiplied(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
-    return None if UNKNOWN in x else _ends([a * b for a in x[0] for b in x[1]])
+    return None if UNKNOWN in x else ends([a * b for a in x[0] for b in x[1]])
 
 
 def _filled(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
@@ -208,26 +207,10 @@ def _smaller(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval:
     return min(x[0][0], x[1][0]), min(x[0][1], x[1][1])
 
 
-def _axis_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
+def axis_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
+    """Return the shape of the only input, which has the axis."""
     axis_of(op, x[0])
     return x[0]
-
-
-def _accumulated(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:
-    size = inputs[0].shape[axis_of(op, inputs[0].shape)]
-    return _ends([v * n for v in x[0] for n in (1, size)]) if isinstance(size, int) and UNKNOWN not in x else None
-
-
-def _gather_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
-    axis = axis_of(op, x[0])
-    fits = len(x[1]) == len(x[0]) and all(a == b for d, (a, b) in enumerate(zip(*x, strict=True)) if d != axis)
-    need(fits, f"indices of shape {x[1]} do not fit {x[0]} beside axis {axis}")
-    return x[1]
-
-
-def _gather(call: Call) -> Array:
-    (x, index), axis = call.x, call.attrs["axis"]
-    return np.take_along_axis(x, index.clip(0, x.shape[axis] - 1), axis)
 
 
 def _mean(t: Mapping[str, Any], x: list[Array]) -> Array:
@@ -247,12 +230,11 @@ FUNCTION_PARAMETERS: dict[str, Validator] = {
     for name in function.attrs
 }
 REDUCTION: dict[str, Validator] = {
-    "fn": one_of("sum", "amax", "amin", "argmax"),
+    "fn": one_of("sum", "prod", "amax", "amin", "argmax"),
     "dims": integers(0, 7, empty=True),
     "keepdim": boolean,
 }
 MASKED = (signature(FLOAT, "bool", gives=FLOAT), signature(INT, "bool", gives=INT, value=whole))
-GATHERED = tuple(signature(dtype, INT, gives=dtype) for dtype in (FLOAT, INT, "bool"))
 TRUTH = (signature(NUMBERS, gives="bool"),)
 
 KINDS = (
@@ -267,7 +249,7 @@ KINDS = (
         univariate=True,
         homogeneous=True,
     ),
-    _elementwise(
+    elementwise(
         "float.clamp",
         "x within min..max",
         LIMITED,
@@ -297,7 +279,7 @@ KINDS = (
         univariate=True,
         homogeneous=True,
     ),
-    _elementwise(
+    elementwise(
         "float.unary",
         "fn(x), of intact8.arithmetic.unary_functions",
         REAL,
@@ -308,7 +290,7 @@ KINDS = (
         univariate=True,
         creates_special=lambda op: UNARY[op.attrs["fn"]].creates_special,
     ),
-    _elementwise(
+    elementwise(
         "float.affine_scalar",
         "x·mul + add",
         SCALED,
@@ -318,10 +300,10 @@ KINDS = (
         interval=_scaled,
         span=_scaled_floats,
     ),
-    _elementwise(
+    elementwise(
         "float.add", "x + y, broadcasting", SUMS, lambda t, x: x[0] + x[1], 2, interval=_added, homogeneous=True
     ),
-    _elementwise(
+    elementwise(
         "float.sub",
         "x − y, broadcasting",
         DIFFERENCES,
@@ -330,22 +312,13 @@ KINDS = (
         interval=_subtracted,
         homogeneous=True,
     ),
-    _elementwise("float.mul", "x·y, broadcasting", SUMS, lambda t, x: x[0] * x[1], 2, interval=_multiplied),
-    _elementwise("float.maximum", "max(x, y), broadcasting", SUMS, lambda t, x: np.maximum(*x), 2, interval=_larger),
-    _elementwise("float.minimum", "min(x, y), broadcasting", SUMS, lambda t, x: np.minimum(*x), 2, interval=_smaller),
-    _elementwise(
-        "float.cumsum",
-        "sums of all elements up to each one along axis",
-        ACCUMULATED,
-        lambda t, x: np.cumsum(x[0], axis=t["axis"]),
-        shape=_axis_shape,
-        attrs={"axis": AXIS},
-        interval=_accumulated,
-    ),
-    _elementwise(
+    elementwise("float.mul", "x·y, broadcasting", SUMS, lambda t, x: x[0] * x[1], 2, interval=_multiplied),
+    elementwise("float.maximum", "max(x, y), broadcasting", SUMS, lambda t, x: np.maximum(*x), 2, interval=_larger),
+    elementwise("float.minimum", "min(x, y), broadcasting", SUMS, lambda t, x: np.minimum(*x), 2, interval=_smaller),
+    elementwise(
         "float.div", "x / y, broadcasting", REAL, lambda t, x: np.true_divide(x[0], x[1]), 2, creates_special=always
     ),
-    _elementwise(
+    elementwise(
         "float.mean",
         "mean over dims",
         FLOATS,
@@ -357,7 +330,7 @@ KINDS = (
     ),
     island(
         "float.reduce",
-        "sum, amax, amin or argmax over dims, over all without dims",
+        "sum, prod, amax, amin or argmax over dims, over all without dims",
         REDUCED,
         _reduce_shape,
         _reduce,
@@ -375,16 +348,6 @@ KINDS = (
         attrs={"value": limit},
         interval=_filled,
         creates_special=infinite_value,
-    ),
-    island(
-        "float.gather",
-        "x[…, i[…, j, …], …] at j along axis; an index outside counts as the nearest inside",
-        GATHERED,
-        _gather_shape,
-        _gather,
-        inputs=2,
-        attrs={"axis": AXIS},
-        interval=lambda op, x, inputs: x[0],
     ),
     island(
         "float.compare",

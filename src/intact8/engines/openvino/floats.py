@@ -95,11 +95,33 @@ def _cumsum(ctx: OpContext) -> Port:
     return port(ov.cum_sum(x, ov.constant(np.int64(ctx.op.attrs["axis"]))))
 
 
+def _inside(ctx: OpContext, axis: int) -> Port:
+    """Build the indices along an axis, those outside as the nearest inside."""
+    first, last = ov.constant(np.int64(0)), ov.constant(np.int64(ctx.inputs[0].shape[axis] - 1))
+    return port(ov.minimum(port(ov.maximum(ctx.inputs[1].port, first)), last))
+
+
 def _gather(ctx: OpContext) -> Port:
-    x, axis = ctx.inputs[0], int(ctx.op.attrs["axis"])
-    first, last = ov.constant(np.int64(0)), ov.constant(np.int64(x.shape[axis] - 1))
-    index = ov.minimum(port(ov.maximum(ctx.inputs[1].port, first)), last)
-    return port(ov.gather_elements(x.port, port(index), axis))
+    axis = int(ctx.op.attrs["axis"])
+    return port(ov.gather_elements(ctx.inputs[0].port, _inside(ctx, axis), axis))
+
+
+def _scatter(ctx: OpContext) -> Port:
+    axis, reduce = int(ctx.op.attrs["axis"]), ctx.op.attrs["reduce"]
+    x, _, source = (v.port for v in ctx.inputs)
+    reduction = {"amax": "max", "amin": "min"}.get(reduce, reduce)
+    return port(ov.scatter_elements_update(x, _inside(ctx, axis), source, ints(axis), reduction))
+
+
+def _argsort(ctx: OpContext) -> Port:
+    x, axis, descending = ctx.inputs[0], int(ctx.op.attrs["axis"]), ctx.op.attrs["descending"]
+    y = cast(x.port, np.int64) if x.port.get_element_type().to_dtype() == np.uint8 else x.port
+    if ctx.nonfinite:  # infinity counts as the largest number, so that NaN can be larger
+        y = port(ov.minimum(nonfinite.replaced(y, 0.0), scalar(float(np.finfo(np.float32).max))))
+        y = port(ov.select(nonfinite.is_nan(x.port), scalar(np.inf), y))
+    count = ov.constant(np.int64(x.shape[axis]))
+    mode = "max" if descending else "min"
+    return ov.topk(y, count, axis, mode, "value", "i64", stable=True).output(1)
 
 
 def _div(ctx: OpContext) -> Port:
@@ -208,8 +230,9 @@ def _reduce(ctx: OpContext) -> Port:
     t, x = ctx.op.attrs, ctx.inputs[0]
     dims, keep = list(t["dims"]) or list(range(len(x.shape))), bool(t["keepdim"])
     if t["fn"] != "argmax":
-        make = {"sum": ov.reduce_sum, "amax": ov.reduce_max, "amin": ov.reduce_min}[t["fn"]]
-        if t["fn"] == "sum":
+        makes = {"sum": ov.reduce_sum, "prod": ov.reduce_prod, "amax": ov.reduce_max, "amin": ov.reduce_min}
+        make = makes[t["fn"]]
+        if t["fn"] in ("sum", "prod"):
             return _behind_barrier(ctx, port(make(cast(x.port, ctx.out.dtype), ints(dims), keep)))
         y = port(make(x.port, ints(dims), keep))
         worst = -np.inf if t["fn"] == "amax" else np.inf
@@ -281,6 +304,8 @@ FLOATS: dict[str, Callable[[OpContext], Port]] = {
     "minimum": _extreme(ov.minimum),
     "cumsum": _cumsum,
     "gather": _gather,
+    "scatter": _scatter,
+    "argsort": _argsort,
     "mean": _mean,
     "avg_pool": _avg_pool,
     "adaptive_avg_pool": _adaptive,
