@@ -128,6 +128,8 @@ def test_the_interval_of_a_scatter_holds_every_result() -> None:
             op = Op("out", "float.scatter", ("x", "i", "s"), {"axis": 1, "reduce": how})
             x, s = np.array([first] * len(rows)), np.array([second] * len(rows))
             values = run_float("scatter", op.attrs, [x, rows, s], {}, "int64")
-            got = _interval(op, Program(tensors, (op,), ("x", "i", "s"), ("out",)), {"x": first, "i": (0, 1), "s": second})
+            got = _interval(
+                op, Program(tensors, (op,), ("x", "i", "s"), ("out",)), {"x": first, "i": (0, 1), "s": second}
+            )
             assert got is not None
             assert got[0] <= values.min() <= values.max() <= got[1]

@@ -14,7 +14,7 @@ import numpy as np
 
 from intact8.arithmetic.unary_functions import UNARY, unary64
 
-from .attributes import AXIS, FLOAT, FLOATS, INT, KEPT_DIMENSIONS, NUMBERS, REAL, WEIGHT
+from .attributes import FLOAT, FLOATS, INT, KEPT_DIMENSIONS, NUMBERS, REAL, WEIGHT
 from .kind import UNKNOWN, Call, Interval, Kind, Semantics, Span, always
 from .moves import infinite_value, union
 from .op import Array, Op, Tensor
