@@ -124,7 +124,9 @@ CASES: dict[str, Case] = {
     "float.cumsum": ({"axis": 1}, {}, [f(None, 3, dtype="bool")], f(None, 3, dtype="int64")),
     **{f"float.{name}imum": ({}, {}, [f(None, 3), f(1, 3)], f(None, 3)) for name in ("max", "min")},
     "float.gather": ({"axis": 1}, {}, [f(None, 3), f(None, 5, dtype="int64")], f(None, 5)),
-    "float.scatter": ({"axis": 1, "reduce": "sum"}, {}, [f(None, 3), f(None, 5, dtype="int64"), f(None, 5)], f(None, 3)),
+    "float.scatter": (
+        {"axis": 1, "reduce": "sum"}, {}, [f(None, 3), f(None, 5, dtype="int64"), f(None, 5)], f(None, 3)
+    ),
     "float.argsort": ({"axis": 1, "descending": True}, {}, [f(None, 3)], f(None, 3, dtype="int64")),
     "float.compare": ({"fn": "lt", "value": 1.0}, {}, [f(None, 3)], f(None, 3, dtype="bool")),
     "float.cast": ({"dtype": "int64"}, {}, [f(None, 3)], f(None, 3, dtype="int64")),
