@@ -121,8 +121,8 @@ KINDS = (
     ),
     island(
         "float.scatter",
-        "(x, i, s): x, and at i[…, j, …] along axis the element s[…, j, …], alone (the last of several) or reduced with "
-        "what is there; an index outside counts as the nearest inside",
+        "(x, i, s): x, and at i[…, j, …] along axis the element s[…, j, …], alone (the last of several) or reduced "
+        "with what is there; an index outside counts as the nearest inside",
         SCATTERED,
         _scatter_shape,
         _scatter,
