@@ -166,15 +166,14 @@ def _reduce(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:
     dims, keepdim = a["dims"], a["keepdim"]
     if a["fn"] == "argmax":
         return torch.argmax(x[0], dims[0] if dims else None, keepdim)
+    y = x[0]
     if a["fn"] == "prod":
-        y = x[0]
         for dim in sorted(dims or range(y.ndim), reverse=True):
             y = torch.prod(y, dim, keepdim)
         return y
     if a["fn"] not in ("sum", "amax", "amin"):
         raise ValueError(f"unknown reduction {a['fn']!r}")
-    y = getattr(torch, a["fn"])(x[0], dims, keepdim)
-    return y
+    return getattr(torch, a["fn"])(y, dims, keepdim)  # type: ignore[no-any-return]
 
 
 def _scatter(a: Attrs, x: Sequence[Tensor], p: Params) -> Tensor:

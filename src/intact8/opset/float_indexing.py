@@ -62,7 +62,7 @@ def _scatter_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
 def _scatter(call: Call) -> Array:
     (x, index, source), axis = call.x, call.attrs["axis"]
     y = x.copy()
-    places = [*np.indices(index.shape, sparse=True)]
+    places: list[Array] = [*np.indices(index.shape, sparse=True)]
     places[axis] = index.clip(0, x.shape[axis] - 1)
     if call.attrs["reduce"] == "none":
         y[tuple(places)] = source
@@ -85,7 +85,7 @@ def _argsort(call: Call) -> Array:
     if not call.attrs["descending"]:
         return np.argsort(x, axis, kind="stable")
     # Backwards and back again, equal elements stay in their order, and NaN, which numpy puts last, comes first.
-    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+    return np.asarray(x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis))
 
 
 def _positions(op: Op, x: list[Interval], inputs: Sequence[Tensor]) -> Interval | None:

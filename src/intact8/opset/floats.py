@@ -120,8 +120,8 @@ def _reduce(call: Call) -> Array:
     x, t, axes = call.x[0], call.attrs, tuple(call.attrs["dims"]) or None
     if t["fn"] == "argmax":
         return np.asarray(np.argmax(x, axis=axes[0] if axes else None, keepdims=t["keepdim"]))
-    function = {"sum": np.sum, "prod": np.prod, "amax": np.max, "amin": np.min}[t["fn"]]
-    return np.asarray(function(x, axis=axes, keepdims=t["keepdim"]))
+    functions: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "amax": np.max, "amin": np.min}
+    return np.asarray(functions[t["fn"]](x, axis=axes, keepdims=t["keepdim"]))
 
 
 def _check_unary(op: Op, inputs: Sequence[Tensor], output: Tensor) -> None:
