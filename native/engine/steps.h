@@ -53,6 +53,14 @@
     READ(ratios) READ(zeros) WRITE(y) NUMBER(count) NUMBER(zero) NUMBER(low) NUMBER(high)
 
 /* Every kind, in the order of their numbers. */
-#define STEP_KINDS(STEP) STEP(call) STEP(copy) STEP(fill) STEP(quantize) STEP(dequantize) STEP(conv) STEP(table) STEP(add)
+#define STEP_KINDS(STEP) \
+    STEP(call) \
+    STEP(copy) \
+    STEP(fill) \
+    STEP(quantize) \
+    STEP(dequantize) \
+    STEP(conv) \
+    STEP(table) \
+    STEP(add)
 
 #endif
