@@ -29,14 +29,14 @@ from peers import ort_session, quantize_onnx
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0")
 FLOAT, COMPILED = "torch fp32", "torch fp32 compiled"
-OURS, OURS_OV, OURS_ORT = "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
+NATIVE, OURS, OURS_OV, OURS_ORT = "intact8/native", "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
 AO, FROZEN, PT2E = "torch.ao FX", "torch.ao FX + jit", "torchao pt2e + compile"
 ORT, NNCF = "ONNX Runtime static", "NNCF + OpenVINO"
-INTACT = (OURS, OURS_OV, OURS_ORT)
+INTACT = (NATIVE, OURS, OURS_OV, OURS_ORT)
 INT8 = (*INTACT, AO, FROZEN, PT2E, ORT, NNCF)
 FIELD = Field(
     (FLOAT, COMPILED, *INT8), INTACT, INT8,
-    ((OURS, AO), (OURS, ORT), (OURS, FROZEN), (OURS_OV, NNCF), (OURS_ORT, ORT)), "Speed",
+    ((NATIVE, NNCF), (NATIVE, ORT), (OURS, AO), (OURS, ORT), (OURS, FROZEN), (OURS_OV, NNCF), (OURS_ORT, ORT)), "Speed",
     "Milliseconds per call, median (speed-up over float32 eager channels-last, share of the int8 peak of the\n"
     "same run). Contenders take turns, each with an untimed call (with two threads 20 ms of them) before a timed\n"
     "one. Random weights.",
@@ -78,7 +78,7 @@ class Network:
         self.failed: dict[str, str] = {}
         # onednn fuses a residual into its convolution; the other engines want it separate.
         default = intact8.recipes.default()
-        recipes = {OURS: intact8.recipes.fast(), OURS_OV: default, OURS_ORT: default}
+        recipes = {NATIVE: default, OURS: intact8.recipes.fast(), OURS_OV: default, OURS_ORT: default}
         self.programs = {
             who: intact8.quantize(self.model, self.data.split(8), recipe=recipe) for who, recipe in recipes.items()
         }
@@ -113,6 +113,7 @@ class Network:
         made: dict[str, Callable[[], Call | None]] = {
             FLOAT: lambda: eager,
             COMPILED: lambda: on(peers.torch_compiled(self.last, last), last),
+            NATIVE: lambda: ours(NATIVE),
             OURS: lambda: ours(OURS),
             OURS_OV: lambda: ours(OURS_OV),
             OURS_ORT: lambda: ours(OURS_ORT),

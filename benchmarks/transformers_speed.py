@@ -29,14 +29,15 @@ from latency import Call, Field, arguments, attempt, run
 from peers import ort_session
 
 FLOAT, COMPILED, DYNAMIC = "torch fp32", "torch fp32 compiled", "intact8 dynamic/onednn"
-OURS, OURS_OV, OURS_ORT = "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
+NATIVE, OURS, OURS_OV, OURS_ORT = "intact8/native", "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
+NATIVE_DYNAMIC = "intact8 dynamic/native"
 AO, PT2E = "torch.ao dynamic", "torchao pt2e + compile"
 ORT_DYNAMIC, ORT, NNCF = "ONNX Runtime dynamic", "ONNX Runtime static", "NNCF + OpenVINO"
-INTACT = (DYNAMIC, OURS, OURS_OV, OURS_ORT)
+INTACT = (NATIVE_DYNAMIC, DYNAMIC, NATIVE, OURS, OURS_OV, OURS_ORT)
 INT8 = (*INTACT, AO, ORT_DYNAMIC, ORT, PT2E, NNCF)
 FIELD = Field(
     (FLOAT, COMPILED, *INT8), INTACT, INT8,
-    ((DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E), (OURS_ORT, ORT), (OURS_OV, NNCF)),
+    ((NATIVE, NNCF), (NATIVE_DYNAMIC, ORT_DYNAMIC), (DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E), (OURS_ORT, ORT), (OURS_OV, NNCF)),
     "Speed of transformers and LSTMs",
     "Milliseconds per call, median (speed-up over float32 eager, share of the int8 peak of the same run, counting the\n"
     "products with weights). Contenders take turns, each with an untimed call (with two threads 20 ms of them) before\n"
@@ -129,7 +130,9 @@ class Network:
     def _quantize(self, who: str) -> intact8.Program:
         default = recipes.default()
         recipe = {
+            NATIVE_DYNAMIC: lambda: recipes.dynamic(),
             DYNAMIC: lambda: recipes.dynamic(),
+            NATIVE: lambda: recipes.fast(),
             OURS: lambda: recipes.fast(),
             OURS_OV: lambda: replace(default, engines=(*default.engines, "openvino")),
             OURS_ORT: lambda: default,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,14 +104,15 @@ class NativeRunner:
         self._library = library()
         self._plans: PreparedCache[Plan] = PreparedCache(PLANS)
         self._constants = Constants(self._library)
-        self._workspaces: list[Array] = []
+        self._workspaces: list[tuple[Array, int]] = []
+        self._signatures: set[tuple[tuple[type, np.dtype[Any], tuple[int, ...]], ...]] = set()
         self._takes_integers = sole_quantizers(program).keys()
         self._build_for_one()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
-        given = check_inputs(self.program, inputs, self._takes_integers)
-        if batch_size(self.program, given) == 0:
+        given = self._checked(inputs)
+        if any(0 in x.shape for x in given.values()) and batch_size(self.program, given) == 0:
             return empty_outputs(self.program, given)
         return self._run(given, self.program.outputs)
 
@@ -129,18 +131,34 @@ class NativeRunner:
         self._run(given, self.program.outputs, found)
         return found
 
+    def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the inputs as :func:`check_inputs` does, which is asked once for each combination of dtypes and
+        shapes."""
+        try:
+            given = {name: inputs[name] for name in self.program.inputs}
+            signature = tuple((type(x), x.dtype, x.shape) for x in given.values())
+            if signature in self._signatures:
+                return given
+        except (KeyError, AttributeError, TypeError):
+            signature = ()
+        given = check_inputs(self.program, inputs, self._takes_integers)
+        if all(type(x) is np.ndarray for x in inputs.values()):
+            if len(self._signatures) >= PLANS:
+                self._signatures.clear()
+            self._signatures.add(signature)
+        return given
+
     def _run(
         self, given: Mapping[str, Array], outputs: Sequence[str], times: dict[str, float] | None = None
     ) -> list[Array]:
         arrays = [_contiguous(x) for x in given.values()]
-        orders = [plain(x.ndim) if x.flags.c_contiguous else channels_last(x.ndim) for x in arrays]
-        key = (outputs, *given, *((x.dtype, x.shape, o) for x, o in zip(arrays, orders, strict=True)))
-        plan = self._plans.get(tuple(map(str, key)), lambda: self._make(given, arrays, orders, outputs))
+        is_plain = [x.flags.c_contiguous for x in arrays]
+        key = (tuple(outputs), *given, *is_plain, *((x.dtype, x.shape) for x in arrays))
+        plan = self._plans.get(key, lambda: self._make(given, arrays, is_plain, outputs))
         made = [np.empty(shape, dtype) for shape, dtype in plan.shapes]
         buffers = [n for x in (*arrays, *made) for n in (address(x), x.nbytes)]
         seconds = np.zeros(plan.steps) if times is not None else None
-        workspace = self._workspace(plan.bytes)
-        base = -(-address(workspace) // ALIGNMENT) * ALIGNMENT
+        workspace, base = self._workspace(plan.bytes)
         at, run = 0, self._library.run
         fixed_args = (
             base,
@@ -160,20 +178,21 @@ class NativeRunner:
         except IndexError as error:
             raise outside("the native engine", str(error)) from error
         finally:
-            self._workspaces.append(workspace)
+            self._workspaces.append((workspace, base))
         if times is not None and seconds is not None:
             for name, second in zip(plan.lowered.builder.owners, seconds.tolist(), strict=True):
                 times[name] = times.get(name, 0.0) + second
             times.pop("", None)
         return made
 
-    def _workspace(self, size: int) -> Array:
-        """Return memory for one call, which is given back afterwards."""
-        try:
-            found = self._workspaces.pop()
-        except IndexError:
-            found = np.zeros(0, np.uint8)
-        return found if found.nbytes >= size + ALIGNMENT else np.zeros(size + ALIGNMENT, np.uint8)
+    def _workspace(self, size: int) -> tuple[Array, int]:
+        """Return memory for one call, which is given back afterwards, and its first aligned address."""
+        with suppress(IndexError):
+            found, base = self._workspaces.pop()
+            if found.nbytes >= size + ALIGNMENT:
+                return found, base
+        made = np.zeros(size + ALIGNMENT, np.uint8)
+        return made, -(-address(made) // ALIGNMENT) * ALIGNMENT
 
     def _fall_back(
         self, plan: Plan, at: int, workspace: Array, base: int, inputs: Sequence[Array], outputs: Sequence[Array]
@@ -200,13 +219,14 @@ class NativeRunner:
         self,
         given: Mapping[str, Array],
         arrays: Sequence[Array],
-        orders: Sequence[tuple[int, ...]],
+        is_plain: Sequence[bool],
         outputs: Sequence[str],
     ) -> Plan:
         program = fixed(self.program, sizes_of(self.program, given))
         program = sized(program, batch_size(program, given) or 1)
         for name, x in given.items():
             program.tensors[name] = replace(program.tensors[name], shape=x.shape)
+        orders = [(plain if p else channels_last)(x.ndim) for x, p in zip(arrays, is_plain, strict=True)]
         described = {n: (x.dtype.name, o) for n, x, o in zip(given, arrays, orders, strict=True)}
         lowered = lower(program, described, self._constants, outputs)
         words = lowered.builder.words()
