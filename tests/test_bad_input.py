@@ -227,7 +227,7 @@ def test_bad_inputs_to_run(program: intact8.Program, case: str, engine: str) -> 
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("engine", ["reference", "onednn", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("engine", ["reference", "onednn", "onnxruntime", "openvino", "native"])
 @pytest.mark.parametrize(("token", "recipe"), [(32, "default"), (-1, "default"), (40, "dynamic"), (32, "integer")])
 def test_indices_outside_their_table(token: int, recipe: str, engine: str) -> None:
     net = torch.nn.Sequential(torch.nn.Embedding(32, 8), torch.nn.Linear(8, 4)).eval()

@@ -178,7 +178,7 @@ typedef struct {
 
 /* Where tap k of result o reads along an axis; -1 outside of the image. */
 INLINE isize source(isize o, isize k, isize size, isize stride, isize pad, isize dilation, int transposed) {
-    const isize at = transposed ? o + pad - k * dilation : o * stride - pad + k * dilation;
+    const isize at = transposed ? o + pad + k * dilation : o * stride - pad + k * dilation;
     if (!transposed) return at < 0 || at >= size ? -1 : at;
     return at < 0 || at % stride || at / stride >= size ? -1 : at / stride;
 }

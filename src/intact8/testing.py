@@ -36,7 +36,7 @@ SHOWN = 10
 
 def assert_bit_exact(
     program: Program | str | Path,
-    engines: Sequence[str] = ("reference", "onednn"),
+    engines: Sequence[str] | None = None,
     data: Any = None,
     *,
     sim: Simulation | None = None,
@@ -47,7 +47,7 @@ def assert_bit_exact(
 
     Args:
         program: or the path of its file.
-        engines: names.
+        engines: names; None as for :func:`intact8.verify`.
         data: as for :func:`intact8.verify`; made up where None.
         sim: compared as well.
         samples, seed: of made-up data.

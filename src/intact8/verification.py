@@ -12,7 +12,7 @@ import numpy as np
 
 from intact8.arithmetic.affine import dequantize
 from intact8.display import inert
-from intact8.engines import get_runner
+from intact8.engines import available_engines, get_runner
 from intact8.engines.base import Runner
 from intact8.engines.binding import batch_size as size_of
 from intact8.engines.binding import bind, is_torch
@@ -202,7 +202,7 @@ def _difference_json(d: Difference | None) -> dict[str, Any] | None:
 def verify(
     program: Program,
     inputs: Any,
-    engines: Sequence[str] = ("reference", "onednn"),
+    engines: Sequence[str] | None = None,
     sim: Simulated | None = None,
     *,
     batch_size: int = 16,
@@ -223,7 +223,7 @@ def verify(
         program: checked (converted or loaded).
         inputs: an array or tensor; a tuple of them or a dict by name, for several inputs; or an iterable of batches of
             these (a DataLoader yielding ``(x, y)``: what follows the program's inputs is left out).
-        engines: names; the reference is always run.
+        engines: names; the reference is always run. None: onednn, and native where it was built.
         sim: compared as engine "simulation".
         batch_size: samples run at once, at most.
         progress: called with the number of samples done so far, after every batch.
@@ -237,6 +237,8 @@ def verify(
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
+    if engines is None:
+        engines = ("onednn", *(name for name in available_engines() if name == "native"))
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]
     reference = get_runner(program, REFERENCE)

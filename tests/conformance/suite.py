@@ -10,13 +10,13 @@ from intact8.engines.reference import ReferenceEngine
 from . import networks
 from .build import Case, beside, draw
 
-PROVED = ("onednn", "onnxruntime", "openvino")
+PROVED = ("onednn", "onnxruntime", "openvino", "native")
 """Engines compared with the ideal; the reference is the ideal (``tests/engines/test_reference.py``)."""
 
 
 def wide(engine: str) -> bool:
     """Whether weights of the whole int8 range are exact here: no pair of products saturates in int16."""
-    return engine == "onednn" and cpu.has_vnni(cpu.isa())
+    return engine == "native" or (engine == "onednn" and cpu.has_vnni(cpu.isa()))
 
 
 def op_mismatches(engine: str, *cases: Case) -> int:

@@ -17,7 +17,7 @@ from intact8.errors import InputError
 from intact8.program.program import Program
 from intact8.runtime import load
 
-ENGINES = [name for name in ("reference", "onednn", "onnxruntime", "openvino") if name in available_engines()]
+ENGINES = [name for name in ("reference", "onednn", "onnxruntime", "openvino", "native") if name in available_engines()]
 LENGTHS = ((1, 1), (3, 1), (2, 5), (5, 16), (1, 24))
 
 

@@ -130,6 +130,7 @@ def test_missing_library_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         get_engine("onednn")
     monkeypatch.setattr("intact8.engines.onnxruntime.OnnxRuntimeEngine.available", lambda self: "not here")
     monkeypatch.setattr("intact8.engines.openvino.OpenVinoEngine.available", lambda self: "not here")
+    monkeypatch.setattr("intact8.engines.native.NativeEngine.available", lambda self: "not here")
     assert available_engines() == ["reference"]
     assert "missing" in str(engine_status()["onednn"])
     assert get_engine("auto").name == "reference"

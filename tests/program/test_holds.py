@@ -33,7 +33,7 @@ def product(a: int, b: int = 1) -> list[str]:
 
 @pytest.mark.parametrize(
     ("a", "b", "claimed"),
-    [(30, 1001, ALL), (8191, 1, ALL), (1 << 15, 1, ["reference"]), (1 << 24, 1, ["reference"]), (0, 1, ALL[:3])],
+    [(30, 1001, ALL), (8191, 1, ALL), (1 << 15, 1, ["reference"]), (1 << 24, 1, ["reference"]), (0, 1, [*ALL[:3], "native"])],
 )
 def test_products_beyond_int32_are_the_references(a: int, b: int, claimed: list[str]) -> None:
     assert product(a, b) == claimed
@@ -52,9 +52,9 @@ def test_a_multiplier_of_zero() -> None:
     zero, slope = np.array([0, 1, 1, 1], np.int32), np.full(4, 5, np.int32)
     leaky = {"a_neg": slope, "b_neg": np.full(4, 1001, np.int32)}
     assert linear({}) == ALL
-    assert linear({"a": zero}) == ["reference", "onednn", "onnxruntime"]
+    assert linear({"a": zero}) == ["reference", "onednn", "onnxruntime", "native"]
     assert linear(leaky) == ALL
-    assert linear({**leaky, "a": zero}) == ["reference", "onnxruntime"]
+    assert linear({**leaky, "a": zero}) == ["reference", "onnxruntime", "native"]
     assert linear({**leaky, "a_neg": zero}) == ALL
 
 
@@ -68,6 +68,7 @@ def test_sums_of_raw_bytes_must_fit_int32() -> None:
         "onednn",
         "onnxruntime",
         "openvino",
+        "native",
     ]
 
 

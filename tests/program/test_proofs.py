@@ -244,7 +244,7 @@ def test_dynamic_layers_count_bytes() -> None:
     size = np.abs(w.astype(int))
     assert got["accumulator"] == size.sum(1).max() * 127
     assert got["saturation"] == 255 * np.sort(size, 1)[:, -2:].sum(1).max()
-    assert got["engines"] == ["reference", "onednn", "onnxruntime"] and got["margin"] is None
+    assert got["engines"] == ["reference", "onednn", "onnxruntime", "native"] and got["margin"] is None
     layers = {"weight_ih": w.reshape(1, 4, 9), "weight_hh": np.full((1, 4, 4), -127, np.int8)}
     got = prove(replace(op, kind="rnn", arrays=layers), {"x": x, "y": y}, ("reference",))
     assert got["accumulator"] == max(size.sum(1).max(), 4 * 127) * 127 and got["saturation"] == 2 * 127 * 255

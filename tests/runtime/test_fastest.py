@@ -18,12 +18,18 @@ from intact8.engines import available_engines, get_runner
 from intact8.engines.binding import rebuild
 from intact8.errors import InputError
 from intact8.golden import with_golden
-from intact8.program.certify import certifiable, certify
+from intact8.program.certify import EVALUATIONS, certifiable, certify
 from intact8.program.file import digest, save
 from intact8.runtime import Facts, fastest, load
 from intact8.runtime.check import check_file
 
 several = pytest.mark.skipif(len(available_engines()) < 3, reason="needs two engines besides the reference")
+
+
+@pytest.fixture(autouse=True)
+def _claims_of_files_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away that the native engine is proved for every program, which leaves little to measure."""
+    monkeypatch.setitem(EVALUATIONS, "native", replace(EVALUATIONS["native"], own=False))
 
 
 @pytest.fixture
@@ -94,6 +100,13 @@ def test_samples_that_cannot_be_run_leave_the_order_as_it_is(path: Path, monkeyp
     assert info.measured == {} and info.engine == "onednn"
 
 
+def test_files_that_do_not_know_the_native_engine_run_on_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "native" not in load(path, probe="never").program.ops[1].certificate["engines"]  # type: ignore[index]
+    monkeypatch.setitem(EVALUATIONS, "native", replace(EVALUATIONS["native"], own=True))
+    info = load(path, probe="never").info
+    assert (info.engine == "native") == ("native" in available_engines()) and not any("proof" in r for r in info.remarks)
+
+
 def test_a_damaged_memory_is_measured_anew(path: Path, cache: Path) -> None:
     load(path, probe="never")
     for entry in cache.glob("*.json"):
@@ -108,7 +121,9 @@ def test_an_engine_the_machine_cannot_run_is_not_measured(path: Path) -> None:
 
 
 @several
-def test_processes_that_start_at_once_share_one_measurement(open_path: Path) -> None:
+def test_processes_that_start_at_once_share_one_measurement(tmp_path: Path, cache: Path) -> None:
+    claims = [name for name in available_engines() if name != "onednn"]
+    open_path = save(with_golden(certify(network(), claims)), tmp_path / "open.safetensors")
     code = (
         f"import intact8.runtime as r, json; i = r.load({str(open_path)!r}, probe='never').info; "
         "print(json.dumps([i.engine, i.measured, 'measure' in i.seconds]))"

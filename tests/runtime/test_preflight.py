@@ -13,7 +13,7 @@ from intact8.machine import available_memory
 from intact8.runtime.facts import Facts
 from intact8.runtime.preflight import OK, REFUSED, UNKNOWN, candidates, claim_row, preflight, refusal
 
-ENGINES = ("reference", "onednn", "onnxruntime", "openvino")
+ENGINES = ("reference", "onednn", "onnxruntime", "openvino", "native")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -58,7 +58,7 @@ def test_packages_from_their_lowest_version_on(engine: str) -> None:
         assert (row.verdict, row.found) == (REFUSED, "not installed") and row.remedy.startswith(install)
     assert (needs.footprint, needs.features) == {
         "reference": (0, ()), "onednn": (300 << 20, ("sse4_1",)), "onnxruntime": (80 << 20, ("sse4_1",)),
-        "openvino": (120 << 20, ("sse4_2",)),
+        "openvino": (120 << 20, ("sse4_2",)), "native": (0, ()),
     }[engine]  # fmt: skip
     for feature in needs.features:
         assert verdicts(engine, "CPU features") == [OK]
@@ -133,7 +133,7 @@ def test_architectures_and_candidates() -> None:
         for machine in ("x86_64", "AMD64"):
             assert verdicts(engine, "architecture", machine=machine) == [OK]
     assert {e: n.x86 for e, n in SPECS.items()} == {
-        "reference": False, "onednn": True, "onnxruntime": False, "openvino": True,
+        "reference": False, "onednn": True, "onnxruntime": False, "openvino": True, "native": False,
     }  # fmt: skip
     assert candidates(("onednn", "reference")) == ("onednn", "reference")
     with pytest.raises(EngineError, match="no engine is named"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-ENGINES = ("onednn", "onnxruntime", "openvino")
+ENGINES = ("onednn", "onnxruntime", "openvino", "native")
 """Compared with the reference, beside the simulation."""
 
 

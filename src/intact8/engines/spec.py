@@ -30,6 +30,7 @@ class EngineSpec:
         features: x86 CPU flags it cannot do without.
         footprint: bytes its libraries take when loaded, roughly.
         limited: whether ``ONEDNN_MAX_CPU_ISA`` limits its kernels.
+        compiled: whether it needs the library that is compiled with this package.
     """
 
     name: str
@@ -40,6 +41,7 @@ class EngineSpec:
     features: tuple[str, ...] = ()
     footprint: int = 0
     limited: bool = False
+    compiled: bool = False
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -100,7 +102,7 @@ SPECS = {
             footprint=300 * MIB,
             limited=True,
         ),
-        EngineSpec("native", f"{_HOME}.native:NativeEngine", {"numpy": "1.24"}),
+        EngineSpec("native", f"{_HOME}.native:NativeEngine", {"numpy": "1.24"}, compiled=True),
     )
 }
 """Name → engine, the slowest first."""

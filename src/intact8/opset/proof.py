@@ -79,6 +79,8 @@ class Evaluation:
         largest_input: |integer| that int64 inputs may hold at most, which the engine checks in every call; None: any.
         by_margin: whether the engine is left out of a certificate where its own margin fails. Else the certificate
             says that the operation is not exact.
+        own: whether the formulas are this package's own code, so that what is proved holds without having been asked
+            for when the certificate was made.
     """
 
     forms: Mapping[str, Roundings]
@@ -88,6 +90,7 @@ class Evaluation:
     terms: Collection[int] | None = None
     largest_input: int | None = None
     by_margin: bool = False
+    own: bool = False
 
 
 def no_multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:

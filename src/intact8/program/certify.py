@@ -44,7 +44,7 @@ EVALUATIONS: dict[str, Evaluation] = {
         by_margin=True,
     ),
     # Exact int32 sums, differences taken before products, one float32 formula per kind (docs/arithmetic.md).
-    "native": Evaluation(FORMS),
+    "native": Evaluation(FORMS, own=True),
 }
 """Engine → how it evaluates integer operations. The reference computes integers, and is always claimed."""
 
@@ -120,13 +120,28 @@ def uncertified(program: Program) -> list[tuple[Op, str]]:
 
 
 def unclaimed(program: Program, engine: str) -> Op | None:
-    """Return the first integer op whose certificate does not claim the engine; None where all do.
+    """Return the first integer op that is not proved on the engine; None where all are.
 
-    Without a certificate, or with one that is not exact, nothing is claimed.
+    An engine of this package's own code that a certificate does not name is proved here: files do not know engines
+    that came after them. Without a certificate, or with one that is not exact, nothing is claimed.
     """
+    known: dict[str, Op | None] = vars(program).setdefault("_unclaimed", {})
+    if engine not in known:
+        known[engine] = _first_unclaimed(program, engine)
+    return known[engine]
+
+
+def _first_unclaimed(program: Program, engine: str) -> Op | None:
+    tensors: dict[str, Tensor] | None = None
     for op in program.ops:
         c = op.certificate or {}
-        if certifiable(op) and not (c.get("exact") and engine in c.get("engines", ())):
+        if not certifiable(op) or (c.get("exact") and engine in c.get("engines", ())):
+            continue
+        if not c.get("exact") or not (engine in EVALUATIONS and EVALUATIONS[engine].own):
+            return op
+        tensors = largest(program).tensors if tensors is None else tensors
+        proved = prove(op, tensors, (engine,))
+        if not proved["exact"] or engine not in proved["engines"]:
             return op
     return None
 

@@ -22,7 +22,7 @@ from intact8.engines.cpu import LEVELS, has_vnni, isa
 from intact8.golden import with_golden
 from intact8.machine import INT8_FEATURES
 from intact8.opset.op import Array, Op, Tensor
-from intact8.program.certify import certify
+from intact8.program.certify import ENGINES, certify
 from intact8.program.program import Program
 from intact8.runtime.check import CheckReport, check_file
 from intact8.runtime.facts import Facts
@@ -176,7 +176,7 @@ def specimen() -> Program:
         inputs=("x",),
         outputs=("conv",),
     )
-    return with_golden(certify(program, ("reference", "onednn", "onnxruntime", "openvino")))
+    return with_golden(certify(program, ENGINES))
 
 
 def _concerns(flag: str, facts: Facts) -> bool:

@@ -37,6 +37,7 @@ class Facts:
         packages: installed version of each package that matters here.
         wheels: package → platform tags of the wheel it was installed from; a package built here has none.
         environment: values of the environment variables that choose machine code.
+        compiled: whether the compiled library of the native engine was built.
 
     Example:
         >>> here = Facts.here()
@@ -56,11 +57,13 @@ class Facts:
     packages: Mapping[str, str] = field(default_factory=dict)
     wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    compiled: bool = True
 
     @staticmethod
     def here() -> Facts:
-        """Return the gather the facts about this machine, now. Imports no engine."""
+        """Gather the facts about this machine, now. Imports no engine."""
         import importlib.metadata  # a fifth of this package's import time
+        import importlib.util
 
         from intact8 import __version__
 
@@ -88,6 +91,7 @@ class Facts:
             packages=packages,
             wheels=wheels,
             environment={name: os.environ[name] for name in ISA_VARIABLES if name in os.environ},
+            compiled=importlib.util.find_spec("intact8.engines.native._library") is not None,
         )
 
     @property

@@ -66,7 +66,9 @@ def preflight(program: Program, engine: str, facts: Facts) -> list[Row]:
     if needs is not None:
         rows += [_architecture(engine, needs, facts)]
         rows += [_package(name, lowest, needs, facts) for name, lowest in needs.packages.items()]
-        if engine != "reference":
+        if needs.compiled:
+            rows.append(_library(facts))
+        if needs.features:
             rows += _features(engine, program, needs, facts)
             rows += [row for name in needs.packages for row in _wheel(name, facts)]
     rows.append(_memory(program, engine, needs, facts))
@@ -148,6 +150,11 @@ def _package(name: str, lowest: str, needs: EngineSpec, facts: Facts) -> Row:
         return Row(name, f"{lowest} or later", "not installed", REFUSED, f"{install}, or use engine='reference'")
     verdict = OK if _numbers(found) >= _numbers(lowest) else REFUSED
     return Row(name, f"{lowest} or later", found, verdict, f"pip install --upgrade {name}, or use engine='reference'")
+
+
+def _library(facts: Facts) -> Row:
+    needed, remedy = "built with the package", "install a wheel, or a C compiler and intact8 again"
+    return Row("compiled library", needed, "built" if facts.compiled else "not built", OK if facts.compiled else REFUSED, remedy)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -148,7 +148,7 @@ class PlanBuilder:
     owners: list[str] = field(default_factory=list)
     _values: list[list[int]] = field(default_factory=list)
     _steps: list[list[int]] = field(default_factory=list)
-    _reordered: dict[tuple[int, tuple[int, ...]], Value] = field(default_factory=dict)
+    _reordered: dict[tuple[Value, tuple[int, ...]], Value] = field(default_factory=dict)
 
     def value(
         self,
@@ -219,7 +219,7 @@ class PlanBuilder:
         """Return ``x`` in that order of dimensions, copied at most once."""
         if x.is_in(order):
             return Value(x.index, x.shape, tuple(order), x.dtype)
-        key = x.index, tuple(order)
+        key = x, tuple(order)
         if key not in self._reordered:
             y = self._reordered[key] = self.value(x.shape, x.dtype, order)
             x_strides, y_strides = x.strides(), y.strides()
