@@ -33,7 +33,13 @@ def product(a: int, b: int = 1) -> list[str]:
 
 @pytest.mark.parametrize(
     ("a", "b", "claimed"),
-    [(30, 1001, ALL), (8191, 1, ALL), (1 << 15, 1, ["reference"]), (1 << 24, 1, ["reference"]), (0, 1, [*ALL[:3], "native"])],
+    [
+        (30, 1001, ALL),
+        (8191, 1, ALL),
+        (1 << 15, 1, ["reference"]),
+        (1 << 24, 1, ["reference"]),
+        (0, 1, [*ALL[:3], "native"]),
+    ],
 )
 def test_products_beyond_int32_are_the_references(a: int, b: int, claimed: list[str]) -> None:
     assert product(a, b) == claimed

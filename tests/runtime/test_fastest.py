@@ -104,7 +104,9 @@ def test_files_that_do_not_know_the_native_engine_run_on_it(path: Path, monkeypa
     assert "native" not in load(path, probe="never").program.ops[1].certificate["engines"]  # type: ignore[index]
     monkeypatch.setitem(EVALUATIONS, "native", replace(EVALUATIONS["native"], own=True))
     info = load(path, probe="never").info
-    assert (info.engine == "native") == ("native" in available_engines()) and not any("proof" in r for r in info.remarks)
+    assert (info.engine == "native") == ("native" in available_engines()) and not any(
+        "proof" in r for r in info.remarks
+    )
 
 
 def test_a_damaged_memory_is_measured_anew(path: Path, cache: Path) -> None:

@@ -154,7 +154,13 @@ def _package(name: str, lowest: str, needs: EngineSpec, facts: Facts) -> Row:
 
 def _library(facts: Facts) -> Row:
     needed, remedy = "built with the package", "install a wheel, or a C compiler and intact8 again"
-    return Row("compiled library", needed, "built" if facts.compiled else "not built", OK if facts.compiled else REFUSED, remedy)
+    return Row(
+        "compiled library",
+        needed,
+        "built" if facts.compiled else "not built",
+        OK if facts.compiled else REFUSED,
+        remedy,
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
