@@ -2,8 +2,7 @@
 
 #include "plan.h"
 
-/* Whether a zero point and a clamp around it are bytes. */
-static int check_clamp(checker *c, int64_t zero, int64_t low, int64_t high) {
+int check_clamp(checker *c, int64_t zero, int64_t low, int64_t high) {
     if (zero >= 0 && zero <= 255 && low >= 0 && low <= high && high <= 255) return 1;
     return refuse(c, "a clamp that does not fit a byte");
 }

@@ -11,9 +11,8 @@ typedef struct {
 
 static int element_size(int64_t size) { return size == 1 || size == 4 || size == 8; }
 
-/* Checks that every element from `offset` on, `strides` apart, lies in a value. */
-static int check_extent(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides,
-                        int64_t rank, int64_t size, const char *what) {
+int check_extent(checker *c, int64_t value, int64_t offset, const int64_t *sizes, const int64_t *strides, int64_t rank,
+                 int64_t size, const char *what) {
     const int64_t most = (int64_t)1 << 40;
     int64_t low = offset, high = offset;
     for (int64_t i = 0; i < rank; i++) {

@@ -52,6 +52,16 @@
 #define FIELDS_add(READ, MAYBE, WRITE, NUMBER)                                                                        \
     READ(ratios) READ(zeros) WRITE(y) NUMBER(count) NUMBER(zero) NUMBER(low) NUMBER(high)
 
+/* uint8 y = clamp(R(Σ (x - zero_x)(w - zero_w)·ratio) + zero, low, high): products of matrices x (rows, depth) and w (depth,
+   columns) for d0 d1 d2 d3 leading indices. Strides in elements: x_row, w_depth, w_column and y_row, and x0 … y3 of the
+   leading indices; elements of the rows of x and y lie side by side. */
+#define FIELDS_matmul(READ, MAYBE, WRITE, NUMBER)                                                                     \
+    READ(x) READ(w) WRITE(y) NUMBER(rows) NUMBER(depth) NUMBER(columns)                                               \
+    NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(x0) NUMBER(x1) NUMBER(x2) NUMBER(x3)                           \
+    NUMBER(w0) NUMBER(w1) NUMBER(w2) NUMBER(w3) NUMBER(y0) NUMBER(y1) NUMBER(y2) NUMBER(y3)                           \
+    NUMBER(x_row) NUMBER(w_depth) NUMBER(w_column) NUMBER(y_row)                                                      \
+    NUMBER(zero_x) NUMBER(zero_w) NUMBER(ratio) NUMBER(zero) NUMBER(low) NUMBER(high)
+
 /* Every kind, in the order of their numbers. */
 #define STEP_KINDS(STEP) \
     STEP(call) \
@@ -61,6 +71,7 @@
     STEP(dequantize) \
     STEP(conv) \
     STEP(table) \
-    STEP(add)
+    STEP(add) \
+    STEP(matmul)
 
 #endif

@@ -1,0 +1,118 @@
+/* Products of rows of bytes with packed int8 weights, see product.h. */
+
+#include "product.h"
+
+void pack_product(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, uint8_t flip, int8_t *to) {
+    const isize width = packed_columns(columns), words = packed_depth(depth) / 4, whole = depth / 4;
+    for (isize from = 0; from < width; from += PRODUCT_COLUMNS) {
+        const isize count = min_size(width - from, PRODUCT_COLUMNS), real = min_size(columns - from, count);
+        int8_t *block = to + from * words * 4;
+        if (real < count || whole < words) memset(block, 0, (size_t)(count * words * 4));
+        for (isize k = 0; k < words; k++) {
+            const isize bytes = min_size(depth - 4 * k, 4);
+            int8_t *out = block + k * count * 4;
+            for (isize c = 0; c < real; c++)
+                for (isize b = 0; b < bytes; b++)
+                    out[4 * c + b] = (int8_t)(w[(4 * k + b) * k_stride + (from + c) * c_stride] ^ flip);
+        }
+    }
+}
+
+void sum_columns(const int8_t *weight, isize depth, isize columns, int32_t *sums) {
+    const isize words = depth / 4;
+    for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
+        const isize count = min_size(columns - from, PRODUCT_COLUMNS);
+        for (isize c = 0; c < count; c++) sums[from + c] = 0;
+        for (isize k = 0; k < words; k++)
+            for (isize c = 0; c < count; c++, weight += 4) sums[from + c] += weight[0] + weight[1] + weight[2] + weight[3];
+    }
+}
+
+MULTIVERSION static void product_plain(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
+                                       isize columns, int32_t *sums, isize apart) {
+    for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
+        const isize count = min_size(columns - from, PRODUCT_COLUMNS);
+        for (isize r = 0; r < rows; r++) {
+            const uint8_t *row = x + r * stride;
+            const int8_t *restrict w = weight + from * depth;
+            uint32_t sum[PRODUCT_COLUMNS] = {0}; /* sums of hostile plans wrap around */
+            for (isize k = 0; k < depth; k += 4, w += 4 * count) {
+                const int32_t a = row[k], b = row[k + 1], d = row[k + 2], e = row[k + 3];
+                for (isize c = 0; c < count; c++)
+                    sum[c] += (uint32_t)(a * w[4 * c] + b * w[4 * c + 1] + d * w[4 * c + 2] + e * w[4 * c + 3]);
+            }
+            memcpy(sums + r * apart + from, sum, (size_t)count * sizeof(int32_t));
+        }
+    }
+}
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "conv.h"
+
+#define ROWS 6 /* rows of a tile: with four vectors of columns, 24 registers of sums */
+
+VNNI_INLINE void product_tile(const uint8_t *x, isize stride, isize depth, const int8_t *weight, int32_t *sums,
+                              isize apart, const int rows, const int vectors) {
+    const uint8_t *row[ROWS];
+    __m512i sum[ROWS][4];
+    for (int r = 0; r < rows; r++) {
+        row[r] = x + r * stride;
+        for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_si512();
+    }
+    for (isize k = 0; k < depth; k += 4, weight += vectors * VECTOR_BYTES) {
+        __m512i w[4];
+        for (int v = 0; v < vectors; v++) w[v] = _mm512_loadu_si512(weight + v * VECTOR_BYTES);
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, row[r] + k, 4);
+            const __m512i bytes = _mm512_set1_epi32(four);
+            for (int v = 0; v < vectors; v++) sum[r][v] = dot_product(sum[r][v], bytes, w[v]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) _mm512_storeu_si512(sums + r * apart + 16 * v, sum[r][v]);
+}
+
+#define TILE_OF(rows, vectors) product_tile(x, stride, depth, weight, sums, apart, rows, vectors)
+
+/* One block of columns. Rows go in tiles of six, the rest in the tile that fits. */
+VNNI_INLINE void product_block(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
+                               int32_t *sums, isize apart, const int vectors) {
+    for (; rows >= ROWS; rows -= ROWS, x += ROWS * stride, sums += ROWS * apart) TILE_OF(ROWS, vectors);
+    switch (rows) {
+        case 5: TILE_OF(5, vectors); break;
+        case 4: TILE_OF(4, vectors); break;
+        case 3: TILE_OF(3, vectors); break;
+        case 2: TILE_OF(2, vectors); break;
+        case 1: TILE_OF(1, vectors); break;
+        default: break;
+    }
+}
+
+#define BLOCK_OF(name, vectors)                                                                                        \
+    VNNI_TARGET static __attribute__((noinline)) void name(const uint8_t *x, isize stride, isize rows, isize depth,    \
+                                                           const int8_t *weight, int32_t *sums, isize apart) {         \
+        product_block(x, stride, rows, depth, weight, sums, apart, vectors);                                           \
+    }
+BLOCK_OF(block_of_16, 1)
+BLOCK_OF(block_of_32, 2)
+BLOCK_OF(block_of_48, 3)
+BLOCK_OF(block_of_64, 4)
+
+static void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
+                         int32_t *sums, isize apart) {
+    for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
+        const int8_t *w = weight + from * depth;
+        switch (min_size(columns - from, PRODUCT_COLUMNS) / 16) {
+            case 1: block_of_16(x, stride, rows, depth, w, sums + from, apart); break;
+            case 2: block_of_32(x, stride, rows, depth, w, sums + from, apart); break;
+            case 3: block_of_48(x, stride, rows, depth, w, sums + from, apart); break;
+            default: block_of_64(x, stride, rows, depth, w, sums + from, apart); break;
+        }
+    }
+}
+
+product_kernel product_of_isa(void) { return current_isa() == AVX512_VNNI ? product_vnni : product_plain; }
+#else
+product_kernel product_of_isa(void) { return product_plain; }
+#endif
