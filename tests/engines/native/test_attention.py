@@ -49,7 +49,9 @@ def product(rng, x_shape, w_shape, permuted):
     depth = x_shape[-1]
     a = max(1, int(8191 / (255 * 20 * depth**0.5)))
     lo, hi = sorted(rng.integers(0, 256, 2).tolist()) if rng.random() < 0.3 else (0, 255)
-    tensors["y"] = uint8("y", (*leading, x_shape[-2], w_shape[-1]), zeros[2], float(np.float32(0.125 * 0.125 * 8191 / a)))
+    tensors["y"] = uint8(
+        "y", (*leading, x_shape[-2], w_shape[-1]), zeros[2], float(np.float32(0.125 * 0.125 * 8191 / a))
+    )
     ops.append(Op("y", "matmul", tuple(names), {"a": a, "b": 8191, "lo": lo, "hi": hi}))
     program = Program(tensors, tuple(ops), ("x0", "x1"), ("y",))
     return program, {n: rng.integers(0, 256, tensors[n].shape).astype(np.uint8) for n in program.inputs}

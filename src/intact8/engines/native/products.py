@@ -26,7 +26,7 @@ def matmul(ctx: OpContext) -> Value | None:
     """Lower a product of two activations; matrices of any order of dimensions are read where they are."""
     x, w = ctx.inputs
     rank = len(ctx.shape)
-    if not 2 <= min(len(x.shape), len(w.shape)) or not rank <= LEADING + 2 or not min((*x.shape, *w.shape), default=0):
+    if not min(len(x.shape), len(w.shape)) >= 2 or not rank <= LEADING + 2 or not min((*x.shape, *w.shape), default=0):
         return None
     if x.order[-1] != len(x.shape) - 1:
         x = ctx.builder.plain(x)
