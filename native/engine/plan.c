@@ -134,20 +134,32 @@ const int64_t *list_of(const int64_t *step, isize *count) {
     return step + 2 + fields;
 }
 
+static int check_value(checker *c, isize i, uint8_t *taken) {
+    const plan *p = c->p;
+    value *v = &p->value[i];
+    v->first = PTRDIFF_MAX, v->last = -1;
+    if (v->storage < WORKSPACE || v->storage > OUTPUT || v->bytes < 0 || v->bytes > MAX_BYTES || v->index < 0 ||
+        v->index >= MAX_VALUES)
+        return refuse(c, "value %lld is of no storage or size", (long long)i);
+    if (v->storage == CONSTANT && (v->index >= p->m->count || v->bytes > p->m->bytes[v->index]))
+        return refuse(c, "value %lld is not a constant of the program", (long long)i);
+    if (v->storage == CONSTANT) v->constant = p->m->constants[v->index];
+    /* Steps rely on it that what they write and what they read are different memory. */
+    if (v->storage == OUTPUT && (v->index >= p->values || taken[v->index]++))
+        return refuse(c, "output %lld is not one value", (long long)v->index);
+    return 1;
+}
+
 static int check_values(checker *c, const int64_t *words) {
     plan *p = c->p;
-    for (isize i = 0; i < p->values; i++) {
-        value *v = &p->value[i];
-        v->storage = words[3 * i], v->index = words[3 * i + 1], v->bytes = words[3 * i + 2];
-        v->first = PTRDIFF_MAX, v->last = -1;
-        if (v->storage < WORKSPACE || v->storage > OUTPUT || v->bytes < 0 || v->bytes > MAX_BYTES || v->index < 0 ||
-            v->index >= MAX_VALUES)
-            return refuse(c, "value %lld is of no storage or size", (long long)i);
-        if (v->storage == CONSTANT && (v->index >= p->m->count || v->bytes > p->m->bytes[v->index]))
-            return refuse(c, "value %lld is not a constant of the program", (long long)i);
-        if (v->storage == CONSTANT) v->constant = p->m->constants[v->index];
+    uint8_t *taken = (uint8_t *)calloc((size_t)p->values + 1, 1);
+    int sound = taken || refuse(c, "there is no memory for the plan");
+    for (isize i = 0; sound && i < p->values; i++) {
+        p->value[i] = (value){.storage = words[3 * i], .index = words[3 * i + 1], .bytes = words[3 * i + 2]};
+        sound = check_value(c, i, taken);
     }
-    return 1;
+    free(taken);
+    return sound;
 }
 
 /* Checks one value that a step reads or writes, and notes the lifetime. */

@@ -154,6 +154,9 @@ int check_conv(checker *c, const int64_t *step) {
     if (s->table >= 0 && !needs(c, s->table, 256, 1, "table")) return 0;
     if (!constant_at(c, s->weight) || !constant_at(c, s->bias) || !constant_at(c, s->ratio))
         return refuse(c, "weights that are not constants");
+    if (!check_clamp(c, s->zero, s->low, s->high) || !check_clamp(c, s->zero_x, 0, 255) ||
+        (s->residual >= 0 && (!check_clamp(c, s->residual_zero, 0, 255) || !check_clamp(c, s->sum_zero, s->sum_low, s->sum_high))))
+        return 0;
     conv_plan *t = (conv_plan *)plan_memory(c, sizeof *t);
     if (!t) return 0;
     t->window = product(w + 1, 4);

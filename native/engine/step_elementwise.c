@@ -189,11 +189,11 @@ MULTIVERSION static void add_kernel(const void *given, isize lo, isize hi, uint8
         for (isize j = 0; j < a->terms; j++) {
             const uint8_t *restrict x = a->x[j] + from;
             const float ratio = a->ratios[j];
-            const int32_t zero = a->zeros[j];
+            const uint32_t zero = (uint32_t)a->zeros[j]; /* hostile zero points wrap around */
             if (j)
-                for (isize i = 0; i < count; i++) sum[i] += (float)((int32_t)x[i] - zero) * ratio;
+                for (isize i = 0; i < count; i++) sum[i] += (float)(int32_t)(x[i] - zero) * ratio;
             else
-                for (isize i = 0; i < count; i++) sum[i] = (float)((int32_t)x[i] - zero) * ratio;
+                for (isize i = 0; i < count; i++) sum[i] = (float)(int32_t)(x[i] - zero) * ratio;
         }
         uint8_t *restrict y = a->y + from;
         for (isize i = 0; i < count; i++) y[i] = to_uint8(sum[i], a->low, a->high, a->zero);

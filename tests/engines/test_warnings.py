@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "native").glob("*.c"))
-FLAGS = ("-O1", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "native").rglob("*.c"))
+FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
