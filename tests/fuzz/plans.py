@@ -125,7 +125,16 @@ def compile_driver(folder: Path, sanitizer: str) -> Path | None:
     compiler, *flags = SANITIZERS[sanitizer]
     sources = [str(p) for p in sorted(ENGINE.glob("*.c")) if p.name != "module.c"]
     target = folder / f"plan_fuzz_{sanitizer}"
-    command = [compiler, "-std=gnu11", "-g", "-O1", "-ffp-contract=off", "-fno-omit-frame-pointer", *flags, f"-I{ENGINE}"]
+    command = [
+        compiler,
+        "-std=gnu11",
+        "-g",
+        "-O1",
+        "-ffp-contract=off",
+        "-fno-omit-frame-pointer",
+        *flags,
+        f"-I{ENGINE}",
+    ]
     if sanitizer != "none":
         command.append("-DMULTIVERSION=")  # resolvers of multiversioned functions run before the sanitizer does
     command += [str(ROOT / "tests/fuzz/plan_fuzz.c"), *sources, "-lpthread", "-lm", "-o", str(target)]
@@ -137,7 +146,9 @@ def compile_driver(folder: Path, sanitizer: str) -> Path | None:
     return target if done.returncode == 0 else None
 
 
-def fuzz(driver: Path, seeds: Path, first: int, count: int, threads: int = 1, isa: str = "") -> tuple[dict[str, int], str]:
+def fuzz(
+    driver: Path, seeds: Path, first: int, count: int, threads: int = 1, isa: str = ""
+) -> tuple[dict[str, int], str]:
     """Return the driver's counts, and what sanitizers wrote."""
     environment = os.environ | {
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096",

@@ -20,4 +20,3 @@ def test_hostile_plans_are_refused_or_sound(tmp_path: Path) -> None:
     assert not counts["faults"], errors
     assert counts["ran"] > 1_500
     assert counts["refused"] > 1_500
-
