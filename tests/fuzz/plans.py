@@ -1,7 +1,7 @@
 """Fuzz plans of the native engine: ``python -m tests.fuzz.plans --count 1000000 --sanitizer address``.
 
-Plans of random programs are written to a file; ``plan_fuzz.c``, linked with the library under a sanitizer, mutates, opens
-and runs them. Exit status 1 where a sanitizer ended a run.
+Plans of random programs are written to a file; ``plan_fuzz.c``, linked with the library under a sanitizer, mutates,
+opens and runs them. Exit status 1 where a sanitizer ended a run.
 """
 
 from __future__ import annotations
