@@ -8,9 +8,19 @@ from typing import Any
 from intact8.errors import InputError
 
 
+def is_cache(value: Any) -> bool:
+    """Return whether ``value`` is a cache of keys and values as transformers' decoders take and return it."""
+    return type(value).__name__ == "DynamicCache" and isinstance(getattr(value, "layers", None), list)
+
+
+def parts_of_cache(cache: Any) -> dict[str, list[Any]]:
+    """Return the keys and the values of a cache, layer by layer, by the names that inputs and outputs have."""
+    return {f"{part}_cache": [getattr(layer, f"{part}s") for layer in cache.layers] for part in ("key", "value")}
+
+
 def nests(value: Any) -> bool:
     """Return whether ``value`` holds tensors rather than being one."""
-    return isinstance(value, (list, tuple, Mapping))
+    return isinstance(value, (list, tuple, Mapping)) or is_cache(value)
 
 
 def arguments(names: Iterable[str]) -> list[str]:
@@ -30,6 +40,8 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         >>> list(leaves("hid", (1, {"c": 2})))
         [('hid.0', 1), ('hid.1.c', 2)]
     """
+    if is_cache(value):
+        value = parts_of_cache(value)
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from leaves(f"{name}.{key}", inner)

@@ -79,14 +79,14 @@ class Fixed(nn.Module):
         return self.mix(x.transpose(1, 2))
 
 
-class Joined(nn.Module):
-    """One more position: a size computed from the length."""
+class Pairs(nn.Module):
+    """All pairs of positions: a size that is no sum."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, x[:, :1]], 1).relu()
+        return (x[:, :, None] + x[:, None]).flatten(1, 2).relu()
 
 
-@pytest.mark.parametrize(("model", "reason"), [(Fixed(), "needs it to be 6"), (Joined(), "a dimension of size")])
+@pytest.mark.parametrize(("model", "reason"), [(Fixed(), "needs it to be 6"), (Pairs(), "a dimension of size")])
 def test_what_the_model_fixes_is_an_error_where_asked_for_and_a_note_where_found(model: nn.Module, reason: str) -> None:
     asked = {"x": {1: "sequence"}}
     with pytest.raises(CaptureError, match=reason):
@@ -125,3 +125,61 @@ def test_the_first_token_can_be_taken() -> None:
 def test_what_cannot_be_meant_is_refused(asked: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         capture(First(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes=asked)
+
+
+class Joined(nn.Module):
+    """One more position, and twice as many."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        more = torch.cat([x, x[:, :1]], 1)
+        return torch.cat([more, more], 1).relu()
+
+
+def test_lengths_that_are_sums_of_others_are_followed() -> None:
+    captured = capture(Joined(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {1: "sequence"}})
+    assert captured.graph.nodes[captured.graph.outputs[0]].shape == (None, "sequence+sequence+2", 4)
+    for length in (1, 5):
+        given = {"x": torch.randn(3, length, 4)}
+        assert torch.equal(outputs(captured, given), Joined()(**given))
+
+
+class Windows(nn.Module):
+    """Rows of a table and a causal mask, from where a cache ends on."""
+
+    def __init__(self, start: bool) -> None:
+        super().__init__()
+        self.start = start
+        self.table = nn.Embedding(30, 4)
+
+    def forward(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
+        past, more = cache.shape[1], x.shape[1]
+        places = torch.arange(past, past + more) if self.start else torch.arange(more) + past
+        keys = torch.cat([cache, x + torch.cos(self.table(places[None]) * 0.5).transpose(1, 2).transpose(2, 1)], 1)
+        seen = torch.arange(past + more)[None, None] <= places[None, :, None]
+        scores = (x @ keys.transpose(1, 2)).masked_fill(~seen, -1e9)
+        return torch.softmax(scores, -1) @ keys, keys
+
+
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize("more", [1, 3])
+def test_windows_of_constants_begin_where_a_cache_ends(start: bool, more: int) -> None:
+    torch.manual_seed(0)
+    model = Windows(start).eval()
+    shapes: dict[str, Any] = {"cache": {1: Dim("past", max=24)}}
+    if more > 1:
+        shapes["x"] = {1: Dim("more", max=6)}
+    captured = capture(model, (torch.randn(2, more, 4), torch.randn(2, 5, 4)), dynamic_shapes=shapes)
+    assert not {"arange", "embedding", "unary"} & {node.op for node in captured.graph}
+    for batch, length, past in ((1, more, 1), (3, more, 24), (2, 1 if more > 1 else more, 7)):
+        given = {"x": torch.randn(batch, length, 4), "cache": torch.randn(batch, past, 4)}
+        found = run_float(captured.graph, captured.tensors(), captured.flatten((), given))
+        with torch.no_grad():
+            wanted = model(**given)
+        for name, y in zip(captured.graph.outputs, wanted, strict=True):
+            torch.testing.assert_close(found[name], y, rtol=1e-4, atol=1e-5)
+
+
+def test_a_table_that_may_be_too_short_is_refused_with_the_limit_to_give() -> None:
+    asked = {"cache": {1: Dim("past", max=99)}}
+    with pytest.raises(CaptureError, match=r"row 99 of a table of 30 rows.*give it a limit"):
+        capture(Windows(False).eval(), (torch.randn(2, 1, 4), torch.randn(2, 5, 4)), dynamic_shapes=asked)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.errors import CalibrationError
-from intact8.nesting import arguments, leaves, nests
+from intact8.nesting import arguments, is_cache, leaves, nests, parts_of_cache
 
 log = logging.getLogger(__name__)
 
@@ -285,6 +285,8 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
 
 def _each(value: Any, name: str, convert: Callable[[Any, str], Tensor]) -> Any:
     """Return ``value``, which may nest tensors, with every tensor converted; ``convert`` also gets its name."""
+    if is_cache(value):
+        return type(value)(zip(*_each(parts_of_cache(value), name, convert).values(), strict=True))
     if isinstance(value, Mapping):
         return {key: _each(inner, f"{name}.{key}", convert) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

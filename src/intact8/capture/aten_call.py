@@ -57,18 +57,22 @@ class Value:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The beginning of a constant.
+    """The beginning of a constant, or a window of it.
 
     Attributes:
         full: the constant, at the largest sizes.
-        dims: per dimension its size: an int, or the export's symbol of a dimension that changes.
+        dims: per dimension its size: an int, or the export's expression of dimensions that change.
+        starts: per dimension where the window begins, in the same form; nothing where it is the beginning.
     """
 
     full: Tensor
     dims: tuple[Any, ...]
+    starts: tuple[Any, ...] = ()
 
     def counts(self, axis: int) -> Any:
         """Return the size up to which it counts 0, 1, 2 … along ``axis`` and nothing else; None where it does not."""
+        if self.starts:
+            return None
         alone = all(n == 1 for i, n in enumerate(self.full.shape) if i != axis)
         counting = torch.arange(self.full.numel(), device=self.full.device)
         counts = self.full.dtype == torch.int64 and torch.equal(self.full.flatten(), counting)
@@ -106,7 +110,8 @@ class Call:
 
     def axis(self, dim: int, value: Any) -> int:
         """Return a dimension of a tensor, counted from the front."""
-        return dim % max(len(self.shape(value)), 1)
+        rank = value.full.ndim if isinstance(value, Prefix) else len(self.shape(value))
+        return dim % max(rank, 1)
 
     def value(self, value: Any) -> Value:
         """Return ``value`` as an activation; constants become constant nodes, and their beginnings slices."""

@@ -17,7 +17,7 @@ import torch
 import torch.fx
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, added
 from intact8.capture.aten_call import HANDLERS, Call, Missing, Prefix, Shape, Value
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
@@ -115,12 +115,23 @@ class Builder(ConstantStore):
             raise call.error(what, why="its size is only known when the model runs", remedy=remedy)
         if expr.free_symbols & self.batch_symbols:
             return None
+        if (known := self.sum_of(expr)) is not None:
+            return known
         names = ", ".join(sorted(str(self.symbols[s]) for s in expr.free_symbols))
         readable = str(expr)
         for symbol in expr.free_symbols:
             readable = re.sub(rf"\b{symbol}\b", str(self.symbols[symbol]), readable)
-        why = "sizes are numbers, or names of dimensions as they are"
+        why = "sizes are numbers, names of dimensions, or sums of them"
         raise call.error(f"a dimension of size {readable}", why=why, remedy=f"leave {names} out of dynamic_shapes")
+
+    def sum_of(self, expr: Any) -> int | str | None:
+        """Return a size that is a sum of named dimensions and a number, None for any other."""
+        parts: list[Dim] = []
+        for term, count in expr.as_coefficients_dict().items():
+            if not count.is_Integer or count < 0 or not (term.is_number or self.symbols.get(term)):
+                return None
+            parts += [int(term * count)] if term.is_number else [self.symbols[term]] * int(count)
+        return added(parts)
 
     def shape_of_meta(self, val: Any, fx: torch.fx.Node) -> Shape:
         """Return the shape from the export's metadata."""

@@ -194,7 +194,7 @@ def both(c: Call) -> Any:
     """Record ``and`` of booleans; a constant that is true everywhere changes nothing."""
     x, y = c["self"], c["other"]
     for mine, other in ((x, y), (y, x)):
-        if isinstance(mine, Value) and all_true(other) and c.dtype(mine) == "bool":
+        if isinstance(mine, Value) and all_true(c.builder, other) and c.dtype(mine) == "bool":
             same = c.shape(mine) == c.out_shape
             extra = [batch_of(c)] if None in c.out_shape and None not in c.shape(mine) else []
             return mine if same else expanded(c, mine, extra)

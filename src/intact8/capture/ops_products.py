@@ -132,14 +132,14 @@ def attention(c: Call) -> Value:
     mask: Any = c["attn_mask"]
     if c["is_causal"]:
         mask = causal(c, scores[-2], scores[-1])
-    if mask is not None and not all_true(mask):
+    if mask is not None and not all_true(c.builder, mask):
         s = masked(c, s, mask, scores)
     return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
 
 
 def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
     """Return a mask that is true where a position may look: at itself and at what comes before."""
-    sizes = [c.builder.bounds[n][1] if isinstance(n, str) else n for n in (length, keys)]
+    sizes = [c.builder.bounds.get(n, (1, None))[1] if isinstance(n, str) else n for n in (length, keys)]
     if None in sizes:
         c.static(length, keys)
     mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, limits_of
 from intact8.capture.aten_call import Call, Value, handles
 
 
@@ -77,7 +77,7 @@ def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Va
     if length is None:
         raise c.mixes("the batch dimension is cut")
     if isinstance(length, str):
-        least = c.builder.bounds[length][0]
+        least = limits_of(length, c.builder.bounds)[0]
         if not 0 <= start < end <= least:
             why = f"all that is known of its length is {least} or more"
             raise c.error(f"{length} is cut at {start}:{end}", why=why, remedy=f"leave {length} out of dynamic_shapes")
@@ -160,7 +160,8 @@ def cat(c: Call) -> Value:
     parts = [v for v in parts if c.shape(v) != (0,)]
     axis = c["dim"] % max(len(c.out_shape), 1)
     parts = [v for v in parts if c.shape(v)[axis] != 0]
-    c.static(*(c.shape(v)[axis] for v in parts))
+    if any(c.shape(v)[axis] is None for v in parts):
+        c.static(None)
     return c.emit("cat", *parts, axis=axis) if len(parts) != 1 else parts[0]
 
 

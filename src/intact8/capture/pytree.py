@@ -12,6 +12,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.errors import CaptureError, InputError
+from intact8.nesting import is_cache, spread
 from intact8.outputs import remember
 
 
@@ -100,10 +101,19 @@ class InputLayout:
     def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor] | None:
         """Return tensors given one by one where the model nests them, in order or by name; None where they are not."""
         keys = self.tensor_keys()
-        if not any("." in key for key in keys) or len(args) + len(kwargs) != len(keys):
+        if not any("." in key for key in keys):
             return None
-        given = dict(zip(keys, args, strict=False)) | dict(kwargs)
-        if set(given) != set(keys) or not all(isinstance(value, Tensor) for value in given.values()):
+        if len(args) + len(kwargs) == len(keys):
+            given = dict(zip(keys, args, strict=False)) | dict(kwargs)
+            if set(given) == set(keys) and all(isinstance(value, Tensor) for value in given.values()):
+                return [given[key] for key in keys]
+        fixed = {self.keys[at]: value for at, value in self.fixed.items()}
+        try:
+            given = spread(self.keys, args, kwargs)
+        except InputError:
+            return None
+        changed = any(isinstance(given[k], Tensor) or given[k] != v for k, v in fixed.items() if k in given)
+        if changed or given.keys() - fixed.keys() != set(keys) or not all(isinstance(given[k], Tensor) for k in keys):
             return None
         return [given[key] for key in keys]
 
@@ -155,10 +165,43 @@ def register_outputs(value: Any) -> None:
         for item in dataclasses.fields(value):
             register_outputs(getattr(value, item.name))
         return
+    if is_cache(value):
+        register_cache()
+        return
     what = f"the model returns a {type(value).__name__}"
     why = "only tensors, lists, tuples, dicts and dataclasses of them can be taken apart"
     remedy = "return one of these, or register the type with torch.utils._pytree.register_pytree_node"
     raise CaptureError(what, where="the model's output", why=why, remedy=remedy)
+
+
+def register_cache() -> None:
+    """Make transformers' cache of keys and values, which torch.export does not know, known to it.
+
+    Raises:
+        CaptureError: this version of transformers cannot.
+    """
+    try:
+        from transformers.integrations.executorch import register_dynamic_cache_export_support
+    except ImportError as error:
+        what, remedy = "a cache of a version of transformers that cannot be exported", "pip install -U transformers"
+        raise CaptureError(what, where="transformers", why=str(error), remedy=remedy) from error
+    register_dynamic_cache_export_support()  # type: ignore[no-untyped-call]
+
+
+def register_inputs(value: Any) -> None:
+    """Make caches among example inputs known to torch.export."""
+    if any(is_cache(leaf) for leaf in pytree.tree_leaves(value)):
+        register_cache()
+
+
+def with_lists(spec: pytree.TreeSpec, kind: type = list) -> pytree.TreeSpec:
+    """Return a structure in which caches are lists of two lists, keys and values, or dicts of them by name."""
+    children = [with_lists(child, kind) for child in spec.children()]
+    if spec.type is None or not spec.children():
+        return spec
+    if spec.type.__name__ != "DynamicCache":
+        return pytree.TreeSpec(spec.type, spec.context, children)
+    return pytree.TreeSpec(kind, spec.context[0] if kind is dict else None, children)
 
 
 def describe(value: Any) -> Any:

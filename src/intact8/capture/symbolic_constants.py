@@ -1,7 +1,8 @@
-"""Constants as long as a dimension that changes: position numbers, rows of a table, masks made of both.
+"""Constants whose size is that of a dimension that changes: position numbers, rows of a table, masks made of both.
 
-``position_ids[:, :length]`` or ``torch.arange(length)`` is the beginning of a constant, and so is what most operations
-make of it: they are computed once, at capture, at the largest size, and cut when the network runs.
+``position_ids[:, :length]`` or ``torch.arange(length)`` is the beginning of a constant, ``torch.arange(length) + past``
+a window of one, and so is what most operations make of them: they are computed once, at capture, at the largest size,
+and cut when the network runs.
 """
 
 from __future__ import annotations
@@ -14,36 +15,53 @@ import torch
 import torch.fx
 from torch import Tensor
 
+from intact8.arithmetic.dimensions import Dim, added, limits_of, summands
 from intact8.capture.aten_call import Call, Prefix, Value
+from intact8.capture.constants import leaves
 from intact8.capture.ops_shape import batch_of
 
 if TYPE_CHECKING:
     from intact8.capture.interpreter import Builder
 
-_NAMES = """
-arange slice unsqueeze squeeze expand expand_as broadcast_to permute transpose to _to_copy type_as float clone detach
-alias contiguous lift_fresh_copy add sub rsub mul div neg abs eq ne lt le gt ge __and__ __or__ bitwise_and bitwise_or
-bitwise_not logical_and logical_or logical_not where masked_fill zeros ones full new_zeros new_ones new_full zeros_like
-ones_like full_like tril triu gather embedding log minimum maximum clamp cumsum index
+_ELEMENTWISE = """
+to _to_copy type_as float clone detach alias contiguous lift_fresh_copy add sub rsub mul div neg abs eq ne lt le gt ge
+__and__ __or__ bitwise_and bitwise_or bitwise_not logical_and logical_or logical_not where masked_fill log cos sin
+minimum maximum clamp
 """
-COMMUTING = frozenset(_NAMES.split())
+ELEMENTWISE = frozenset(_ELEMENTWISE.split())
+"""Operators of which every element of the result depends on the elements at its place, broadcast, and on numbers."""
+
+_NAMES = """
+arange slice unsqueeze squeeze expand expand_as broadcast_to permute transpose zeros ones full new_zeros new_ones
+new_full zeros_like ones_like full_like tril triu gather embedding cumsum index matmul cat
+"""
+COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
 
 SOME_SIZE = 5
 """Constants are computed with this size of a dimension without a limit; only what does not depend on it is used."""
 
+WHOLE = 1 << 62
+"""Slices that end here or later end where their tensor does."""
+
 
 def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Compute an operation on the largest sizes: a Prefix or a tensor; None where its beginning is not the result."""
+    """Compute an operation on the largest sizes: a Prefix or a tensor; None where no part of it is the result."""
     builder, val = call.builder, call.fx.meta.get("val")
     if call.op not in COMMUTING or not isinstance(val, Tensor):
         return None
-    dims: list[Any] = []
-    for size in val.shape:
-        symbol = size.node.expr if isinstance(size, torch.SymInt) and not size.node.expr.is_Integer else int(size)
-        if not isinstance(symbol, int) and symbol not in builder.symbols:
-            return None
-        dims.append(symbol)
+    dims = [d.node.expr if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer else int(d) for d in val.shape]
+    if any(d not in builder.symbols and builder.sum_of(d) is None for d in dims if not isinstance(d, int)):
+        return None
+    if any(isinstance(call.args.get(name), torch.SymInt) for name in ("other", "fill_value", "value", "start")):
+        return _counting_from(call, dims)
+    if _mixes_places(call):
+        return None
+    starts = _starts(call, len(dims))
+    if starts is None:
+        return None
+    if call.op == "slice" and starts[call.axis(call["dim"], call["self"])]:
+        return call["self"] if not call["start"] and (call["end"] or WHOLE) >= WHOLE else None
     sizes = {symbol: _largest(builder, symbol) for symbol in builder.symbols}
 
     def concrete(arg: Any) -> Any:
@@ -55,10 +73,100 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
             return type(arg)(concrete(a) for a in arg)
         return arg
 
+    if call.op == "expand" and any(starts):
+        wanted = [-1 if start else concrete(size) for start, size in zip(starts, call["size"], strict=True)]
+        args = [args[0], wanted]
+    if call.op == "embedding" and int(concrete(call["indices"]).max()) >= len(call["weight"]):
+        what = f"row {int(concrete(call['indices']).max())} of a table of {len(call['weight'])} rows"
+        raise call.error(what, why="a dimension may become too long", remedy='give it a limit: Dim("past", max=…)')
     result = builder.fold(call, target, [concrete(a) for a in args], {k: concrete(v) for k, v in kwargs.items()})
-    if tuple(result.shape) != tuple(sizes.get(d, d) for d in dims):
+    ends = [start + d for start, d in zip(starts, dims, strict=True)]
+    if tuple(result.shape) != tuple(n if isinstance(n, int) else int(n.subs(sizes)) for n in ends):
         return None
-    return result if all(isinstance(d, int) for d in dims) else Prefix(result, tuple(dims))
+    static = all(isinstance(d, int) for d in ends)
+    return result if static else Prefix(result, tuple(dims), tuple(starts) if any(starts) else ())
+
+
+def _counting_from(call: Call, dims: list[Any]) -> Prefix | None:
+    """Return ``arange(n) + past`` or ``arange(past, past + n)``: a window of the numbers 0, 1, 2 …; None for others."""
+    x, first = call.args.get("self"), call.args.get("other")
+    if call.op == "arange" and len(dims) == 1 and call.args.get("step", 1) == 1:
+        axis, first = 0, call["start"]
+    elif call.op == "add" and isinstance(x, (Tensor, Prefix)) and call["alpha"] == 1:
+        known = Prefix(x, tuple(x.shape)) if isinstance(x, Tensor) else x
+        counted = [a for a, d in enumerate(dims) if known.counts(a) == d and (d != 1 or a + 1 == len(dims))]
+        if len(counted) != 1:
+            return None
+        (axis,) = counted
+    else:
+        return None
+    start = first.node.expr if isinstance(first, torch.SymInt) else int(first or 0)
+    count = int((start + dims[axis]).subs({s: _largest(call.builder, s) for s in call.builder.symbols}))
+    shape = [count if a == axis else 1 for a in range(len(dims))]
+    full = torch.arange(count, dtype=call.fx.meta["val"].dtype).reshape(shape)
+    return Prefix(full, tuple(dims), tuple(start if a == axis else 0 for a in range(len(dims))))
+
+
+def _mixes_places(call: Call) -> bool:
+    """Return whether a dimension that changes is summed over, or something is put behind it."""
+    if call.op == "matmul":
+        sides = [Prefix(x, tuple(x.shape)) if isinstance(x, Tensor) else x for x in (call["self"], call["other"])]
+        if not all(isinstance(x, Prefix) and len(x.dims) > 1 for x in sides):
+            return True
+        return not (isinstance(sides[0].dims[-1], int) and isinstance(sides[1].dims[-2], int))
+    if call.op == "cat":
+        parts = [x for x in call["tensors"] if isinstance(x, Prefix)]
+        return any(not isinstance(x.dims[call["dim"]], int) for x in parts)
+    return False
+
+
+def _starts(call: Call, rank: int) -> list[Any] | None:
+    """Return where the window begins that an operation on windows gives, per dimension of the result.
+
+    None where the windows differ, or it is not known what the operation does with them.
+    """
+    given = [x for x in leaves(list(call.args.values())) if isinstance(x, (Tensor, Prefix))]
+    if not any(x.starts for x in given if isinstance(x, Prefix)):
+        return [0] * rank
+    rows = [_row(x) for x in given]
+    if call.op in ELEMENTWISE or call.op in ("expand", "slice"):
+        return _aligned(rows, rank)
+    if call.op == "cat":
+        return list(rows[0][0]) if len({starts for starts, _ in rows}) == 1 else None
+    first = rows[0][0]
+    if call.op == "unsqueeze":
+        at = call["dim"] % rank
+        return [*first[:at], 0, *first[at:]]
+    if call.op == "transpose":
+        order, (i, j) = list(range(rank)), (call.axis(call[name], call["self"]) for name in ("dim0", "dim1"))
+        order[i], order[j] = j, i
+        return [first[a] for a in order]
+    if call.op == "permute":
+        return [first[call.axis(d, call["self"])] for d in call["dims"]]
+    if call.op == "embedding" and isinstance(call["weight"], Tensor):
+        return [*rows[-1][0], 0]
+    if call.op == "matmul":
+        (a, left), (b, right) = rows
+        outer = _aligned([(a[:-2], left[:-2]), (b[:-2], right[:-2])], rank - 2)
+        return None if outer is None or a[-1] or b[-2] else [*outer, a[-2], b[-1]]
+    return None
+
+
+def _row(x: Tensor | Prefix) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return where a window begins, and the shape of what it is cut from."""
+    shape = tuple(x.full.shape if isinstance(x, Prefix) else x.shape)
+    return (x.starts if isinstance(x, Prefix) and x.starts else (0,) * len(shape)), shape
+
+
+def _aligned(rows: Sequence[tuple[tuple[Any, ...], tuple[int, ...]]], rank: int) -> list[Any] | None:
+    """Return the starts that windows have in common, which broadcast; None where they differ."""
+    found: list[Any] = []
+    for axis in range(-rank, 0):
+        seen = {starts[axis] for starts, shape in rows if len(shape) >= -axis and shape[axis] != 1}
+        if len(seen) > 1:
+            return None
+        found.append(seen.pop() if seen else 0)
+    return found
 
 
 def _largest(builder: Builder, symbol: Any) -> int:
@@ -67,10 +175,28 @@ def _largest(builder: Builder, symbol: Any) -> int:
     return SOME_SIZE if most is None else most
 
 
-def all_true(value: Any) -> bool:
-    """Return whether ``value`` is a constant, or the beginning of one, that is true everywhere."""
+def all_true(builder: Builder, value: Any) -> bool:
+    """Return whether ``value`` is a constant, or a part of one, that is true everywhere."""
     full = value.full if isinstance(value, Prefix) else value
-    return isinstance(full, Tensor) and full.dtype == torch.bool and math.prod(full.shape) > 0 and bool(full.all())
+    if not isinstance(full, Tensor) or full.dtype != torch.bool or math.prod(full.shape) == 0:
+        return False
+    return bool(full.all()) or (isinstance(value, Prefix) and bool(value.starts) and _windows_true(builder, value))
+
+
+def _windows_true(builder: Builder, prefix: Prefix) -> bool:
+    """Return whether a window is true everywhere wherever it begins, where one named dimension decides that."""
+    symbols = set().union(*(n.free_symbols for n in (*prefix.dims, *prefix.starts) if not isinstance(n, int)))
+    names = {builder.symbols[s] for s in symbols} - {None}
+    if len(names) != 1:
+        return False
+    least, most = builder.bounds[str(names.pop())]
+
+    def cut(size: int) -> Tensor:
+        sizes = {s: SOME_SIZE if builder.symbols[s] is None else size for s in symbols}
+        ends = [(a, a + d) for a, d in zip(prefix.starts, prefix.dims, strict=True)]
+        return prefix.full[tuple(slice(*(n if isinstance(n, int) else int(n.subs(sizes)) for n in e)) for e in ends)]
+
+    return most is not None and all(bool(cut(size).all()) for size in range(least, most + 1))
 
 
 def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
@@ -78,32 +204,54 @@ def materialize(builder: Builder, prefix: Prefix, fx: torch.fx.Node) -> Value:
     if id(prefix) in builder.prefixes:
         return builder.prefixes[id(prefix)][1]
     c, full = Call(builder, fx, str(fx.target).removeprefix("aten."), {}), prefix.full
-    cuts: list[tuple[int, str]] = []
-    changing = [axis for axis, d in enumerate(prefix.dims) if not isinstance(d, int)]
+    cuts: list[tuple[int, int | str, int | str]] = []
+    starts = prefix.starts or (0,) * len(prefix.dims)
+    out = tuple(_size(c, d) for d in prefix.dims)
     pattern = builder.pattern(full, fx)  # a table that is all zeros yet may be trained
-    for axis in changing:
+    for axis, (start, size) in enumerate(zip(starts, out, strict=True)):
+        if isinstance(size, int) and not start:
+            continue
         first = pattern.narrow(axis, 0, 1)
-        name = builder.symbols[prefix.dims[axis]]
         if torch.equal(first.expand_as(pattern), pattern):
             pattern, full = first, builder.fold(c, torch.ops.aten.narrow.default, [full, axis, 0, 1], {})
-        elif name is None:
+        elif size is None:
             raise c.mixes(
                 "a constant as long as the batch", why="the number of samples is only known when the program runs"
             )
-        elif builder.bounds[name][1] is None:
-            what = f"a constant as long as {name}, which has no largest size"
-            why = "constants are computed once, at the largest size"
-            raise c.error(what, why=why, remedy=f'say how long it can be: torch.export.Dim("{name}", max=512)')
         else:
-            cuts.append((axis, name))
+            begin = _size(c, start)
+            assert begin is not None
+            cuts.append((axis, begin, _limited(c, added([begin, size]))))
     value = builder.constant(builder.fold(c, torch.ops.aten.contiguous.default, [full], {}), fx)
-    for axis, name in cuts:
+    for axis, begin, end in cuts:
         shape = list(c.shape(value))
-        shape[axis] = name
-        value = c.move("slice", value, out=shape, axis=axis, start=0, end=name, step=1)
-    out = tuple(d if isinstance(d, int) else builder.symbols[d] for d in prefix.dims)
+        shape[axis] = out[axis]
+        value = c.move("slice", value, out=shape, axis=axis, start=begin, end=end, step=1)
     if c.shape(value) != out:
-        like = [batch_of(c, [d for d in prefix.dims if not isinstance(d, int)])] if None in out else []
+        batches = [d for d, size in zip(prefix.dims, out, strict=True) if size is None]
+        like = [batch_of(c, batches)] if batches else []
         value = c.move("expand", value, *like, out=out, shape=[-1 if n is None else n for n in out])
     builder.prefixes[id(prefix)] = (prefix, value)
     return value
+
+
+def _size(c: Call, size: Any) -> Dim:
+    """Return a size of the export's as an int, a name or a sum of names, or None for the batch."""
+    if isinstance(size, int):
+        return size
+    if c.builder.symbols.get(size, "") is None:
+        return None
+    found = c.builder.sum_of(size)
+    if found is None:
+        raise c.error(f"a dimension of size {size}", why="sizes are numbers, names of dimensions, or sums of them")
+    return found
+
+
+def _limited(c: Call, size: int | str) -> int | str:
+    """Return a size that has a limit."""
+    if limits_of(size, c.builder.bounds)[1] is None:
+        name = next(n for n in summands(size)[0] if c.builder.bounds[n][1] is None)
+        what = f"a constant as long as {size}, which has no largest size"
+        why = "constants are computed once, at the largest size"
+        raise c.error(what, why=why, remedy=f'say how long it can be: torch.export.Dim("{name}", max=512)')
+    return size

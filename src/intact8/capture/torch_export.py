@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from intact8.capture.dynamic_shapes import doubled
-from intact8.capture.pytree import register_outputs
+from intact8.capture.pytree import register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
 
@@ -172,7 +172,9 @@ def export(
     """
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            register_outputs(model(*args, **kwargs))
+            # The model may put more into a cache that it is given: this is a copy of the structure, not of tensors.
+            given = pytree.tree_unflatten(*pytree.tree_flatten((args, kwargs)))
+            register_outputs(model(*given[0], **given[1]))
     except (IntactError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -219,7 +221,7 @@ def _with_dynamic(
             # This copies in any case: torch writes marks of its own onto tensors with dynamic dimensions.
             leaves[i] = doubled(leaf, list(free))
     args, kwargs = pytree.tree_unflatten(leaves, spec)
-    shape_args, shape_kwargs = pytree.tree_unflatten(shapes, spec)
+    shape_args, shape_kwargs = pytree.tree_unflatten(shapes, with_lists(spec))
     bound = inspect.signature(model.forward).bind(*shape_args, **shape_kwargs)
     return args, kwargs, bound.arguments
 

@@ -23,7 +23,7 @@ from intact8.capture.equivalence import require_agreement
 from intact8.capture.graph import Graph
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
-from intact8.capture.pytree import InputLayout, Slot, call_of, describe
+from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_lists
 from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export
 from intact8.errors import CaptureError, InputError, InternalError
 
@@ -115,6 +115,7 @@ def capture(
         (None, 'sequence', 4)
     """
     args, kwargs = call_of(example_inputs)
+    register_inputs((args, kwargs))
     check_model(model, args, kwargs)
     layout, wanted = InputLayout.of(model, args, kwargs), Dynamic.of(dynamic_shapes)
     named = _leaves(layout, wanted, args, kwargs)
@@ -209,7 +210,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
             leaves.append(_plain(item, given, position))
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
-    structure = describe(pytree.tree_unflatten(leaves, out_spec))
+    structure = describe(pytree.tree_unflatten(leaves, with_lists(out_spec, dict)))
     dynamic = exported.dynamic_batch and bool(builder.batch_symbols)
     graph = live(Graph(builder.nodes, inputs, outputs, structure, dynamic, dict(builder.bounds)))
     # Parametrized layers have a child that computes their weight, and are leaves all the same.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, summands
 from intact8.errors import EngineError
 from intact8.opset.kind import zero_point
 from intact8.opset.op import Op, Tensor
@@ -275,6 +275,10 @@ class Builder:
     def _size(self, dim: Dim) -> str:
         """Return a size that the model reads from an input, as a vector of one element."""
         assert not isinstance(dim, int)
+        names, number = summands(dim)
+        if dim not in self._sizes and len(names) + (number > 0) > 1:
+            parts = [*map(self._size, names), *([self.ints([number], "more")] if number else [])]
+            self._sizes[dim] = functools.reduce(lambda a, b: self.node("Add", [a, b]), parts)
         if dim not in self._sizes:
             if dim not in self.places:
                 what, why = "cannot find the batch size", "no input has a dynamic batch dimension"

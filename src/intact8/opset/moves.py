@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic import moves
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, added, size_of, summands
 from intact8.arithmetic.resize import resize
 from intact8.errors import InputError
 
@@ -22,7 +22,7 @@ from .values import LARGEST_SIZE, Validator, boolean, integer, integers, limit, 
 from .violation import need
 
 SHAPE = integers(-1, LARGEST_SIZE, empty=True, names=True)
-POSITION = integer(0, LARGEST_SIZE)
+POSITION = integer(0, LARGEST_SIZE, name=True)
 END = integer(1, LARGEST_SIZE, name=True)
 
 MOVED = (signature(f"{NUMBERS} {QUANTIZED}", gives=""),)
@@ -60,8 +60,8 @@ def _cat_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     for s in x[1:]:
         fits = len(s) == len(x[0]) and all(a == b for i, (a, b) in enumerate(zip(s, x[0], strict=True)) if i != axis)
         need(fits, f"shapes {x[0]} and {s} differ outside axis {axis}")
-    total = sum(known(s[axis], "the axis of a cat") for s in x)
-    return (*x[0][:axis], total, *x[0][axis + 1 :])
+    need(all(s[axis] is not None for s in x), "the axis of a cat depends on the batch size")
+    return (*x[0][:axis], added(s[axis] for s in x), *x[0][axis + 1 :])
 
 
 def _reshape_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
@@ -74,10 +74,24 @@ def _reshape_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
         need(fixed > 0, f"shape {shape} has no elements")
         return tuple(None if d == -1 else d for d in shape)
     named = [sorted(d for d in s if isinstance(d, str)) for s in (x[0], shape)]
-    need(named[0] == named[1], f"{x[0]} cannot become {shape}: sizes that are not known differ")
+    if named[0] != named[1]:
+        same = -1 not in shape and all(_at(x[0], probe) == _at(shape, probe) for probe in PROBES)
+        need(same, f"{x[0]} cannot become {shape}: sizes that are not known differ")
+        return tuple(shape)
     total = elements(x[0])
     need(total % max(fixed, 1) == 0 and (-1 in shape or fixed == total), f"{x[0]} cannot become {shape}")
     return tuple(total // max(fixed, 1) if d == -1 else d for d in shape)
+
+
+PROBES = (1009, 2003)
+"""Sizes that are tried where a reshape turns ``sequence`` into a sum of names."""
+
+
+def _at(shape: Sequence[Dim], probe: int) -> int:
+    """Return the number of elements where every name has a size of its own, from ``probe`` on."""
+    names = sorted({name for dim in shape for name in summands(dim)[0]})
+    sizes = {name: probe + i for i, name in enumerate(names)}
+    return math.prod(size_of(dim, sizes) for dim in shape if dim is not None)
 
 
 def _permute_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
@@ -90,16 +104,26 @@ def _slice_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:
     axis, start, end = axis_of(op, x[0]), op.attrs["start"], op.attrs["end"]
     if isinstance(end, str):
         known(x[0][axis], "a dimension cut to a length")
-        need(
-            start == 0 and op.attrs["step"] == 1, f"{start}:{end}:{op.attrs['step']} does not begin at 0 in steps of 1"
-        )
-        return (*x[0][:axis], end, *x[0][axis + 1 :])
+        need(op.attrs["step"] == 1, f"{start}:{end} is cut in steps of {op.attrs['step']}")
+        return (*x[0][:axis], _difference(end, start), *x[0][axis + 1 :])
+    need(isinstance(start, int), f"{start}:{end} may be empty")
     if isinstance(x[0][axis], str):  # how long it is at least, the checker knows
         need(start < end, f"{start}:{end} is empty")
         return (*x[0][:axis], len(range(start, end, op.attrs["step"])), *x[0][axis + 1 :])
     size = known(x[0][axis], "a sliced dimension")
     need(start < end <= size, f"{start}:{end} is empty or beyond {size}")
     return (*x[0][:axis], len(range(start, end, op.attrs["step"])), *x[0][axis + 1 :])
+
+
+def _difference(end: str, start: int | str) -> int | str:
+    """Return the length of ``past:past+1``: the end has all that the start has, and more."""
+    (names, number), (less, n) = summands(end), summands(start)
+    rest = list(names)
+    for name in less:
+        need(name in rest, f"{start}:{end} may be empty")
+        rest.remove(name)
+    need(number >= n and (number > n or bool(rest)), f"{start}:{end} may be empty")
+    return added([*rest, number - n])
 
 
 def _pad_shape(op: Op, x: list[Shape], declared: Shape) -> Shape:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from intact8.arithmetic.dimensions import added, limits_of, summands
 from intact8.errors import ProgramError
 from intact8.opset import KINDS, Array, Kind, Op, Tensor, output_shape
 from intact8.opset.shapes import elements
@@ -76,7 +77,8 @@ def _check_dimensions(program: Program) -> None:
     shapes = (program.tensors[name].shape for name in dict.fromkeys(program.inputs) if name in program.tensors)
     told = {d for shape in shapes if isinstance(shape, tuple) for d in shape if isinstance(d, str)}
     for name, (least, most) in program.dimensions.items():
-        need(isinstance(name, str) and 0 < len(name) <= 60, f"bad name of a dimension {name!r:.80}")
+        plain = isinstance(name, str) and 0 < len(name) <= 60 and summands(name) == ([name], 0)
+        need(plain, f"bad name of a dimension {name!r:.80}")
         ends = is_int(least) and 1 <= least <= LARGEST_SIZE
         need(ends and (most is None or (is_int(most) and least <= most <= LARGEST_SIZE)), f"bad limits of {name!r:.80}")
         need(name in told, f"no input tells the size of {name!r:.80}")
@@ -85,23 +87,31 @@ def _check_dimensions(program: Program) -> None:
 def _check_sizes(op: Op, program: Program) -> None:
     """Names in attributes are dimensions; what is cut is long enough at every size."""
     t, dimensions = op.attrs, program.dimensions
-    for value in (t.get("end"), *(t["shape"] if isinstance(t.get("shape"), list) else ())):
-        need(not isinstance(value, str) or value in dimensions, f"unknown dimension {value!r:.60}")
+    for value in (t.get("start"), t.get("end"), *(t["shape"] if isinstance(t.get("shape"), list) else ())):
+        need(not isinstance(value, str) or _is_size(value, dimensions), f"unknown dimension {value!r:.60}")
     if op.kind != "slice":
         return
     length, end = program.tensors[op.inputs[0]].shape[t["axis"]], t["end"]
     if isinstance(end, str) and isinstance(length, int):
-        most = dimensions[end][1]
+        most = limits_of(end, dimensions)[1]
         need(most is not None and most <= length, f"{end} may be longer than {length}")
     if isinstance(length, str):
-        need(end <= dimensions[length][0], f"{length} may be shorter than {end}")
+        need(end <= limits_of(length, dimensions)[0], f"{length} may be shorter than {end}")
+
+
+def _is_size(value: Any, dimensions: Mapping[str, Any]) -> bool:
+    """Return whether a text is the name of a dimension, or a sum of some in the one way it is written."""
+    if not isinstance(value, str) or len(value) > NAME_LENGTH:
+        return False
+    names, number = summands(value)
+    return bool(names) and dimensions.keys() >= set(names) and number <= LARGEST_SIZE and added([value]) == value
 
 
 def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
     need(isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name == t.name, f"bad tensor name {t.name!r:.80}")
     need(t.dtype in PLAIN, f"unknown dtype {t.dtype!r:.40}")
     need(isinstance(t.shape, tuple) and len(t.shape) <= 8, "bad shape")
-    sizes: list[Any] = [d for d in t.shape if d is not None and not (isinstance(d, str) and d in dimensions)]
+    sizes: list[Any] = [d for d in t.shape if d is not None and not _is_size(d, dimensions)]
     need(all(is_int(d) and 1 <= d <= LARGEST_SIZE for d in sizes), f"bad shape {t.shape!r:.80}")
     need(elements(t.shape) <= LARGEST_SIZE, f"shape {t.shape} is too large")
     need((t.scale is None) == (t.zero_point is None), "scale and zero point come together")

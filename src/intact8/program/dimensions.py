@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from intact8.arithmetic.dimensions import SizeError, has_names, measure, resolve
+from intact8.arithmetic.dimensions import SizeError, has_names, measure, resolve, size_of
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def fixed(program: Program, sizes: Mapping[str, int]) -> Program:
     if not program.dimensions:
         return program
     tensors = {
-        name: replace(t, shape=tuple(sizes[d] if isinstance(d, str) else d for d in t.shape))
+        name: replace(t, shape=tuple(size_of(d, sizes) if isinstance(d, str) else d for d in t.shape))
         for name, t in program.tensors.items()
     }
     ops = tuple(replace(op, attrs=resolve(op.attrs, sizes)) if has_names(op.attrs) else op for op in program.ops)
