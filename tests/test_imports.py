@@ -15,7 +15,7 @@ BELOW = {
     "program": {"opset", "arithmetic", "errors", "text", "display", "late_binding"},
     "export": {"program", "opset", "arithmetic", "errors"},
     "engines": {"export", "program", "opset", "arithmetic", "errors", "machine", "nesting", "outputs"},
-    "capture": {"opset", "arithmetic", "errors", "outputs"},
+    "capture": {"opset", "arithmetic", "errors", "nesting", "outputs"},
     "fusion": {"capture"},
     "recipe": {"capture", "arithmetic", "errors"},
     "placement": {"recipe", "capture", "opset", "arithmetic", "errors"},
