@@ -221,6 +221,11 @@ def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
     return out
 
 
+def channels_last(x: Array) -> bool:
+    """Return whether images (N, C, …) lie in memory pixel by pixel and not plane by plane."""
+    return not x.flags.c_contiguous and bool(np.moveaxis(x, 1, -1).flags.c_contiguous)
+
+
 def to_torch(array: Array) -> Any:
     """Return a torch tensor of ``array``'s values; torch must be imported already."""
     return sys.modules["torch"].from_numpy(np.require(array, requirements=["C", "W"]))

@@ -23,7 +23,7 @@ from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
 
 if TYPE_CHECKING:
-    from .onnx_builder import Builder, Choice, OwnRule, Rule
+    from .onnx_builder import Builder, Choice, Rule
 
 OPSET, IR_VERSION = 17, 8
 """Every release of ONNX Runtime since 1.13 (2022) reads these versions, and so do the other tools of that age."""
@@ -92,7 +92,6 @@ def build(
     fed: Collection[str] = (),
     everything: bool = False,
     forms: Mapping[str, Choice] | None = None,
-    own: Mapping[str, OwnRule] | None = None,
     nhwc: Collection[str] = (),
     byte_extremes: bool = False,
     nan_is_least: bool = False,
@@ -106,7 +105,6 @@ def build(
         fed: float ops whose outputs are inputs of the model instead.
         everything: every tensor is an output, not only the program's.
         forms: tables that an engine computes otherwise than a file does, see ``intact8.export.onnx_tables``.
-        own: kind → rule by operators that one runtime has, tried before the rule of a file.
         nhwc: inputs to take with channels last.
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer, as on x86; otherwise the model does.
@@ -131,9 +129,7 @@ def build(
     for op in program.ops:
         if op.name not in fed:
             b.begin(op)
-            given = b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]
-            found = own[op.kind](*given) if own and op.kind in own else None
-            b.finish(op, found or rules[op.kind](*given))
+            b.finish(op, rules[op.kind](b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]))
     for name in nhwc:
         b.transpose_input(name)
         n, c, h, w = tensors[name].shape

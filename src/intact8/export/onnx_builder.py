@@ -318,6 +318,3 @@ def spatial_size(t: Tensor) -> list[int]:
 
 Rule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str]
 """Adds the nodes of one operation: (builder, operation, names of its inputs, their descriptions, its output) → name."""
-
-OwnRule = Callable[[Builder, Op, list[str], list[Tensor], Tensor], str | None]
-"""A rule by operators that one runtime has, which gives None where they do not apply."""

@@ -1,4 +1,4 @@
-"""Inputs of the openvino engine: quantized by a compiled kernel, the model or numpy; any memory; floats and bytes."""
+"""Inputs of the openvino engine: quantized by the model or by numpy; any memory; floats and bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ pytest.importorskip("openvino")
 from tests.conformance.networks import Network, of_floats
 
 from intact8.arithmetic.affine import quantize
-from intact8.engines import kernels as native
-from intact8.engines.input_quantizer import MAX_THREADS
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.openvino.build import Plan
 from intact8.engines.openvino.input_quantize import Grid, boundaries
@@ -29,19 +27,21 @@ from intact8.program.program import Program
 ENGINE = OpenVinoEngine()
 pytestmark = pytest.mark.skipif(ENGINE.available() is not None, reason=str(ENGINE.available()))
 CLAMP = {"lo": 0, "hi": 255}
-MANY = MAX_THREADS + 1
-"""Threads with which the model quantizes floats itself."""
+MANY = 4
 
 
-@pytest.fixture(params=["compiled", "inside", "numpy"])
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Who quantizes floats, and the number of threads that makes it so."""
-    if request.param == "compiled" and native.load() is None:
-        pytest.skip("the compiled kernels were not built")
+@pytest.fixture(params=["inside", "numpy"])
+def quantizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who quantizes floats: the model, or numpy."""
     if request.param == "numpy":
-        monkeypatch.setattr("intact8.engines.input_quantizer.load", lambda: None)
-        monkeypatch.setattr("intact8.engines.openvino.engine.pays", lambda threads: True)
-    return MANY if request.param == "inside" else 1
+        monkeypatch.setattr("intact8.engines.openvino.input_quantize.proved", lambda program: frozenset())
+    return str(request.param)
+
+
+@pytest.fixture(params=[1, MANY])
+def threads(request: pytest.FixtureRequest) -> int:
+    """Threads of the engine."""
+    return int(request.param)
 
 
 def quantizer(scale: float, zero: int, shape: tuple[int | None, ...], lo: int = 0, hi: int = 255) -> Program:
@@ -112,7 +112,7 @@ def test_a_quantization_that_is_not_proved_is_done_by_numpy(monkeypatch: pytest.
     assert (got == quantize(x, np.float32(grid.scale), grid.zero, 0, 255)).all()
 
 
-def test_every_value_next_to_a_rounding_boundary(threads: int) -> None:
+def test_every_value_next_to_a_rounding_boundary(quantizes: str, threads: int) -> None:
     rng = np.random.default_rng(3)
     for shape in ((None, 257 * 9 + 6), (None, 3, 257, 9 + 6)):
         for lo, hi in ((0, 255), (3, 250), (128, 255)):
@@ -125,7 +125,7 @@ def test_every_value_next_to_a_rounding_boundary(threads: int) -> None:
                 assert (runner({"x": given})[0] == want).all()
 
 
-def test_nan_is_refused(threads: int) -> None:
+def test_nan_is_refused(quantizes: str, threads: int) -> None:
     program, x = float_network()
     runner = ENGINE.prepare(program, threads=threads)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -138,20 +138,18 @@ def test_nan_is_refused(threads: int) -> None:
         runner({"x": given})
 
 
-def test_the_first_convolution_behind_it_runs_as_int8(threads: int) -> None:
+def test_the_first_convolution_behind_it_runs_as_int8(quantizes: str, threads: int) -> None:
     program, x = float_network()
     runner = ENGINE.prepare(program, threads=threads)
-    assert runner._plan.divided == {"q"} and runner._plan.quantizes_inputs == (threads == MANY)
+    assert runner._plan.divided == ({"q"} if quantizes == "inside" else set())
     assert all(kernel.endswith("_I8") for kernel in runner.kernels().values())
-    stem = {op.name for stage in runner._plan.stems.get("q", ()) for op in stage.ops}
-    assert {op.name for op in program.ops if op.kind == "conv"} - stem <= set(runner.kernels())
-    assert not stem & set(runner.kernels())
+    assert {op.name for op in program.ops if op.kind == "conv"} <= set(runner.kernels())
     want = ReferenceEngine().prepare(program).tensors({"x": x})
     found = runner.tensors({"x": x})
     assert all((found[name] == want[name]).all() for name in want)
 
 
-def test_memory_of_every_kind(threads: int) -> None:
+def test_memory_of_every_kind(quantizes: str, threads: int) -> None:
     """Channels last, every second sample, read-only, one array changed between calls, bytes in between."""
     program, x = float_network()
     runner, reference = ENGINE.prepare(program, threads=threads), ReferenceEngine().prepare(program)

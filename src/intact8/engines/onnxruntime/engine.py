@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intact8.engines import cpu
-from intact8.engines import kernels as native
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
 from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
-from ..binding import check_inputs
+from ..binding import channels_last, check_inputs
 from ..fork_safety import follow
-from ..input_quantizer import channels_last
 from ..prepared_cache import PreparedCache
 from ..spec import require
 
 if TYPE_CHECKING:
     from intact8.export.onnx_builder import Choice
-
-NAN = "x holds NaN, for which no integer exists"
-"""The message of the compiled kernels (``native/onnxruntime_ops.c``)."""
 
 BEYOND = "out of data bounds"
 """The message of ONNX Runtime's Gather about an index outside of the table."""
@@ -115,9 +110,6 @@ class OnnxRuntimeRunner:
             return list(session.run(names, {name: np.asarray(x, order="C") for name, x in given.items()}))
         except _failures() as error:
             culprit = self._culprit(str(error))
-            if NAN in str(error):
-                source = next((op.inputs[0] for op in self.program.ops if op.name == culprit), culprit)
-                raise InputError(NAN, where=source, remedy="repair the data") from error
             if BEYOND in str(error):
                 raise outside(culprit, str(error)) from error
             what, remedy = (
@@ -151,8 +143,6 @@ class OnnxRuntimeRunner:
         from intact8.export.onnx import IR_VERSION, OPSET
         from intact8.export.onnx_tables import ENTRIES, candidates, choose
 
-        if native.load() is not None:
-            return choose(self.program, {})
         model = candidates(self.program, OPSET, IR_VERSION)
         if model is None:
             return {}
@@ -163,12 +153,9 @@ class OnnxRuntimeRunner:
     def _open(self, integers: frozenset[str], last: frozenset[str], fed: frozenset[str], everything: bool) -> Any:
         from intact8.export.onnx import build
 
-        from .custom_ops import rules
-
-        own = rules(self.program, native.operators(), last)
         sides: dict[str, Any] = {"integers": integers, "fed": fed, "everything": everything, "nhwc": last}
         runtime: dict[str, Any] = {"byte_extremes": _version() >= (1, 24), "nan_is_least": cpu.is_x86()}
-        model = build(self.program, contrib=True, forms=self.forms, own=own, **sides, **runtime)
+        model = build(self.program, contrib=True, forms=self.forms, **sides, **runtime)
         data = model.SerializeToString()
         del model  # the model is as large as the program, and the session makes its own copy
         return self._start(data)
@@ -184,10 +171,7 @@ class OnnxRuntimeRunner:
         options.inter_op_num_threads = 1
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
-        library = native.load()
         try:
-            if library is not None:
-                options.register_custom_ops_library(library.__file__)
             session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except _failures() as error:
             what, remedy = (

@@ -20,7 +20,7 @@ from .compile import refusals
 from .execution_graph import END, FLOAT_PRODUCT
 from .lowering import OpContext, Value, dequantized, fusion_barrier, port
 from .lowerings import lowering
-from .plan import Feeds, Plan, Source, sources, truncates
+from .plan import Feeds, Plan, sources, truncates
 
 PRODUCTS = frozenset({"conv", "linear", "matmul"})
 """Kinds that one of OpenVINO's kernels of products is to compute, which is checked."""
@@ -69,7 +69,7 @@ class Built:
     model: Any
     inputs: tuple[str, ...]
     outputs: tuple[Output, ...]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Op]
     evaluated: frozenset[str]
     batch: int
     channels_last: frozenset[str] = frozenset()
@@ -105,9 +105,9 @@ class _Builder:
         self._reduced = scale_assignment.reduced(self._program)
         self._values: dict[str, Value] = {}
         self._parameters: dict[str, Any] = {}
-        self._sources = {source.ops[-1].name: source for source in sources(plan, feeds)}
+        self._sources = {op.name: op for op in sources(plan, feeds)}
         last = feeds.channels_last
-        self._channels_last = frozenset(n for n, source in self._sources.items() if source.quantize.inputs[0] in last)
+        self._channels_last = frozenset(name for name, op in self._sources.items() if op.inputs[0] in last)
 
     def build(self, wanted: list[str]) -> Built:
         program = self._program

@@ -13,8 +13,7 @@ from intact8.arithmetic.affine import dequantize
 from intact8.arithmetic.dimensions import fits, show
 from intact8.engines.batch_split import is_sample_wise
 from intact8.engines.fork_safety import follow
-from intact8.engines.fused_stem import FusedStem
-from intact8.engines.input_quantizer import Quantizer, channels_last, pays
+from intact8.engines.openvino.numpy_quantizer import Quantizer
 from intact8.engines.prepared_cache import PreparedCache, release_memory
 from intact8.errors import InputError
 from intact8.opset.op import Array, Op
@@ -23,12 +22,13 @@ from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
+from ..binding import channels_last
 from ..spec import require
 from .core import FORKED, LARGEST_INPUT, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
     from .infer_requests import Compiled
-    from .plan import Feeds, Plan, Source
+    from .plan import Feeds, Plan
 
 SIZES = (8, 4, 2, 1)
 """Batch sizes that models are compiled for. Other batches run in parts of these, largest first: a new batch size then
@@ -96,7 +96,7 @@ class OpenVinoRunner:
 
         self.program = program
         self._threads = threads
-        plan = Plan.of(program, quantizes_inputs=not pays(threads), single_thread=threads == 1)
+        plan = Plan.of(program)
         self._in_parts = is_sample_wise(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
@@ -153,7 +153,7 @@ class OpenVinoRunner:
         fed = self._checked_feed(feed or {})
         form = self._form(given, fed)
         before = self._sources(form)
-        outside = frozenset(op.name for source in before for op in source.ops)
+        outside = frozenset(op.name for op in before)
         skipped = outside | frozenset(fed)
         wanted = [op.name for op in self.program.ops if op.name not in skipped and op.kind != "dequantize"]
         found = given | fed
@@ -161,8 +161,9 @@ class OpenVinoRunner:
             found |= self._model(batch, form, tuple(wanted)).run(batch, given | fed)
         if not fed:
             found |= self._run(given, batch)
-        for source in before:
-            found |= self._before(source, found, form)
+        for op in before:
+            x = found[op.inputs[0]]
+            found[op.name] = Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))
         for op in self.program.ops:
             if op.kind == "dequantize" and op.name not in found:
                 found[op.name] = self._decoder(op)[found[op.inputs[0]]]
@@ -198,17 +199,10 @@ class OpenVinoRunner:
             start += size
         return {name: np.concatenate([part[name] for part in parts]) for name in self._wanted}
 
-    def _sources(self, form: Feeds) -> list[Source]:
+    def _sources(self, form: Feeds) -> list[Op]:
         from .plan import sources
 
         return sources(self._plan, form)
-
-    def _before(self, source: Source, found: Mapping[str, Array], form: Feeds) -> dict[str, Array]:
-        """Everything that is computed before the model, by the name of its op."""
-        op, x = source.quantize, found[source.quantize.inputs[0]]
-        if source.stages:
-            return FusedStem(self._plan.at(dict(form.sizes)).program, op, source.stages).tensors(x)
-        return {op.name: Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))}
 
     def _form(self, given: Mapping[str, Array], fed: Collection[str] = ()) -> Feeds:
         """Return what the caller gives in which form."""

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import openvino
 
-from intact8.engines.fused_stem import FusedStem
-from intact8.engines.input_quantizer import Quantizer
 from intact8.engines.openvino.batch_switch import join
 from intact8.engines.openvino.build import Built, Output, label
 from intact8.engines.openvino.compile import compile_model, refusals
 from intact8.engines.openvino.execution_graph import PRODUCTS, Node, executed
-from intact8.engines.openvino.plan import Source
+from intact8.engines.openvino.numpy_quantizer import Quantizer
 from intact8.engines.prepared_cache import release_memory
 from intact8.engines.reference import evaluate
 from intact8.errors import EngineError, InputError
@@ -134,9 +132,8 @@ class _Request:
         self._inputs: list[_Input] = []
         for i, name in enumerate(built.inputs):
             own = np.empty(form.inputs[i], program.tensors[name].dtype)
-            source = built.sources.get(name)
-            last = name in built.channels_last
-            before = None if source is None else _Before(source, ops, program, built.batch, own, last)
+            quantize, last = built.sources.get(name), name in built.channels_last
+            before = None if quantize is None else _Before(quantize, ops, program, built.batch, own, last)
             self._inputs.append(_Input(i, name, own, before, name in rounded, own))
             self._request.set_input_tensor(i, self._tensor(own))
         self._outputs = []
@@ -224,28 +221,21 @@ class _Input:
 
 
 class _Before:
-    """A source, computed into the array behind a parameter.
+    """A ``quantize`` op that numpy computes into the array behind a parameter.
 
     Args:
-        source: what to compute.
+        op: what to compute.
         ops: all ops by name.
         program: theirs.
         batch: its size.
         own: (N, C, …) uint8, or (N, …, C) where channels are ``last``.
     """
 
-    def __init__(
-        self, source: Source, ops: Mapping[str, Op], program: Program, batch: int, own: Array, last: bool
-    ) -> None:
-        op = source.quantize
+    def __init__(self, op: Op, ops: Mapping[str, Op], program: Program, batch: int, own: Array, last: bool) -> None:
         self._batch = batch
-        self._name, self._ops, self._program, self._own = op.inputs[0], ops, program, own
-        self._fill: Callable[[Array, Array], object]
-        if source.stages:
-            self._fill = FusedStem(program, op, source.stages)
-        else:
-            self._fill = Quantizer(op, program.tensors[op.name])
-            self._own = np.moveaxis(own, -1, 1) if last else own
+        self._name, self._ops, self._program = op.inputs[0], ops, program
+        self._fill = Quantizer(op, program.tensors[op.name])
+        self._own = np.moveaxis(own, -1, 1) if last else own
 
     def __call__(self, given: Mapping[str, Array]) -> None:
         """Fill the array. Raises InputError where x holds NaN."""

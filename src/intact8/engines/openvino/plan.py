@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from intact8.engines.fused_stem import Stage, stages
 from intact8.opset.op import Op
 from intact8.program.dimensions import fixed
 from intact8.program.indices import intervals, unproved
@@ -37,11 +36,9 @@ class Plan:
         functions: tables that may be evaluated as functions (see ``tables.fits``).
         float_products: names of products that int8 kernels refuse or misread (see ``OpContext.float_product``).
         divided: names of ``quantize`` ops that the model evaluates exactly (see ``input_quantize``).
-        quantizes_inputs: whether it does so for the program's inputs.
         indexed: names of tables that are indexed, though a function fits, since no proved kernel evaluated it.
         selects_kernels: whether to ask for kernels (see ``kernel_selection``).
         switched: whether models of several batch sizes share their weights, which different kernels pack differently.
-        stems: names of ``quantize`` ops → convolutions behind them that compiled kernels do (see ``fused_stem``).
         nonfinite: names of the float tensors that may hold NaN or infinity.
     """
 
@@ -51,21 +48,17 @@ class Plan:
     functions: Mapping[str, Function]
     float_products: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
-    quantizes_inputs: bool = True
     indexed: frozenset[str] = frozenset()
     selects_kernels: bool = True
     switched: bool = False
-    stems: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
     nonfinite: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(program: Program, *, quantizes_inputs: bool = True, single_thread: bool = False) -> Plan:
+    def of(program: Program) -> Plan:
         """Return the plan of a program.
 
         Args:
             program: what is to run.
-            quantizes_inputs: let the model quantize float inputs, where it does so exactly.
-            single_thread: one thread does it all.
 
         Raises:
             EngineError: the program is refused; it names the operation.
@@ -73,7 +66,6 @@ class Plan:
         _refuse(program)
         functions, tensors = fits(program), program.tensors
         convs = [op for op in program.ops if op.kind == "conv"]
-        quantizes = [op for op in program.ops if op.kind == "quantize"] if single_thread else []
         return Plan(
             program=program,
             scales=scale_assignment.choose(program),
@@ -81,9 +73,7 @@ class Plan:
             functions=functions,
             float_products=frozenset(op.name for op in convs if products.misread(op, tensors[op.inputs[0]])),
             divided=input_quantize.proved(program),
-            quantizes_inputs=quantizes_inputs,
             selects_kernels=kernel_selection.selectable(),
-            stems={op.name: stages(program, op) for op in quantizes},
             nonfinite=nonfinite_tensors(program),
         )
 
@@ -120,35 +110,18 @@ class Feeds:
     sizes: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True)
-class Source:
-    """What is computed before the model runs: integers of an input, and ``stages`` behind them where it is an image.
-
-    Attributes:
-        quantize: the op, of a program input, of what is fed, or of either after movement ops.
-        stages: the convolutions behind it (see ``fused_stem``).
-    """
-
-    quantize: Op
-    stages: tuple[Stage, ...]
-
-    @property
-    def ops(self) -> tuple[Op, ...]:
-        """All of them, in order; the model takes the result of the last."""
-        return self.quantize, *(op for stage in self.stages for op in stage.ops)
-
-
-def sources(plan: Plan, feeds: Feeds) -> list[Source]:
-    """Return what is computed before the model: all ``quantize`` ops but those that the model divides itself."""
+def sources(plan: Plan, feeds: Feeds) -> list[Op]:
+    """Return the ``quantize`` ops that are computed before the model runs: those of a program input, of what is fed, or
+    of either after movement ops, which the model does not divide itself."""
     program = plan.program
     known = {*program.inputs, *feeds.fed}
     found = []
     for op in program.ops:
         x = op.inputs[0] if op.inputs else ""
         if op.kind == "quantize" and x in known:
-            inside = plan.quantizes_inputs and op.name in plan.divided and x in program.inputs
+            inside = op.name in plan.divided and x in program.inputs
             if not inside or x in feeds.integers:
-                found.append(Source(op, plan.stems.get(op.name, ()) if x in feeds.channels_last else ()))
+                found.append(op)
         if op.kind in scale_assignment.MOVES and not op.is_float and known.issuperset(op.inputs):
             known.add(op.name)
     return found
