@@ -18,14 +18,6 @@ FLAGS = (
 setup(
     ext_modules=[
         Extension(
-            "intact8.engines._native",
-            sorted(glob("native/*.c")),
-            depends=sorted(glob("native/*.h")),
-            extra_compile_args=FLAGS,
-            py_limited_api=True,
-            optional=True,
-        ),
-        Extension(
             "intact8.engines.native._library",
             sorted(glob("native/engine/*.c")),
             depends=sorted(glob("native/engine/*.h")),

@@ -90,15 +90,10 @@ def test_a_file_says_what_nan_becomes() -> None:
 
 
 @pytest.mark.parametrize("divisor", [1.0, 0.5])
-def test_several_torch_operations_do_as_the_compiled_pass(divisor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_operations_give_the_least_integer(divisor: float) -> None:
     v = torch.tensor([float("nan"), 1.0, float("inf"), -float("inf")])
-    one = quantize_passes.make_quantize(100, 7, 200, divisor, nan=True)(v)
-    monkeypatch.setattr(quantize_passes.torch_native, "load", lambda: None)
-    assert (
-        one.tolist()
-        == quantize_passes.make_quantize(100, 7, 200, divisor, nan=True)(v).tolist()
-        == [7, 100 + 1 / divisor, 200, 7]
-    )
+    q = quantize_passes.make_quantize(100, 7, 200, divisor, nan=True)(v)
+    assert q.tolist() == [7, 100 + 1 / divisor, 200, 7]
 
 
 def test_verify_counts_them() -> None:

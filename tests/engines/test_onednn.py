@@ -14,11 +14,9 @@ from tests.conformance.networks import Network
 
 from intact8.arithmetic import integer
 from intact8.engines import cpu
-from intact8.engines import kernels as native
 from intact8.engines.onednn import OnednnEngine
 from intact8.engines.onednn.merge_linear import merge_linear
 from intact8.engines.onednn.plan import read_as_images
-from intact8.engines.packed_conv import PackedConv
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor
@@ -276,32 +274,13 @@ def depthwise_network() -> tuple[Program, Array]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_compiled_convolutions_in_any_layout_and_as_on_an_older_cpu(threads: int) -> None:
+def test_convolutions_in_any_layout(threads: int) -> None:
     program, x = depthwise_network()
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     want = ReferenceEngine().prepare(program).tensors({"x": x})
-    library = native.load()
-    for plain in (False, True):
-        if library is not None:
-            library.force_portable(plain)
-        try:
-            runner = ENGINE.prepare(program, threads=threads)
-            for given in (x, last, x[:1], np.concatenate([x] * 5)):
-                found = runner({"x": given})[0]
-                np.testing.assert_array_equal(found[: len(x)], want[program.outputs[0]][: len(found)])
-            for name, got in runner.tensors({"x": x}).items():
-                np.testing.assert_array_equal(got, want[name])
-        finally:
-            if library is not None:
-                library.force_portable(False)
-
-
-@pytest.mark.skipif("Dense" not in native.operators(), reason="this CPU has no AVX512-VNNI")
-def test_which_convolutions_are_compiled() -> None:
-    program, _ = depthwise_network()
-    kinds = []
-    for op in program.ops:
-        (z_x, z) = (program.tensors[n].zero_point or 0 for n in (op.inputs[0], op.name))
-        found = PackedConv.of(op, z_x, z)
-        kinds.append(found.kind if found else "")
-    assert kinds == ["Dense", "Depthwise", "Depthwise", ""]
+    runner = ENGINE.prepare(program, threads=threads)
+    for given in (x, last, x[:1], np.concatenate([x] * 5)):
+        found = runner({"x": given})[0]
+        np.testing.assert_array_equal(found[: len(x)], want[program.outputs[0]][: len(found)])
+    for name, got in runner.tensors({"x": x}).items():
+        np.testing.assert_array_equal(got, want[name])

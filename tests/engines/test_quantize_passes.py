@@ -1,4 +1,4 @@
-"""Passes between float32 and uint8: the compiled kernel and torch's operations equal a line of numpy, in any layout."""
+"""Passes between float32 and uint8: torch's operations equal a line of numpy, in any layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import torch_native
 from intact8.engines.onednn.quantize_passes import make_dequantize, make_lookup, make_quantize, make_quantize_nhwc
 from intact8.opset.op import Op, Tensor
 from intact8.program.check import check
@@ -17,16 +16,6 @@ CLAMPS = [(0, 0, 255), (255, 0, 255), (128, 128, 255), (77, 3, 250), (200, 10, 9
 """Zero point, lowest and highest result: even, odd, outside of both ends."""
 
 DIVISORS = [1.0, 0.5, float(np.float32(0.1)), 3.0, float(np.float32(1e-18)), 2.0**-60, float(np.float32(7e30))]
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def how(request, monkeypatch):
-    """The compiled kernels, then what stands in for them."""
-    if request.param == "torch":
-        monkeypatch.setattr(torch_native, "load", lambda: None)
-    elif torch_native.load() is None:
-        pytest.skip("the compiled kernels were not built")
-    return request.param
 
 
 # Views of four dimensions, made of a function that draws contiguous tensors.
@@ -126,7 +115,7 @@ def test_integers_of_any_layout(layout, divisor, dtype):
 @pytest.mark.parametrize("channels", [1, 3, 16, 130])
 def test_images_become_integers_with_channels_last(channels, size):
     x, other = floats(2, channels, *size), floats(2, channels, *size).neg()
-    turn = make_quantize_nhwc(x, 77, 3, 250, 0.25)
+    turn = make_quantize_nhwc(77, 3, 250, 0.25)
     for image in (x, other):
         before, y = image.clone(), turn(image)
         np.testing.assert_array_equal(y.numpy(), finished(image.numpy(), 77, 3, 250, 0.25))
@@ -135,7 +124,7 @@ def test_images_become_integers_with_channels_last(channels, size):
 
 def test_images_of_any_layout_become_integers_with_channels_last(layout):
     x = LAYOUTS[layout](floats)
-    y = make_quantize_nhwc(x, 77, 3, 250, 0.25)(x)
+    y = make_quantize_nhwc(77, 3, 250, 0.25)(x)
     np.testing.assert_array_equal(y.numpy(), finished(LAYOUTS[layout](floats).numpy(), 77, 3, 250, 0.25))
     assert y.movedim(1, -1).is_contiguous()
 
@@ -159,9 +148,8 @@ def dequantized(x, z, s):
 
 @pytest.mark.parametrize("z", [0, 1, 128, 255])
 def test_integers_become_floats(layout, z):
-    """Steps are made of one tensor, and meet others of its strides."""
     x, s = LAYOUTS[layout](codes), float(np.float32(0.1))
-    step = make_dequantize(x, z, s)
+    step = make_dequantize(z, s)
     other = LAYOUTS[layout](lambda *shape: 255 - codes(*shape))
     for given in (x, other):
         before, y = given.clone(), step(given)
@@ -174,7 +162,7 @@ def test_integers_become_floats(layout, z):
 @pytest.mark.parametrize("shape", [(1,), (63,), (256,), (2, 0), (1, 1, 1), (2, 3, 4, 5, 6)], ids=str)
 def test_every_integer_and_scale(shape, s):
     x = torch.arange(int(np.prod(shape))).to(torch.uint8).view(shape)
-    y = make_dequantize(x, 7, s)(x)
+    y = make_dequantize(7, s)(x)
     np.testing.assert_array_equal(y.numpy(), dequantized(x.numpy(), 7, s))
 
 

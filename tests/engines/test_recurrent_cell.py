@@ -1,4 +1,4 @@
-"""Whole programs on onednn with the compiled kernels and with what stands in for them: the reference's bits."""
+"""Whole programs on onednn: the reference's bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.engines.test_float_attention import attention
 
 import intact8
 from intact8.engines import engine_status, get_engine
-from intact8.engines.onednn import torch_native
 from intact8.engines.reference import ReferenceEngine
 from intact8.opset.op import Op, Tensor
 from intact8.program.certify import certify
@@ -26,16 +25,6 @@ from intact8.program.program import Program
 
 REASON = engine_status()["onednn"]
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def how(request, monkeypatch):
-    """The compiled kernels, then what stands in for them."""
-    if request.param == "torch":
-        monkeypatch.setattr(torch_native, "load", lambda: None)
-    elif torch_native.load() is None:
-        pytest.skip("the compiled kernels were not built")
-    return request.param
 
 
 def compare(program, values, floats=()):
@@ -113,7 +102,7 @@ def encoder(request):
 
 
 def test_encoders(encoder):
-    program = replace(encoder)  # runners are kept by program: another one for each way
+    program = replace(encoder)
     for batch, length in ((1, 7), (3, 12)):
         report = intact8.verify(program, call(batch, length), engines=("onednn",))
         assert report.exact, report

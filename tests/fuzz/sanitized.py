@@ -18,7 +18,7 @@ def build(folder: Path, flags: str) -> Path:
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(folder), "--build-temp", str(folder)]
     environment = os.environ | {"CFLAGS": flags, "LDFLAGS": flags}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    return next(folder.glob("intact8/engines/_native*"))
+    return next(folder.glob("intact8/engines/native/_library*"))
 
 
 def sanitized(command: list[str]) -> NoReturn:
@@ -42,7 +42,7 @@ def sanitized(command: list[str]) -> NoReturn:
 
 def use(extension: Path) -> None:
     """Make this file the extension of this process, before anything asks for it."""
-    name = "intact8.engines._native"
+    name = "intact8.engines.native._library"
     spec = importlib.util.spec_from_file_location(name, extension)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

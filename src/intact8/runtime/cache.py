@@ -65,7 +65,7 @@ def key(program: Program, digest: str, engine: str, threads: int | None, facts: 
 
 def _passes() -> list[int] | None:
     """Return size and time of the compiled kernels that engines call; None where they were not built."""
-    found = importlib.util.find_spec("intact8.engines._native")
+    found = importlib.util.find_spec("intact8.engines.native._library")
     if found is None or found.origin is None:
         return None
     about = os.stat(found.origin)

@@ -221,7 +221,7 @@ def _abilities(facts: Facts, trial: CheckReport, level: str, torch: Mapping[str,
 
 
 def _compiled() -> Ability:
-    built = importlib.util.find_spec("intact8.engines._native") is not None
+    built = importlib.util.find_spec("intact8.engines.native._library") is not None
     why = (
         "the package was built with a C compiler"
         if built

@@ -20,7 +20,6 @@ from torch import Tensor
 from intact8.arithmetic.windows import sees_padding_only
 from intact8.engines.onednn.depthwise_ones import CONV, CONV_SUM, PACK
 from intact8.engines.onednn.lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
-from intact8.engines.onednn.native_conv import lower_native_conv
 from intact8.engines.onednn.quantize_passes import make_quantize
 from intact8.opset.kind import zero_point
 
@@ -153,9 +152,6 @@ def _linear_call(ctx: OpContext, n: Weights, shape: list[int]) -> Step:
 
 def lower_conv(ctx: OpContext) -> Step:
     """Lower ``conv`` with one, two or three spatial dimensions, transposed or not."""
-    compiled = lower_native_conv(ctx)
-    if compiled is not None:
-        return compiled
     attrs, x, n = ctx.op.attrs, ctx.inputs[0], Weights.of(ctx)
     stride, padding, dilation = ctx.ints("stride", "padding", "dilation")
     geometry = Geometry(stride, padding, dilation, int(attrs["groups"]))

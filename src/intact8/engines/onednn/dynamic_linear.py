@@ -1,6 +1,5 @@
-"""dynamic_linear: rows quantized in one pass, one oneDNN product, one pass for scales and bias.
+"""dynamic_linear: rows are quantized, then one oneDNN product, then scales and bias.
 
-Without the compiled kernels (``intact8.engines.onednn.torch_native``), torch takes six and two for the same bits.
 Operations that read the same tensor share its quantized rows (``intact8.engines.onednn.plan``).
 """
 
@@ -17,7 +16,6 @@ from torch import Tensor
 from intact8.arithmetic.bit_packing import decode
 from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.dynamic_torch import scales_of
-from intact8.engines.onednn import torch_native
 from intact8.engines.onednn.conv_linear import LINEAR, LINEAR_PACK
 from intact8.engines.onednn.lowering import OpContext, Packed, Rule, Step
 from intact8.opset.op import Array
@@ -33,20 +31,8 @@ ROUND = 1.5 * 2.0**23 + ZERO
 
 
 def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
-    """Return the makes rows of tensors: ``intact8.arithmetic.dynamic.quantize_rows``. Where a scale is NaN, any
+    """Return what makes rows of tensors: ``intact8.arithmetic.dynamic.quantize_rows``. Where a scale is NaN, any
     integers do."""
-    compiled = torch_native.load()
-    if compiled is not None and granularity == "per_row":
-        one_pass = compiled.quantize_rows
-
-        def by_row(x: Tensor) -> Rows:
-            x = x.contiguous()
-            q, s = torch.empty(x.shape, dtype=torch.uint8), torch.empty((*x.shape[:-1], 1), dtype=torch.float32)
-            sizes = (*torch_native.sizes(x, torch.float32), q.nbytes, s.nbytes)
-            one_pass(x.data_ptr(), q.data_ptr(), s.data_ptr(), s.numel(), x.shape[-1], *sizes)
-            return q, s
-
-        return by_row
     reach = torch.tensor(127.0, dtype=torch.float32)
 
     def rows(x: Tensor) -> Rows:
@@ -59,21 +45,9 @@ def quantizer(granularity: str) -> Callable[[Tensor], Rows]:
     return rows
 
 
-def scaler(granularity: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """Return the makes (y, s, bias) → fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or
-    None."""
-    compiled = torch_native.load()
-    if compiled is not None and granularity == "per_row":
-        one_pass = compiled.scale_rows
-
-        def by_row(y: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
-            added, size = (0, 0) if bias is None else (bias.data_ptr(), bias.nbytes)
-            sizes = *torch_native.sizes(y, torch.float32), *torch_native.sizes(s, torch.float32), size
-            one_pass(y.data_ptr(), s.data_ptr(), added, s.numel(), y.shape[-1], *sizes)
-            return y
-
-        return by_row
-    return lambda y, s, bias: y.mul_(s) if bias is None else y.mul_(s).add_(bias)
+def finish(y: Tensor, s: Tensor, bias: Tensor | None) -> Tensor:
+    """Return fl(fl(y·s) + bias) in the memory of y (…, O), contiguous; s (…, 1), bias (O,) or None."""
+    return y.mul_(s) if bias is None else y.mul_(s).add_(bias)
 
 
 @dataclass(frozen=True)
@@ -102,7 +76,6 @@ def lower_dynamic_linear(ctx: OpContext) -> Callable[[Rows], Tensor]:
     p, width = ctx.op.arrays, ctx.inputs[0].shape[-1]
     multiply = Product.of(ctx, ("dynamic",), ctx.inputs[0].numel() // width, p["weight"], p["scale"])
     bias = torch.from_numpy(np.array(p["bias"])) if "bias" in p else None
-    finish = scaler(ctx.op.attrs["granularity"])
     return lambda rows: finish(multiply(rows[0]), rows[1], bias)
 
 

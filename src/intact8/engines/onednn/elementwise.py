@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from intact8.engines.kernels import float_bits
 from intact8.opset.kind import zero_point
 
-from . import torch_native
 from .conv_linear import Post
 from .depthwise_ones import scaled_add
 from .lowering import OpContext, Rule, Step, is_nhwc, step_size, to_nhwc
@@ -27,12 +24,12 @@ def _quantize(ctx: OpContext) -> Step:
     if x.dtype == torch.uint8:
         return to_nhwc if moves_channels else lambda x: x
     if moves_channels:
-        return make_quantize_nhwc(x, ctx.z, ctx.lo, ctx.hi, s)
+        return make_quantize_nhwc(ctx.z, ctx.lo, ctx.hi, s)
     return make_quantize(ctx.z, ctx.lo, ctx.hi, s, nan=True)
 
 
 def _dequantize(ctx: OpContext) -> Step:
-    return make_dequantize(ctx.inputs[0], ctx.z_x, step_size(ctx.metas[0]))
+    return make_dequantize(ctx.z_x, step_size(ctx.metas[0]))
 
 
 def _add(ctx: OpContext) -> Step:
@@ -76,40 +73,10 @@ def _add_floats(ctx: OpContext, ratios: list[float], zeros: list[int]) -> Step:
 def _mul(ctx: OpContext) -> Step:
     """Return (x − z_x)·(w − z_w)·a/b. The product of two differences is an exact integer below 2¹⁶; the ratio is stored
     and its product rounds: two."""
-    x, w = ctx.inputs
     ratio = float(np.float32(int(ctx.op.attrs["a"]) / int(ctx.op.attrs["b"])))
-    library = torch_native.load()
-    if library is not None:
-        if _is_gate(x, w) or (x.shape == w.shape and x.is_contiguous() and w.is_contiguous()):
-            return _multiply_rows(ctx, library.multiply, ratio, 0)
-        if _is_gate(w, x):
-            return _multiply_rows(ctx, library.multiply, ratio, 1)
     z_x, z_w = (zero_point(m) for m in ctx.metas)
     end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     return lambda x, w: end((x.to(torch.float32).sub_(z_x) * w.to(torch.float32).sub_(z_w)).mul_(ratio))
-
-
-def _multiply_rows(ctx: OpContext, one_pass: Callable[..., None], ratio: float, full: int) -> Step:
-    """Return the operand ``full`` times the other: a value per element, or per channel of an image with channels
-    last."""
-    x, w = ctx.inputs[full], ctx.inputs[1 - full]
-    gate = x.shape != w.shape
-    width, repeat = (x.shape[1], prod(x.shape[2:])) if gate else (x.shape[-1] if x.dim() else 1, 1)
-    zeros = (zero_point(ctx.metas[full]), zero_point(ctx.metas[1 - full]), ctx.z)
-    numbers = (x.numel() // width, width, repeat, *zeros, float_bits(ratio), ctx.lo - ctx.z, ctx.hi - ctx.z)
-
-    def step(*tensors: Tensor) -> Tensor:
-        x, w = tensors[full], tensors[1 - full].contiguous()
-        y = torch.empty_like(x)
-        one_pass(x.data_ptr(), w.data_ptr(), y.data_ptr(), *numbers, *torch_native.sizes(x, torch.uint8, w), y.nbytes)
-        return y
-
-    return step
-
-
-def _is_gate(x: Tensor, w: Tensor) -> bool:
-    """Return whether w (N, C, 1, 1) scales the channels of x (N, C, H, W), channels last."""
-    return x.dim() == w.dim() == 4 and w.shape == (*x.shape[:2], 1, 1) and x.shape[2:] != (1, 1) and is_nhwc(x)
 
 
 def _table(ctx: OpContext) -> Step:

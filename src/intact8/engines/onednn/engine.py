@@ -114,7 +114,7 @@ class OnednnRunner:
         def keep(name: str, t: Tensor) -> None:
             found[name] = np.array(t.numpy(), order="C")
 
-        self._with_plan(given, lambda plan, _: plan.watch(given, fed, keep), every=True)
+        self._with_plan(given, lambda plan, _: plan.watch(given, fed, keep))
         return found
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
@@ -136,19 +136,17 @@ class OnednnRunner:
         found = dict(zip(ends, np.diff([start, *ends.values()]).tolist(), strict=True))
         return {op.name: found.get(op.name, 0.0) for op in self.program.ops}
 
-    def _with_plan(
-        self, inputs: Sequence[Tensor], use: Callable[[Plan, list[Tensor] | None], T], *, every: bool = False
-    ) -> T:
+    def _with_plan(self, inputs: Sequence[Tensor], use: Callable[[Plan, list[Tensor] | None], T]) -> T:
         """Call ``use`` with the plan for these inputs and the outputs of its first run, if that had to be built."""
         import torch
 
         def call() -> T:
             with torch.inference_mode(), self._thread_count():
-                return use(*self._plan(inputs, every))
+                return use(*self._plan(inputs))
 
         return in_unforked_thread(call)
 
-    def _plan(self, inputs: Sequence[Tensor], every: bool = False) -> tuple[Plan, list[Tensor] | None]:
+    def _plan(self, inputs: Sequence[Tensor]) -> tuple[Plan, list[Tensor] | None]:
         """Return the plan for these inputs (see :class:`Plan`) and, if it had to be built, the outputs of that first
         run."""
         first: list[Tensor] | None = None
@@ -158,11 +156,11 @@ class OnednnRunner:
             from .plan import Plan
 
             sizes = sizes_of(self.program, dict(zip(self.program.inputs, inputs, strict=True)))
-            plan = Plan(fixed(self.program, sizes), inputs, self._packs, self._isa, every)
+            plan = Plan(fixed(self.program, sizes), inputs, self._packs, self._isa)
             first, plan.first = plan.first, []
             return plan
 
-        plan = self._plans.get((every, *((x.dtype, x.shape, x.stride()) for x in inputs)), make)
+        plan = self._plans.get(tuple((x.dtype, x.shape, x.stride()) for x in inputs), make)
         return plan, first
 
     def _build_for_one(self) -> None:

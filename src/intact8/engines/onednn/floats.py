@@ -1,24 +1,20 @@
 """Float islands: torch's operations, in the memory of an operand where nothing reads that later.
 
-In place or not, torch computes the same bits; fresh memory costs page faults and cache. The last bits of compiled
-kernels may differ, as those of any float island.
+In place or not, torch computes the same bits; fresh memory costs page faults and cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
-from intact8.engines.kernels import float_bits
 from intact8.opset import KINDS
 from intact8.opset.floats import whole_attrs
 
-from . import torch_native
 from .lowering import OpContext, Step
 
 FloatRule = Callable[[OpContext], "Step | None"]
@@ -76,33 +72,11 @@ def _unary(ctx: OpContext) -> Step | None:
     return lambda x: torch.ops.aten.gelu_(x, approximate=how)
 
 
-def _layer_norm(ctx: OpContext) -> Step | None:
-    """By the compiled kernel, which takes a third of the time of torch's for rows that an encoder has."""
-    library, width = torch_native.load(), prod(ctx.op.attrs["shape"])
-    if library is None or not ctx.inputs[0].is_contiguous():
-        return None
-    one_pass, eps = library.layer_norm, float_bits(ctx.op.attrs["eps"])
-    weight = ctx.array("weight") if "weight" in ctx.op.arrays else torch.ones(width, dtype=torch.float32)
-    bias = ctx.array("bias") if "bias" in ctx.op.arrays else torch.zeros(width, dtype=torch.float32)
-    free = _free(ctx, 0)
-
-    def norm(x: Tensor) -> Tensor:
-        x = x.contiguous()
-        y = x if free else torch.empty_like(x)
-        rows = x.numel() // width
-        sizes = torch_native.sizes(x, torch.float32, weight, bias, y)
-        one_pass(x.data_ptr(), weight.data_ptr(), bias.data_ptr(), y.data_ptr(), rows, width, eps, *sizes)
-        return y
-
-    return norm
-
-
 _IN_PLACE: dict[str, FloatRule] = {
-    "layer_norm": _layer_norm,
     "add": _commutative(Tensor.add_),
     "mul": _commutative(Tensor.mul_),
     "relu": _relu,
     "clamp": _clamp,
     "unary": _unary,
 }
-"""NAME → its form in the memory of an operand or by a compiled kernel; None where there is none for these tensors."""
+"""NAME → its form in the memory of an operand; None where there is none for these tensors."""

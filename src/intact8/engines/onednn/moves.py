@@ -9,11 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.moves import expanded_shape, nearest_index
-from intact8.arithmetic.resize import LARGEST_PRODUCT, linear_axis
 from intact8.arithmetic.torch_resize import weighted_sums
 
-from . import torch_native
-from .lowering import OpContext, Rule, Step, to_nhwc
+from .lowering import OpContext, Rule, Step
 from .quantize_passes import make_quantize
 
 
@@ -86,28 +84,11 @@ def _upsample(ctx: OpContext) -> Step:
 
 
 def _resize_linear(ctx: OpContext) -> Step:
-    """Return the weighted sums in float32, which holds them, and one division: one pass over images with channels
-    last."""
-    t, (samples, channels, *given) = ctx.op.attrs, ctx.inputs[0].shape
+    """Return the weighted sums in float32, which holds them, and one division."""
+    t = ctx.op.attrs
     size, corners, denominators = list(t["size"]), t["align_corners"], list(t["denominators"])
-    library = torch_native.load()
-    if library is None or len(size) > 2 or prod(denominators) > LARGEST_PRODUCT:
-        divided = make_quantize(0, 0, 255, float(prod(denominators)))
-        return lambda x: divided(weighted_sums(x, size, corners, denominators))
-    flat = [1] * (2 - len(size))  # lines are images of one row
-    given, rows_columns, denominators = flat + given, flat + size, flat + denominators
-    axes = [linear_axis(n, o, corners, d) for n, o, d in zip(given, rows_columns, denominators, strict=True)]
-    taps = [torch.from_numpy(axis.taps) for axis in axes]
-    numbers = (samples, *given, channels, *rows_columns, *denominators)
-
-    def step(x: Tensor) -> Tensor:
-        x = to_nhwc(x)
-        y = torch.empty(samples, *size, channels, dtype=torch.uint8)
-        addresses = [v.data_ptr() for v in (x, y, *taps)]
-        library.resize(*addresses, *numbers, *torch_native.sizes(x, torch.uint8), *(v.nbytes for v in (y, *taps)))
-        return y.movedim(-1, 1)
-
-    return step
+    divided = make_quantize(0, 0, 255, float(prod(denominators)))
+    return lambda x: divided(weighted_sums(x, size, corners, denominators))
 
 
 def _constant(ctx: OpContext) -> Step:

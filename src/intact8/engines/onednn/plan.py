@@ -22,7 +22,6 @@ from intact8.program.program import Program
 
 from ..binding import batch_size
 from . import conv_linear, dynamic_linear, elementwise, moves, pools, softmax_norms
-from .attention import AttentionChain, attention_chains, lower_attention
 from .floats import lower_float
 from .lowering import OpContext, Packed, Rule, Step
 from .matmul import lower_matmul
@@ -36,7 +35,6 @@ RULES: dict[str, Rule] = {
     **pools.RULES,
     **softmax_norms.RULES,
     **dynamic_linear.RULES,
-    "float.attention": lower_attention,
     **dict.fromkeys(("lstm", "gru", "rnn"), lower_recurrent),
     **moves.RULES,
 }
@@ -154,8 +152,6 @@ class _Builder:
 class Plan:
     """A program for inputs of fixed shapes, dtypes and strides. Calls are independent of each other (thread-safe).
 
-    With ``every``, every tensor of the program is made; otherwise float attentions are one call.
-
     Attributes:
         calls: what is called, in order.
         first: outputs of the run that built the plan.
@@ -167,22 +163,12 @@ class Plan:
         inputs: Sequence[Tensor],
         packs: MutableMapping[tuple[Any, ...], Packed],
         isa: str,
-        every: bool,
     ) -> None:
         merged = merge_linear(program)
         self._private = set(merged.tensors) - set(program.tensors)
         b = _Builder(merged, inputs, packs, isa)
-        first_products = {} if every else attention_chains(merged)
-        chains: dict[str, AttentionChain] = {}
         for i, op in enumerate(merged.ops):
-            chain = first_products.get(op.name)
-            if chain is not None:
-                chains |= dict.fromkeys((*chain.inner, chain.op.name), chain)
-                b.last |= {n: max(b.last[n], chain.end) for n in chain.op.inputs}
-            if op.name not in chains:
-                b.add(i, op)
-            elif op.name not in chains[op.name].inner:
-                b.add(i, chains[op.name].op)
+            b.add(i, op)
         self._names, self.calls, self._used_packs = b.names, b.calls, b.used_packs
         self._inputs, self._outputs = ([b.slot[n] for n in names] for names in (merged.inputs, merged.outputs))
         # What is returned must not be the caller's input nor the program's constant, which a caller may write to.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -13,44 +12,23 @@ from torch import Tensor
 from intact8.arithmetic.windows import Edges, adaptive_windows, divisor_ratios, pool_size, pool_windows, window_matrix
 from intact8.opset.op import Array
 
-from . import torch_native
 from .conv_linear import Post
 from .depthwise_ones import Windows, ones_conv
 from .lowering import OpContext, Rule, Step, is_nhwc, to_nhwc
 from .quantize_passes import make_quantize
 
-MAX_PIXELS = 1 << 24
-"""From so many pixels on, a sum of bytes may not fit 32 bits."""
-
 
 def _mean(ctx: OpContext) -> Step:
-    """Over an image with channels last: exact sums, one rounding of a/b and one of the product, in one pass or as a
-    depthwise convolution of ones (+ z: three). Otherwise exact int32 sums times a/b in float64."""
+    """Over an image: a depthwise convolution of ones (three roundings). Otherwise exact int32 sums times a/b in
+    float64."""
     x, (dims,), a, b = ctx.inputs[0], ctx.ints("dims"), int(ctx.op.attrs["a"]), int(ctx.op.attrs["b"])
-    keep, library = bool(ctx.op.attrs["keepdim"]), torch_native.load()
+    keep = bool(ctx.op.attrs["keepdim"])
     if x.dim() == 4 and sorted(dims) == [2, 3]:
-        if library is not None and x.shape[2] * x.shape[3] < MAX_PIXELS:
-            pool = _one_pass_mean(ctx, library.mean, x, a, b)
-        else:
-            pool = _window_conv(ctx, x, a / b, (list(x.shape[2:]), [1, 1], [0, 0]))
+        pool = _window_conv(ctx, x, a / b, (list(x.shape[2:]), [1, 1], [0, 0]))
         return pool if keep else lambda x: pool(x).flatten(1)
     offset, ratio = ctx.z_x * prod(x.shape[d] for d in dims), a / b
     end = make_quantize(ctx.z, ctx.lo, ctx.hi)
     return lambda x: end(x.sum(dims, keepdim=keep, dtype=torch.int32).sub_(offset).to(torch.float64).mul_(ratio))
-
-
-def _one_pass_mean(ctx: OpContext, one_pass: Callable[..., None], x: Tensor, a: int, b: int) -> Step:
-    samples, channels, height, width = x.shape
-    offset = ctx.z_x * height * width
-    numbers = (samples, height * width, channels, offset, a, b, ctx.lo - ctx.z, ctx.hi - ctx.z, ctx.z)
-
-    def step(x: Tensor) -> Tensor:
-        x = to_nhwc(x)
-        y = torch.empty(samples, 1, 1, channels, dtype=torch.uint8)
-        one_pass(x.data_ptr(), y.data_ptr(), *numbers, *torch_native.sizes(x, torch.uint8), y.nbytes)
-        return y.movedim(-1, 1)
-
-    return step
 
 
 def _avg_pool(ctx: OpContext) -> Step:

@@ -7,20 +7,17 @@ of 1/STEPS. Every operation is one of the roundings of ``intact8.arithmetic.recu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.dynamic import ZERO
 from intact8.arithmetic.dynamic_torch import row_scales
 from intact8.arithmetic.recurrent import HIDDEN, REACH, STEPS
-from intact8.engines.onednn import torch_native
 from intact8.opset.op import Array
 
 END = STEPS * REACH
 """Tables have entries for −END … END."""
-
-KINDS = ("lstm", "gru", "rnn", "relu")
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,6 @@ class Call:
         bias_hh: float32 (H,), GRU's second bias of gate n.
         tables: None for an rnn with rectified states, which have no bound.
         own_scales: whether hidden states have scales of their own, since an initial state may exceed 1.
-        zero: what is added to the integers of hidden states.
-        scale: float32 (G·H,) for products that come as int32 sums; None for scaled products.
     """
 
     kind: str
@@ -65,41 +60,14 @@ class Call:
     bias_hh: Tensor | None
     tables: Tables | None
     own_scales: bool
-    zero: int
-    scale: Tensor | None
 
 
-class CompiledCell:
-    """Takes time steps by ``native/recurrent.c``, one pass each.
+class Cell:
+    """Takes time steps by torch's operations.
 
     Attributes:
-        q: integers of the hidden states + zero, (B, H): uint8, or int8 for zero = 0.
+        q: uint8 (B, H), integers of the hidden states + ZERO.
     """
-
-    def __init__(self, library: ModuleType, call: Call) -> None:
-        batch, size = call.h.shape
-        t = call.tables
-        self.q = torch.empty(batch, size, dtype=torch.uint8 if call.zero else torch.int8)
-        self._scales = torch.empty(batch, dtype=torch.float32)
-        self._call, self._advance = call, library.recurrent_step  # the layer reads the memory of the call
-        tables: list[Tensor | None] = [None, None, None] if t is None else [t.sigmoid, t.tanh, t.cell]
-        memories = [call.input, call.scale, call.bias_hh, *tables, call.h, call.c, call.y]
-        memories += [call.inside, self.q, self._scales]
-        before = [_address(x) for x in memories[:6]]  # the tables are the last of these
-        after = [_address(x) for x in memories[6:9]]
-        self._layer = library.recurrent_layer(
-            *(KINDS.index("relu" if t is None else call.kind), batch, size, *before, END, *after),
-            *(*call.y.stride()[:2], *map(_address, memories[9:]), call.zero, call.own_scales, len(call.input)),
-            *(0 if x is None else torch_native.reach(x, x.dtype) for x in memories),
-        )
-
-    def advance(self, step: int, product: Tensor | None) -> None:
-        """Take time step ``step`` with the hidden product of ``q``; None stands for zero."""
-        self._advance(self._layer, step, *((0, 0) if product is None else (product.data_ptr(), product.nbytes)))
-
-
-class TorchCell:
-    """Takes the same time steps by torch's operations."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -112,10 +80,10 @@ class TorchCell:
         else:
             s = h.abs().amax(-1, keepdim=True).clamp_min(HIDDEN).div(HIDDEN) if n.own_scales else h.new_ones(1)
         self._scales = s
-        self.q = (h / s).round().add(n.zero).to(torch.uint8)
+        self.q = (h / s).round().add(ZERO).to(torch.uint8)
 
     def advance(self, step: int, product: Tensor | None) -> None:
-        """Do as :meth:`CompiledCell.advance` with scaled products."""
+        """Take time step ``step`` with the scaled hidden product of ``q``; None stands for zero."""
         n = self._call
         h, c = getattr(self, f"_{n.kind}")(n.input[step], 0.0 if product is None else product * self._scales)
         inside = None if n.inside is None else n.inside[step].unsqueeze(-1)
@@ -157,7 +125,3 @@ class TorchCell:
 def _read(table: Tensor, v: Tensor) -> Tensor:
     """Return the entries at R(v); beyond the ends the last ones."""
     return table[v.clamp(-END, END).round().add(END).to(torch.int32)]
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
