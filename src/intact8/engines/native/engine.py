@@ -117,12 +117,12 @@ class NativeRunner:
         return self._run(given, self.program.outputs)
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """Return every tensor by name. See ``intact8.engines.base.Runner``."""
+        """Return every tensor by name, inputs included. See ``intact8.engines.base.Runner``."""
         given = check_inputs(self.program, inputs, self._takes_integers)
         floats = {op.name for op in self.program.ops if op.is_float}
         fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
         names = [op.name for op in self.program.ops]
-        return dict(zip(names, self._run({**given, **fed}, names), strict=True))
+        return {**given, **dict(zip(names, self._run({**given, **fed}, names), strict=True))}
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """Return the seconds every op took in one run, by name. An op that runs as part of another counts there."""
