@@ -116,4 +116,4 @@ def test_a_row_does_not_depend_on_those_beside_it(engine):
     one = attention(False, q=(3, 1), k=(3, 21), v=(3, 21))
     for i in range(20):
         (row,) = engine.prepare(one, threads=1)(x | {"q": x["q"][:, :, i : i + 1]})
-        np.testing.assert_allclose(row, whole[:, :, i : i + 1], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(row, whole[:, :, i : i + 1], atol=1e-5)
