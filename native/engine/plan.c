@@ -10,6 +10,7 @@
 #define MAX_VALUES (1 << 20)
 #define MAX_BYTES ((int64_t)1 << 46) /* of a value; sums of so few of these cannot overflow */
 #define MIN_PARALLEL_WORK (1 << 15)
+#define MIN_SHARED_WORK (1 << 19) /* from which on a thread that is done takes a part from one that is late */
 
 typedef struct pack {
     struct pack *next;
@@ -364,16 +365,16 @@ typedef struct {
     kernel run;
     const void *args;
     isize count;
-    int threads;
+    int parts;
     uint8_t *scratch;
     isize scratch_bytes;
 } parallel_job;
 
-static void run_part(void *given, int thread) {
+static void run_part(void *given, int part, int thread) {
     const parallel_job *job = (const parallel_job *)given;
-    const isize part = job->count / job->threads, more = job->count % job->threads;
-    const isize lo = part * thread + min_size(thread, more);
-    job->run(job->args, lo, lo + part + (thread < more), job->scratch + thread * job->scratch_bytes);
+    const isize size = job->count / job->parts, more = job->count % job->parts;
+    const isize lo = size * part + min_size(part, more);
+    job->run(job->args, lo, lo + size + (part < more), job->scratch + thread * job->scratch_bytes);
 }
 
 void parallel(const frame *f, kernel run, const void *args, isize count, isize work) {
@@ -383,8 +384,9 @@ void parallel(const frame *f, kernel run, const void *args, isize count, isize w
         if (count > 0) run(args, 0, count, scratch);
         return;
     }
-    parallel_job job = {run, args, count, (int)threads, scratch, f->p->scratch};
-    run_threads(run_part, &job, (int)threads);
+    const int parts = (int)min_size(count, work < MIN_SHARED_WORK ? threads : 2 * threads);
+    parallel_job job = {run, args, count, parts, scratch, f->p->scratch};
+    run_parts(run_part, &job, parts, (int)threads);
 }
 
 static double now(void) {

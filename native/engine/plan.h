@@ -119,8 +119,10 @@ HIDDEN const char *isa_name(enum isa isa);
 
 /* ---- threads (pool.c) --------------------------------------------------------------------------------------------- */
 
-/* Calls run(job, thread) for thread 0 (the caller) to threads - 1. Where the pool is in use by another call, or cannot be
-   started, the caller runs them all one after the other. */
-HIDDEN void run_threads(void (*run)(void *job, int thread), void *job, int threads);
+typedef void (*part_function)(void *job, int part, int thread);
+
+/* Calls run(job, part, thread) once for every part, in the caller (thread 0) and up to threads - 1 workers. Where the pool
+   is in use by another call, or cannot be started, the caller runs them all one after the other. */
+HIDDEN void run_parts(part_function run, void *job, int parts, int threads);
 
 #endif
