@@ -1,4 +1,4 @@
-"""Calls of the native engine: from many threads, after a fork, interrupted, and what a call takes beside its kernels."""
+"""Calls of the native engine: from many threads, after a fork, interrupted, and what they take beside kernels."""
 
 from __future__ import annotations
 
