@@ -116,6 +116,7 @@ HIDDEN isize run_plan(const plan *p, isize from, uint8_t *workspace, void *const
 enum isa { PLAIN, AVX2, AVX_VNNI, AVX512_VNNI, NEON, NEON_DOT, NEON_I8MM };
 HIDDEN enum isa current_isa(void);
 HIDDEN const char *isa_name(enum isa isa);
+HIDDEN int has_avx_vnni(void); /* whether the CPU has vpdpbusd outside of AVX-512 */
 
 /* ---- threads (pool.c) --------------------------------------------------------------------------------------------- */
 

@@ -1,23 +1,26 @@
-/* Convolutions and linear layers: their check, the choice of a kernel, packed weights, and a kernel for all of them. */
+/* Convolutions and linear layers: their check, the choice of a kernel, and weights packed for AVX-512 VNNI. */
 
 #include "conv_args.h"
-
-#include <math.h>
+#include "conv_gather.h"
 
 #define MAX_WINDOW 64 /* or stride or padding of the fast kernels */
 #define MAX_SIZE ((isize)1 << 31)
 
-typedef enum { GENERIC, DENSE, DEPTHWISE } conv_form;
+typedef enum { GATHERED, DENSE, DEPTHWISE } conv_form;
 
-/* Fields that the kernel for all convolutions takes, in numbers of its own. */
+/* What the check of a convolution prepares. */
 typedef struct {
     conv_form form;
-    conv_args fast; /* without addresses */
+    gather_plan gathered;
+    conv_args fast; /* without addresses; not of form GATHERED, as all that follows */
     isize window;   /* products of one result */
     const void *packed_weight, *packed_bias, *packed_ratio;
 } conv_plan;
 
-/* ---- packing -------------------------------------------------------------------------------------------------------- */
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define HAS_AVX512_KERNELS 1
+
+/* ---- packing for AVX-512 -------------------------------------------------------------------------------------------- */
 
 typedef struct {
     isize weight, channels;
@@ -88,6 +91,44 @@ static int pack(checker *c, const conv_step *s, conv_plan *t) {
     return 1;
 }
 
+/* Chooses a fast kernel and fills in what it is given; GATHERED where none takes the convolution. */
+static conv_form choose(const conv_step *s, conv_args *a) {
+    const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
+    if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
+        s->pad_d || s->dilation_h != 1 || s->dilation_w != 1 || s->ratio_negative >= 0 || s->residual >= 0 || s->table >= 0)
+        return GATHERED;
+    for (int i = 0; i < 4; i++)
+        if (sizes[i] > MAX_WINDOW) return GATHERED;
+    if (s->pad_h > MAX_WINDOW || s->pad_w > MAX_WINDOW || s->bound >= 1 << 30) return GATHERED;
+    const int depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
+    if (!depthwise && s->groups != 1) return GATHERED;
+    if ((s->width + 2 * s->pad_w) * s->channels > INT_MAX - 64 || s->height >= 1 << 24 || s->batch >= 1 << 24) return GATHERED;
+    if ((s->out_height - 1) * s->stride_h + s->kernel_h > s->height + 2 * s->pad_h ||
+        (s->out_width - 1) * s->stride_w + s->kernel_w > s->width + 2 * s->pad_w)
+        return GATHERED;
+    a->batch = (isize)s->batch, a->height = (isize)s->height, a->width = (isize)s->width;
+    a->channels = (isize)s->channels, a->out_channels = (isize)s->out_channels;
+    a->kernel_h = (isize)s->kernel_h, a->kernel_w = (isize)s->kernel_w;
+    a->stride_h = (isize)s->stride_h, a->stride_w = (isize)s->stride_w;
+    a->pad_h = (isize)s->pad_h, a->pad_w = (isize)s->pad_w;
+    a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
+    a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
+    a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
+    const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
+    /* Where there are more weights than bytes of images, threads share the weights. */
+    a->split_channels = !depthwise && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
+    return depthwise ? DEPTHWISE : DENSE;
+}
+
+static int prepare(checker *c, const conv_step *s, conv_plan *t) {
+    c->scratch = t->form == DENSE ? dense_scratch(&t->fast) : depthwise_scratch(&t->fast);
+    return pack(c, s, t);
+}
+#else
+static conv_form choose(const conv_step *s, conv_args *a) { return (void)s, (void)a, GATHERED; }
+static int prepare(checker *c, const conv_step *s, conv_plan *t) { return (void)c, (void)s, (void)t, 1; }
+#endif
+
 /* ---- checks --------------------------------------------------------------------------------------------------------- */
 
 static int check_axis(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation, int transposed) {
@@ -102,35 +143,6 @@ static isize product(const int64_t *sizes, int count) {
     isize all = 1;
     for (int i = 0; i < count; i++) all = checked_product(all, (isize)sizes[i]);
     return all;
-}
-
-/* Chooses a fast kernel and fills in what it is given; GENERIC where none takes the convolution. */
-static conv_form choose(const conv_step *s, conv_args *a) {
-    const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
-    if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
-        s->pad_d || s->dilation_h != 1 || s->dilation_w != 1 || s->ratio_negative >= 0 || s->residual >= 0 || s->table >= 0)
-        return GENERIC;
-    for (int i = 0; i < 4; i++)
-        if (sizes[i] > MAX_WINDOW) return GENERIC;
-    if (s->pad_h > MAX_WINDOW || s->pad_w > MAX_WINDOW || s->bound >= 1 << 30) return GENERIC;
-    const int depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
-    if (!depthwise && s->groups != 1) return GENERIC;
-    if ((s->width + 2 * s->pad_w) * s->channels > INT_MAX - 64 || s->height >= 1 << 24 || s->batch >= 1 << 24) return GENERIC;
-    if ((s->out_height - 1) * s->stride_h + s->kernel_h > s->height + 2 * s->pad_h ||
-        (s->out_width - 1) * s->stride_w + s->kernel_w > s->width + 2 * s->pad_w)
-        return GENERIC;
-    a->batch = (isize)s->batch, a->height = (isize)s->height, a->width = (isize)s->width;
-    a->channels = (isize)s->channels, a->out_channels = (isize)s->out_channels;
-    a->kernel_h = (isize)s->kernel_h, a->kernel_w = (isize)s->kernel_w;
-    a->stride_h = (isize)s->stride_h, a->stride_w = (isize)s->stride_w;
-    a->pad_h = (isize)s->pad_h, a->pad_w = (isize)s->pad_w;
-    a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
-    a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
-    a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
-    const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
-    /* Where there are more weights than bytes of images, threads share the weights. */
-    a->split_channels = !depthwise && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
-    return depthwise ? DEPTHWISE : DENSE;
 }
 
 int check_conv(checker *c, const int64_t *step) {
@@ -162,86 +174,7 @@ int check_conv(checker *c, const int64_t *step) {
     t->window = product(w + 1, 4);
     t->form = choose(s, &t->fast);
     c->prepared = t;
-    if (t->form == GENERIC) return c->scratch = checked_product(t->window, 2), 1;
-    c->scratch = t->form == DENSE ? dense_scratch(&t->fast) : depthwise_scratch(&t->fast);
-    return pack(c, s, t);
-}
-
-/* ---- the kernel for all of them --------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const conv_step *s;
-    const uint8_t *x, *residual, *table;
-    const int8_t *weight;
-    const int32_t *bias;
-    const float *ratio, *ratio_negative;
-    uint8_t *y;
-    isize window;
-} generic_args;
-
-/* Where tap k of result o reads along an axis; -1 outside of the image. */
-INLINE isize source(isize o, isize k, isize size, isize stride, isize pad, isize dilation, int transposed) {
-    const isize at = transposed ? o + pad + k * dilation : o * stride - pad + k * dilation;
-    if (!transposed) return at < 0 || at >= size ? -1 : at;
-    return at < 0 || at % stride || at / stride >= size ? -1 : at / stride;
-}
-
-/* Copies the window of one result and one group; where it is outside, it holds the zero point. */
-static void gather_window(const generic_args *a, isize n, const isize *o, isize group, uint8_t *to) {
-    const conv_step *s = a->s;
-    const isize channels = (isize)s->channels, width = channels / (isize)s->groups;
-    const int transposed = s->transposed != 0;
-    for (isize i = 0; i < s->kernel_d; i++) {
-        const isize d = source(o[0], i, (isize)s->depth, (isize)s->stride_d, (isize)s->pad_d, (isize)s->dilation_d, transposed);
-        for (isize j = 0; j < s->kernel_h; j++) {
-            const isize h = source(o[1], j, (isize)s->height, (isize)s->stride_h, (isize)s->pad_h, (isize)s->dilation_h, transposed);
-            for (isize k = 0; k < s->kernel_w; k++, to += width) {
-                const isize w = source(o[2], k, (isize)s->width, (isize)s->stride_w, (isize)s->pad_w, (isize)s->dilation_w, transposed);
-                if (d < 0 || h < 0 || w < 0)
-                    memset(to, (int)s->zero_x, (size_t)width);
-                else
-                    memcpy(to, a->x + (((n * s->depth + d) * s->height + h) * s->width + w) * channels + group * width,
-                           (size_t)width);
-            }
-        }
-    }
-}
-
-/* Exact below 2^31; a hostile plan wraps around. */
-INLINE int32_t dot(const uint8_t *restrict x, const int8_t *restrict w, isize count) {
-    uint32_t sum = 0;
-    for (isize i = 0; i < count; i++) sum += (uint32_t)((int32_t)x[i] * w[i]);
-    return (int32_t)sum;
-}
-
-/* An index is one place of a result. */
-MULTIVERSION static void generic_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const generic_args *a = (const generic_args *)given;
-    const conv_step *s = a->s;
-    const isize groups = (isize)s->groups, outputs = (isize)s->out_channels / groups;
-    const float low = (float)(s->low - s->zero), high = (float)(s->high - s->zero);
-    for (isize at = lo; at < hi; at++) {
-        const isize o[3] = {at / (s->out_width * s->out_height) % s->out_depth, at / s->out_width % s->out_height,
-                            at % s->out_width};
-        const isize n = at / (isize)(s->out_width * s->out_height * s->out_depth);
-        for (isize g = 0; g < groups; g++) {
-            gather_window(a, n, o, g, scratch);
-            for (isize c = g * outputs; c < (g + 1) * outputs; c++) {
-                const int32_t sum = (int32_t)((uint32_t)dot(scratch, a->weight + c * a->window, a->window) + (uint32_t)a->bias[c]);
-                float v = (float)sum * (sum < 0 && a->ratio_negative ? a->ratio_negative[c] : a->ratio[c]);
-                const isize place = at * (isize)s->out_channels + c;
-                if (a->residual && s->residual_joint)
-                    v += (float)((int32_t)a->residual[place] - (int32_t)s->residual_zero) * bits_float(s->residual_ratio);
-                uint8_t y = to_uint8(v, low, high, (int32_t)s->zero);
-                if (a->residual && !s->residual_joint)
-                    y = to_uint8((float)((int32_t)y - (int32_t)s->zero) * bits_float(s->own_ratio) +
-                                     (float)((int32_t)a->residual[place] - (int32_t)s->residual_zero) *
-                                         bits_float(s->residual_ratio),
-                                 (float)(s->sum_low - s->sum_zero), (float)(s->sum_high - s->sum_zero), (int32_t)s->sum_zero);
-                a->y[place] = a->table ? a->table[y] : y;
-            }
-        }
-    }
+    return t->form == GATHERED ? check_gathered(c, s, &t->gathered) : prepare(c, s, t);
 }
 
 /* ---- execution -------------------------------------------------------------------------------------------------------- */
@@ -253,13 +186,8 @@ void run_conv(frame *f, const int64_t *step, void *prepared) {
     if (!places) return;
     const double products = (double)places * (double)s->out_channels * (double)t->window / 16;
     const isize work = products > 1e15 ? (isize)1 << 50 : (isize)products;
-    if (t->form == GENERIC) {
-        const generic_args args = {s, at(f, s->x), at(f, s->residual), at(f, s->table), at(f, s->weight), at(f, s->bias),
-                                   at(f, s->ratio), at(f, s->ratio_negative), at(f, s->y), t->window};
-        parallel(f, generic_kernel, &args, places, work);
-        return;
-    }
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    if (t->form == GATHERED) return run_gathered(f, s, &t->gathered, work);
+#if HAS_AVX512_KERNELS
     conv_args a = t->fast;
     a.x = at(f, s->x), a.y = at(f, s->y), a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
     const isize count = a.split_channels ? ceil_div(a.out_channels, 64) : a.batch * a.out_height;

@@ -28,16 +28,44 @@ const step_kind *step_kinds(isize *count) {
     return kinds;
 }
 
-static enum isa best_isa(void) {
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return AVX512_VNNI;
-    if (__builtin_cpu_supports("avx2")) return AVX2;
-#elif defined(__aarch64__)
-    return NEON;
-#endif
-    return PLAIN;
+#include <cpuid.h>
+
+int has_avx_vnni(void) {
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
 }
+
+static int supports(enum isa isa) {
+    const int avx512 = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+                       __builtin_cpu_supports("avx512vl");
+    return isa == PLAIN || (isa == AVX512_VNNI && avx512) || (isa == AVX_VNNI && (avx512 || has_avx_vnni())) ||
+           (isa == AVX2 && __builtin_cpu_supports("avx2"));
+}
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+static int supports(enum isa isa) {
+    const int dot = (getauxval(AT_HWCAP) >> 20 & 1) != 0, i8mm = (getauxval(AT_HWCAP2) >> 13 & 1) != 0;
+    return isa == PLAIN || isa == NEON || (isa == NEON_DOT && dot) || (isa == NEON_I8MM && dot && i8mm);
+}
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+
+static int has(const char *feature) {
+    int found = 0;
+    size_t size = sizeof found;
+    return !sysctlbyname(feature, &found, &size, NULL, 0) && found;
+}
+
+static int supports(enum isa isa) {
+    const int dot = has("hw.optional.arm.FEAT_DotProd");
+    return isa == PLAIN || isa == NEON || (isa == NEON_DOT && dot) ||
+           (isa == NEON_I8MM && dot && has("hw.optional.arm.FEAT_I8MM"));
+}
+#else
+static int supports(enum isa isa) { return isa == PLAIN; }
+#endif
 
 static const char *const isa_names[] = {"plain", "avx2", "avx_vnni", "avx512_vnni", "neon", "neon_dot", "neon_i8mm"};
 
@@ -46,11 +74,11 @@ const char *isa_name(enum isa isa) { return isa_names[isa]; }
 enum isa current_isa(void) {
     static int chosen = -1;
     if (chosen < 0) {
-        const enum isa best = best_isa();
-        const char *limit = getenv("INTACT8_ISA");
-        int isa = (int)best;
-        for (int i = 0; limit && i <= NEON_I8MM; i++)
-            if (!strcmp(limit, isa_names[i]) && (i == PLAIN || (i < isa && (i >= NEON) == (isa >= NEON)))) isa = i;
+        const char *wanted = getenv("INTACT8_ISA");
+        int isa = NEON_I8MM;
+        while (!supports((enum isa)isa)) isa--;
+        for (int i = 0; wanted && i <= NEON_I8MM; i++)
+            if (!strcmp(wanted, isa_names[i]) && supports((enum isa)i)) isa = i;
         chosen = isa;
     }
     return (enum isa)chosen;

@@ -1,0 +1,293 @@
+/* Convolutions of every geometry and linear layers: addresses of the bytes under windows, packed weights, and panels of
+   windows for the kernels of conv_tiles.h. */
+
+#include "conv_gather.h"
+
+#define PANEL_WINDOWS 24        /* panels are multiples of it, which all kernels' tiles divide */
+#define PANEL_BYTES (48 << 10)  /* of windows */
+#define MAX_PANEL 96            /* windows */
+#define WIDE_PIXEL 64           /* bytes of a pixel from which on pixels are taps of their own */
+#define PACK_VARIANT 4096       /* variants of packed constants from here on are of this file */
+
+/* ---- packing -------------------------------------------------------------------------------------------------------- */
+
+static isize variant_of(const gather_plan *t, isize what) {
+    return (isize)((uint64_t)PACK_VARIANT + (uint64_t)what + 16 * ((uint64_t)t->taps + ((uint64_t)t->groups << 24)));
+}
+
+/* Whether vpmaddubsw cannot saturate: sums of two products of neighbouring weights and any uint8 fit into 16 bits. */
+static int pairs_fit(const int8_t *weight, isize rows, isize bytes) {
+    for (isize r = 0; r < rows; r++, weight += bytes)
+        for (isize b = 0; b < bytes; b += 2) {
+            const int first = weight[b], second = b + 1 < bytes ? weight[b + 1] : 0;
+            const int above = (first > 0 ? first : 0) + (second > 0 ? second : 0);
+            const int below = (first < 0 ? first : 0) + (second < 0 ? second : 0);
+            if (above > 128 || below < -128) return 0;
+        }
+    return 1;
+}
+
+/* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction. */
+static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *to) {
+    const isize window = t->taps * bytes, together = t->kernels->together;
+    for (isize g = 0; g < t->groups; g++)
+        for (isize b = 0; b < t->blocks; b++, to += t->block_bytes)
+            for (isize o = 0; o < min_size(t->outputs - b * TILE_CHANNELS, TILE_CHANNELS); o++) {
+                const int8_t *from = weight + (g * t->outputs + b * TILE_CHANNELS + o) * window;
+                int8_t *words = to + TILE_CHANNELS * sizeof(int32_t);
+                int64_t sum = 0;
+                for (isize k = 0; k < t->taps; k++)
+                    for (isize i = 0; i < bytes; i++, from++) {
+                        const isize at = k * round_up(bytes, 4) + i, part = at / together * together;
+                        words[part * TILE_CHANNELS + o * together + at % together] = *from;
+                        sum += *from;
+                    }
+                const uint32_t correction = (uint32_t)(sum * t->kernels->x_offset);
+                memcpy(to + 4 * o, &correction, 4);
+            }
+}
+
+/* Packs int32 or float32 numbers (groups, outputs); NULL with a reason where there is no memory. */
+static const void *pack_numbers(checker *c, const gather_plan *t, int64_t index) {
+    const char *from = (const char *)constant_at(c, index);
+    int fresh;
+    const isize outputs = t->blocks * TILE_CHANNELS;
+    char *to = (char *)shared_memory(c, from, variant_of(t, 0), checked_product(t->groups, 4 * outputs), &fresh);
+    for (isize g = 0; to && fresh && g < t->groups; g++)
+        memcpy(to + 4 * g * outputs, from + 4 * g * t->outputs, (size_t)(4 * t->outputs));
+    return to;
+}
+
+/* Chooses kernels; `bytes` of each tap. Whether pairs of weights fit is found once for all plans of the model. */
+static int choose_kernels(checker *c, gather_plan *t, const int8_t *weight, isize bytes) {
+    t->kernels = &plain_tiles;
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    const enum isa isa = current_isa();
+    if (isa == AVX512_VNNI) t->kernels = &avx512_tiles;
+    if (isa == AVX_VNNI) t->kernels = avx_vnni_tiles();
+    if (isa == AVX2) {
+        int fresh;
+        char *fit = (char *)shared_memory(c, weight, variant_of(t, 1), 1, &fresh);
+        if (!fit) return 0;
+        if (fresh) *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
+        t->kernels = *fit ? &avx2_tiles : &avx2_wide_tiles;
+    }
+#elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+    const enum isa isa = current_isa();
+    if (isa == NEON) t->kernels = &neon_tiles;
+    if (isa == NEON_DOT) t->kernels = &neon_dot_tiles;
+    if (isa == NEON_I8MM) t->kernels = &neon_i8mm_tiles;
+#endif
+    return (void)c, (void)weight, (void)bytes, 1;
+}
+
+static int pack(checker *c, const conv_step *s, gather_plan *t, isize bytes) {
+    const int8_t *weight = (const int8_t *)constant_at(c, s->weight);
+    if (!choose_kernels(c, t, weight, bytes)) return 0;
+    int fresh;
+    const isize blocks = checked_product(t->groups, t->blocks);
+    int8_t *to = (int8_t *)shared_memory(c, weight, variant_of(t, 2 + t->kernels->together + (t->kernels->x_offset > 0)),
+                                         checked_product(blocks, t->block_bytes), &fresh);
+    if (to && fresh) pack_weights(t, bytes, weight, to);
+    t->weight = to;
+    return to && (t->bias = pack_numbers(c, t, s->bias)) && (t->ratio = pack_numbers(c, t, s->ratio)) &&
+           (s->ratio_negative < 0 || (t->ratio_negative = pack_numbers(c, t, s->ratio_negative)));
+}
+
+/* ---- check ------------------------------------------------------------------------------------------------------------ */
+
+static isize scratch_of(const gather_plan *t) {
+    const isize of_window = checked_sum(checked_product(t->pointers + 1, (isize)sizeof(void *)), t->copied);
+    return checked_sum(checked_product(t->panel, of_window), t->blank + ALIGNMENT);
+}
+
+int check_gathered(checker *c, const conv_step *s, gather_plan *t) {
+    const isize channels = (isize)s->channels, width = channels / (isize)s->groups;
+    const isize pixels = (isize)(s->kernel_d * s->kernel_h * s->kernel_w), rows = (isize)(s->kernel_d * s->kernel_h);
+    if (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)) return refuse(c, "ratios that are not constants");
+    t->depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
+    t->groups = t->depthwise ? 1 : (isize)s->groups;
+    t->outputs = (isize)s->out_channels / t->groups, t->blocks = ceil_div(t->outputs, TILE_CHANNELS);
+    isize bytes = width; /* of a tap, as the weights have them */
+    t->form = PIXELS, t->taps = t->pointers = pixels;
+    if (t->depthwise) {
+        bytes = pixels, t->taps = 1, t->pointers = round_up(pixels, 4);
+    } else if (s->groups == 1 && !s->transposed && (s->dilation_w == 1 || s->kernel_w == 1) &&
+               (width % 4 || width < WIDE_PIXEL || pixels == 1)) {
+        t->form = RUNS, bytes = (isize)s->kernel_w * width, t->taps = t->pointers = rows;
+        t->copied = checked_product(rows, round_up(bytes, 4));
+    } else if (width % 4 || width < TILE_CHANNELS) {
+        t->form = COPIES, bytes = pixels * width, t->taps = 1;
+        t->copied = round_up(bytes, 4) + TILE_CHANNELS;
+    }
+    t->tap_bytes = round_up(bytes, 4);
+    t->block_bytes = checked_sum(checked_product(t->taps * t->tap_bytes, TILE_CHANNELS), TILE_CHANNELS * (isize)sizeof(int32_t));
+    t->blank = max_size(t->tap_bytes, channels) + TILE_CHANNELS;
+    const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
+    const isize fitting = PANEL_BYTES / (t->taps * t->tap_bytes) / PANEL_WINDOWS * PANEL_WINDOWS;
+    t->panel = min_size(max_size(min_size(fitting, MAX_PANEL), PANEL_WINDOWS), max_size(windows, 1));
+    /* Where there are more weights than bytes of results, threads share the weights. */
+    t->split_channels = !t->depthwise && t->groups * t->blocks >= 4 && windows < t->taps * t->tap_bytes;
+    c->scratch = scratch_of(t);
+    return pack(c, s, t, bytes);
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const conv_step *s;
+    const gather_plan *t;
+    const uint8_t *x, *residual;
+    uint8_t *y;
+    isize x_bytes;
+    tile_finish finish;
+} gather_args;
+
+/* What a thread keeps in its scratch memory. */
+typedef struct {
+    uint8_t *blank;        /* zero points */
+    const uint8_t **taps;  /* addresses for each window */
+    const uint8_t **copy;  /* an address for each window */
+    uint8_t *copied;
+} gather_buffers;
+
+/* Where tap k of result o reads along an axis; -1 outside of the image. */
+INLINE isize source(isize o, isize k, isize size, isize stride, isize pad, isize dilation, int transposed) {
+    const isize at = transposed ? o + pad + k * dilation : o * stride - pad + k * dilation;
+    if (!transposed) return at < 0 || at >= size ? -1 : at;
+    return at < 0 || at % stride || at / stride >= size ? -1 : at / stride;
+}
+
+/* The first pixel of row (n, d, h) of the images, for taps i and j of the result; NULL outside. */
+static const uint8_t *row_at(const gather_args *a, isize n, isize od, isize oh, isize i, isize j) {
+    const conv_step *s = a->s;
+    const int transposed = s->transposed != 0;
+    const isize d = source(od, i, (isize)s->depth, (isize)s->stride_d, (isize)s->pad_d, (isize)s->dilation_d, transposed);
+    const isize h = source(oh, j, (isize)s->height, (isize)s->stride_h, (isize)s->pad_h, (isize)s->dilation_h, transposed);
+    if (d < 0 || h < 0) return NULL;
+    return a->x + ((n * (isize)s->depth + d) * (isize)s->height + h) * (isize)(s->width * s->channels);
+}
+
+/* A run of kernel_w pixels from column w on; copied where it begins or ends outside, or reads beyond the images. */
+static const uint8_t *run_at(const gather_args *a, const uint8_t *row, isize w, const uint8_t *blank, uint8_t *copy) {
+    const isize pixel = (isize)a->s->channels, width = (isize)a->s->width, count = (isize)a->s->kernel_w;
+    const isize first = w < 0 ? min_size(-w, count) : 0, last = min_size(count, width - w);
+    if (!row || first >= last) return blank;
+    const uint8_t *from = row + (w + first) * pixel;
+    if (last - first == count && from - a->x + a->t->tap_bytes <= a->x_bytes) return from;
+    memset(copy, (int)a->s->zero_x, (size_t)a->t->tap_bytes);
+    memcpy(copy + first * pixel, from, (size_t)((last - first) * pixel));
+    return copy;
+}
+
+/* Addresses of the taps of `count` windows, the first of which is window `from` of all. */
+static void find_taps(const gather_args *a, const gather_buffers *b, isize from, isize count) {
+    const conv_step *s = a->s;
+    const gather_plan *t = a->t;
+    const isize pixel = (isize)s->channels, stride = (isize)s->stride_w, pad = (isize)s->pad_w;
+    const isize columns = (isize)s->kernel_w, dilation = (isize)s->dilation_w;
+    const int transposed = s->transposed != 0;
+    isize ow = from % (isize)s->out_width, rest = from / (isize)s->out_width;
+    isize oh = rest % (isize)s->out_height, od = rest / (isize)s->out_height % (isize)s->out_depth;
+    isize n = rest / (isize)(s->out_height * s->out_depth);
+    uint8_t *copy = b->copied;
+    const uint8_t **tap = b->taps;
+    for (isize window = 0; window < count; window++) {
+        const isize w0 = ow * stride - pad;
+        const int inside = !transposed && w0 >= 0 && w0 + (columns - 1) * dilation < (isize)s->width;
+        for (isize i = 0; i < s->kernel_d; i++)
+            for (isize j = 0; j < s->kernel_h; j++) {
+                const uint8_t *row = row_at(a, n, od, oh, i, j);
+                if (t->form == RUNS) {
+                    *tap++ = run_at(a, row, w0, b->blank, copy);
+                    copy += t->tap_bytes;
+                } else if (row && inside) {
+                    for (isize k = 0; k < columns; k++) *tap++ = row + (w0 + k * dilation) * pixel;
+                } else {
+                    for (isize k = 0; k < columns; k++) {
+                        const isize w = source(ow, k, (isize)s->width, stride, pad, dilation, transposed);
+                        *tap++ = row && w >= 0 ? row + w * pixel : b->blank;
+                    }
+                }
+            }
+        while ((tap - b->taps) % t->pointers) *tap++ = b->blank;
+        if (++ow == s->out_width) {
+            ow = 0;
+            if (++oh == s->out_height) {
+                oh = 0;
+                if (++od == s->out_depth) od = 0, n++;
+            }
+        }
+    }
+}
+
+/* Copies the windows of one group. Small pixels are copied 16 bytes at a time; the next one overwrites what is too much. */
+static void copy_windows(const gather_args *a, const gather_buffers *b, isize count, isize group) {
+    const isize width = (isize)(a->s->channels / a->s->groups), shift = group * width;
+    const uint8_t *last = a->x + a->x_bytes - TILE_CHANNELS, *const *tap = b->taps;
+    for (isize i = 0; i < count; i++) {
+        uint8_t *to = b->copied + i * a->t->copied;
+        b->copy[i] = to;
+        for (isize k = 0; k < a->t->pointers; k++, to += width) {
+            const uint8_t *from = *tap++ + shift;
+            if (width <= TILE_CHANNELS && a->x_bytes >= TILE_CHANNELS && (uintptr_t)from <= (uintptr_t)last)
+                memcpy(to, from, TILE_CHANNELS);
+            else
+                memcpy(to, from, (size_t)width);
+        }
+    }
+}
+
+/* ---- panels ---------------------------------------------------------------------------------------------------------------- */
+
+/* Computes the blocks lo to hi, which are counted over all groups, for `count` windows. */
+static void run_panel(const gather_args *a, const gather_buffers *b, isize from, isize count, isize lo, isize hi) {
+    const gather_plan *t = a->t;
+    tile_panel p = {.taps = b->taps, .count = count, .tap_count = t->pointers, .tap_bytes = t->tap_bytes,
+                    .stride = (isize)a->s->out_channels, .finish = a->finish};
+    p.last = a->x_bytes < TILE_CHANNELS ? NULL : a->x + a->x_bytes - TILE_CHANNELS;
+    find_taps(a, b, from, count);
+    for (isize at = lo; at < hi; at++) {
+        const isize g = at / t->blocks, first = at % t->blocks * TILE_CHANNELS;
+        if (t->form == COPIES && (at == lo || !first)) copy_windows(a, b, count, g);
+        if (t->form == COPIES) p.taps = b->copy, p.tap_count = 1;
+        if (t->form == PIXELS) p.shift = t->depthwise ? first : g * (isize)(a->s->channels / a->s->groups);
+        const int8_t *block = (const int8_t *)t->weight + at * t->block_bytes;
+        p.correction = (const int32_t *)(const void *)block, p.weight = block + TILE_CHANNELS * sizeof(int32_t);
+        p.bias = (const int32_t *)t->bias + at * TILE_CHANNELS, p.ratio = (const float *)t->ratio + at * TILE_CHANNELS;
+        if (t->ratio_negative) p.ratio_negative = (const float *)t->ratio_negative + at * TILE_CHANNELS;
+        p.channels = min_size(t->outputs - first, TILE_CHANNELS);
+        const isize place = from * p.stride + g * t->outputs + first;
+        p.y = a->y + place, p.residual = a->residual ? a->residual + place : NULL;
+        (t->depthwise ? t->kernels->depthwise : t->kernels->dense)(&p);
+    }
+}
+
+/* An index is a window, or a block of output channels of all windows. */
+static void gather_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const gather_args *a = (const gather_args *)given;
+    const gather_plan *t = a->t;
+    const conv_step *s = a->s;
+    gather_buffers b = {.blank = scratch, .taps = (const uint8_t **)(void *)(scratch + round_up(t->blank, ALIGNMENT))};
+    b.copy = b.taps + t->panel * t->pointers, b.copied = (uint8_t *)(void *)(b.copy + t->panel);
+    memset(b.blank, (int)s->zero_x, (size_t)t->blank);
+    if (t->form == COPIES) memset(b.copied, 0, (size_t)(t->panel * t->copied));
+    const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
+    const isize first = t->split_channels ? 0 : lo, end = t->split_channels ? windows : hi;
+    const isize first_block = t->split_channels ? lo : 0, last_block = t->split_channels ? hi : t->groups * t->blocks;
+    for (isize from = first; from < end; from += t->panel)
+        run_panel(a, &b, from, min_size(t->panel, end - from), first_block, last_block);
+}
+
+void run_gathered(frame *f, const conv_step *s, const gather_plan *t, isize work) {
+    gather_args a = {.s = s, .t = t, .x = at(f, s->x), .residual = at(f, s->residual), .y = at(f, s->y)};
+    a.x_bytes = (isize)(s->batch * s->depth * s->height * s->width * s->channels);
+    const int behind = s->residual >= 0 && !s->residual_joint; /* the residual is added behind the rounding */
+    a.finish = (tile_finish){.low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero),
+                             .own_ratio = bits_float(s->own_ratio), .residual_ratio = bits_float(s->residual_ratio),
+                             .residual_zero = (int32_t)s->residual_zero, .zero = (int32_t)(behind ? s->sum_zero : s->zero),
+                             .joint = s->residual_joint != 0, .table = at(f, s->table)};
+    if (behind) a.finish.sum_low = (float)(s->sum_low - s->sum_zero), a.finish.sum_high = (float)(s->sum_high - s->sum_zero);
+    const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
+    parallel(f, gather_kernel, &a, t->split_channels ? t->groups * t->blocks : windows, work);
+}

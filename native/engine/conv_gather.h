@@ -1,0 +1,88 @@
+/* Convolutions of every geometry and linear layers, on every instruction set: conv_gather.c finds the bytes under each
+   window, and kernels of conv_tiles.h, one for each instruction set, multiply them by packed weights. */
+
+#ifndef INTACT8_CONV_GATHER_H
+#define INTACT8_CONV_GATHER_H
+
+#include "plan.h"
+
+#define TILE_CHANNELS 16 /* output channels that a tile computes together */
+
+/* What becomes of sums: y = clamp(R(sum * ratio) + zero, low, high), then a residual and a table as steps.h says. The limits
+   are relative to the zero points. */
+typedef struct {
+    float low, high, own_ratio, residual_ratio, sum_low, sum_high;
+    int32_t residual_zero, zero; /* of the result: that of the sum where a residual is added behind the rounding */
+    int joint;                   /* whether the residual is added before the only rounding */
+    const uint8_t *table;        /* NULL for none */
+} tile_finish;
+
+/* Some windows, and 16 output channels (or fewer at the end). */
+typedef struct {
+    const uint8_t *const *taps; /* addresses: tap_count for each window */
+    isize count, tap_count;     /* windows, and taps of each; depthwise: a multiple of four */
+    isize tap_bytes;            /* dense: bytes of each tap, a multiple of four */
+    isize shift;                /* bytes added to each address */
+    const uint8_t *last;        /* depthwise: 16 bytes may be read at addresses up to this one */
+    const int32_t *correction;  /* added to the biases */
+    const int8_t *weight;
+    const int32_t *bias;
+    const float *ratio, *ratio_negative; /* ratio_negative and residual: NULL for none */
+    const uint8_t *residual;
+    uint8_t *y;
+    isize stride, channels; /* bytes from one pixel of y to the next, and how many of them are computed */
+    tile_finish finish;
+} tile_panel;
+
+/* Kernels of one instruction set. Weights stand in words of four bytes along a window for 16 output channels: 4 / together
+   times 16 channels of `together` bytes. */
+typedef struct {
+    int together;
+    int x_offset; /* what is subtracted from x; the correction undoes it */
+    void (*dense)(const tile_panel *p);
+    void (*depthwise)(const tile_panel *p);
+} tile_kernels;
+
+HIDDEN extern const tile_kernels plain_tiles;
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+HIDDEN extern const tile_kernels avx2_tiles, avx2_wide_tiles, avx512_tiles;
+HIDDEN const tile_kernels *avx_vnni_tiles(void);
+#elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+HIDDEN extern const tile_kernels neon_tiles, neon_dot_tiles, neon_i8mm_tiles;
+#endif
+
+/* How a window's bytes are found: runs along a row, pixels one by one, or a copy of the whole window. */
+typedef enum { RUNS, PIXELS, COPIES } tap_form;
+
+/* What the check of a convolution prepares. */
+typedef struct {
+    const tile_kernels *kernels;
+    tap_form form;
+    int depthwise, split_channels; /* split: threads share the output channels; otherwise the windows */
+    isize groups, outputs, blocks; /* of matrices, outputs of each, and blocks of 16 of them */
+    isize taps, tap_bytes;         /* as the kernels take them */
+    isize pointers;                /* addresses found for each window */
+    isize panel, copied;           /* windows of a panel, and bytes of each that may be copied */
+    isize blank;                   /* bytes of zero points */
+    isize block_bytes;             /* packed bytes of a block */
+    const void *weight, *bias, *ratio, *ratio_negative;
+} gather_plan;
+
+/* Copies fewer than 16 bytes. */
+INLINE void copy_few(uint8_t *to, const uint8_t *from, isize count) {
+    if (count & 8) memcpy(to, from, 8), to += 8, from += 8;
+    if (count & 4) memcpy(to, from, 4), to += 4, from += 4;
+    if (count & 2) memcpy(to, from, 2), to += 2, from += 2;
+    if (count & 1) *to = *from;
+}
+
+INLINE int32_t four_bytes(const uint8_t *x) {
+    int32_t v;
+    memcpy(&v, x, 4);
+    return v;
+}
+
+HIDDEN int check_gathered(checker *c, const conv_step *s, gather_plan *t); /* returns 0 with a reason */
+HIDDEN void run_gathered(frame *f, const conv_step *s, const gather_plan *t, isize work);
+
+#endif

@@ -1,0 +1,27 @@
+"""Every instruction set that this CPU has computes the reference's integers; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("intact8.engines.native._library")
+ARM = platform.machine() in ("aarch64", "arm64")
+SETS = ["plain", "neon", "neon_dot", "neon_i8mm"] if ARM else ["plain", "avx2", "avx_vnni", "avx512_vnni"]
+SCRIPT = Path(__file__).parent / "random_convolutions.py"
+
+
+@pytest.mark.parametrize("isa", SETS)
+def test_random_convolutions(isa: str) -> None:
+    """Convolutions of all geometries and linear layers, with everything that may follow them."""
+    environment = {**os.environ, "INTACT8_ISA": isa, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), "60", "1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert not done.returncode, done.stdout + done.stderr
+    if not done.stdout.startswith(f"{isa}:"):
+        pytest.skip(f"this CPU lacks {isa}")
