@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("openvino")
 
 from intact8.engines.input_quantizer import Quantizer
+
 from intact8.engines.openvino import OpenVinoEngine
 from intact8.engines.reference import ReferenceEngine
 from intact8.engines.shapes import sized
