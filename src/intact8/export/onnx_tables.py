@@ -1,8 +1,7 @@
 """Tables as float functions, where a run of all 256 entries on this machine gives exactly the table.
 
 A lookup costs ONNX Runtime 0.7 ns per element and keeps it from choosing layouts; these forms cost 0.2 to 0.5 ns. They
-are for an engine, which can compare before it uses one, and never for a file, which does not know where it will run;
-where the compiled kernels are, only clamps are (see ``intact8.engines.onnxruntime.custom_ops``).
+are for an engine, which can compare before it uses one, and never for a file, which does not know where it will run.
 """
 
 from __future__ import annotations

@@ -58,13 +58,13 @@ def key(program: Program, digest: str, engine: str, threads: int | None, facts: 
         "engine": engine,
         "threads": threads,
         "python": [facts.python, sys.executable],
-        "passes": _passes(),
+        "library": _library(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _passes() -> list[int] | None:
-    """Return size and time of the compiled kernels that engines call; None where they were not built."""
+def _library() -> list[int] | None:
+    """Return size and time of the native engine's library; None where they were not built."""
     found = importlib.util.find_spec("intact8.engines.native._library")
     if found is None or found.origin is None:
         return None

@@ -227,7 +227,7 @@ def _compiled() -> Ability:
         if built
         else "slower, the same bits: install a wheel of this platform, or a C compiler and intact8 again"
     )
-    return Ability("compiled kernels", built, why)
+    return Ability("the native engine's library", built, why)
 
 
 def _vnni(engine: str, facts: Facts) -> Ability:
