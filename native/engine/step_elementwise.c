@@ -1,4 +1,4 @@
-/* Steps of one pass over their elements: quantize, dequantize, tables, sums. */
+/* Steps of one pass over the elements of one value: quantize, dequantize, tables. */
 
 #include "plan.h"
 
@@ -152,60 +152,4 @@ void run_table(frame *f, const int64_t *step, void *prepared) {
     const table_args a = {at(f, s->x), at(f, s->entries), at(f, s->y)};
     (void)prepared;
     parallel(f, table_kernel(), &a, (isize)s->count, (isize)s->count);
-}
-
-/* ---- add ---------------------------------------------------------------------------------------------------------------- */
-
-#define MAX_TERMS 64
-
-typedef struct {
-    const uint8_t *x[MAX_TERMS];
-    uint8_t *y;
-    const float *ratios;
-    const int32_t *zeros;
-    isize terms, count;
-    float low, high;
-    int32_t zero;
-} add_args;
-
-int check_add(checker *c, const int64_t *step) {
-    const add_step *s = (const add_step *)(const void *)step;
-    isize terms;
-    const int64_t *list = list_of(step, &terms);
-    if (terms < 1 || terms > MAX_TERMS) return refuse(c, "a sum of no such number of terms");
-    for (isize i = 0; i < terms; i++)
-        if (!needs(c, list[i], (isize)s->count, 1, "x")) return 0;
-    return check_clamp(c, s->zero, s->low, s->high) && needs(c, s->ratios, terms, 4, "ratios") &&
-           needs(c, s->zeros, terms, 4, "zeros") && needs(c, s->y, (isize)s->count, 1, "y");
-}
-
-/* An index is a block of BLOCK elements. */
-MULTIVERSION static void add_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const add_args *a = (const add_args *)given;
-    float sum[BLOCK];
-    (void)scratch;
-    for (isize b = lo; b < hi; b++) {
-        const isize from = b * BLOCK, count = min_size(a->count - from, BLOCK);
-        for (isize j = 0; j < a->terms; j++) {
-            const uint8_t *restrict x = a->x[j] + from;
-            const float ratio = a->ratios[j];
-            const uint32_t zero = (uint32_t)a->zeros[j]; /* hostile zero points wrap around */
-            if (j)
-                for (isize i = 0; i < count; i++) sum[i] += (float)(int32_t)(x[i] - zero) * ratio;
-            else
-                for (isize i = 0; i < count; i++) sum[i] = (float)(int32_t)(x[i] - zero) * ratio;
-        }
-        uint8_t *restrict y = a->y + from;
-        for (isize i = 0; i < count; i++) y[i] = to_uint8(sum[i], a->low, a->high, a->zero);
-    }
-}
-
-void run_add(frame *f, const int64_t *step, void *prepared) {
-    const add_step *s = (const add_step *)(const void *)step;
-    add_args a = {.y = at(f, s->y), .ratios = at(f, s->ratios), .zeros = at(f, s->zeros), .count = (isize)s->count,
-                  .low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero), .zero = (int32_t)s->zero};
-    const int64_t *list = list_of(step, &a.terms);
-    (void)prepared;
-    for (isize i = 0; i < a.terms; i++) a.x[i] = at(f, list[i]);
-    parallel(f, add_kernel, &a, ceil_div(a.count, BLOCK), a.count * a.terms);
 }

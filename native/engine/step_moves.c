@@ -5,6 +5,7 @@
 typedef struct {
     isize size[MAX_RANK], x[MAX_RANK], y[MAX_RANK]; /* elements, and strides in bytes */
     isize element, rank;
+    isize turned; /* the dimension whose elements lie together in x where it is not the last one; -1: none */
     const uint8_t *from;
     uint8_t *to;
 } copy_args;
@@ -55,6 +56,10 @@ int check_copy(checker *c, const int64_t *step) {
         else
             a->size[a->rank] = n, a->x[a->rank] = x, a->y[a->rank] = y, a->rank++;
     }
+    a->turned = -1;
+    const isize last = a->rank - 1;
+    for (isize k = 0; k < last; k++)
+        if (a->x[k] == a->element && a->y[last] == a->element && a->x[last] != a->element) a->turned = k;
     return 1;
 }
 
@@ -76,13 +81,58 @@ static void copy_line(const uint8_t *from, uint8_t *to, isize n, isize sx, isize
         COPY_LINE(uint64_t);
 }
 
+#define TILE 16 /* rows and columns that are turned at once */
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+
+/* One of four passes, after which rows are columns: what stands side by side comes from rows eight apart. */
+INLINE void interleave(const __m128i *from, __m128i *to) {
+    for (int i = 0; i < 8; i++)
+        to[2 * i] = _mm_unpacklo_epi8(from[i], from[i + 8]), to[2 * i + 1] = _mm_unpackhi_epi8(from[i], from[i + 8]);
+}
+
+INLINE void turn_tile(const uint8_t *from, uint8_t *to, isize from_row, isize to_row) {
+    __m128i a[TILE], b[TILE];
+    for (int i = 0; i < TILE; i++) a[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + i * from_row));
+    interleave(a, b), interleave(b, a), interleave(a, b), interleave(b, a);
+    for (int i = 0; i < TILE; i++) _mm_storeu_si128((__m128i *)(void *)(to + i * to_row), a[i]);
+}
+#else
+INLINE void turn_tile(const uint8_t *from, uint8_t *to, isize from_row, isize to_row) {
+    for (int i = 0; i < TILE; i++)
+        for (int j = 0; j < TILE; j++) to[j * to_row + i] = from[i * from_row + j];
+}
+#endif
+
+/* Copies a matrix whose rows lie together in x, and its columns in y; `rows` and `columns` are strides in bytes. */
+static void turn_matrix(const uint8_t *from, uint8_t *to, isize height, isize width, isize from_row, isize to_row,
+                        isize element) {
+    for (isize i = 0; i < height; i += TILE)
+        for (isize j = 0; j < width; j += TILE) {
+            const isize rows = min_size(height - i, TILE), columns = min_size(width - j, TILE);
+            const uint8_t *x = from + i * from_row + j * element;
+            uint8_t *y = to + j * to_row + i * element;
+            if (element == 1 && rows == TILE && columns == TILE)
+                turn_tile(x, y, from_row, to_row);
+            else if (rows < columns)
+                for (isize r = 0; r < rows; r++) copy_line(x + r * from_row, y + r * element, columns, element, to_row, element);
+            else
+                for (isize k = 0; k < columns; k++) copy_line(x + k * element, y + k * to_row, rows, from_row, element, element);
+        }
+}
+
 /* Copies from dimension `level` on. */
 static void copy_level(const copy_args *a, isize level, const uint8_t *from, uint8_t *to) {
-    if (level >= a->rank - 1) {
+    const isize last = a->rank - 1, k = a->turned;
+    if (level == k)
+        copy_level(a, level + 1, from, to);
+    else if (level < last)
+        for (isize i = 0; i < a->size[level]; i++) copy_level(a, level + 1, from + i * a->x[level], to + i * a->y[level]);
+    else if (k < 0)
         copy_line(from, to, a->size[level], a->x[level], a->y[level], a->element);
-        return;
-    }
-    for (isize i = 0; i < a->size[level]; i++) copy_level(a, level + 1, from + i * a->x[level], to + i * a->y[level]);
+    else
+        turn_matrix(from, to, a->size[last], a->size[k], a->x[last], a->y[k], a->element);
 }
 
 /* An index is one of the first dimension. */

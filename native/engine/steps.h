@@ -47,10 +47,71 @@
 /* uint8 y = table[x]. */
 #define FIELDS_table(READ, MAYBE, WRITE, NUMBER) READ(x) READ(entries) WRITE(y) NUMBER(count)
 
-/* uint8 y = clamp(R(Σ_j (x_j - zero_j)·ratio_j) + zero, low, high) over the values of the list, each of `count` elements.
-   ratios: float32, zeros: int32, one for each. */
+/* uint8 y = clamp(R(Σ_j (x_j - zero_j)·ratio_j) + zero, low, high) over the values of the list. ratios: float32, zeros:
+   int32, one for each; y has the sizes d0, d1, … of its `rank` dimensions, in the order of memory. broadcast: a constant
+   byte for each value, whose bit k says that the value has one element along dimension k. */
 #define FIELDS_add(READ, MAYBE, WRITE, NUMBER)                                                                        \
-    READ(ratios) READ(zeros) WRITE(y) NUMBER(count) NUMBER(zero) NUMBER(low) NUMBER(high)
+    READ(ratios) READ(zeros) READ(broadcast) WRITE(y) NUMBER(rank)                                                    \
+    NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(d4) NUMBER(d5) NUMBER(d6) NUMBER(d7)                           \
+    NUMBER(zero) NUMBER(low) NUMBER(high)
+
+/* uint8 y = clamp(R((x - zero_x) (w - zero_w) ratio) + zero, low, high), broadcasting as above. */
+#define FIELDS_mul(READ, MAYBE, WRITE, NUMBER)                                                                        \
+    READ(x) READ(w) WRITE(y) NUMBER(rank)                                                                             \
+    NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(d4) NUMBER(d5) NUMBER(d6) NUMBER(d7)                           \
+    NUMBER(broadcast_x) NUMBER(broadcast_w) NUMBER(zero_x) NUMBER(zero_w) NUMBER(ratio) NUMBER(zero) NUMBER(low) NUMBER(high)
+
+/* y = the largest element of every window of images (N, D, H, W, C) of uint8 (size 1) or float32 (size 4). */
+#define FIELDS_max_pool(READ, MAYBE, WRITE, NUMBER)                                                                   \
+    READ(x) WRITE(y) NUMBER(size) NUMBER(batch) NUMBER(depth) NUMBER(height) NUMBER(width) NUMBER(channels)           \
+    NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
+    NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
+    NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)
+
+/* uint8 y = clamp(R(Σ (x - zero_x)·ratio_n) + zero, low, high) over windows of images (N, D, H, W, C). windows: constant
+   int32 (out_depth + out_height + out_width, 3), start, end and divisor along one axis each; n is the product of the three
+   divisors of a window, and `ratios` (float32) has one entry for each n among `divisors` (int32). */
+#define FIELDS_avg_pool(READ, MAYBE, WRITE, NUMBER)                                                                   \
+    READ(x) READ(windows) READ(divisors) READ(ratios) WRITE(y)                                                        \
+    NUMBER(batch) NUMBER(depth) NUMBER(height) NUMBER(width) NUMBER(channels)                                         \
+    NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width) NUMBER(count)                                              \
+    NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high)
+
+/* uint8 y = clamp(R(Σ (x - zero_x) ratio) + zero, low, high): x is (outer, terms, inner), y is (outer, inner). */
+#define FIELDS_mean(READ, MAYBE, WRITE, NUMBER)                                                                       \
+    READ(x) WRITE(y) NUMBER(outer) NUMBER(terms) NUMBER(inner) NUMBER(zero_x) NUMBER(ratio)                           \
+    NUMBER(zero) NUMBER(low) NUMBER(high)
+
+/* Linear resizing of uint8 images (N, D, H, W, C): y = R(Σ w·x / total). taps: constant int32 (out_depth + out_height +
+   out_width, 3), two source indices along one axis and the weight of the second, that of the first being the axis's
+   denominator less it. */
+#define FIELDS_resize(READ, MAYBE, WRITE, NUMBER)                                                                     \
+    READ(x) READ(taps) WRITE(y) NUMBER(batch) NUMBER(depth) NUMBER(height) NUMBER(width) NUMBER(channels)             \
+    NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
+    NUMBER(denominator_d) NUMBER(denominator_h) NUMBER(denominator_w)
+
+/* y[o, i] = x[o, index[i]]: `count` of `rows` rows of `bytes` bytes, `outer` times; index: int64. */
+#define FIELDS_take_rows(READ, MAYBE, WRITE, NUMBER)                                                                  \
+    READ(x) READ(index) WRITE(y) NUMBER(outer) NUMBER(rows) NUMBER(count) NUMBER(bytes)
+
+/* float32 y[i] = the row index[i] of a table of codes (rows, bytes of `columns` codes), times its scales: one for each
+   group of `group` columns (0: one group). Codes have 8 or 4 bits. */
+#define FIELDS_decode_rows(READ, MAYBE, WRITE, NUMBER)                                                                \
+    READ(codes) READ(scales) READ(index) WRITE(y) NUMBER(rows) NUMBER(count) NUMBER(columns) NUMBER(group) NUMBER(bits)
+
+/* Norms of uint8 x (outer, places, groups, each): every (outer, group) is normalised over its places and elements.
+   x' = x - shift; S = Σ x' (0 unless centered), Q = Σ x'²; r = float32(n / √(n·Q - S² + epsilon));
+   y = clamp(R((x' - S/n) r gain + offset), low, high); gain and offset: float32 (groups, each); epsilon: a float64. */
+#define FIELDS_norm(READ, MAYBE, WRITE, NUMBER)                                                                       \
+    READ(x) READ(gain) READ(offset) WRITE(y) NUMBER(outer) NUMBER(places) NUMBER(groups) NUMBER(each)                 \
+    NUMBER(shift) NUMBER(centered) NUMBER(epsilon) NUMBER(low) NUMBER(high)
+
+/* Softmax of uint8 x along its last dimension: y = clamp(R(t·(levels / Σ t)) + zero, low, high), t = entries[max(x) - x],
+   entries: int32 (256,); 0 where the bytes of `mask`, which may broadcast, are not 0. */
+#define FIELDS_softmax(READ, MAYBE, WRITE, NUMBER)                                                                    \
+    READ(x) READ(entries) MAYBE(mask) WRITE(y) NUMBER(rank)                                                           \
+    NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(d4) NUMBER(d5) NUMBER(d6) NUMBER(d7)                           \
+    NUMBER(broadcast_mask) NUMBER(levels) NUMBER(zero) NUMBER(low) NUMBER(high)
 
 /* uint8 y = clamp(R(Σ (x - zero_x)(w - zero_w)·ratio) + zero, low, high): products of matrices x (rows, depth) and w (depth,
    columns) for d0 d1 d2 d3 leading indices. Strides in elements: x_row, w_depth, w_column and y_row, and x0 … y3 of the
@@ -72,6 +133,15 @@
     STEP(conv) \
     STEP(table) \
     STEP(add) \
-    STEP(matmul)
+    STEP(matmul) \
+    STEP(mul) \
+    STEP(max_pool) \
+    STEP(avg_pool) \
+    STEP(mean) \
+    STEP(resize) \
+    STEP(take_rows) \
+    STEP(decode_rows) \
+    STEP(norm) \
+    STEP(softmax)
 
 #endif

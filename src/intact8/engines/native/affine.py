@@ -1,4 +1,4 @@
-"""Convolutions, linear layers and sums."""
+"""Convolutions and linear layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from intact8.opset.affine import bounds, magnitudes, row_sums
 from intact8.opset.op import Array
 
 from .builder import Value, channels_last, float_bits, plain
-from .lowering import OpContext, Rule
+from .lowering import AXES, OpContext, Rule, image_axes, image_fields
 
 
 def ratio(a: Array, b: Array) -> Array:
@@ -53,14 +53,11 @@ def _weights(ctx: OpContext) -> dict[str, Value | int | None]:
     }
 
 
-AXES = ("d", "h", "w")
-
-
 def conv(ctx: OpContext) -> Value:
     """Lower a convolution of one to three dimensions, transposed or not."""
     t, x = ctx.op.attrs, ctx.builder.in_order(ctx.inputs[0], channels_last(len(ctx.inputs[0].shape)))
     order = channels_last(len(x.shape))
-    y, rank = ctx.make(order), len(x.shape) - 2
+    y = ctx.make(order)
     residual = ctx.builder.in_order(ctx.inputs[1], order) if len(ctx.inputs) == 2 else None
     kernel = ctx.op.arrays["weight"].shape[2:]
     # A transposed convolution reads through its flipped kernel, see source() of native/engine/step_conv.c.
@@ -69,14 +66,11 @@ def conv(ctx: OpContext) -> Value:
         pads = [p - d * (k - 1) for p, d, k in zip(t["padding"], t["dilation"], kernel, strict=True)]
     fields: dict[str, int] = {}
     for name, given in (("kernel", kernel), ("stride", t["stride"]), ("dilation", t["dilation"])):
-        fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, [1] * (3 - rank) + list(given), strict=True)}
-    fields |= {f"pad_{axis}": n for axis, n in zip(AXES, [0] * (3 - rank) + list(pads), strict=True)}
-    sizes = ("depth", "height", "width")
-    fields |= dict(zip(sizes, [1] * (3 - rank) + list(x.shape[2:]), strict=True))
-    fields |= dict(zip((f"out_{s}" for s in sizes), [1] * (3 - rank) + list(y.shape[2:]), strict=True))
+        fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
+    fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
     ctx.builder.step(
-        "conv", x=x, y=y, residual=residual, batch=x.shape[0], channels=x.shape[1], out_channels=y.shape[1],
-        groups=t["groups"], transposed=int(t["transposed"]), **fields, **_weights(ctx),
+        "conv", x=x, y=y, residual=residual, out_channels=y.shape[1], groups=t["groups"],
+        transposed=int(t["transposed"]), **image_fields(x, y), **fields, **_weights(ctx),
     )  # fmt: skip
     return y
 
@@ -98,19 +92,4 @@ def linear(ctx: OpContext) -> Value:
     return y
 
 
-def add(ctx: OpContext) -> Value | None:
-    """Lower a sum of tensors of one shape."""
-    if any(x.shape != ctx.shape for x in ctx.inputs):
-        return None
-    values = ctx.same_order()
-    y = ctx.make(values[0].order)
-    a, b = np.array(ctx.op.attrs["a"], np.float64), float(ctx.op.attrs["b"])
-    zeros = np.array([ctx.zero_point(i) for i in range(len(values))], np.int32)
-    ctx.builder.step(
-        "add", values, y=y, count=y.size, ratios=ctx.constant("ratios", lambda: (a / b).astype(np.float32)),
-        zeros=ctx.constant("zeros", lambda: zeros), **ctx.grid(),
-    )  # fmt: skip
-    return y
-
-
-RULES: dict[str, Rule] = {"conv": conv, "linear": linear, "add": add}
+RULES: dict[str, Rule] = {"conv": conv, "linear": linear}

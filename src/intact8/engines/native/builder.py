@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -58,6 +58,16 @@ def channels_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1) if rank > 2 else plain(rank)
 
 
+def without(order: Sequence[int], gone: Sequence[int]) -> tuple[int, ...]:
+    """Return an order of dimensions when some of them are gone, and those behind them have other numbers.
+
+    Example:
+        >>> without((0, 2, 3, 1), [2, 3]), without((0, 2, 1), [0])
+        ((0, 1), (1, 0))
+    """
+    return tuple(d - sum(g < d for g in gone) for d in order if d not in gone)
+
+
 @dataclass(frozen=True)
 class Value:
     """A tensor in memory, contiguous in some order of its dimensions.
@@ -96,6 +106,11 @@ class Value:
             found[d], step = step, step * self.shape[d]
         return found
 
+    def of_rank(self, rank: int) -> Value:
+        """Return the same memory with dimensions of size 1 before the others."""
+        new = rank - len(self.shape)
+        return replace(self, shape=(1,) * new + self.shape, order=(*range(new), *(d + new for d in self.order)))
+
     def is_in(self, order: Sequence[int]) -> bool:
         """Return whether memory is as in ``order``: dimensions of size 1 may lie anywhere."""
         wanted = [d for d in order if self.shape[d] != 1]
@@ -131,6 +146,17 @@ class Constants:
             known = self._number[id(array)] = self._library.add_constant(self.model, address(array), array.nbytes)
             self.arrays.append(array)
         return known
+
+
+def _merged(rows: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return dimensions of a copy, each a size and two strides, where those that lie together in both are one."""
+    found: list[tuple[int, int, int]] = []
+    for n, x, y in rows:
+        if found and (found[-1][1], found[-1][2]) == (n * x, n * y):
+            found[-1] = found[-1][0] * n, x, y
+        elif n != 1:
+            found.append((n, x, y))
+    return found
 
 
 @dataclass
@@ -196,7 +222,7 @@ class PlanBuilder:
         y: Value,
         sizes: Sequence[int],
         from_: Sequence[int],
-        to: Sequence[int],
+        to: Sequence[int] | None = None,
         at_x: int = 0,
         at_y: int = 0,
     ) -> None:
@@ -205,25 +231,27 @@ class PlanBuilder:
         Args:
             x, y: from and to.
             sizes: of the part that is copied.
-            from_, to: strides in elements.
+            from_, to: strides in elements; None: those of contiguous memory of these sizes.
             at_x, at_y: offsets in elements.
         """
-        rank = len(sizes)
-        assert rank <= MAX_RANK
+        if to is None:
+            to = Value(0, tuple(sizes), plain(len(sizes)), y.dtype).strides()
+        rows = _merged(list(zip(sizes, from_, to, strict=True)))
+        assert len(rows) <= MAX_RANK
         fields: dict[str, int] = {}
-        for letter, given in (("d", sizes), ("x", from_), ("y", to)):
-            fields |= {f"{letter}{i}": given[i] if i < rank else 0 for i in range(MAX_RANK)}
-        self.step("copy", x=x, y=y, size=x.itemsize, rank=rank, offset_x=at_x, offset_y=at_y, **fields)
+        for k, letter in enumerate("dxy"):
+            fields |= {f"{letter}{i}": rows[i][k] if i < len(rows) else 0 for i in range(MAX_RANK)}
+        self.step("copy", x=x, y=y, size=x.itemsize, rank=len(rows), offset_x=at_x, offset_y=at_y, **fields)
 
     def in_order(self, x: Value, order: Sequence[int]) -> Value:
         """Return ``x`` in that order of dimensions, copied at most once."""
         if x.is_in(order):
             return Value(x.index, x.shape, tuple(order), x.dtype)
-        key = x, tuple(order)
+        key = x, tuple(order)  # reshaped values share an index
         if key not in self._reordered:
             y = self._reordered[key] = self.value(x.shape, x.dtype, order)
-            x_strides, y_strides = x.strides(), y.strides()
-            self.copy(x, y, y.physical, [x_strides[d] for d in y.order], [y_strides[d] for d in y.order])
+            x_strides = x.strides()
+            self.copy(x, y, y.physical, [x_strides[d] for d in y.order])
         return self._reordered[key]
 
     def plain(self, x: Value) -> Value:

@@ -1,10 +1,10 @@
-"""Operations of one pass over their elements."""
+"""Operations of one pass over their elements: tables, sums, products, and what comes from float32 or goes there."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .builder import Value, channels_last, float_bits, plain
+from .builder import MAX_RANK, Value, channels_last, float_bits, plain
 from .lowering import OpContext, Rule
 
 
@@ -42,4 +42,35 @@ def table(ctx: OpContext) -> Value:
     return y
 
 
-RULES: dict[str, Rule] = {"quantize": quantize, "dequantize": dequantize, "table": table}
+def add(ctx: OpContext) -> Value | None:
+    """Lower a sum."""
+    order = ctx.usual_order()
+    if len(order) > MAX_RANK:
+        return None
+    values, masks = ctx.broadcast(order)
+    y, t = ctx.make(order), ctx.op.attrs
+    zeros = [ctx.zero_point(i) for i in range(len(values))]
+    ratios = ctx.constant("ratios", lambda: (np.array(t["a"], np.float64) / t["b"]).astype(np.float32))
+    ctx.builder.step(
+        "add", values, y=y, zeros=ctx.constant("zeros", lambda: np.array(zeros, np.int32)), ratios=ratios,
+        broadcast=ctx.constant(f"broadcast {masks}", lambda: np.array(masks, np.uint8)),
+        **ctx.sizes(order), **ctx.grid(),
+    )  # fmt: skip
+    return y
+
+
+def mul(ctx: OpContext) -> Value | None:
+    """Lower a product."""
+    order, t = ctx.usual_order(), ctx.op.attrs
+    if len(order) > MAX_RANK:
+        return None
+    (x, w), masks = ctx.broadcast(order)
+    y = ctx.make(order)
+    ctx.builder.step(
+        "mul", x=x, w=w, y=y, broadcast_x=masks[0], broadcast_w=masks[1], zero_x=ctx.zero_point(0),
+        zero_w=ctx.zero_point(1), ratio=float_bits(t["a"] / t["b"]), **ctx.sizes(order), **ctx.grid(),
+    )  # fmt: skip
+    return y
+
+
+RULES: dict[str, Rule] = {"quantize": quantize, "dequantize": dequantize, "table": table, "add": add, "mul": mul}

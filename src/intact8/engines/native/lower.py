@@ -8,11 +8,18 @@ from dataclasses import dataclass, replace
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
-from . import affine, elementwise, moves, products
+from . import affine, elementwise, moves, norms, pools, products
 from .builder import INPUT, Constants, PlanBuilder, Value
 from .lowering import OpContext, Rule
 
-RULES: dict[str, Rule] = {**affine.RULES, **elementwise.RULES, **moves.RULES, **products.RULES}
+RULES: dict[str, Rule] = {
+    **affine.RULES,
+    **elementwise.RULES,
+    **moves.RULES,
+    **norms.RULES,
+    **pools.RULES,
+    **products.RULES,
+}
 """Kind → rule. The reference computes the other kinds, and operations for which a rule returns None."""
 
 IMAGE_KINDS = frozenset(

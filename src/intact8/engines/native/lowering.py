@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from intact8.opset.op import Array, Op, Tensor
 
-from .builder import PlanBuilder, Value, plain
+from .builder import MAX_RANK, PlanBuilder, Value, plain
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,42 @@ class OpContext:
         """Return the fields ``zero``, ``low`` and ``high`` of the result."""
         return {"zero": self.out.zero_point or 0, "low": self.op.attrs["lo"], "high": self.op.attrs["hi"]}
 
-    def same_order(self) -> list[Value]:
-        """Return the inputs in one order of dimensions: that of the first one of the output's shape that is not plain,
-        else plain. Inputs of fewer dimensions stay as they are."""
+    def sizes(self, order: Sequence[int]) -> dict[str, int]:
+        """Return the fields ``rank`` and ``d0`` to ``d7`` of the result in that order of dimensions."""
+        sizes = [self.shape[d] for d in order]
+        return {"rank": len(sizes), **{f"d{i}": sizes[i] if i < len(sizes) else 0 for i in range(MAX_RANK)}}
+
+    def broadcast(self, order: Sequence[int]) -> tuple[list[Value], list[int]]:
+        """Return the inputs in that order of dimensions, of the rank of the result; and for each a number whose bit k
+        says that it has one element along dimension k in the order of memory."""
+        values = [self.builder.in_order(x.of_rank(len(order)), order) for x in self.inputs]
+        masks = [sum(1 << k for k, d in enumerate(order) if x.shape[d] == 1) for x in values]
+        return values, masks
+
+    def usual_order(self) -> tuple[int, ...]:
+        """Return the order of the largest input that is not plain and of the rank of the result; plain without one."""
         rank = len(self.shape)
-        full = [x for x in self.inputs if x.shape == self.shape]
-        order = next((x.order for x in full if x.order != plain(rank)), plain(rank))
-        return [self.builder.in_order(x, order) if len(x.shape) == rank else x for x in self.inputs]
+        others = [x for x in self.inputs if len(x.shape) == rank and not x.is_in(plain(rank))]
+        return max(others, key=lambda x: x.size).order if others else plain(rank)
+
+
+AXES = ("d", "h", "w")
+"""Axes of images, as fields of steps name them."""
+
+
+def image_axes(given: Sequence[T], other: T) -> list[T]:
+    """Return what is given for each axis of images, for all three: ``other`` for those that there are not."""
+    return [other] * (len(AXES) - len(given)) + list(given)
+
+
+def image_fields(x: Value, y: Value) -> dict[str, int]:
+    """Return the fields of the sizes of images and of the results on them."""
+    names = ("depth", "height", "width")
+    sizes = zip(names, image_axes(x.shape[2:], 1), image_axes(y.shape[2:], 1), strict=True)
+    fields = {"batch": x.shape[0], "channels": x.shape[1]}
+    for name, size, out in sizes:
+        fields |= {name: size, f"out_{name}": out}
+    return fields
 
 
 Rule = Callable[[OpContext], Value | None]
