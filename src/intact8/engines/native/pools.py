@@ -37,10 +37,8 @@ def max_pool(ctx: OpContext) -> Value:
             role: [t[role][i] if i in axes else default for i in range(rank)]
             for role, default in (("kernel", 1), ("stride", 1), ("padding", 0), ("dilation", 1))
         }
-        size = [
-            pool_size(*row, t["ceil_mode"] and i in axes)
-            for i, row in enumerate(zip(x.shape[2:], *taken.values(), strict=True))
-        ]
+        rows = enumerate(zip(x.shape[2:], *taken.values(), strict=True))
+        size = [pool_size(n, k, s, p, d, t["ceil_mode"] and i in axes) for i, (n, k, s, p, d) in rows]
         y = ctx.builder.value((*x.shape[:2], *size), x.dtype, x.order)
         fields: dict[str, int] = {}
         for name, role in (("kernel", "kernel"), ("stride", "stride"), ("pad", "padding"), ("dilation", "dilation")):
@@ -147,7 +145,7 @@ def _take_pixels(ctx: OpContext, x: Value, at: Sequence[Array]) -> Value:
     for axis, index in enumerate(at, start=2):
         y = ctx.builder.value((*x.shape[:axis], len(index), *x.shape[axis + 1 :]), x.dtype, x.order)
         ctx.builder.step(
-            "take_rows", x=x, index=ctx.constant(f"index {axis} {x.shape[axis]}", lambda i=index: i), y=y,
+            "take_rows", x=x, index=ctx.constant(f"index {axis} {x.shape[axis]}", index.copy), y=y,
             outer=math.prod(x.shape[:axis]) // x.shape[1], rows=x.shape[axis], count=len(index),
             bytes=math.prod(x.shape[axis + 1 :]) * x.shape[1] * x.itemsize,
         )  # fmt: skip
