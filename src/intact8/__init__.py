@@ -91,7 +91,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("recipes", "runtime", "testing", "train"):
+    if name in ("recipes", "runtime", "testing", "torch", "train"):
         return import_module(f"intact8.{name}")
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)

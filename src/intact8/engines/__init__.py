@@ -186,13 +186,18 @@ def run(
         InputError: see :func:`intact8.engines.binding.bind`; or memory has no room for so large a call.
         EngineError: see :func:`get_runner`.
     """
-    arrays = bind(program, inputs, named, layout)
+    outputs = run_flat(program, bind(program, inputs, named, layout), engine)
+    if any(is_torch(value) for value in (*inputs, *named.values())):
+        return rebuild(program.structure, [to_torch(y) for y in outputs])
+    return rebuild(program.structure, outputs)
+
+
+def run_flat(program: Program, arrays: Mapping[str, Array], engine: str = "auto") -> list[Array]:
+    """Return the outputs in order, for inputs as :func:`intact8.engines.binding.bind` returns them. See :func:`run`."""
     runner, admit = _prepared(program, engine)
     admit(arrays)
     outputs = empty_outputs(program, arrays) if batch_size(program, arrays) == 0 else runner(arrays)
-    if any(is_torch(value) for value in (*inputs, *named.values())):
-        return rebuild(program.structure, [to_torch(y) for y in outputs])
-    return rebuild(program.structure, [np.asarray(y) for y in outputs])
+    return [np.asarray(y) for y in outputs]
 
 
 __all__ = [
@@ -206,4 +211,5 @@ __all__ = [
     "get_runner",
     "prepare",
     "run",
+    "run_flat",
 ]

@@ -86,6 +86,10 @@ class Program:
         """
         return late.call("run", self, inputs, named, engine, layout)
 
+    def __call__(self, *inputs: Any, engine: str = "auto", layout: str = "NCHW", **named: Any) -> Any:
+        """Run, as :meth:`run` does."""
+        return late.call("run", self, inputs, named, engine, layout)
+
     def export_onnx(self, path: str | Path, *, uint8_input: bool = False, layout: str = "NCHW") -> Path:
         """Write the program as a standard ONNX model that any runtime opens. See ``intact8.export.onnx``.
 

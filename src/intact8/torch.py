@@ -1,0 +1,137 @@
+"""Programs as torch modules: inside other models, and inside what ``torch.compile`` compiles.
+
+A program stands in torch's graphs as one operator, ``torch.ops.intact8.run``, of which ``torch.compile`` knows the
+shapes and types of the results. It computes on the CPU and has no gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, nn
+
+from intact8.arithmetic.dimensions import known, summands
+from intact8.engines import run_flat
+from intact8.engines.binding import bind, rebuild, to_torch
+from intact8.engines.shapes import sized
+from intact8.errors import InputError
+from intact8.nesting import spread
+from intact8.program.dimensions import sized_near
+from intact8.program.program import Program
+
+_programs: WeakValueDictionary[int, Program] = WeakValueDictionary()
+_numbers = count()
+
+
+class Module(nn.Module):
+    """A program as a module without parameters.
+
+    Args:
+        program: converted or loaded.
+        engine: as for :meth:`intact8.Program.run`.
+        layout: of inputs of four dimensions: "NCHW" or "NHWC".
+
+    Example:
+        >>> from intact8.opset.op import Op, Tensor
+        >>> tensors = {"x": Tensor("x", "float32", (None, 2)), "q": Tensor("q", "uint8", (None, 2), 0.5, 10)}
+        >>> program = Program(tensors, (Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}),), ("x",), ("q",))
+        >>> model = nn.Sequential(nn.Flatten(), Module(program, engine="reference"))
+        >>> model(torch.tensor([[[1.0], [2.0]]]))
+        tensor([[12, 14]], dtype=torch.uint8)
+    """
+
+    def __init__(self, program: Program, engine: str = "auto", layout: str = "NCHW") -> None:
+        super().__init__()
+        self.program, self.engine, self.layout = program, engine, layout
+        self._register()
+
+    def _register(self) -> None:
+        self._names, self._structure, self._number = self.program.inputs, self.program.structure, next(_numbers)
+        _programs[self._number] = self.program
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Run on CPU tensors, nested as the model takes them; the outputs nest as the model's.
+
+        Raises:
+            InputError: see :meth:`intact8.Program.run`.
+        """
+        if named or len(inputs) != len(self._names) or not all(isinstance(x, Tensor) for x in inputs):
+            values = spread(self._names, inputs, named)
+            missing = [name for name in self._names if name not in values]
+            if missing:
+                raise InputError("the input is missing", where=missing[0], remedy=f"give {', '.join(self._names)}")
+            unknown = [name for name in values if name not in self._names]
+            if unknown:
+                remedy = f"the inputs are {', '.join(self._names)}"
+                raise InputError("the program has no such input", where=unknown[0], remedy=remedy)
+            inputs = tuple(values[name] for name in self._names)
+        outputs = torch.ops.intact8.run(list(inputs), self._number, self.engine, self.layout)
+        return rebuild(self._structure, outputs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Give a copy, or what was pickled, a number of its own."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._register()
+
+    def extra_repr(self) -> str:
+        """Return what ``print`` shows in brackets."""
+        return f"{self.program!r}, engine={self.engine!r}"
+
+
+@torch.library.custom_op(
+    "intact8::run", mutates_args=(), schema="(Tensor[] inputs, int program, str engine, str layout) -> Tensor[]"
+)
+def _run(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> list[Tensor]:
+    program = _find(number)
+    arrays = bind(program, inputs, {}, layout)
+    given = {x.data_ptr() for x in inputs}
+    outputs = [to_torch(y) for y in run_flat(program, arrays, engine)]
+    return [y.clone() if y.data_ptr() in given else y for y in outputs]
+
+
+@_run.register_fake
+def _shapes(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> list[Tensor]:
+    """Return empty tensors of the shapes and types of the outputs."""
+    program = _find(number)
+    sizes = _sizes(program, inputs, layout)
+    two, three = (sized(sized_near(program, n), n).tensors for n in (2, 3))
+    outputs = []
+    for name in program.outputs:
+        declared, shape = program.tensors[name], list[Any]()
+        for d, a, b in zip(declared.shape, known(two[name].shape), known(three[name].shape), strict=True):
+            if d is None:  # so many times the batch
+                exact = 3 * a == 2 * b and a % 2 == 0 and None in sizes
+                shape.append(a // 2 * sizes[None] if exact else torch.library.get_ctx().new_dynamic_size())
+            else:
+                names, more = summands(d)
+                shape.append(sum((sizes[n] for n in names), more))
+        outputs.append(torch.empty(shape, dtype=getattr(torch, declared.dtype)))
+    return outputs
+
+
+def _sizes(program: Program, inputs: Sequence[Tensor], layout: str) -> Mapping[str | None, Any]:
+    """Return the size of every named dimension, and under None that of the batch; torch's symbols where it has them."""
+    sizes: dict[str | None, Any] = {}
+    for name, x in zip(program.inputs, inputs, strict=True):
+        shape = program.tensors[name].shape
+        if layout == "NHWC" and len(shape) == 4:
+            shape = (shape[0], *shape[2:], shape[1])
+        for d, size in zip(shape, x.shape, strict=True):
+            if not isinstance(d, int) and (d is None or summands(d) == ([d], 0)):
+                sizes.setdefault(d, size)
+    return sizes
+
+
+def _find(number: int) -> Program:
+    program = _programs.get(number)
+    if program is None:
+        what = f"program {number} is gone"
+        raise InputError(what, where="intact8::run", remedy="keep the module, or compile the model again")
+    return program
+
+
+__all__ = ["Module"]

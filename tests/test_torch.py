@@ -1,0 +1,103 @@
+"""Programs inside torch modules, compiled or not."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from tests.capture.encoder import SEQUENCE, Encoder, call
+from tests.program.build import certified, data
+from torch import nn
+
+import intact8
+import intact8.torch
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+PROGRAM = certified()
+X, BIAS = (torch.from_numpy(v) for v in data())
+
+
+def same(got: Any, wanted: Any) -> bool:
+    torch.testing.assert_close(got, wanted, rtol=0, atol=0, equal_nan=True)
+    return True
+
+
+def test_a_program_is_called() -> None:
+    assert same(PROGRAM(X, BIAS, engine="reference"), PROGRAM.run(X, BIAS, engine="reference"))
+    assert same(PROGRAM(X, bias=BIAS), PROGRAM.run(X, BIAS))
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_a_module_gives_what_the_program_gives(engine: str) -> None:
+    module, wanted = intact8.torch.Module(PROGRAM, engine), PROGRAM.run(X, BIAS, engine=engine)
+    assert same(module(X, BIAS), wanted) and same(module(X, bias=BIAS), wanted)
+    assert same(module(x=X[:3], bias=BIAS[:3]), PROGRAM.run(X[:3], BIAS[:3], engine=engine))
+    for again in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert same(again(X, BIAS), wanted) and again._number != module._number
+    assert "float islands" in repr(module) and not list(module.parameters())
+
+
+def test_what_a_module_refuses() -> None:
+    module = intact8.torch.Module(PROGRAM)
+    for given, named, what in (
+        ((X,), {}, "missing"),
+        ((X, BIAS, X), {}, "3 arguments"),
+        ((X, BIAS), {"x": X}, "by name"),
+        ((X,), {"bias": BIAS, "other": X}, "no such input"),
+        ((X.double(), BIAS), {}, "float64"),
+    ):
+        with pytest.raises(InputError, match=what):
+            module(*given, **named)
+    number = module._number
+    del module
+    with pytest.raises(InputError, match="is gone"):
+        torch.ops.intact8.run([X, BIAS], number + 1_000_000, "auto", "NCHW")
+
+
+class Around(nn.Module):
+    """A program between float layers."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.inner = intact8.torch.Module(program)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x * 1.0, bias)
+        return y["probabilities"] * 2 + y["rest"][0].sum()
+
+
+def test_it_is_one_operator_of_a_compiled_model() -> None:
+    model = Around(PROGRAM)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (10, 3, 7):
+        assert torch.equal(compiled(X[:n], BIAS[:n]), model(X[:n], BIAS[:n]))
+    torch.library.opcheck(
+        torch.ops.intact8.run.default, ([X, BIAS], model.inner._number, "auto", "NCHW"),
+        test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
+    )  # fmt: skip
+
+
+def test_lengths_are_symbols() -> None:
+    torch.manual_seed(0)
+    sim = intact8.prepare(Encoder().eval(), call(2, 7), dynamic_shapes=SEQUENCE).eval()
+    intact8.calibrate(sim, [call(8, length) for length in (7, 9, 12, 9)])
+    program = intact8.convert(sim)
+    module = intact8.torch.Module(program)
+    compiled = torch.compile(module, fullgraph=True, backend="eager", dynamic=True)
+    for batch, length in ((2, 5), (3, 9)):
+        assert same(compiled(**call(batch, length)), program.run(**call(batch, length)))
+
+
+def test_a_batch_that_grows_inside() -> None:
+    x, y = Tensor("x", "float32", (None, 6, 2)), Tensor("y", "float32", (None, 2))
+    program = Program({"x": x, "y": y}, (Op("y", "reshape", ("x",), {"shape": [-1, 2]}),), ("x",), ("y",))
+    module = intact8.torch.Module(program, "reference")
+    given = torch.rand(5, 6, 2)
+    assert torch.equal(module(given), given.reshape(-1, 2)) and module(given).data_ptr() != given.data_ptr()
+    with torch._subclasses.FakeTensorMode():
+        assert module(torch.empty(5, 6, 2)).shape == (30, 2)
