@@ -25,18 +25,43 @@ VNNI_INLINE const void *opaque_pointer(const void *p) {
 
 VNNI_INLINE epilogue conv_epilogue(const conv_args *a) { return make_epilogue(a->out_zero, a->low, a->high); }
 
-VNNI_INLINE __m512i scale_accumulator(__m512i accumulator, const float *multiplier) {
-    const __m512 scale = _mm512_loadu_ps(opaque_pointer(multiplier));
-    return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(accumulator), scale));
+VNNI_INLINE __m512 load_floats(const float *x) { return _mm512_loadu_ps(opaque_pointer(x)); }
+
+/* Bytes 16 q to 16 q + 15 as int32. */
+VNNI_INLINE __m512i bytes_of(__m512i x, int q) {
+    switch (q) {
+        case 0: return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(x));
+        case 1: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 1));
+        case 2: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 2));
+        default: return _mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, 3));
+    }
 }
 
-/* Four vectors of accumulators as 64 bytes, which stand lane by lane as to_bytes leaves them. */
+/* Four vectors of accumulators as 64 bytes, which stand lane by lane as to_bytes leaves them. The product and the rounding
+   to an integer are one operation, since results before the clamp are small: see conv_args.general. */
 VNNI_INLINE __m512i requantize(const __m512i *accumulator, const float *const *multiplier, const epilogue *e) {
-    const __m512i v[4] = {
-        scale_accumulator(accumulator[0], multiplier[0]), scale_accumulator(accumulator[1], multiplier[1]),
-        scale_accumulator(accumulator[2], multiplier[2]), scale_accumulator(accumulator[3], multiplier[3])};
+    __m512 v[4];
+    for (int q = 0; q < 4; q++)
+        v[q] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(accumulator[q]), load_floats(multiplier[q]), e->magic);
+    return small_to_bytes(v, e);
+}
+
+/* The same for results of any size. `negative` holds the multipliers of negative accumulators, if that is another one than
+   `multiplier`; `residual` 64 bytes vector by vector, which are added before the rounding where that is asked for. */
+VNNI_INLINE __m512i requantize_general(const __m512i *accumulator, const float *const *multiplier,
+                                       const float *const *negative, __m512i residual, const conv_args *a, const epilogue *e) {
+    __m512i v[4];
+    for (int q = 0; q < 4; q++) {
+        const __mmask16 below = _mm512_cmplt_epi32_mask(accumulator[q], _mm512_setzero_si512());
+        const __m512 scale = _mm512_mask_loadu_ps(load_floats(multiplier[q]), below, negative[q]);
+        __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(accumulator[q]), scale);
+        if (a->residual_joint) {
+            const __m512i steps = _mm512_sub_epi32(bytes_of(residual, q), _mm512_set1_epi32(a->residual_zero));
+            product = _mm512_add_ps(product, _mm512_mul_ps(_mm512_cvtepi32_ps(steps), _mm512_set1_ps(a->residual_ratio)));
+        }
+        v[q] = _mm512_cvtps_epi32(product);
+    }
     return to_bytes(v, e);
 }
-
 
 #endif

@@ -19,15 +19,20 @@ typedef struct {
     int in_zero, out_zero, low, high;
     isize block_pixels; /* depthwise: pixels of few channels that make one block of 64 */
     int split_channels; /* dense: whether an index is a block of 64 channels; otherwise it is a row of results */
-    /* Dense by rows only. NULL, or as many bytes as y: each result becomes
+    int general; /* whether results need not be small before the clamp, or one of the next two pointers is given */
+    const float *multiplier_negative; /* NULL, or the multipliers of negative accumulators */
+    /* NULL, or as many bytes as y: with residual_joint, (residual - residual_zero) residual_ratio is added before the
+       rounding; without, each result becomes
        clamp(R((y - out_zero) own_ratio + (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high). */
     const uint8_t *residual;
+    const uint8_t *table; /* NULL, or 256 bytes: each result y becomes table[y] at last */
     float own_ratio, residual_ratio;
-    int residual_zero, sum_zero, sum_low, sum_high;
+    int residual_joint, residual_zero, sum_zero, sum_low, sum_high;
 } conv_args;
 
 HIDDEN isize dense_scratch(const conv_args *a); /* bytes of scratch memory of a thread */
 HIDDEN isize depthwise_scratch(const conv_args *a);
+HIDDEN void finish_results(const conv_args *a, isize at, isize rows, isize bytes); /* of rows out_channels apart */
 HIDDEN void dense_kernel(const void *args, isize lo, isize hi, uint8_t *scratch);
 HIDDEN void depthwise_kernel(const void *args, isize lo, isize hi, uint8_t *scratch);
 

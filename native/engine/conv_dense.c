@@ -20,16 +20,18 @@ typedef struct {
     isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
     const int8_t *weight;
     const int32_t *bias;
-    const float *multiplier[4];
+    const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
     uint8_t *y;
+    const uint8_t *residual; /* of the same places as y, if it is added before the rounding */
+    const conv_args *args;
     isize stride, channels; /* bytes from one pixel of y to the next, and how many of them this block fills */
     epilogue end;
 } panel;
 
 /* Computes windows from i on. Each of the `tile` vectors holds `pixels` windows. `flat`: a window has one row. `whole`: the
-   vector is stored in one piece, since this block is all the output channels. */
-VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat,
-                             const int whole) {
+   vector is stored in one piece, since this block is all the output channels. `general`: see conv_args. */
+VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat, const int whole,
+                             const int general) {
     const int blocks = 4 / pixels;
     const uint8_t *window[TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
@@ -54,87 +56,65 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
                 }
         }
     for (int u = 0; u < tile; u++) {
-        const __m512i y = from_lane_order(requantize(sum[u], p->multiplier, &p->end));
         const isize left = p->count - i, windows = tile == TILE || left > pixels ? pixels : left;
         const isize at = (i + u * pixels) * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
         const isize pieces = whole ? 1 : tile == TILE ? pixels : windows;
         const __mmask64 mask = byte_mask(whole && pixels > 1 ? windows * p->stride : p->channels);
-        for (isize k = 0; k < pieces; k++) /* piece k goes `apart` bytes from where it stands in the vector */
+        __m512i y, residual = _mm512_setzero_si512(); /* piece k stands `apart` bytes from where it does in the vector */
+        for (isize k = 0; general && p->residual && k < pieces; k++)
+            residual = _mm512_mask_loadu_epi8(residual, mask << k * (VECTOR_BYTES / pixels), p->residual + at + k * apart);
+        if (general)
+            y = requantize_general(sum[u], p->multiplier, p->negative, residual, p->args, &p->end);
+        else
+            y = requantize(sum[u], p->multiplier, &p->end);
+        y = from_lane_order(y);
+        for (isize k = 0; k < pieces; k++)
             _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
     }
 }
 
-VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole) {
+VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole, const int general) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     isize i = 0;
-    for (; p.count - i >= TILE * pixels; i += TILE * pixels) microkernel(&p, i, TILE, pixels, flat, whole);
-    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole);
+    for (; p.count - i >= TILE * pixels; i += TILE * pixels) microkernel(&p, i, TILE, pixels, flat, whole, general);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, general);
 }
 
 /* A function for each case, so that each gets registers of its own. */
-#define PANEL_KERNEL(name, pixels, flat, whole) \
-    VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { run_panel(p, pixels, flat, whole); }
-PANEL_KERNEL(one_pixel_flat, 1, 1, 1)
-PANEL_KERNEL(one_pixel, 1, 0, 1)
-PANEL_KERNEL(two_pixels, 2, 0, 1)
-PANEL_KERNEL(two_pixels_strided, 2, 0, 0)
-PANEL_KERNEL(four_pixels, 4, 0, 1)
-PANEL_KERNEL(four_pixels_strided, 4, 0, 0)
+#define PANEL_KERNEL(name, pixels, flat, whole, general) \
+    VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { run_panel(p, pixels, flat, whole, general); }
+PANEL_KERNEL(one_pixel_flat, 1, 1, 1, 0)
+PANEL_KERNEL(one_pixel, 1, 0, 1, 0)
+PANEL_KERNEL(one_pixel_general, 1, 0, 1, 1)
+PANEL_KERNEL(two_pixels, 2, 0, 1, 0)
+PANEL_KERNEL(two_pixels_strided, 2, 0, 0, 0)
+PANEL_KERNEL(two_pixels_general, 2, 0, 0, 1)
+PANEL_KERNEL(four_pixels, 4, 0, 1, 0)
+PANEL_KERNEL(four_pixels_strided, 4, 0, 0, 0)
+PANEL_KERNEL(four_pixels_general, 4, 0, 0, 1)
 
 /* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
 VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize lo, isize hi) {
     const isize depth = a->kernel_h * p->bytes;
     for (isize offset = lo * VECTOR_BYTES; offset < hi * VECTOR_BYTES; offset += VECTOR_BYTES) {
-        p->y = a->y + at + offset;
+        p->y = a->y + at + offset, p->residual = a->residual && a->residual_joint ? a->residual + at + offset : NULL;
         p->channels = min_size(a->out_channels - offset, VECTOR_BYTES);
         p->weight = a->weight + offset * depth, p->bias = a->bias + offset;
         const int pixels = p->channels > 32 ? 1 : p->channels > 16 ? 2 : 4;
-        for (int q = 0; q < 4; q++) p->multiplier[q] = a->multiplier + offset + 16 * (q % (4 / pixels));
+        for (int q = 0; q < 4; q++) {
+            const isize channel = offset + 16 * (q % (4 / pixels));
+            p->multiplier[q] = a->multiplier + channel;
+            p->negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : p->multiplier[q];
+        }
         const int whole = a->out_channels == VECTOR_BYTES / pixels;
-        if (pixels == 1)
+        if (a->general)
+            (pixels == 1 ? one_pixel_general : pixels == 2 ? two_pixels_general : four_pixels_general)(p);
+        else if (pixels == 1)
             (a->kernel_h == 1 ? one_pixel_flat : one_pixel)(p);
         else if (pixels == 2)
             (whole ? two_pixels : two_pixels_strided)(p);
         else
             (whole ? four_pixels : four_pixels_strided)(p);
-    }
-}
-
-/* What adding a residual needs, see conv_args. */
-typedef struct {
-    __m512 own_ratio, residual_ratio;
-    __m512i own_zero, residual_zero;
-    epilogue end;
-} residual_add;
-
-/* 16 of 64 bytes as float steps from the zero point. */
-#define STEPS(x, i, zero) \
-    _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(x, i)), zero))
-#define ADD_STEPS(i)                                                                          \
-    _mm512_cvtps_epi32(_mm512_add_ps(_mm512_mul_ps(STEPS(x, i, s->own_zero), s->own_ratio), \
-                                     _mm512_mul_ps(STEPS(residual, i, s->residual_zero), s->residual_ratio)))
-
-/* 64 sums of bytes; each product and the sum are rounded. */
-VNNI_INLINE __m512i add_bytes(__m512i x, __m512i residual, const residual_add *s) {
-    const __m512i v[4] = {ADD_STEPS(0), ADD_STEPS(1), ADD_STEPS(2), ADD_STEPS(3)};
-    return from_lane_order(to_bytes(v, &s->end));
-}
-
-/* Adds the residual to `count` bytes of results from `at` on, when all blocks are there. The micro-kernel has no registers
-   left for it, and would read the residual 64 bytes of each pixel at a time instead of in one run. */
-VNNI_TARGET static void add_residual(const conv_args *a, isize at, isize count) {
-    const residual_add s = {_mm512_set1_ps(a->own_ratio), _mm512_set1_ps(a->residual_ratio),
-                            _mm512_set1_epi32(a->out_zero), _mm512_set1_epi32(a->residual_zero),
-                            make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
-    uint8_t *y = a->y + at;
-    const uint8_t *residual = a->residual + at;
-    isize k = 0;
-    for (; k + VECTOR_BYTES <= count; k += VECTOR_BYTES)
-        _mm512_storeu_si512(y + k, add_bytes(_mm512_loadu_si512(y + k), _mm512_loadu_si512(residual + k), &s));
-    if (k < count) {
-        const __mmask64 mask = byte_mask(count - k);
-        const __m512i x = _mm512_maskz_loadu_epi8(mask, y + k), v = _mm512_maskz_loadu_epi8(mask, residual + k);
-        _mm512_mask_storeu_epi8(y + k, mask, add_bytes(x, v, &s));
     }
 }
 
@@ -208,11 +188,12 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
         panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
                    .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .stride = a->out_channels, .end = conv_epilogue(a)};
+                   .stride = a->out_channels, .args = a, .end = conv_epilogue(a)};
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
         fill_offsets(a, r, end, t.line, t.padded, offset);
-        run_blocks(a, &p, r * a->out_width * a->out_channels, first_block, last_block);
-        if (a->residual) add_residual(a, r * a->out_width * a->out_channels, p.count * a->out_channels);
+        const isize at = r * a->out_width * a->out_channels, from = first_block * VECTOR_BYTES;
+        run_blocks(a, &p, at, first_block, last_block);
+        finish_results(a, at + from, p.count, min_size(last_block * VECTOR_BYTES, a->out_channels) - from);
     }
 }
 #endif

@@ -86,14 +86,13 @@ VNNI_INLINE void store_bytes(uint8_t *y, isize bytes, __m512i v) {
 typedef struct {
     const __m512i *weight; /* four vectors for each group of four rows of a column */
     const __m512i *bias;   /* four vectors */
-    const float *multiplier[4];
+    const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
     epilogue end;
 } depthwise_block;
 
 /* Computes `count` vectors of results from interleaved columns, `apart` columns from one to the next. */
 VNNI_INLINE void microkernel(const depthwise_block *t, const __m512i *columns, isize apart, const int count,
-                              const isize taps, const isize groups, __m512i *y) {
-    __m512i sum[TILE][4];
+                              const isize taps, const isize groups, __m512i sum[TILE][4]) {
     for (int i = 0; i < count; i++)
         for (int q = 0; q < 4; q++) sum[i][q] = _mm512_loadu_si512(t->bias + q);
     for (isize k = 0; k < taps; k++) {
@@ -104,7 +103,21 @@ VNNI_INLINE void microkernel(const depthwise_block *t, const __m512i *columns, i
             for (int q = 0; q < 4; q++) sum[i][q] = dot_product(sum[i][q], x[q], w[q]);
         }
     }
-    for (int i = 0; i < count; i++) y[i] = requantize(sum[i], t->multiplier, &t->end);
+}
+
+/* Stores the first bytes of a vector of results at y; with `general`, as conv_args says. */
+VNNI_INLINE void finish_vector(const conv_args *a, const depthwise_block *t, const __m512i *sum, uint8_t *y, isize bytes,
+                               const int general) {
+    const __mmask64 mask = byte_mask(bytes);
+    __m512i result;
+    if (general) {
+        __m512i residual = _mm512_setzero_si512();
+        if (a->residual_joint) residual = _mm512_maskz_loadu_epi8(mask, a->residual + (y - a->y));
+        result = requantize_general(sum, t->multiplier, t->negative, from_lane_order(residual), a, &t->end);
+    } else {
+        result = requantize(sum, t->multiplier, &t->end);
+    }
+    _mm512_mask_storeu_epi8(y, mask, result);
 }
 
 VNNI_INLINE void interleave_rows(__m512i a, __m512i b, __m512i c, __m512i d, __m512i *v) {
@@ -137,13 +150,13 @@ VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isiz
    begin at column -`before` and end after `width`. */
 VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const depthwise_block *t, uint8_t *y,
                           isize offset, isize bytes, isize before, isize width, const isize wide,
-                          const isize groups) {
+                          const isize groups, const int general) {
     const isize step = a->stride_w, pixels = a->block_pixels, line = a->channels;
     const __m512i blank = _mm512_set1_epi8((char)a->in_zero);
     const uint8_t *rows[4 * MAX_GROUPS];
     /* The weights of rows beyond the window are 0. */
     for (isize k = 0; k < 4 * groups; k++) rows[k] = r->rows[k < a->kernel_h ? k : 0] + offset;
-    __m512i result[TILE], *columns = (__m512i *)r->columns;
+    __m512i sum[TILE][4], *columns = (__m512i *)r->columns;
     for (isize o = 0; o < a->out_width; o += ROW_TILE) {
         const isize count = min_size(a->out_width - o, ROW_TILE);
         interleave_columns(rows, o * step - before, width, line, (count - 1) * step + wide, groups, byte_mask(bytes),
@@ -153,14 +166,13 @@ VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const de
         for (isize k = 0; k < count; k += pixels) __builtin_prefetch(to + (a->out_width + k) * line, 1);
         isize i = 0;
         for (; i + TILE * pixels <= count; i += TILE * pixels) {
-            microkernel(t, columns + 4 * i * step * groups, pixels * step, TILE, wide * groups, groups, result);
-            for (int k = 0; k < TILE; k++)
-                _mm512_mask_storeu_epi8(to + (i + k * pixels) * line, byte_mask(bytes), result[k]);
+            microkernel(t, columns + 4 * i * step * groups, pixels * step, TILE, wide * groups, groups, sum);
+            for (int k = 0; k < TILE; k++) finish_vector(a, t, sum[k], to + (i + k * pixels) * line, bytes, general);
         }
         for (; i < count; i += pixels) {
             const isize left = (count - i) * line;
-            microkernel(t, columns + 4 * i * step * groups, 0, 1, wide * groups, groups, result);
-            _mm512_mask_storeu_epi8(to + i * line, byte_mask(pixels > 1 && left < bytes ? left : bytes), result[0]);
+            microkernel(t, columns + 4 * i * step * groups, 0, 1, wide * groups, groups, sum);
+            finish_vector(a, t, sum[0], to + i * line, pixels > 1 && left < bytes ? left : bytes, general);
         }
     }
 }
@@ -257,8 +269,14 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
         for (isize offset = 0, b = 0; offset < whole; offset += VECTOR_BYTES, b++) {
             const isize bytes = min_size(whole - offset, VECTOR_BYTES);
             t.weight = (const __m512i *)a->weight + b * a->kernel_w * groups * 4, t.bias = (const __m512i *)a->bias + b * 4;
-            for (int q = 0; q < 4; q++) t.multiplier[q] = a->multiplier + b * VECTOR_BYTES + 16 * q;
-            if (three && !padded && a->stride_w == 1)
+            for (int q = 0; q < 4; q++) {
+                const isize channel = b * VECTOR_BYTES + 16 * q;
+                t.multiplier[q] = a->multiplier + channel;
+                t.negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : t.multiplier[q];
+            }
+            if (a->general)
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, groups, 1);
+            else if (three && !padded && a->stride_w == 1)
                 depthwise_3x3(a, &r, &t, y, offset, bytes, 1);
             else if (three && !padded && a->stride_w == 2)
                 depthwise_3x3(a, &r, &t, y, offset, bytes, 2);
@@ -267,8 +285,9 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
             else if (three && whole == VECTOR_BYTES && a->block_pixels == 4)
                 depthwise_few_channels(a, &r, &t, y, 4);
             else
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, groups);
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, groups, 0);
         }
+        finish_results(a, at * a->out_width * line, a->out_width, line);
     }
 }
 #endif

@@ -4,6 +4,7 @@
 #include "conv_gather.h"
 
 #define MAX_WINDOW 64 /* or stride or padding of the fast kernels */
+#define MAX_REACH 32000 /* largest results before the clamp that the fast kernels round in int16 */
 #define MAX_SIZE ((isize)1 << 31)
 
 typedef enum { GATHERED, DENSE, DEPTHWISE } conv_form;
@@ -14,7 +15,7 @@ typedef struct {
     gather_plan gathered;
     conv_args fast; /* without addresses; not of form GATHERED, as all that follows */
     isize window;   /* products of one result */
-    const void *packed_weight, *packed_bias, *packed_ratio;
+    const void *packed_weight, *packed_bias, *packed_ratio, *packed_negative;
 } conv_plan;
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -76,6 +77,7 @@ static int pack(checker *c, const conv_step *s, conv_plan *t) {
     const int dense = t->form == DENSE;
     const packed_size size = packed_size_of(a, dense);
     const void *weight = constant_at(c, s->weight), *bias = constant_at(c, s->bias), *ratio = constant_at(c, s->ratio);
+    const void *negative = constant_at(c, s->ratio_negative);
     const isize variant = dense ? 0 : a->block_pixels;
     int fresh;
     void *to;
@@ -88,6 +90,10 @@ static int pack(checker *c, const conv_step *s, conv_plan *t) {
     if (!(to = shared_memory(c, ratio, variant, 4 * size.channels, &fresh))) return 0;
     if (fresh) pack_numbers(a, dense, ratio, to);
     t->packed_ratio = to;
+    if (!negative) return 1;
+    if (!(to = shared_memory(c, negative, variant, 4 * size.channels, &fresh))) return 0;
+    if (fresh) pack_numbers(a, dense, negative, to);
+    t->packed_negative = to;
     return 1;
 }
 
@@ -95,7 +101,7 @@ static int pack(checker *c, const conv_step *s, conv_plan *t) {
 static conv_form choose(const conv_step *s, conv_args *a) {
     const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
     if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
-        s->pad_d || s->dilation_h != 1 || s->dilation_w != 1 || s->ratio_negative >= 0 || s->residual >= 0 || s->table >= 0)
+        s->pad_d || s->dilation_h != 1 || s->dilation_w != 1)
         return GATHERED;
     for (int i = 0; i < 4; i++)
         if (sizes[i] > MAX_WINDOW) return GATHERED;
@@ -113,6 +119,11 @@ static conv_form choose(const conv_step *s, conv_args *a) {
     a->pad_h = (isize)s->pad_h, a->pad_w = (isize)s->pad_w;
     a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
     a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
+    a->residual_joint = s->residual >= 0 && s->residual_joint;
+    a->general = s->reach < 0 || s->reach > MAX_REACH || s->ratio_negative >= 0 || a->residual_joint;
+    a->own_ratio = bits_float(s->own_ratio), a->residual_ratio = bits_float(s->residual_ratio);
+    a->residual_zero = (int)s->residual_zero;
+    a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
     a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
     const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
     /* Where there are more weights than bytes of images, threads share the weights. */
@@ -164,7 +175,8 @@ int check_conv(checker *c, const int64_t *step) {
     if (s->ratio_negative >= 0 && !needs(c, s->ratio_negative, (isize)s->out_channels, 4, "ratio_negative")) return 0;
     if (s->residual >= 0 && !needs(c, s->residual, product(y, 5), 1, "residual")) return 0;
     if (s->table >= 0 && !needs(c, s->table, 256, 1, "table")) return 0;
-    if (!constant_at(c, s->weight) || !constant_at(c, s->bias) || !constant_at(c, s->ratio))
+    if (!constant_at(c, s->weight) || !constant_at(c, s->bias) || !constant_at(c, s->ratio) ||
+        (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)))
         return refuse(c, "weights that are not constants");
     if (!check_clamp(c, s->zero, s->low, s->high) || !check_clamp(c, s->zero_x, 0, 255) ||
         (s->residual >= 0 && (!check_clamp(c, s->residual_zero, 0, 255) || !check_clamp(c, s->sum_zero, s->sum_low, s->sum_high))))
@@ -189,7 +201,8 @@ void run_conv(frame *f, const int64_t *step, void *prepared) {
     if (t->form == GATHERED) return run_gathered(f, s, &t->gathered, work);
 #if HAS_AVX512_KERNELS
     conv_args a = t->fast;
-    a.x = at(f, s->x), a.y = at(f, s->y), a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
+    a.x = at(f, s->x), a.y = at(f, s->y), a.residual = at(f, s->residual), a.table = at(f, s->table);
+    a.multiplier_negative = t->packed_negative, a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
     const isize count = a.split_channels ? ceil_div(a.out_channels, 64) : a.batch * a.out_height;
     parallel(f, t->form == DENSE ? dense_kernel : depthwise_kernel, &a, count, work);
 #endif

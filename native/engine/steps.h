@@ -29,7 +29,8 @@
 
 /* A convolution of uint8 images (N, D, H, W, C) with int8 weights (O, kernel_d, kernel_h, kernel_w, C / groups), or a
    transposed one with flipped weights of the same order: acc = bias + Σ x·w, where the bias has -zero_x Σ w in it already;
-   y = clamp(R(float32(acc)·ratio) + zero, low, high). ratio_negative holds for acc < 0. `bound` is the largest |acc|.
+   y = clamp(R(float32(acc)·ratio) + zero, low, high). ratio_negative holds for acc < 0. `bound` is the largest |acc|, and
+   `reach` the largest |acc·ratio|, rounded up.
 
    Behind it, in the same pass over the results where they are given: with `residual`, y = clamp(R((y - zero) own_ratio +
    (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high); with `table`, y = table[y]. With
@@ -40,7 +41,7 @@
     NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
     NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
     NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)                \
-    NUMBER(transposed) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high) NUMBER(bound)                             \
+    NUMBER(transposed) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high) NUMBER(bound) NUMBER(reach)               \
     NUMBER(residual_joint) NUMBER(own_ratio) NUMBER(residual_ratio) NUMBER(residual_zero)                             \
     NUMBER(sum_zero) NUMBER(sum_low) NUMBER(sum_high)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from intact8.arithmetic.integer import flip_transposed
@@ -33,24 +35,53 @@ def _weights(ctx: OpContext) -> dict[str, Value | int | None]:
     def bound() -> Array:
         return np.array([bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255).max(initial=0)])
 
+    def reach() -> Array:
+        return np.array(
+            [min((bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255) * (p["a"] / p["b"])).max(initial=0), 2**40)]
+        )
+
     negative = ctx.constant("ratio_negative", lambda: ratio(p["a_neg"], p["b_neg"])) if "a_neg" in p else None
-    joint = len(ctx.inputs) == 2
-    residual_ratio = float_bits(float(np.float32(t["residual_a"] / float(p["b"][0])))) if joint else 0
     return {
         "weight": ctx.constant("weight", weight),
         "bias": ctx.constant("bias", bias),
         "ratio": ctx.constant("ratio", lambda: ratio(p["a"], p["b"])),
         "ratio_negative": negative,
         "bound": int(ctx.array("bound", bound)[0]),
-        "residual_joint": int(joint),
-        "residual_ratio": residual_ratio,
-        "residual_zero": ctx.zero_point(1) if joint else 0,
+        "reach": int(ctx.array("reach", reach)[0]) + 1,
         "zero_x": zero,
-        "table": None,
-        "own_ratio": 0,
-        **dict.fromkeys(("sum_zero", "sum_low", "sum_high"), 0),
         **ctx.grid(),
     }
+
+
+def _epilogue(ctx: OpContext, order: Sequence[int]) -> dict[str, Value | int | None]:
+    """Return the fields of what follows the products in the same step: a residual in either rounding, and a table.
+
+    Args:
+        ctx: of the convolution.
+        order: the dimensions of its result in memory, which are those of the residual, too.
+    """
+    sums = ("residual_joint", "own_ratio", "residual_ratio", "residual_zero", "sum_zero", "sum_low", "sum_high")
+    fields: dict[str, Value | int | None] = {"residual": None, "table": None, **dict.fromkeys(sums, 0)}
+    if len(ctx.inputs) == 2:
+        residual_ratio = float_bits(float(np.float32(ctx.op.attrs["residual_a"] / float(ctx.op.arrays["b"][0]))))
+        residual = ctx.builder.in_order(ctx.inputs[1], order)
+        fields |= {"residual": residual, "residual_joint": 1, "residual_ratio": residual_ratio}
+        fields["residual_zero"] = ctx.zero_point(1)
+    own = ctx.op.name
+    for then in ctx.epilogue:
+        if then.op.kind == "table":
+            fields["table"] = then.constant("table", lambda then=then: then.op.arrays["table"])  # type: ignore[misc]
+        else:
+            at, t = then.op.inputs.index(own), then.op.attrs
+            ratios = (np.array(t["a"], np.float64) / t["b"]).astype(np.float32)
+            fields |= {f"sum_{name}": value for name, value in then.grid().items()}
+            fields |= {"own_ratio": float_bits(ratios[at]), "residual_ratio": float_bits(ratios[1 - at])}
+            fields |= {
+                "residual": ctx.builder.in_order(then.inputs[0], order),
+                "residual_zero": then.zero_point(1 - at),
+            }
+        own = then.op.name
+    return fields
 
 
 def conv(ctx: OpContext) -> Value:
@@ -58,7 +89,6 @@ def conv(ctx: OpContext) -> Value:
     t, x = ctx.op.attrs, ctx.builder.in_order(ctx.inputs[0], channels_last(len(ctx.inputs[0].shape)))
     order = channels_last(len(x.shape))
     y = ctx.make(order)
-    residual = ctx.builder.in_order(ctx.inputs[1], order) if len(ctx.inputs) == 2 else None
     kernel = ctx.op.arrays["weight"].shape[2:]
     # A transposed convolution reads through its flipped kernel, see source() of native/engine/step_conv.c.
     pads = t["padding"]
@@ -69,8 +99,8 @@ def conv(ctx: OpContext) -> Value:
         fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
     fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
     ctx.builder.step(
-        "conv", x=x, y=y, residual=residual, out_channels=y.shape[1], groups=t["groups"],
-        transposed=int(t["transposed"]), **image_fields(x, y), **fields, **_weights(ctx),
+        "conv", x=x, y=y, out_channels=y.shape[1], groups=t["groups"], transposed=int(t["transposed"]),
+        **image_fields(x, y), **fields, **_weights(ctx), **_epilogue(ctx, order),
     )  # fmt: skip
     return y
 
@@ -81,13 +111,12 @@ def linear(ctx: OpContext) -> Value:
     rank, features = len(x.shape), x.shape[-1]
     order = x.order if x.order[-1] == rank - 1 else plain(rank)
     x, y = ctx.builder.in_order(x, order), ctx.make(order)
-    residual = ctx.builder.in_order(ctx.inputs[1], order) if len(ctx.inputs) == 2 else None
     rows = x.size // features if features else 0
     ones = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in AXES}
     ctx.builder.step(
-        "conv", x=x, y=y, residual=residual, batch=1, depth=1, height=max(rows, 1), width=1, channels=features,
+        "conv", x=x, y=y, batch=1, depth=1, height=max(rows, 1), width=1, channels=features,
         out_depth=1, out_height=max(rows, 1), out_width=1, out_channels=y.shape[-1], groups=1, transposed=0,
-        pad_d=0, pad_h=0, pad_w=0, **ones, **_weights(ctx),
+        pad_d=0, pad_h=0, pad_w=0, **ones, **_weights(ctx), **_epilogue(ctx, order),
     )  # fmt: skip
     return y
 

@@ -10,6 +10,7 @@ from intact8.program.program import Program
 
 from . import affine, elementwise, moves, norms, pools, products
 from .builder import INPUT, Constants, PlanBuilder, Value
+from .fuse import chains
 from .lowering import OpContext, Rule
 
 RULES: dict[str, Rule] = {
@@ -88,16 +89,23 @@ def lower(
     for i, (name, (dtype, order)) in enumerate(inputs.items()):
         shape = tuple(d for d in program.tensors[name].shape if isinstance(d, int))
         values[name] = b.value(shape, dtype, order, INPUT, i)
-    images = read_as_images(program)
+    images, fused = read_as_images(program), chains(program, outputs)
+    inside = {op.name for chain in fused.values() for op in chain[:-1]}
+
+    def context(op: Op) -> OpContext:
+        known = [values[n] for n in op.inputs if n in values]
+        return OpContext(
+            op, b, known, [program.tensors[n] for n in op.inputs], program.tensors[op.name], op.name in images
+        )
+
     for op in program.ops:
-        if op.name in values:
+        if op.name in values or op.name in inside:
             continue
         b.owner = op.name
-        tensors = [program.tensors[n] for n in op.inputs]
-        ctx = OpContext(op, b, [values[n] for n in op.inputs], tensors, program.tensors[op.name], op.name in images)
-        rule = RULES.get(op.kind)
-        made = rule(ctx) if rule is not None else None
-        values[op.name] = _fall_back(ctx, fallbacks) if made is None else made
+        first, *rest = (context(o) for o in fused.get(op.name, (op,)))
+        rule = RULES.get(first.op.kind)
+        made = rule(replace(first, epilogue=rest)) if rule is not None else None
+        values[op.name] = _fall_back(first, fallbacks) if made is None else made
     b.owner = ""
     found = [values[name] for name in outputs]
     b.outputs(found)

@@ -24,6 +24,8 @@ class OpContext:
         tensors: descriptions of its inputs.
         out: description of its output, its shape in numbers.
         image: whether operations on images read the result, so that channels should come last.
+        epilogue: operations behind this one that its step computes as well, see :func:`.fuse.chains`. The value of the
+            operation before each of them is not among its inputs.
     """
 
     op: Op
@@ -32,6 +34,7 @@ class OpContext:
     tensors: Sequence[Tensor]
     out: Tensor
     image: bool
+    epilogue: Sequence[OpContext] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,0 +1,101 @@
+"""Convolutions with what follows them in one step: the integers of the separate operations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intact8.engines import get_engine
+from intact8.engines.native.fuse import chains
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+pytestmark = pytest.mark.skipif(get_engine("native").available() is not None, reason="the library was not built")
+
+GEOMETRY = ("dense", "pointwise", "depthwise", "grouped", "linear")
+
+
+def tensor(name, shape, rng):
+    return Tensor(name, "uint8", shape, 0.1, int(rng.integers(0, 256)))
+
+
+def clamp(rng):
+    low, high = sorted(rng.integers(0, 256, 2).tolist())
+    return {"lo": low, "hi": high} if rng.random() < 0.5 else {"lo": 0, "hi": 255}
+
+
+def convolution(rng, geometry, x, residual, slope):
+    """A random convolution of ``x``, with a residual or a slope in its rounding if that is asked for."""
+    channels = x.shape[-1] if geometry == "linear" else x.shape[1]
+    outputs = channels if geometry == "depthwise" else int(rng.choice([1, 8, 16, 24, 32, 48, 64, 72, 144, 200]))
+    groups = {"depthwise": channels, "grouped": int(rng.choice([d for d in (2, 3, 4) if channels % d == 0] or [1]))}
+    g = groups.get(geometry, 1)
+    outputs = -(-outputs // g) * g
+    kernel = (1, 1) if geometry == "pointwise" else tuple(rng.integers(1, 6, 2).tolist())
+    weight_shape = (outputs, channels // g, *(() if geometry == "linear" else kernel))
+    weight = rng.integers(-127, 128, weight_shape).astype(np.int8)
+    products = weight.size // outputs
+    b = 1023 if residual else rng.choice([511, 1023, 2047], outputs)
+    a = np.maximum(1, (rng.uniform(0.2, 2, outputs) * b * 100 / (74 * 74 * products**0.5)).astype(np.int64))
+    arrays = {
+        "weight": weight,
+        "bias": rng.integers(-2000, 2000, outputs).astype(np.int32),
+        "a": a.astype(np.int32),
+        "b": np.broadcast_to(b, outputs).astype(np.int32).copy(),
+    }
+    attrs = {"residual_a": int(rng.integers(300, 1500)) if residual else 0, **clamp(rng)}
+    if slope:
+        arrays |= {"a_neg": (-a if rng.random() < 0.2 else a // 3 + 1).astype(np.int32), "b_neg": arrays["b"].copy()}
+    if geometry == "linear":
+        return Op("y", "linear", (x.name, *residual), attrs, arrays), (*x.shape[:-1], outputs)
+    strides, padding = rng.integers(1, 3, 2).tolist(), [int(rng.integers(0, k)) for k in kernel]
+    attrs |= {"stride": strides, "padding": padding, "dilation": [1, 1], "output_padding": [0, 0]}
+    attrs |= {"groups": g, "transposed": False}
+    size = [(n + 2 * p - k) // s + 1 for n, p, k, s in zip(x.shape[2:], padding, kernel, strides, strict=True)]
+    return Op("y", "conv", (x.name, *residual), attrs, arrays), (x.shape[0], outputs, *size)
+
+
+def draw(rng, geometry, joint, slope, add, table):
+    """A program of one convolution and what is asked for behind it."""
+    channels = int(rng.choice([1, 3, 8, 16, 20, 32, 64, 96, 100]))
+    images = (int(rng.integers(1, 3)), channels, *rng.integers(6, 20, 2).tolist())
+    x = tensor("x", (int(rng.integers(1, 60)), channels) if geometry == "linear" else images, rng)
+    y, shape = convolution(rng, geometry, x, ("r",) if joint else (), slope)
+    tensors, ops, last = {"x": x, "y": tensor("y", shape, rng)}, [y], "y"
+    if joint or add:
+        tensors["r"] = tensor("r", shape, rng)
+    if add:
+        inputs = (last, "r") if rng.random() < 0.5 else ("r", last)
+        ops.append(Op("s", "add", inputs, {"a": rng.integers(-900, 900, 2).tolist(), "b": 1023, **clamp(rng)}, {}))
+        last = "s"
+        tensors[last] = tensor(last, shape, rng)
+    if table:
+        entries = {"table": rng.integers(0, 256, 256).astype(np.uint8)}
+        ops.append(Op("t", "table", (last,), {"fn": "silu"}, entries))
+        last = "t"
+        tensors[last] = tensor(last, shape, rng)
+    return Program(tensors, tuple(ops), tuple(n for n in ("x", "r") if n in tensors), (last,))
+
+
+@pytest.mark.parametrize("geometry", GEOMETRY)
+@pytest.mark.parametrize("seed", range(40))
+def test_one_step_gives_the_integers_of_the_separate_operations(geometry, seed):
+    rng = np.random.default_rng([seed, GEOMETRY.index(geometry)])
+    joint, slope = seed % 5 == 3, seed % 5 == 4
+    add, table = not joint and rng.random() < 0.6, rng.random() < 0.5
+    program = draw(rng, geometry, joint, slope, add, table)
+    inputs = {n: rng.integers(0, 256, program.tensors[n].shape).astype(np.uint8) for n in program.inputs}
+    (expected,) = get_engine("reference").prepare(program)(inputs)
+    for threads in (1, 2):
+        runner = get_engine("native").prepare(program, threads=threads)
+        (got,) = runner(inputs)
+        assert np.array_equal(got, expected)
+        assert np.array_equal(runner.tensors(inputs)[program.outputs[0]], expected)
+
+
+def test_what_others_read_stays_a_step():
+    rng = np.random.default_rng(0)
+    program = draw(rng, "dense", joint=False, slope=False, add=True, table=True)
+    assert [op.name for op in chains(program, program.outputs)["t"]] == ["y", "s", "t"]
+    assert [op.name for op in chains(program, ("t", "y"))] == []
+    assert [op.name for op in chains(program, ("t", "s"))["s"]] == ["y", "s"]
