@@ -15,18 +15,6 @@ static isize variant_of(const gather_plan *t, isize what) {
     return (isize)((uint64_t)PACK_VARIANT + (uint64_t)what + 16 * ((uint64_t)t->taps + ((uint64_t)t->groups << 24)));
 }
 
-/* Whether vpmaddubsw cannot saturate: sums of two products of neighbouring weights and any uint8 fit into 16 bits. */
-static int pairs_fit(const int8_t *weight, isize rows, isize bytes) {
-    for (isize r = 0; r < rows; r++, weight += bytes)
-        for (isize b = 0; b < bytes; b += 2) {
-            const int first = weight[b], second = b + 1 < bytes ? weight[b + 1] : 0;
-            const int above = (first > 0 ? first : 0) + (second > 0 ? second : 0);
-            const int below = (first < 0 ? first : 0) + (second < 0 ? second : 0);
-            if (above > 128 || below < -128) return 0;
-        }
-    return 1;
-}
-
 /* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction. */
 static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *to) {
     const isize window = t->taps * bytes, together = t->kernels->together;
@@ -58,32 +46,45 @@ static const void *pack_numbers(checker *c, const gather_plan *t, int64_t index)
     return to;
 }
 
-/* Chooses kernels; `bytes` of each tap. Whether pairs of weights fit is found once for all plans of the model. */
-static int choose_kernels(checker *c, gather_plan *t, const int8_t *weight, isize bytes) {
-    t->kernels = &plain_tiles;
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-    const enum isa isa = current_isa();
-    if (isa == AVX512_VNNI) t->kernels = &avx512_tiles;
-    if (isa == AVX_VNNI) t->kernels = avx_vnni_tiles();
-    if (isa == AVX2) {
-        int fresh;
-        char *fit = (char *)shared_memory(c, weight, variant_of(t, 1), 1, &fresh);
-        if (!fit) return 0;
-        if (fresh) *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
-        t->kernels = *fit ? &avx2_tiles : &avx2_wide_tiles;
-    }
-#elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
-    const enum isa isa = current_isa();
-    if (isa == NEON) t->kernels = &neon_tiles;
-    if (isa == NEON_DOT) t->kernels = &neon_dot_tiles;
-    if (isa == NEON_I8MM) t->kernels = &neon_i8mm_tiles;
-#endif
-    return (void)c, (void)weight, (void)bytes, 1;
+/* Whether vpmaddubsw cannot saturate: sums of two products of neighbouring weights and any uint8 fit into 16 bits. */
+static int pairs_fit(const int8_t *weight, isize rows, isize bytes) {
+    for (isize r = 0; r < rows; r++, weight += bytes)
+        for (isize b = 0; b < bytes; b += 2) {
+            const int first = weight[b], second = b + 1 < bytes ? weight[b + 1] : 0;
+            const int above = (first > 0 ? first : 0) + (second > 0 ? second : 0);
+            const int below = (first < 0 ? first : 0) + (second < 0 ? second : 0);
+            if (above > 128 || below < -128) return 0;
+        }
+    return 1;
 }
+
+/* Returns the kernels for weights whose taps have `bytes` bytes; NULL with a reason where there is no memory. Whether pairs
+   of weights fit is found once for all plans of the model. */
+static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const int8_t *weight, isize bytes) {
+    const enum isa isa = current_isa();
+    if (isa != AVX2) return isa == AVX512_VNNI ? &avx512_tiles : isa == AVX_VNNI ? avx_vnni_tiles() : &plain_tiles;
+    int fresh;
+    char *fit = (char *)shared_memory(c, weight, variant_of(t, 1), 1, &fresh);
+    if (fit && fresh) *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
+    return !fit ? NULL : *fit ? &avx2_tiles : &avx2_wide_tiles;
+}
+#else
+static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const int8_t *weight, isize bytes) {
+    (void)c, (void)t, (void)weight, (void)bytes;
+#if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+    const enum isa isa = current_isa();
+    if (isa == NEON) return &neon_tiles;
+    if (isa == NEON_DOT) return &neon_dot_tiles;
+    if (isa == NEON_I8MM) return &neon_i8mm_tiles;
+#endif
+    return &plain_tiles;
+}
+#endif
 
 static int pack(checker *c, const conv_step *s, gather_plan *t, isize bytes) {
     const int8_t *weight = (const int8_t *)constant_at(c, s->weight);
-    if (!choose_kernels(c, t, weight, bytes)) return 0;
+    if (!(t->kernels = choose_kernels(c, t, weight, bytes))) return 0;
     int fresh;
     const isize blocks = checked_product(t->groups, t->blocks);
     int8_t *to = (int8_t *)shared_memory(c, weight, variant_of(t, 2 + t->kernels->together + (t->kernels->x_offset > 0)),

@@ -198,7 +198,10 @@ void run_conv(frame *f, const int64_t *step, void *prepared) {
     if (!places) return;
     const double products = (double)places * (double)s->out_channels * (double)t->window / 16;
     const isize work = products > 1e15 ? (isize)1 << 50 : (isize)products;
-    if (t->form == GATHERED) return run_gathered(f, s, &t->gathered, work);
+    if (t->form == GATHERED) {
+        run_gathered(f, s, &t->gathered, work);
+        return;
+    }
 #if HAS_AVX512_KERNELS
     conv_args a = t->fast;
     a.x = at(f, s->x), a.y = at(f, s->y), a.residual = at(f, s->residual), a.table = at(f, s->table);
