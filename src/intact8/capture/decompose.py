@@ -1,4 +1,4 @@
-"""Operators without a handler, taken apart by torch's own decompositions."""
+"""Operators without a handler, taken apart by our formulas or torch's own decompositions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch.fx
 from torch import Tensor
 from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from .formulas import FORMULAS
 
 if TYPE_CHECKING:
     from intact8.capture.aten_call import Call
@@ -54,9 +56,9 @@ def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
 
         return target(*torch.fx.map_arg(args, pick), **torch.fx.map_arg(kwargs, pick))
 
-    table: Any = dict(core_aten_decompositions())
+    table: Any = {**core_aten_decompositions(), **FORMULAS}
     try:
-        traced = make_fx(run, decomposition_table=table)(*[node.meta["val"] for node in nodes])
+        traced = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(*[node.meta["val"] for node in nodes])
     except FAILURES as error:
         reason = f"torch's own decomposition of it cannot be traced ({type(error).__name__})"
         raise call.error(f"the operator {target} is not supported", why=reason) from error

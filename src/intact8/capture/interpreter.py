@@ -26,7 +26,9 @@ from intact8.capture.names import module_of
 from intact8.capture.symbolic_constants import at_largest, materialize
 from intact8.errors import IntactError, InternalError
 
-READ_PREFIXES = frozenset({"index", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"})
+READ_PREFIXES = frozenset(
+    {"index", "index_put", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"}
+)
 """Operators whose handlers look into constants that are as long as a dimension."""
 
 FORMS = ("_", "_copy")
@@ -332,15 +334,20 @@ class Builder(ConstantStore):
             return list(result) if isinstance(result, (list, tuple)) else result
         raise Call(self, node, name, {}).error("control flow that depends on data")
 
-    def decomposed(self, call: Call, target: Any) -> Any:
-        """Take operators without a handler apart with torch's own decompositions, where there are any."""
-        _refuse_random(call, target)
+    def by_formula(self, call: Call) -> Any:
+        """Return what an operator computes, by one of our formulas or torch's own decompositions."""
+        target: Any = call.fx.target
         pure = out_of_place(target) if writes_in_place(target) else target
         inner = None if pure is None else decompose(call, pure)
         if inner is None:
             raise call.error(f"the operator {target} is not supported", why="intact8 has no operation for it")
-        result = self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
-        if pure is not target:
+        return self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])
+
+    def decomposed(self, call: Call, target: Any) -> Any:
+        """Take operators without a handler apart, where that is known."""
+        _refuse_random(call, target)
+        result = self.by_formula(call)
+        if writes_in_place(target):
             value, dtype = call.value(result), self.dtype_of_meta(call.fx)
             same = self.nodes[value.name].dtype == dtype
             return self.write(call, value if same else call.emit("cast", value, dtype=dtype))

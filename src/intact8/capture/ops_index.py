@@ -1,4 +1,4 @@
-"""ATen → operations: indexing with tensors, as slices and concatenations; windows; the largest few."""
+"""ATen → operations: indexing with tensors, as slices and concatenations; windows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
+from intact8.capture.aten_call import Call, Prefix, Value, handles
 from intact8.capture.ops_shape import batch_of, cut, expanded, joined, spatial
 
 MAX_PIECES = 64
 """A gather by constant indices, and windows, become at most this many slices."""
-
-MAX_LARGEST = 16
-"""At most this many of the largest elements are looked for, one after the other."""
 
 
 def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
@@ -78,38 +75,17 @@ def unfold(c: Call) -> Value:
     return parts[0] if size == 1 else c.emit("cat", *parts, out_dtype=c.dtype(x), axis=len(thin) - 1)
 
 
-@handles("topk")
-def topk(c: Call) -> list[Value]:
-    """Record the largest few along a dimension, one after the other, each taken out before the next is looked for."""
-    x, count = c.value(c["self"]), c["k"]
-    axis, shape = c.axis(c.args.get("dim", -1), x), list(c.shape(x))
-    (length,) = c.static(shape[axis])
-    if count > MAX_LARGEST or c.dtype(x) != "float32":
-        what = f"topk of {count} among {c.dtype(x)}"
-        raise c.error(what, why=f"float32 and at most {MAX_LARGEST} are looked for one after the other")
-    least = not c.args.get("largest", True)
-    rest = c.emit("affine_scalar", x, out=shape, label="neg", mul=-1, add=0) if least else x
-    thin = [*shape[:axis], 1, *shape[axis + 1 :]]
-    places = torch.arange(length).reshape([-1] + [1] * (len(shape) - axis - 1))
-    indices = []
-    for _ in range(count):
-        place = c.emit("reduce", rest, out=thin, out_dtype="int64", fn="argmax", dims=[axis], keepdim=True)
-        indices.append(place)
-        distance = c.emit("sub", places, place, out=shape, out_dtype="int64")
-        taken = c.emit("compare", distance, out=shape, out_dtype="bool", fn="eq", value=0)
-        rest = c.emit("masked_fill", rest, taken, out=shape, out_dtype="float32", value=finite(-math.inf))
-    wide = [*shape[:axis], count, *shape[axis + 1 :]]
-    found = indices[0] if count == 1 else c.emit("cat", *indices, out=wide, out_dtype="int64", axis=axis)
-    return [c.emit("gather", x, found, out=wide, out_dtype="float32", axis=axis), found]
-
-
 @handles("index_select")
 def index_select(c: Call) -> Value:
     """Record index_select with known indices."""
-    if not isinstance(c["index"], Tensor):
-        raise c.error("a gather with indices computed from the input")
     x = c.value(c["self"])
-    return gather(c, x, c.axis(c["dim"], x), c["index"])
+    axis = c.axis(c["dim"], x)
+    if isinstance(c["index"], Tensor):
+        return gather(c, x, axis, c["index"])
+    shape = list(c.out_shape)
+    thin = c.reshape(c["index"], [n if d == axis else 1 for d, n in enumerate(shape)])
+    wide = expanded(c, thin, [batch_of(c)] if None in shape and None not in c.shape(thin) else [])
+    return c.emit("gather", x, wide, axis=axis)
 
 
 @handles("gather take_along_dim")
@@ -181,7 +157,7 @@ def everything(c: Call) -> bool:
 
 
 @handles("index")
-def index(c: Call) -> Value:
+def index(c: Call) -> Any:
     """Record x[..., indices] in one dimension; a table indexed by the input is an embedding."""
     if everything(c):
         return c.reshape(c["self"])
@@ -197,7 +173,7 @@ def index(c: Call) -> Value:
     first, count = given[0][0], len(given)
     neighbours = [axis for axis, _ in given] == list(range(first, first + count))
     if len(known) < count or not neighbours:
-        raise c.error("indexing with tensors", why="only neighbouring dimensions with known integers can be indexed")
+        return c.builder.by_formula(c)
     x = c.value(x)
     sizes = c.static(*c.shape(x)[first : first + count])
     merged = c.reshape(x, [*c.shape(x)[:first], math.prod(sizes), *c.shape(x)[first + count :]])

@@ -69,10 +69,22 @@ def instance_norm(c: Call) -> Any:
     return norm(c, "group_norm", groups=c.static(c.shape(c["input"])[1])[0])
 
 
+def scaled(c: Call, y: Value, dim: int) -> Value:
+    """Record what the weight and bias of a norm do, which begin at a dimension; the network computes them."""
+    for op, value in (("mul", c["weight"]), ("add", c.args.get("bias"))):
+        if value is not None:
+            shape = c.shape(value)
+            y = c.emit(op, y, c.reshape(value, (*shape, *[1] * (len(c.out_shape) - dim - len(shape)))))
+    return y
+
+
 def norm(c: Call, op: str, **attrs: Any) -> Any:
     """Record a norm with weight and bias."""
-    params = c.params(weight=c["weight"], bias=c["bias"])
+    computed = isinstance(c["weight"], Value) or isinstance(c["bias"], Value)
+    params = {} if computed else c.params(weight=c["weight"], bias=c["bias"])
     y = c.emit(op, c["input"], params=params, **attrs, eps=float(c["eps"]))
+    if computed:
+        y = scaled(c, y, len(c.out_shape) - len(attrs["shape"]) if "shape" in attrs else 1)
     return [y, None, None] if c.op.startswith("native") else y
 
 
@@ -93,6 +105,8 @@ def rms_norm(c: Call) -> Value:
     """Record an RMS norm; eps is the smallest difference of float32 to 1 where none is given, as in torch."""
     eps, shape = c.args.get("eps"), [int(n) for n in c["normalized_shape"]]
     eps = float(torch.finfo(torch.float32).eps if eps is None else eps)
+    if isinstance(c.args.get("weight"), Value):
+        return scaled(c, c.emit("rms_norm", c["input"], shape=shape, eps=eps), len(c.out_shape) - len(shape))
     return c.emit("rms_norm", c["input"], params=c.params(weight=c.args.get("weight")), shape=shape, eps=eps)
 
 
@@ -111,8 +125,10 @@ def dropout(c: Call) -> Value:
 
 
 @handles("embedding")
-def embedding(c: Call) -> Value:
+def embedding(c: Call) -> Any:
     """Record rows of a table."""
+    if isinstance(c["weight"], Value):
+        return c.builder.by_formula(c)
     return c.emit("embedding", c["indices"], params=c.params(weight=c["weight"]))
 
 

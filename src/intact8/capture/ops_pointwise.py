@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.unary_functions import UNARY
-from intact8.capture.aten_call import HANDLERS, Call, Handler, Value, finite, handles
+from intact8.capture.aten_call import HANDLERS, Call, Handler, Shape, Value, finite, handles
 from intact8.capture.symbolic_constants import all_true
 
 from .ops_shape import batch_of, cut, expanded
@@ -56,21 +56,21 @@ def add(c: Call) -> Value:
 
 
 @handles("mul multiply")
-def mul(c: Call) -> Value:
+def mul(c: Call) -> Any:
     """Record a product with a tensor or a number."""
     a, b = scalar(c, c["self"]), scalar(c, c["other"])
     if b is not None:
         return affine(c, c["self"], b, 0)
     if a is not None:
         return affine(c, c["other"], a, 0)
-    return c.emit("mul", c["self"], c["other"])
+    return both(c) if c.builder.dtype_of_meta(c.fx) == "bool" else c.emit("mul", c["self"], c["other"])
 
 
 @handles("div divide true_divide")
-def div(c: Call) -> Value:
+def div(c: Call) -> Any:
     """Record a quotient; constants become factors."""
     if c.args.get("rounding_mode") is not None:
-        raise c.error("division with rounding", remedy="divide, then use torch.floor")
+        return c.builder.by_formula(c)
     x, y = c["self"], c["other"]
     a, b = scalar(c, x), scalar(c, y)
     if b is not None:
@@ -140,11 +140,11 @@ def elu(c: Call) -> Value:
 
 
 @handles("pow")
-def power(c: Call) -> Value:
+def power(c: Call) -> Any:
     """Record a constant power."""
     exponent = scalar(c, c["exponent"])
     if exponent is None or not isinstance(c["self"], Value):
-        raise c.error("a power with a tensor as exponent")
+        return c.builder.by_formula(c)
     special = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
     if exponent in special:
         return c.emit("unary", c["self"], fn=special[exponent])
@@ -166,6 +166,15 @@ def compare(c: Call) -> Value:
     """Record a comparison with a number; two tensors are compared through their difference."""
     fn = c.op.removesuffix("_")
     number = scalar(c, c["other"])
+    if number is not None and math.isinf(number):  # programs hold finite numbers, and infinity is beyond the largest
+        above, most = number > 0, finite(number)
+        if fn == "ne":
+            return in_place(
+                c, inverse(c, c.emit("compare", c["self"], out_dtype="bool", fn="gt" if above else "lt", value=most))
+            )
+        inner = {True: {"eq": "gt", "ge": "gt", "lt": "le"}, False: {"eq": "lt", "le": "lt", "gt": "ge"}}[above]
+        if fn in inner:
+            return truth(c, c["self"], inner[fn], most)
     if number is not None:
         return truth(c, c["self"], fn, number)
     return truth(c, c.emit("sub", c["self"], c["other"], out_dtype=c.dtype(c.value(c["self"]))), fn)
@@ -233,11 +242,21 @@ def special(c: Call) -> Value:
     return truth(c, size, "gt" if c.op == "isinf" else "le", most)
 
 
+def broadcast(c: Call, x: Any, y: Any) -> Shape:
+    """Return the shape that two tensors have together."""
+    shapes = c.shape(x), c.shape(y)
+    rank = max(map(len, shapes))
+    a, b = ((1,) * (rank - len(shape)) + shape for shape in shapes)
+    return tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+
+
 def _counts(c: Call, *values: Any) -> list[Value]:
-    """Return booleans as 0 and 1."""
+    """Return booleans as 0 and 1; of numbers, logical operators take what is not 0 for true."""
     out = []
     for given in values:
         x = c.value(c.builder.made(given, c.fx))
+        if c.dtype(x) != "bool" and c.op.startswith("logical"):
+            x = c.emit("compare", x, out=c.shape(x), out_dtype="bool", fn="ne", value=0)
         if c.dtype(x) != "bool":
             raise c.error("bitwise arithmetic on integers", why="programs know it for booleans only")
         out.append(c.emit("cast", x, out=c.shape(x), out_dtype="int64", dtype="int64"))
@@ -276,8 +295,16 @@ def where(c: Call) -> Value:
     if b is not None and a is None:
         return c.emit("masked_fill", c["self"], inverse(c, condition), value=finite(b))
     taken = condition if isinstance(condition, (Value, Tensor)) else c.value(condition)
-    chosen = c.emit("masked_fill", c["self"], inverse(c, taken), value=0)
-    return c.emit("add", chosen, c.emit("masked_fill", c["other"], taken, value=0))
+    dtype = c.builder.dtype_of_meta(c.fx)
+    sides = {name: c.value(c[name]) for name in ("self", "other")}
+    for name, x in sides.items():
+        if c.dtype(x) != dtype:
+            sides[name] = c.emit("cast", x, out=c.shape(x), dtype=dtype)
+    parts = [
+        c.emit("masked_fill", sides[name], mask, out=broadcast(c, sides[name], taken), value=0)
+        for name, mask in (("self", inverse(c, taken)), ("other", taken))
+    ]
+    return c.emit("add", *parts)
 
 
 @handles("softmax _softmax log_softmax _log_softmax")

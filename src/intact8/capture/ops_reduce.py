@@ -52,7 +52,7 @@ def reduce(fn: str) -> Handler:
     return handler
 
 
-for _fn in ("sum", "amax", "amin", "argmax", "argmin"):
+for _fn in ("sum", "prod", "amax", "amin", "argmax", "argmin"):
     handles(_fn)(reduce(_fn))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -282,10 +283,16 @@ def repeat_interleave(c: Call) -> Value:
     """Record every value ``repeats`` times: a new dimension, copied and merged."""
     x = c.value(c["self"])
     count, dim = c["repeats"], c["dim"]
-    if not isinstance(count, int) or dim is None:
-        raise c.error("repeat_interleave without one number of repeats and one dimension")
+    if dim is None:
+        x, dim = c.reshape(x, (math.prod(c.static(*c.shape(x))),)), 0
     axis = c.axis(dim, x)
     c.static(c.shape(x)[axis])
+    if isinstance(count, Tensor):
+        return concatenated(
+            c, [cut(c, x, axis, i, i + 1) for i, n in enumerate(count.tolist()) for _ in range(n)], axis
+        )
+    if not isinstance(count, int):
+        raise c.error("repeats that the network computes", remedy="give one number, or a tensor that is known")
     thin = c.reshape(x, [*c.shape(x)[: axis + 1], 1, *c.shape(x)[axis + 1 :]])
     return c.reshape(concatenated(c, [thin] * count, axis + 1))
 
@@ -347,11 +354,12 @@ def arange(c: Call) -> Value:
 @handles("copy fill zero")
 def copy_(c: Call) -> Value:
     """Record that a whole tensor is overwritten: its name now means the source."""
-    src = c.args.get("src", c.args.get("value"))
-    if not isinstance(src, (Value, Tensor)) or (isinstance(src, Tensor) and src.ndim == 0):
-        raise c.error("an activation is overwritten with a constant in place", remedy="use torch.where or masked_fill")
-    v = c.value(src)
-    target = c.shape(c["self"])
+    src = c.args.get("src", c.args.get("value", 0))
+    target, dtype = c.shape(c["self"]), c.builder.dtype_of_meta(c.fx)
+    v = c.value(src if isinstance(src, (Value, Tensor)) else torch.tensor(src, dtype=getattr(torch, dtype)))
+    if c.dtype(v) != dtype:
+        v = c.emit("cast", v, out=c.shape(v), out_dtype=dtype, dtype=dtype)
     if c.shape(v) == target:
         return v
-    return expanded(c, c.reshape(v, (1,) * (len(target) - len(c.shape(v))) + c.shape(v)), [])
+    extra = [batch_of(c)] if None in target and None not in c.shape(v) else []
+    return expanded(c, c.reshape(v, (1,) * (len(target) - len(c.shape(v))) + c.shape(v)), extra)

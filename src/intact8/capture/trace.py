@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
-from intact8.capture import ops_index, ops_layers, ops_pointwise, ops_products, ops_recurrent, ops_reduce, ops_shape  # noqa: F401 - they enter HANDLERS
+from intact8.capture import families  # noqa: F401 - they enter HANDLERS
 from intact8.capture.aten_call import REPORT, BatchError, Missing, Prefix, Value
 from intact8.capture.constants import Derived
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic

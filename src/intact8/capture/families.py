@@ -1,0 +1,29 @@
+"""Every family of operators: importing one enters its functions in HANDLERS or FORMULAS."""
+
+from . import (
+    formulas,
+    formulas_index,
+    ops_index,
+    ops_layers,
+    ops_pointwise,
+    ops_products,
+    ops_rearrange,
+    ops_recurrent,
+    ops_reduce,
+    ops_scatter,
+    ops_shape,
+)
+
+__all__ = [
+    "formulas",
+    "formulas_index",
+    "ops_index",
+    "ops_layers",
+    "ops_pointwise",
+    "ops_products",
+    "ops_rearrange",
+    "ops_recurrent",
+    "ops_reduce",
+    "ops_scatter",
+    "ops_shape",
+]

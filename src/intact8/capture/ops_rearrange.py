@@ -1,0 +1,84 @@
+"""ATen → operations: rearrangements of elements by any rule, as one gather.
+
+What an operator moves where is found by applying it to tensors that hold the places of their elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from intact8.capture.aten_call import Call, Shape, Value, handles
+from intact8.capture.constants import mapped
+from intact8.capture.ops_index import gather
+from intact8.capture.ops_shape import concatenated
+
+
+@handles("diagonal diagonal_copy diagonal_scatter slice_scatter select_scatter")
+@handles("as_strided as_strided_copy as_strided_scatter")
+def rearrange(c: Call) -> Value:
+    """Record the gather that an operator is; where it keeps to samples, of every sample."""
+    given: list[Any] = []
+    mapped(list(c.args.values()), lambda arg: given.append(arg) if isinstance(arg, (Value, Tensor)) else None)
+    given = [c.value(x) for x in given]
+    shapes = [c.shape(x) for x in given]
+    if None not in [n for shape in shapes for n in shape]:
+        sizes = [c.static(*shape) for shape in shapes]
+        flat = [c.reshape(x, (math.prod(size),)) for x, size in zip(given, sizes, strict=True)]
+        found = gather(c, concatenated(c, flat, 0), 0, places(c, sizes, 0))
+        return c.reshape(found)
+    if any(shape[:1] != (None,) for shape in (*shapes, c.out_shape)):
+        raise c.mixes("elements are moved between samples")
+    sizes = [c.static(*shape[1:]) for shape in shapes]
+    taken = of_each_sample(c, sizes)
+    rows: list[Shape] = [(None, math.prod(size)) for size in sizes]
+    flat = [c.reshape(x, row) for x, row in zip(given, rows, strict=True)]
+    return c.reshape(gather(c, concatenated(c, flat, 1), 1, taken.reshape(-1)))
+
+
+def places(c: Call, sizes: list[list[int]], batch: int) -> Tensor:
+    """Return the operator's result where tensors of these sizes count their elements, one behind the other.
+
+    Of a ``batch`` of samples the elements of a sample stand together, and ``sizes`` are those of a sample.
+    """
+    count, begin, tensors = sum(math.prod(size) for size in sizes), 0, []
+    for size in sizes:
+        own = torch.arange(begin, begin + math.prod(size))
+        rows = own if not batch else torch.arange(batch)[:, None] * count + own
+        tensors.append(rows.reshape([*([batch] if batch else []), *size]))
+        begin += math.prod(size)
+    symbols = dict.fromkeys(c.builder.batch_symbols, batch)
+    feed = iter(tensors)
+
+    def argument(arg: Any) -> Any:
+        if isinstance(arg, (Value, Tensor)):
+            return next(feed)
+        return int(arg.node.expr.subs(symbols)) if isinstance(arg, torch.SymInt) else arg
+
+    values: dict[str, Any] = mapped(dict(c.args), argument)
+    target: Any = c.fx.target
+    found: Tensor = target(**values)
+    return found
+
+
+def of_each_sample(c: Call, sizes: list[list[int]]) -> Tensor:
+    """Return the places that a sample of the result comes from, in the sample.
+
+    Raises:
+        BatchError: elements move between samples.
+    """
+    count, found = sum(math.prod(size) for size in sizes), []
+    for batch in (2, 3):
+        result = places(c, sizes, batch)
+        if result.shape[:1] != (batch,):
+            raise c.mixes("elements are moved between samples")
+        rows = result.reshape(batch, -1) - torch.arange(batch)[:, None] * count
+        if not torch.equal(rows, rows[:1].expand_as(rows)) or not 0 <= int(rows.min()) <= int(rows.max()) < count:
+            raise c.mixes("elements are moved between samples")
+        found.append(rows[0])
+    if not torch.equal(*found):
+        raise c.mixes("elements are moved between samples")
+    return found[0]

@@ -1,0 +1,152 @@
+"""ATen → operations: writing at indices, and sorting."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from intact8.arithmetic.dimensions import Dim
+from intact8.capture.aten_call import Call, Value, handles
+from intact8.capture.ops_index import beginning, counts_to
+from intact8.capture.ops_pointwise import scalar
+from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded
+
+MOST = torch.finfo(torch.float32).max
+REDUCTIONS = {
+    "add": "sum",
+    "sum": "sum",
+    "mean": "sum",
+    "multiply": "prod",
+    "prod": "prod",
+    "amax": "amax",
+    "amin": "amin",
+}
+"""torch's names of reductions → those of the kind; a mean is a sum divided by a count."""
+
+NEUTRAL = {"sum": 0.0, "prod": 1.0, "amax": -MOST, "amin": MOST}
+
+
+def filled(c: Call, value: float, shape: tuple[Dim, ...], dtype: str) -> Value:
+    """Record a tensor that holds one number everywhere."""
+    one = c.value(torch.full([1] * len(shape), value, dtype=getattr(torch, dtype)))
+    return one if c.shape(one) == shape else expanded(c, one, [batch_of(c)] if None in shape else [], shape)
+
+
+@handles("sort")
+def sort(c: Call) -> list[Value]:
+    """Record the indices that sort, and the elements there."""
+    x = c.value(c["self"])
+    shape, dtype, axis = c.shape(x), c.dtype(x), c.axis(c["dim"], x)
+    if not shape:
+        return [x, c.value(torch.zeros((), dtype=torch.int64))]
+    if shape[axis] is None:
+        raise c.mixes("the batch is sorted")
+    places, values = ordered(c, x, axis, bool(c["descending"]))
+    return [c.emit("cast", values, out=shape, out_dtype=dtype, dtype=dtype) if dtype == "uint8" else values, places]
+
+
+def ordered(c: Call, x: Value, axis: int, descending: bool) -> tuple[Value, Value]:
+    """Record the indices that sort a tensor along a dimension, and its elements in that order."""
+    shape, dtype = c.shape(x), c.dtype(x)
+    if dtype in ("bool", "uint8"):
+        x, dtype = c.emit("cast", x, out=shape, out_dtype="int64", dtype="int64"), "int64"
+    places = c.emit("argsort", x, out=shape, out_dtype="int64", axis=axis, descending=descending)
+    return places, c.emit("gather", x, places, out=shape, out_dtype=dtype, axis=axis)
+
+
+@handles("topk")
+def topk(c: Call) -> list[Value]:
+    """Record the beginning of what is sorted."""
+    x, count = c.value(c["self"]), c["k"]
+    axis = c.axis(c.args.get("dim", -1), x)
+    c.static(c.shape(x)[axis])
+    places, values = ordered(c, x, axis, bool(c.args.get("largest", True)))
+    return [cut(c, part, axis, 0, count) for part in (values, places)]
+
+
+@handles("scatter scatter_add")
+def scatter(c: Call) -> Value:
+    """Record elements, or one number, written at indices or added there."""
+    how = c.args.get("reduce")
+    reduce = "sum" if c.op.startswith("scatter_add") else "none" if how is None else REDUCTIONS[how]
+    return written(c, c["src"] if "src" in c.args else c["value"], reduce)
+
+
+@handles("scatter_reduce")
+def scatter_reduce(c: Call) -> Value:
+    """Record elements reduced with what is at indices; without what was there it is overwritten first."""
+    how, alone = c["reduce"], not c["include_self"]
+    reduce, x = REDUCTIONS[how], c.value(c["self"])
+    whole = c.dtype(x) == "int64"
+    if whole and how == "mean":
+        raise c.error("a mean of integers", remedy="call .float() before")
+    start = int(NEUTRAL[reduce] if abs(NEUTRAL[reduce]) < MOST else math.copysign(1 << 62, NEUTRAL[reduce]))
+    neutral = start if whole else NEUTRAL[reduce]
+    first = written(c, neutral, "none") if alone else x
+    y = written(c, c["src"], reduce, first)
+    if how != "mean":
+        return y
+    ones = filled(c, 0.0 if alone else 1.0, c.shape(x), "float32")
+    counts = written(c, 1.0, "sum", written(c, 0.0, "none", ones) if alone else ones)
+    return c.emit("div", y, c.emit("clamp", counts, out=c.shape(x), min=1.0, max=None))
+
+
+def written(c: Call, source: Any, reduce: str, target: Value | None = None) -> Value:
+    """Record a scatter of a tensor or a number into the call's own tensor, or into ``target``."""
+    x, index = c.value(c["self"]) if target is None else target, c.value(c["index"])
+    shape, dtype, axis = c.shape(index), c.dtype(x), c.axis(c["dim"], x)
+    if c.shape(x)[axis : axis + 1] == (None,):
+        raise c.mixes("a scatter along the batch")
+    number = scalar(c, source)
+    src = c.value(source) if number is None else filled(c, number, shape, dtype)
+    if not shape:
+        x, index, src = (c.reshape(v, (1,)) for v in (x, index, src))
+        return c.reshape(within(c, x, index, src, 0, reduce), ())
+    for dim, (have, want) in enumerate(zip(c.shape(src), shape, strict=True)):
+        if have != want:
+            src = cut(c, src, dim, 0, c.static(want)[0])
+    return within(c, x, index, src, axis, reduce)
+
+
+def within(c: Call, x: Value, index: Value, src: Value, axis: int, reduce: str) -> Value:
+    """Record a scatter; where indices are fewer than a tensor is long beside the axis, into its beginning."""
+    for dim, (have, want) in enumerate(zip(c.shape(x), c.shape(index), strict=True)):
+        if dim != axis and have != want:
+            length, size = c.static(have, want)
+            head = within(c, cut(c, x, dim, 0, size), index, src, axis, reduce)
+            return concatenated(c, [head, cut(c, x, dim, size, length)], dim)
+    return c.move("scatter", x, index, src, out=c.shape(x), axis=axis, reduce=reduce)
+
+
+@handles("index_copy masked_scatter")
+def formula(c: Call) -> Any:
+    """Record a formula; the names of these operators end as if they were copies of views."""
+    return c.builder.by_formula(c)
+
+
+@handles("index_put")
+def index_put(c: Call) -> Any:
+    """Record x[arange(batch), i] = rows as a scatter in each sample, other indices by a formula."""
+    x, indices = c["self"], c["indices"]
+    known = beginning(indices[0]) if len(indices) == 2 and isinstance(x, Value) else None
+    own = known is not None and len(known.dims) == 1 and counts_to(c, known, 0, c.shape(x)[0])
+    if not own or not isinstance(indices[1], Value) or c.shape(indices[1]) != c.shape(x)[:1]:
+        return c.builder.by_formula(c)
+    shape, values = c.shape(x), c.builder.made(c["values"], c.fx)
+    c.static(*shape[1:])
+    row = (shape[0], 1, *shape[2:])
+    place = c.reshape(indices[1], (shape[0], *[1] * (len(shape) - 1)))
+    number = scalar(c, values)
+    if number is not None:
+        source = filled(c, number, row, c.dtype(x))
+    else:
+        source = c.value(values)
+        source = c.reshape(source, (*[1] * (len(shape) - 1 - len(c.shape(source))), *c.shape(source)))
+        extra = [batch_of(c)] if None in row and None not in c.shape(source) else []
+        whole = (shape[0], *shape[2:])
+        source = c.reshape(source if c.shape(source) == whole else expanded(c, source, extra, whole), row)
+    if c.shape(place) != row:
+        place = expanded(c, place, [], row)
+    return c.move("scatter", x, place, source, out=shape, axis=1, reduce="sum" if c["accumulate"] else "none")

@@ -1,0 +1,82 @@
+"""Operators that are captured as formulas of others, as gathers and as scatters, compared with torch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from .helpers import check
+from .test_operators import Function
+
+IMAGE = {
+    "sort": lambda x, m: x.sort(1, descending=True).values + x.argsort(3).float() + (x > 0).sort(2).values,
+    "topk_of_many": lambda x, m: x.flatten(1).topk(40).values,
+    "medians": lambda x, m: x.median(1).values + x.kthvalue(2, 2)[0].mean((1, 2))[:, None, None] + x.nanmedian(1)[0],
+    "quantile": lambda x, m: x.quantile(0.3, 1),
+    "prod": lambda x, m: x.prod(1) + x.cumprod(2).sum(1),
+    "running": lambda x, m: x.cummax(3).values + x.cummin(2)[1] + x.logcumsumexp(1),
+    "scatter": lambda x, m: (
+        x.scatter(2, x.argmax(2, keepdim=True), 3.0) + torch.zeros_like(x).scatter(1, x.argsort(1), x)
+    ),
+    "scatter_add": lambda x, m: x.scatter_add(3, x.argsort(3) // 2, x).scatter_add(2, x.argsort(2)[:, :2, :3, :5], x),
+    "scatter_reduce": lambda x, m: torch.cat(
+        [
+            x.scatter_reduce(3, x.argsort(3) // 2, x * 2, how, include_self=own)
+            for how in ("sum", "prod", "mean", "amax", "amin")
+            for own in (True, False)
+        ],
+        1,
+    ),
+    "index_writes": lambda x, m: (
+        x.index_add(2, m.index, x[:, :, :4], alpha=0.5)
+        + x.index_copy(1, m.index, x.roll(1, 1))
+        + x.index_fill(3, m.index, 0.25)
+        + x.index_reduce(2, m.index, x[:, :, :4], "amax")
+    ),
+    "index_put_mask": lambda x, m: x.index_put((x > 0.5,), torch.tensor(-1.0)),
+    "index_put_rows": lambda x, m: x.index_put((torch.arange(x.shape[0]), x.mean((2, 3)).argmax(1)), x[:, 0]),
+    "diagonals": lambda x, m: x.diagonal(0, 2, 3) + torch.diagonal_scatter(x, x[..., 0], 0, 2, 3).sum((1, 2))[:, None],
+    "written_slices": lambda x, m: (
+        torch.slice_scatter(x, x[:, :2], 1, 0, 4, 2) + torch.select_scatter(x, x[:, 0, :4], 2, 1)[:, :1]
+    ),
+    "strided": lambda x, m: x.as_strided((x.shape[0], 4, 3), (144, 7, 2), 1),
+    "in_place_constants": lambda x, m: (x * 1).zero_() + (x * 1).fill_(0.5) + (x * 1).copy_(m.mean),
+    "remainders": lambda x, m: (
+        torch.fmod(x, x.roll(1, 1).abs() + 1) + x % 0.3 + torch.div(x, 0.7, rounding_mode="floor")
+    ),
+    "whole": lambda x, m: x.argmax(1) // 3 + (-x).argmax(1) % 2 + torch.div(-x.argmax(1), 2, rounding_mode="trunc"),
+    "angles": lambda x, m: torch.atan2(x, x.roll(1, 1)) + torch.hypot(x, m.mean) + torch.copysign(x, m.mean - 1),
+    "nan_aware": lambda x, m: torch.fmax(x, x.log()) + torch.fmin(m.mean, x.sqrt()),
+    "powers": lambda x, m: (x.abs() ** x) + 2.0**x + torch.exp2(x) + torch.ldexp(x, m.index.float().reshape(4, 1, 1)),
+    "log_sums": lambda x, m: torch.logaddexp(x, x.roll(1, 1)) + torch.logaddexp2(x, m.mean) + torch.xlogy(x, m.mean),
+    "gammas": lambda x, m: torch.lgamma(x) + torch.digamma(x + 9) + torch.erfinv(x.tanh()),
+    "steps": lambda x, m: torch.heaviside(x, m.mean) + torch.isclose(x, x.roll(1, 1), 0.5) + torch.signbit(x).float(),
+    "buckets": lambda x, m: (
+        torch.bucketize(x, m.index.float().sort()[0]) + torch.searchsorted(m.mean[:, 0, 0].sort()[0], x)
+    ),
+    "infinite_limits": lambda x, m: (x / x.relu() == math.inf).float() + (x < math.inf) + (x.log() != -math.inf),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE)
+def test_function_of_an_image(name: str) -> None:
+    torch.manual_seed(1)
+    check(Function(IMAGE[name]), torch.randn(2, 4, 6, 6))
+
+
+BATCH = {
+    "index_put_known": lambda x, m: x.index_put((m.index[:2, None] % 2, m.index[:2]), x[0, 0].sum(), accumulate=True),
+    "computed_indices": lambda x, m: x[:, x[0, 0].argmax(0) % 4, 1:] + x.flatten(0, 1)[x[0, 0].argmax(0), 1:],
+    "index_select": lambda x, m: x.index_select(2, x[0, 0].argmax(0)),
+    "masked_scatter": lambda x, m: x.masked_scatter(x > 0, x * 2),
+    "computed_weights": lambda x, m: F.layer_norm(x, (6,), x[0, 0, 0], x[0, 0, 1]) + F.embedding(m.index, x[0, 0])[0],
+}
+
+
+@pytest.mark.parametrize("name", BATCH)
+def test_function_of_a_whole_batch(name: str) -> None:
+    torch.manual_seed(1)
+    check(Function(BATCH[name]), torch.randn(2, 4, 6, 6), batches=(2,))
