@@ -12,6 +12,7 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Prefix, Value, handles
 from intact8.capture.ops_shape import batch_of, cut, expanded, joined, spatial
+from intact8.errors import CaptureError
 
 MAX_PIECES = 64
 """A gather by constant indices, and windows, become at most this many slices."""
@@ -156,6 +157,19 @@ def everything(c: Call) -> bool:
     return True
 
 
+def chosen(c: Call) -> CaptureError:
+    """Return the error for tensors as long as the data say."""
+    why = "how many elements a mask chooses is only known when the model runs, and programs have tensors of known sizes"
+    remedy = "keep all elements and a mask (torch.where, masked_fill, sums of x * mask), or choose behind the model"
+    return c.error("the size of a tensor depends on the data", why=why, remedy=remedy)
+
+
+@handles("masked_select nonzero nonzero_static _unique2 unique_dim unique_consecutive _to_sparse")
+def masked_select(c: Call) -> Value:
+    """Refuse what gives as many elements as the data say."""
+    raise chosen(c)
+
+
 @handles("index")
 def index(c: Call) -> Any:
     """Record x[..., indices] in one dimension; a table indexed by the input is an embedding."""
@@ -172,6 +186,8 @@ def index(c: Call) -> Any:
     known = [i for _, i in given if isinstance(i, Tensor) and i.dtype != torch.bool]
     first, count = given[0][0], len(given)
     neighbours = [axis for axis, _ in given] == list(range(first, first + count))
+    if any(c.dtype(c.value(i)) == "bool" for _, i in given):
+        raise chosen(c)
     if len(known) < count or not neighbours:
         return c.builder.by_formula(c)
     x = c.value(x)
