@@ -51,6 +51,7 @@ class Builder(ConstantStore):
     prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
     _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)
+    _in_storage: dict[int, list[torch.fx.Node]] = field(default_factory=dict)
     _storages: int = 0
 
     def materialize(self, prefix: Prefix, fx: torch.fx.Node) -> Value:
@@ -172,17 +173,19 @@ class Builder(ConstantStore):
 
     def run(self, gm: torch.fx.GraphModule, args: Sequence[Any]) -> Any:
         """Return the interpret a graph; returns what its output node returns."""
-        env = self.env
         feed = iter(args)
         for node in gm.graph.nodes:
             if node.op == "placeholder":
-                env[node] = next(feed)
+                value = next(feed)
             elif node.op == "get_attr":
-                env[node] = operator.attrgetter(str(node.target))(gm)
+                value = operator.attrgetter(str(node.target))(gm)
             elif node.op == "call_function":
-                env[node] = self.call(node)
+                value = self.call(node)
             elif node.op == "output":
                 return self.resolve(node.args[0], used=False)
+            self.env[node] = value
+            if isinstance(value, Value):
+                self._in_storage.setdefault(value.storage, []).append(node)
         raise AssertionError("a graph without output")
 
     def item(self, parts: Any, index: Any, node: torch.fx.Node) -> Any:
@@ -314,9 +317,8 @@ class Builder(ConstantStore):
             remedy = "build the tensor with torch.cat or F.pad instead of writing into torch.zeros"
             raise call.error(what, why="the graph has no shared memory", remedy=remedy)
         new = Value(result.name, old.storage, old.region)
-        for node, value in list(self.env.items()):
-            if not isinstance(value, Value) or value.storage != old.storage:
-                continue
+        for node in self._in_storage[old.storage]:
+            value = self.env[node]
             if value.name == old.name:
                 self.env[node] = new
             elif not value.disjoint(old):

@@ -130,7 +130,7 @@ def _fold_forward(work: Rewriter) -> None:
         inputs, attrs = [node.inputs[0], *reader.inputs[1:]], {**reader.attrs, "pre": node.attrs["bn"]}
         params |= reader.params
         work.put(replace(reader, inputs=inputs, attrs=attrs, params=params, source=node.parts + reader.parts))
-        del work.graph.nodes[node.name]
+        work.remove(node)
         work.note(node.name, f"folded into {reader.name}")
 
 
@@ -149,7 +149,7 @@ def _fold_factors(work: Rewriter) -> None:
         elif after is not None and after.op == "matmul" and after.dtype == "float32":
             inputs = [before.name if name == node.name else name for name in after.inputs]
             attrs = {"mul": factor * after.attrs.get("mul", 1.0)}
-            del work.graph.nodes[node.name]
+            work.remove(node)
             work.put(replace(after, inputs=inputs, attrs=attrs, source=node.parts + after.parts))
             work.note(node.name, f"fused into {after.name}")
 

@@ -33,7 +33,7 @@ def to_tables(work: Rewriter, tensors: Mapping[str, Tensor]) -> None:
             params = {**before.params, **_slope(node, len(chain) - 1)}
             source = before.parts + source
             node = replace(node, inputs=list(before.inputs))
-            del work.graph.nodes[before.name]
+            work.remove(before)
         work.put(replace(node, op="table", attrs={"chain": chain}, params=params, source=source))
         work.note(node.name, "table")
 

@@ -31,12 +31,10 @@ class Rewriter:
         self.graph = graph.copy()
         self._notes: dict[str, str] = {}
         self._place: dict[str, float] = {name: i for i, name in enumerate(graph.nodes)}
-        self._users: dict[str, list[str]] | None = None
+        self._users = self.graph.users()
 
     def users(self, name: str) -> list[str]:
         """Return the consumers of ``name``, one entry per use."""
-        if self._users is None:
-            self._users = self.graph.users()
         return self._users[name]
 
     def only_user(self, name: str) -> bool:
@@ -53,8 +51,11 @@ class Rewriter:
 
     def put(self, node: Node) -> None:
         """Exchange the node of the same name."""
+        self._forget(node.name)
         self.graph.nodes[node.name] = node
-        self._users = None
+        self._users.setdefault(node.name, [])
+        for name in node.inputs:
+            self._users.setdefault(name, []).append(node.name)
 
     def merge(self, head: Node, tail: Node, **changes: Any) -> Node:
         """Make one node of ``head`` and its consumer ``tail``, named like ``head``, with the given fields changed."""
@@ -66,12 +67,12 @@ class Rewriter:
 
     def drop(self, node: Node, instead: str) -> None:
         """Remove ``node``; whoever read it reads ``instead``."""
-        del self.graph.nodes[node.name]
-        for other in self.graph.nodes.values():
-            if node.name in other.inputs:
-                other.inputs = [instead if i == node.name else i for i in other.inputs]
+        for reader in dict.fromkeys(self._users[node.name]):
+            other = self.graph.nodes[reader]
+            other.inputs = [instead if i == node.name else i for i in other.inputs]
+        self._users[instead] += self._users[node.name]
         self.graph.outputs = [instead if o == node.name else o for o in self.graph.outputs]
-        self._users = None
+        self.remove(node)
 
     def insert(self, node: Node, before: Node) -> str:
         """Add a new node in front of another, under a name that is free; an equal one that is there serves again."""
@@ -87,9 +88,16 @@ class Rewriter:
         return node.name
 
     def remove(self, node: Node) -> None:
-        """Remove a node nobody reads."""
-        del self.graph.nodes[node.name]
-        self._users = None
+        """Remove a node nobody reads, or whose readers are about to be exchanged."""
+        self._forget(node.name)
+        del self.graph.nodes[node.name], self._users[node.name]
+
+    def _forget(self, name: str) -> None:
+        """Take a node out of the readers of its inputs."""
+        node = self.graph.nodes.get(name)
+        for given in node.inputs if node is not None else ():
+            if given in self._users:
+                self._users[given].remove(name)
 
     def prune(self, *names: str) -> list[str]:
         """Remove the nodes that nobody reads, and whatever only led to them; return the captured nodes in them."""

@@ -95,7 +95,8 @@ class QuantizedGraph:
     def _attach(self, path: str, leaf: str, module: nn.Module) -> None:
         parent: nn.Module = self.module
         for part in path.split("."):
-            child = parent._modules.setdefault(part, Namespace())
-            assert child is not None
+            child = parent._modules.get(part)
+            if child is None:
+                child = parent._modules[part] = Namespace()
             parent = child
         parent._modules[leaf] = module
