@@ -35,6 +35,20 @@ FUNCTION(step_fields) {
     return found;
 }
 
+FUNCTION(chain_operations) {
+    (void)args;
+    if (!has_arguments("chain_operations", count, 0)) return NULL;
+    isize operations;
+    const char *const *names = chain_operations(&operations);
+    PyObject *found = PyList_New(0);
+    for (isize i = 0; found && i < operations; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (!name || PyList_Append(found, name)) Py_CLEAR(found);
+        Py_XDECREF(name);
+    }
+    return found;
+}
+
 FUNCTION(instruction_set) {
     (void)args;
     if (!has_arguments("instruction_set", count, 0)) return NULL;
@@ -137,7 +151,7 @@ FUNCTION(run) {
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, "See _library.pyi."}
 
 static PyMethodDef methods[] = {
-    METHOD(step_fields), METHOD(instruction_set), METHOD(open_model), METHOD(add_constant),
+    METHOD(step_fields), METHOD(chain_operations), METHOD(instruction_set), METHOD(open_model), METHOD(add_constant),
     METHOD(open_plan), METHOD(workspace_bytes),
     METHOD(value_offset), METHOD(run), {NULL, NULL, 0, NULL},
 };

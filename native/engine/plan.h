@@ -90,6 +90,7 @@ typedef void (*kernel)(const void *args, isize lo, isize hi, uint8_t *scratch);
 HIDDEN void parallel(const frame *f, kernel run, const void *args, isize count, isize work);
 
 HIDDEN const step_kind *step_kinds(isize *count);
+HIDDEN const char *const *chain_operations(isize *count); /* names, in the order of their numbers */
 
 /* ---- for callers -------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Steps of one pass over the elements of one value: quantize, dequantize, tables. */
+/* Steps of one pass over the elements of one value: quantize, tables. */
 
 #include "plan.h"
 
@@ -66,37 +66,6 @@ void run_quantize(frame *f, const int64_t *step, void *prepared) {
     } else {
         parallel(f, quantize_nhwc, &a, (isize)s->batch * ceil_div(a.pixels, BLOCK), count);
     }
-}
-
-/* ---- dequantize ------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const uint8_t *x;
-    float *y;
-    float scale;
-    int32_t zero;
-    isize count;
-} dequantize_args;
-
-int check_dequantize(checker *c, const int64_t *step) {
-    const dequantize_step *s = (const dequantize_step *)(const void *)step;
-    return check_clamp(c, s->zero, 0, 255) && needs(c, s->x, (isize)s->count, 1, "x") &&
-           needs(c, s->y, (isize)s->count, 4, "y");
-}
-
-MULTIVERSION static void dequantize_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const dequantize_args a = *(const dequantize_args *)given;
-    const uint8_t *restrict x = a.x;
-    float *restrict y = a.y;
-    (void)scratch;
-    for (isize i = lo; i < hi; i++) y[i] = (float)((int32_t)x[i] - a.zero) * a.scale;
-}
-
-void run_dequantize(frame *f, const int64_t *step, void *prepared) {
-    const dequantize_step *s = (const dequantize_step *)(const void *)step;
-    const dequantize_args a = {at(f, s->x), at(f, s->y), bits_float(s->scale), (int32_t)s->zero, (isize)s->count};
-    (void)prepared;
-    parallel(f, dequantize_kernel, &a, a.count, a.count);
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------------------ */

@@ -135,8 +135,6 @@ def compile_driver(folder: Path, sanitizer: str) -> Path | None:
         *flags,
         f"-I{ENGINE}",
     ]
-    if sanitizer != "none":
-        command.append("-DMULTIVERSION=")  # resolvers of multiversioned functions run before the sanitizer does
     command += [str(ROOT / "tests/fuzz/plan_fuzz.c"), *sources, "-lpthread", "-lm", "-o", str(target)]
     if shutil.which(compiler) is None:
         return None

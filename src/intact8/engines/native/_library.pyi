@@ -9,6 +9,9 @@ class Handle: ...
 def step_fields() -> dict[str, str]:
     """Return kind of step → "r:x w:y n:count ": fields that are read, maybe read, written, or numbers."""
 
+def chain_operations() -> list[str]:
+    """Return the operations of chains, in the order of their numbers."""
+
 def instruction_set() -> str:
     """Return the instruction set that kernels use; the environment variable INTACT8_ISA takes a lower one."""
 

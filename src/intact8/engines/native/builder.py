@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from intact8.opset.op import Array
+
+from .chain_code import Chain
 
 MAGIC = 0x38746361746E69
 WORKSPACE, CONSTANT, INPUT, OUTPUT = range(4)
@@ -41,6 +43,11 @@ def address(x: Array) -> int:
 def float_bits(value: float) -> int:
     """Return the bits of a float32, as steps hold it."""
     return int(np.float32(value).view(np.int32))
+
+
+def double_bits(value: float) -> int:
+    """Return the bits of a float64, as steps hold it."""
+    return int(np.float64(value).view(np.int64))
 
 
 def plain(rank: int) -> tuple[int, ...]:
@@ -167,12 +174,14 @@ class PlanBuilder:
         constants: arrays that steps may read.
         owner: operation that the next steps belong to.
         owners: the operation of every step.
+        chains: steps, by their number, whose words are not known before all steps are.
     """
 
     constants: Constants
     owner: str = ""
     owners: list[str] = field(default_factory=list)
     _values: list[list[int]] = field(default_factory=list)
+    chains: dict[int, Chain] = field(default_factory=dict)
     _steps: list[list[int]] = field(default_factory=list)
     _reordered: dict[tuple[Value, tuple[int, ...]], Value] = field(default_factory=dict)
 
@@ -209,12 +218,44 @@ class PlanBuilder:
             values: the list of further values it reads.
             fields: a value, a number, or None where a value may be absent.
         """
+        self._steps.append(self._words(kind, [v.index for v in values], fields))
+        self.owners.append(self.owner)
+
+    def _words(self, kind: str, values: Sequence[int], fields: Mapping[str, Value | int | None]) -> list[int]:
+        """Return the words of a step."""
         number, declared = step_fields()[kind]
         assert fields.keys() == {name for _, name in declared}, f"{kind}: {fields.keys() ^ {n for _, n in declared}}"
         given = (fields[name] for _, name in declared)
         words = [v.index if isinstance(v, Value) else -1 if v is None else int(v) for v in given]
-        self._steps.append([number, 2 + len(words) + len(values), *words, *(v.index for v in values)])
+        return [number, 2 + len(words) + len(values), *words, *values]
+
+    def chain(self, made: Chain) -> None:
+        """Add a chain, whose words are known when all steps are there."""
+        self.chains[len(self._steps)] = made
+        self._steps.append([])
         self.owners.append(self.owner)
+
+    def chain_words(self, at: int, values: Sequence[int], **fields: Value | int | None) -> None:
+        """Give the chain at that step its words."""
+        self._steps[at] = self._words("chain", values, fields)
+
+    def drop(self, steps: Collection[int]) -> None:
+        """Remove steps, by their numbers."""
+        self._steps = [s for i, s in enumerate(self._steps) if i not in steps]
+        self.owners[:] = [s for i, s in enumerate(self.owners) if i not in steps]
+
+    def readers(self) -> dict[int, set[int]]:
+        """Return index of a value → the steps that read it."""
+        fields = [declared for _, declared in step_fields().values()]
+        found: dict[int, set[int]] = {}
+        for i, words in enumerate(self._steps):
+            declared = fields[words[0]] if words else ()
+            end = 2 + len(declared)
+            read = [w for (form, _), w in zip(declared, words[2:end], strict=True) if form in "rm"]
+            read += words[end:] if words else [o.value for o in self.chains[i].operands()]
+            for value in read:
+                found.setdefault(value, set()).add(i)
+        return found
 
     def copy(
         self,
@@ -270,9 +311,9 @@ class PlanBuilder:
                 self.copy(x, y, [x.size], [1], [1])
             taken.add(x.index)
 
-    def storage(self, x: Value) -> tuple[int, int]:
-        """Return where the memory of ``x`` is, and the number of its constant, input or output."""
-        return self._values[x.index][0], self._values[x.index][1]
+    def storage(self, index: int) -> tuple[int, int]:
+        """Return where the memory of a value is, and the number of its constant, input or output."""
+        return self._values[index][0], self._values[index][1]
 
     def index_at(self, step: int) -> int:
         """Return the index in a ``call`` step."""

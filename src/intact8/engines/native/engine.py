@@ -201,7 +201,7 @@ class NativeRunner:
         fallback = plan.lowered.fallbacks[plan.lowered.builder.index_at(at)]
 
         def view(v: Value) -> Array:
-            storage, number = plan.lowered.builder.storage(v)
+            storage, number = plan.lowered.builder.storage(v.index)
             if storage == CONSTANT:
                 flat = self._constants.arrays[number]
             elif storage in (INPUT, OUTPUT):

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
-from . import affine, elementwise, moves, norms, pools, products
+from . import affine, chains, elementwise, moves, norms, pools, products
 from .builder import INPUT, Constants, PlanBuilder, Value
 from .fuse import chains
 from .lowering import OpContext, Rule
 
 RULES: dict[str, Rule] = {
     **affine.RULES,
+    **chains.RULES,
     **elementwise.RULES,
     **moves.RULES,
     **norms.RULES,
@@ -109,6 +110,7 @@ def lower(
     b.owner = ""
     found = [values[name] for name in outputs]
     b.outputs(found)
+    chains.finish(b)
     return Lowered(b, found, fallbacks)
 
 

@@ -1,0 +1,257 @@
+/* Chains: operations of every element of float32 tensors, block by block, so that what lies between them stays in the cache.
+   What they read may be integers on a grid, and what they write, too. */
+
+#include "functions.h"
+#include "plan.h"
+
+#define CHAIN_BLOCK 256 /* elements: a few blocks of them stay in the L1 cache */
+#define MAX_OPERANDS 16
+#define MAX_INSTRUCTIONS 32
+
+/* FLOAT: one float32 operation each of u and v. WIDE: computed in float64, and rounded once. p and q are numbers of the
+   instruction. NaN stays NaN unless a comparison chooses something else. */
+#define OPERATIONS(FLOAT, WIDE)                                                                                         \
+    FLOAT(add, u + v) FLOAT(sub, u - v) FLOAT(mul, u * v) FLOAT(div, u / v)                                             \
+    FLOAT(maximum, u > v || u != u ? u : v) FLOAT(minimum, u < v || u != u ? u : v)                                     \
+    FLOAT(prelu, u >= 0 ? u : u * v) FLOAT(fill, v != 0 ? p : u)                                                        \
+    FLOAT(affine, u * p + q) FLOAT(leaky_relu, u >= 0 ? u : u * p) FLOAT(relu, u > 0 || u != u ? u : 0)                 \
+    FLOAT(clamp, (u < p ? p : u) > q ? q : (u < p ? p : u))                                                             \
+    FLOAT(eq, u == p) FLOAT(ne, u != p) FLOAT(lt, u < p) FLOAT(le, u <= p) FLOAT(gt, u > p) FLOAT(ge, u >= p)           \
+    FLOAT(abs, fabsf(u)) FLOAT(neg, -u) FLOAT(sign, (float)((u > 0) - (u < 0))) FLOAT(square, u * u)                    \
+    FLOAT(sqrt, sqrtf(u)) FLOAT(reciprocal, 1.0f / u) FLOAT(floor, floorf(u)) FLOAT(ceil, ceilf(u))                     \
+    FLOAT(round, rintf(u)) FLOAT(trunc, truncf(u)) WIDE(hardshrink, fabs(x) <= p ? 0 : x) WIDE(threshold, x <= p ? q : x) \
+    WIDE(exp, exp_wide(x)) WIDE(sigmoid, sigmoid_wide(x)) WIDE(tanh, tanh_wide(x)) WIDE(silu, x * sigmoid_wide(x))      \
+    WIDE(gelu, 0.5 * x * erfc_wide(x * -0.7071067811865476))                                                            \
+    WIDE(gelu_tanh, 0.5 * x * (1.0 + tanh_wide(0.7978845608028654 * (x + 0.044715 * (x * x * x)))))                     \
+    WIDE(hardswish, x * (x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)                                                    \
+    WIDE(hardsigmoid, (x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)                                                      \
+    WIDE(elu, x > 0 ? x : p * expm1_wide(x)) WIDE(celu, x > 0 ? x : p * expm1_wide(x / p))                              \
+    WIDE(selu, 1.0507009873554804934193349852946 * (x > 0 ? x : 1.6732632423543772848170429916717 * expm1_wide(x)))     \
+    WIDE(mish, x * mish_factor(exp_wide(x > 40 ? 40 : x))) WIDE(softsign, x / (1.0 + fabs(x)))                          \
+    WIDE(erf, erf_wide(x)) WIDE(rsqrt, 1.0 / sqrt(x)) WIDE(expm1, expm1_wide(x))                                        \
+    WIDE(softshrink, copysign(fabs(x) - p > 0 || x != x ? fabs(x) - p : 0, x))                                          \
+    WIDE(softplus, x * p > q ? x : log1p_exp(x * p) / p) WIDE(logsigmoid, -log1p_exp(-x))                               \
+    WIDE(tanhshrink, x - tanh(x)) WIDE(log, log(x)) WIDE(log1p, log1p(x)) WIDE(pow, pow(x, p))                          \
+    WIDE(sin, sin(x)) WIDE(cos, cos(x)) WIDE(tan, tan(x)) WIDE(asin, asin(x)) WIDE(acos, acos(x)) WIDE(atan, atan(x))   \
+    WIDE(sinh, sinh(x)) WIDE(cosh, cosh(x)) WIDE(asinh, asinh(x)) WIDE(acosh, acosh(x)) WIDE(atanh, atanh(x))
+
+#define ENUM(name, formula) OPERATION_##name,
+enum { OPERATIONS(ENUM, ENUM) OPERATION_COUNT };
+#define NAME(name, formula) #name,
+static const char *const names[] = {OPERATIONS(NAME, NAME)};
+
+const char *const *chain_operations(isize *count) {
+    *count = OPERATION_COUNT;
+    return names;
+}
+
+/* tanh(ln(1 + e)) of e = exp(x). */
+INLINE double mish_factor(double e) { return e * (e + 2) / (e * (e + 2) + 2); }
+
+/* ln(1 + e^x) */
+INLINE double log1p_exp(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
+
+enum { FLOATS, GRID, INT64S, BOOLS }; /* types of operands and results */
+
+typedef struct {
+    isize type, mask;
+    int32_t zero;
+    float scale;
+    isize stride[MAX_RANK]; /* in elements, 0 where it is broadcast */
+} chain_operand;
+
+typedef struct {
+    int64_t operation;
+    isize a, b; /* registers: operands, then results of instructions */
+    double p, q;
+} chain_instruction;
+
+typedef struct {
+    isize operands, instructions, rank, size[MAX_RANK], blocks;
+    chain_operand operand[MAX_OPERANDS];
+    chain_instruction instruction[MAX_INSTRUCTIONS];
+} chain_plan;
+
+typedef struct {
+    const chain_plan *c;
+    const void *x[MAX_OPERANDS];
+    void *y;
+    isize type;
+    float divisor, low, high;
+    int32_t zero;
+} chain_args;
+
+/* ---- check ------------------------------------------------------------------------------------------------------------ */
+
+static isize type_size(int64_t type) { return type == FLOATS ? 4 : type == INT64S ? 8 : 1; }
+
+/* Dimensions that the same operands have become one; those of one element go. */
+static void merge_dimensions(chain_plan *t, const chain_step *s) {
+    const int64_t *sizes = &s->d0;
+    isize merged[MAX_RANK] = {0};
+    for (int64_t i = 0; i < s->rank; i++) {
+        isize having = 0;
+        if (sizes[i] == 1) continue;
+        for (isize j = 0; j < t->operands; j++) having |= (t->operand[j].mask >> i & 1) << j;
+        if (t->rank && merged[t->rank - 1] == having)
+            t->size[t->rank - 1] *= (isize)sizes[i];
+        else
+            merged[t->rank] = having, t->size[t->rank++] = (isize)sizes[i];
+    }
+    if (!t->rank) t->size[t->rank++] = 1;
+    for (isize j = 0; j < t->operands; j++)
+        for (isize i = t->rank - 1, stride = 1; i >= 0; i--)
+            if (merged[i] >> j & 1) t->operand[j].stride[i] = stride, stride *= t->size[i];
+    t->blocks = ceil_div(t->size[t->rank - 1], CHAIN_BLOCK);
+}
+
+static int check_operand(checker *c, const chain_step *s, int64_t value, const int64_t *word, chain_operand *to) {
+    const int64_t *sizes = &s->d0;
+    if (word[0] < FLOATS || word[0] > INT64S || word[1] < 0 || word[1] >> MAX_RANK || word[2] < 0 || word[2] > 255)
+        return refuse(c, "an operand of no such type");
+    isize count = 1;
+    for (int64_t i = 0; i < s->rank; i++)
+        if (word[1] >> i & 1) count = checked_product(count, (isize)sizes[i]);
+    *to = (chain_operand){.type = (isize)word[0], .mask = (isize)word[1], .zero = (int32_t)word[2], .scale = bits_float(word[3])};
+    return needs(c, value, count, type_size(to->type), "an operand");
+}
+
+static int check_instruction(checker *c, const chain_plan *t, isize index, const int64_t *word, chain_instruction *to) {
+    const isize registers = t->operands + index;
+    if (word[0] < 0 || word[0] >= OPERATION_COUNT || word[1] < 0 || word[1] >= registers || word[2] < 0 || word[2] >= registers)
+        return refuse(c, "there is no such operation or register");
+    *to = (chain_instruction){word[0], (isize)word[1], (isize)word[2], bits_double(word[3]), bits_double(word[4])};
+    return 1;
+}
+
+int check_chain(checker *c, const int64_t *step) {
+    const chain_step *s = (const chain_step *)(const void *)step;
+    isize operands, count = 1;
+    const int64_t *list = list_of(step, &operands), *sizes = &s->d0;
+    const char *code = (const char *)constant_at(c, s->code);
+    if (s->rank < 0 || s->rank > MAX_RANK || operands < 1 || operands > MAX_OPERANDS || s->instructions < 0 ||
+        s->instructions > MAX_INSTRUCTIONS || s->type < FLOATS || s->type > BOOLS || s->type == INT64S)
+        return refuse(c, "a chain of no such rank, length or type");
+    for (int64_t i = 0; i < s->rank; i++) count = checked_product(count, (isize)sizes[i]);
+    if (!code || !check_clamp(c, s->zero, s->low, s->high) || !needs(c, s->y, count, type_size(s->type), "y") ||
+        !needs(c, s->code, 4 * operands + 5 * (isize)s->instructions, 8, "code"))
+        return code ? 0 : refuse(c, "code that is not a constant");
+    chain_plan *t = (chain_plan *)plan_memory(c, sizeof *t);
+    if (!t) return 0;
+    int64_t word[5];
+    for (t->operands = 0; t->operands < operands; t->operands++, code += 32) {
+        memcpy(word, code, 32);
+        if (!check_operand(c, s, list[t->operands], word, &t->operand[t->operands])) return 0;
+    }
+    for (; t->instructions < s->instructions; t->instructions++, code += 40) {
+        memcpy(word, code, 40);
+        if (!check_instruction(c, t, t->instructions, word, &t->instruction[t->instructions])) return 0;
+    }
+    if (count) merge_dimensions(t, s);
+    c->prepared = t;
+    c->scratch = (t->operands + t->instructions) * CHAIN_BLOCK * (isize)sizeof(float);
+    return 1;
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------------------------- */
+
+/* Returns n elements from `at` on: where they are, or as float32 in `to`. */
+MULTIVERSION static const float *load(const chain_operand *o, const void *x, isize at, isize stride, isize n, float *restrict to) {
+    const float *floats = (const float *)x + (o->type == FLOATS ? at : 0);
+    const uint8_t *bytes = (const uint8_t *)x + (o->type == FLOATS ? 0 : at * type_size(o->type));
+    if (o->type == FLOATS && stride) return floats;
+    const isize read = stride ? n : 1;
+    if (o->type == FLOATS) {
+        to[0] = *floats;
+    } else if (o->type == INT64S) {
+        for (isize i = 0; i < read; i++) {
+            int64_t v;
+            memcpy(&v, bytes + 8 * i, 8);
+            to[i] = (float)v;
+        }
+    } else {
+        const int32_t zero = o->zero;
+        const float scale = o->scale;
+        for (isize i = 0; i < read; i++) to[i] = (float)((int32_t)bytes[i] - zero) * scale;
+    }
+    if (!stride) {
+        const float v = to[0];
+        for (isize i = 1; i < n; i++) to[i] = v;
+    }
+    return to;
+}
+
+#define FLOAT_CASE(name, formula)                                     \
+    case OPERATION_##name:                                            \
+        for (isize i = 0; i < n; i++) {                               \
+            const float u = a[i], v = b[i], p = narrow_p, q = narrow_q; \
+            (void)u, (void)v, (void)p, (void)q;                       \
+            y[i] = (float)(formula);                                  \
+        }                                                             \
+        break;
+
+#define WIDE_CASE(name, formula)          \
+    case OPERATION_##name:                \
+        for (isize i = 0; i < n; i++) {   \
+            const double x = (double)a[i]; \
+            y[i] = (float)(formula);      \
+        }                                 \
+        break;
+
+MULTIVERSION static void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
+    const double p = t->p, q = t->q;
+    const float narrow_p = (float)p, narrow_q = (float)q;
+    switch (t->operation) { OPERATIONS(FLOAT_CASE, WIDE_CASE) }
+}
+
+MULTIVERSION static void store(const chain_args *g, const float *restrict x, isize at, isize n) {
+    if (g->type == GRID) {
+        uint8_t *restrict y = (uint8_t *)g->y + at;
+        const float divisor = g->divisor, low = g->low, high = g->high;
+        const int32_t zero = g->zero;
+        for (isize i = 0; i < n; i++) y[i] = to_uint8(x[i] / divisor, low, high, zero);
+    } else if (g->type == BOOLS) {
+        uint8_t *restrict y = (uint8_t *)g->y + at;
+        for (isize i = 0; i < n; i++) y[i] = x[i] != 0;
+    } else if (x != (const float *)g->y + at)
+        memcpy((float *)g->y + at, x, (size_t)n * sizeof *x);
+}
+
+/* An index is a block of a row: of the last dimension. */
+static void chain_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const chain_args *g = (const chain_args *)given;
+    const chain_plan *c = g->c;
+    const isize last = c->rank - 1, columns = c->size[last];
+    const float *at[MAX_OPERANDS + MAX_INSTRUCTIONS];
+    for (isize index = lo; index < hi; index++) {
+        const isize row = index / c->blocks, from = index % c->blocks * CHAIN_BLOCK, n = min_size(columns - from, CHAIN_BLOCK);
+        for (isize j = 0; j < c->operands; j++) {
+            const chain_operand *o = &c->operand[j];
+            isize offset = from * o->stride[last];
+            for (isize i = last - 1, left = row; i >= 0; left /= c->size[i--]) offset += left % c->size[i] * o->stride[i];
+            at[j] = load(o, g->x[j], offset, o->stride[last], n, (float *)(void *)scratch + j * CHAIN_BLOCK);
+        }
+        const isize place = row * columns + from;
+        for (isize k = 0, r = c->operands; k < c->instructions; k++, r++) {
+            const chain_instruction *t = &c->instruction[k];
+            const int ends = k == c->instructions - 1 && g->type == FLOATS;
+            float *y = ends ? (float *)g->y + place : (float *)(void *)scratch + r * CHAIN_BLOCK;
+            compute(t, at[t->a], at[t->b], y, n);
+            at[r] = y;
+        }
+        store(g, at[c->operands + c->instructions - 1], place, n);
+    }
+}
+
+void run_chain(frame *f, const int64_t *step, void *prepared) {
+    const chain_step *s = (const chain_step *)(const void *)step;
+    const chain_plan *c = (const chain_plan *)prepared;
+    isize count, rows = 1;
+    const int64_t *list = list_of(step, &count);
+    if (!c->rank) return;
+    chain_args g = {.c = c, .y = at(f, s->y), .type = (isize)s->type, .divisor = bits_float(s->divisor),
+                    .low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero), .zero = (int32_t)s->zero};
+    for (isize j = 0; j < count; j++) g.x[j] = at(f, list[j]);
+    for (isize i = 0; i < c->rank - 1; i++) rows *= c->size[i];
+    parallel(f, chain_kernel, &g, rows * c->blocks, rows * c->size[c->rank - 1] * (1 + c->instructions));
+}

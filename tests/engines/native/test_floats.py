@@ -1,0 +1,155 @@
+"""Float islands of the native engine against the reference: within units in the last place, NaN and infinity too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from intact8.arithmetic.unary_functions import UNARY, unary64
+from intact8.engines import get_engine
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+pytest.importorskip("intact8.engines.native._library")
+
+Array = npt.NDArray[Any]
+
+SPECIAL = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-40, 3e38, -3e38, 1e-8, 88.8, -104.0, -745.0, 1e5, -1e5], np.float32
+)
+PARAMETERS = {"exponent": 2.5, "threshold": 0.3, "value": -1.5}
+
+
+def program(ops: list[Op], tensors: dict[str, Tensor], inputs: tuple[str, ...]) -> Program:
+    return Program(tensors, tuple(ops), inputs, (ops[-1].name,), structure=0)
+
+
+def of_kind(kind: str, attrs: dict[str, Any], x: list[Array], y: Tensor, arrays: Any = None) -> Program:
+    """Return a program of one operation."""
+    names = tuple(f"x{i}" for i in range(len(x)))
+    described = {n: Tensor(n, a.dtype.name, (None, *a.shape[1:])) for n, a in zip(names, x, strict=True)}
+    return program([Op("y", kind, names, attrs, arrays or {})], {**described, "y": y}, names)
+
+
+def run(p: Program, x: list[Array]) -> tuple[Array, Array]:
+    """Return what the engine and what the reference computes."""
+    given = dict(zip(p.inputs, x, strict=True))
+    runner = get_engine("native").prepare(p, threads=1)
+    with np.errstate(all="ignore"):
+        return runner(given)[0], get_engine("reference").prepare(p)(given)[0]
+
+
+def units(got: Array, wanted: Array) -> float:
+    """Return the largest difference in units in the last place; infinite where NaN or infinity is not the same."""
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    finite = np.isfinite(wanted)
+    if not np.array_equal(got[~finite], wanted[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return float("inf")
+    got, wanted = got[finite].astype(np.float64), wanted[finite].astype(np.float64)
+    return float(np.max(np.abs(got - wanted) / np.spacing(np.abs(wanted).astype(np.float32)), initial=0))
+
+
+@pytest.mark.parametrize("fn", UNARY)
+def test_functions(fn: str) -> None:
+    rng = np.random.default_rng(0)
+    scales = 10.0 ** rng.uniform(-6, 2.2, 20_000)
+    x = np.concatenate([rng.standard_normal(20_000) * scales, SPECIAL]).astype(np.float32)[None]
+    for attrs in ({}, {"approximate": "tanh"}) if fn == "gelu" else ({},):
+        own = {name: PARAMETERS.get(name, default) for name, default in UNARY[fn].attrs.items()} | attrs
+        y = Tensor("y", "float32", (None, x.shape[1]))
+        got, wanted = run(of_kind("float.unary", {"fn": fn, **own}, [x], y), [x])
+        exact = unary64(fn, own, x)
+        with np.errstate(invalid="ignore"):
+            small = np.abs(got - exact) <= 1e-12 * np.abs(x)  # where terms cancel, the reference is off by as much
+        assert units(np.where(small, wanted, got), wanted) <= 1
+        assert np.mean((got != wanted) & ~small & np.isfinite(exact)) < 1e-3
+
+
+def elementwise(rng: np.random.Generator) -> tuple[Program, list[Array]]:
+    """Return a program of elementwise operations that read each other, broadcast, and end in integers or floats."""
+    rank = int(rng.integers(1, 5))
+    shape = tuple(int(n) for n in rng.choice([1, 2, 3, 5, 17, 40, 300 // rank], rank))
+    inputs: dict[str, Array] = {}
+    tensors: dict[str, Tensor] = {}
+    ops: list[Op] = []
+
+    def given(x: Array, **grid: Any) -> str:
+        name = f"x{len(inputs)}"
+        inputs[name], tensors[name] = x, Tensor(name, x.dtype.name, (None, *x.shape[1:]), **grid)
+        return name
+
+    def add(kind: str, names: tuple[str, ...], attrs: Any = None, dtype: str = "float32", **more: Any) -> str:
+        name = f"y{len(ops)}"
+        own = [tensors[n].shape for n in names]
+        out = np.broadcast_shapes(*[(shape[0], *s[1:]) for s in own])
+        tensors[name] = Tensor(name, dtype, (None, *out[1:]), *more.pop("grid", ()))
+        ops.append(Op(name, kind, names, attrs or {}, more.get("arrays", {})))
+        return name
+
+    def float_input() -> str:
+        own = tuple(n if i == 0 or rng.random() < 0.7 else 1 for i, n in enumerate(shape))
+        if rng.random() < 0.4:
+            q = given(rng.integers(0, 256, own).astype(np.uint8), scale=0.0625, zero_point=int(rng.integers(0, 256)))
+            return add("dequantize", (q,))
+        x = rng.standard_normal(own).astype(np.float32)
+        x.reshape(-1)[:1] = rng.choice([*SPECIAL, 1.0])
+        return given(x)
+
+    known = [float_input(), float_input()]
+    for _ in range(int(rng.integers(1, 9))):
+        a, b = (str(rng.choice(known)) for _ in range(2))
+        if rng.random() < 0.2:
+            known.append(b := float_input())
+        kind = str(rng.choice(["add", "sub", "mul", "div", "maximum", "minimum", "relu", "clamp", "affine", "fill"]))
+        if kind == "fill":
+            mask = add("float.compare", (b,), {"fn": "gt", "value": 0.25}, "bool")
+            known.append(add("float.masked_fill", (a, mask), {"value": -1.5}))
+        elif kind == "affine":
+            known.append(add("float.affine_scalar", (a,), {"mul": 0.7, "add": -0.3}))
+        elif kind in ("relu", "clamp"):
+            known.append(add(f"float.{kind}", (a,), {"min": -0.5, "max": None} if kind == "clamp" else {}))
+        else:
+            known.append(add(f"float.{kind}", (a, b)))
+    outputs = [known[-1]]
+    if rng.random() < 0.7:
+        outputs.append(add("quantize", (known[-1],), {"lo": 3, "hi": 250}, "uint8", grid=(0.05, 100)))
+    if rng.random() < 0.3:
+        outputs.append(str(rng.choice(known)))
+    return Program(tensors, tuple(ops), tuple(inputs), tuple(dict.fromkeys(outputs)), structure=0), [*inputs.values()]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_chains_give_the_bits_of_the_reference(seed: int) -> None:
+    p, x = elementwise(np.random.default_rng(seed))
+    given = dict(zip(p.inputs, x, strict=True))
+    runner = get_engine("native").prepare(p, threads=1)
+    with np.errstate(all="ignore"):
+        wanted = get_engine("reference").prepare(p)(given)
+    for a, b in zip(runner(given), wanted, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_chains_are_joined() -> None:
+    """Seven operations between integers are one step."""
+    names = ("x", "f", "g", "h", "s", "m", "y")
+    t = {n: Tensor(n, "float32", (None, 40)) for n in names} | {
+        n: Tensor(n, "uint8", (None, 40), 0.05, 100) for n in ("x", "y")
+    }
+    ops = [
+        Op("f", "dequantize", ("x",), {}),
+        Op("g", "float.unary", ("f",), {"fn": "sigmoid"}),
+        Op("h", "float.affine_scalar", ("g",), {"mul": 2.0, "add": 1.0}),
+        Op("s", "float.add", ("h", "f"), {}),
+        Op("m", "float.mul", ("s", "h"), {}),
+        Op("y", "quantize", ("m",), {"lo": 0, "hi": 255}),
+    ]
+    p, x = program(ops, t, ("x",)), np.arange(80, dtype=np.uint8).reshape(2, 40)
+    runner = get_engine("native").prepare(p, threads=1)
+    got, wanted = run(p, [x])
+    np.testing.assert_array_equal(got, wanted)
+    times = runner.times({"x": x})
+    assert [n for n, seconds in times.items() if seconds > 0] == ["y"]
