@@ -12,7 +12,7 @@ import numpy as np
 
 from intact8.opset.op import Array
 
-from .chain_code import Chain
+from .float_chain_code import Chain
 
 MAGIC = 0x38746361746E69
 WORKSPACE, CONSTANT, INPUT, OUTPUT = range(4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import chains
+from . import float_chains
 from .builder import MAX_RANK, Value, channels_last, float_bits, plain
 from .lowering import OpContext, Rule
 
@@ -22,7 +22,7 @@ def quantize(ctx: OpContext) -> Value | None:
         fields = {"batch": batch, "channels": channels, "pixels": pixels, "divisor": float_bits(ctx.out.scale or 1.0)}
         ctx.builder.step("quantize", x=x, y=y, **fields, **ctx.grid())
         return y
-    return chains.quantize(ctx)
+    return float_chains.quantize(ctx)
 
 
 def table(ctx: OpContext) -> Value:

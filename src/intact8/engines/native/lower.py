@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
-from . import affine, chains, elementwise, moves, norms, pools, products
+from . import affine, elementwise, float_chains, moves, norms, pools, products
 from .builder import INPUT, Constants, PlanBuilder, Value
 from .fuse import chains
 from .lowering import OpContext, Rule
 
 RULES: dict[str, Rule] = {
     **affine.RULES,
-    **chains.RULES,
+    **float_chains.RULES,
     **elementwise.RULES,
     **moves.RULES,
     **norms.RULES,
@@ -110,7 +110,7 @@ def lower(
     b.owner = ""
     found = [values[name] for name in outputs]
     b.outputs(found)
-    chains.finish(b)
+    float_chains.finish(b)
     return Lowered(b, found, fallbacks)
 
 

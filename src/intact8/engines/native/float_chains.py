@@ -12,7 +12,7 @@ from intact8.arithmetic.unary_functions import UNARY
 from intact8.opset.op import Array
 
 from .builder import MAX_RANK, WORKSPACE, PlanBuilder, Value, double_bits, float_bits
-from .chain_code import BOOL, FLOATS, GRID, INT64, Chain, Instruction, Operand, Source
+from .float_chain_code import BOOL, FLOATS, GRID, INT64, Chain, Instruction, Operand, Source
 from .lowering import OpContext, Rule
 
 Code = Sequence[tuple[str, int, int, float, float]]
