@@ -88,11 +88,8 @@ def _none(attrs: Any) -> tuple[float, float]:
 def _unary(ctx: OpContext) -> Value | None:
     t = ctx.op.attrs
     name, own = t["fn"], UNARY[t["fn"]].attrs
-    numbers = [
-        float(t[key] if default is None else t.get(key, default))
-        for key, default in own.items()
-        if key != "approximate"
-    ]
+    given: dict[str, Any] = {**own, **t}
+    numbers = [float(given[key]) for key in own if key != "approximate"]
     if name == "gelu" and t.get("approximate") == "tanh":
         name = "gelu_tanh"
     p, q = [*numbers, 0.0, 0.0][:2]
