@@ -17,7 +17,8 @@ static isize variant_of(const gather_plan *t, isize what) {
 
 /* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction. */
 static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *to) {
-    const isize window = t->taps * bytes, together = t->kernels->together;
+    const isize window = t->taps * bytes, whole = t->depthwise ? 1 : t->tap_bytes;
+    const isize together = t->kernels->together ? t->kernels->together : whole;
     for (isize g = 0; g < t->groups; g++)
         for (isize b = 0; b < t->blocks; b++, to += t->block_bytes)
             for (isize o = 0; o < min_size(t->outputs - b * TILE_CHANNELS, TILE_CHANNELS); o++) {

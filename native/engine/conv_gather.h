@@ -34,8 +34,8 @@ typedef struct {
     tile_finish finish;
 } tile_panel;
 
-/* Kernels of one instruction set. Weights stand in words of four bytes along a window for 16 output channels: 4 / together
-   times 16 channels of `together` bytes. */
+/* Kernels of one instruction set. Weights along a window stand `together` for each of 16 output channels, one channel after
+   the other; 0 says that a whole tap does so, and one weight of a depthwise convolution. */
 typedef struct {
     int together;
     int x_offset; /* what is subtracted from x; the correction undoes it */
@@ -74,6 +74,14 @@ INLINE void copy_few(uint8_t *to, const uint8_t *from, isize count) {
     if (count & 4) memcpy(to, from, 4), to += 4, from += 4;
     if (count & 2) memcpy(to, from, 2), to += 2, from += 2;
     if (count & 1) *to = *from;
+}
+
+/* Returns the same address and hides from the compiler what was read there: loops need the registers for sums. */
+INLINE const tile_panel *read_again(const tile_panel *p) {
+#if defined(__GNUC__) || defined(__clang__)
+    __asm__ volatile("" : "+r"(p) : : "memory");
+#endif
+    return p;
 }
 
 INLINE int32_t four_bytes(const uint8_t *x) {

@@ -18,7 +18,8 @@ TILE_INLINE const uint8_t *NAME(readable)(const uint8_t *x, const tile_panel *p,
 }
 
 /* Sums of one window become bytes. */
-TILE_INLINE void NAME(store)(const ints *sum, const tile_panel *p, isize window) {
+TILE_INLINE void NAME(store)(const ints *sum, const tile_panel *given, isize window) {
+    const tile_panel *p = read_again(given);
     const tile_finish *f = &p->finish;
     uint8_t *y = p->y + window * p->stride, few[TILE_CHANNELS] = {0};
     ints result[VECTORS], residual[VECTORS];

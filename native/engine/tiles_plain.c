@@ -8,7 +8,7 @@
 #define TILE_INLINE INLINE
 #define LANES 1
 #define VECTORS TILE_CHANNELS
-#define ROWS 2
+#define ROWS 1
 
 typedef int32_t ints;
 typedef float floats;
@@ -35,16 +35,24 @@ INLINE void plain_narrow(const ints *x, uint8_t *to) {
     for (int v = 0; v < VECTORS; v++) to[v] = (uint8_t)x[v];
 }
 
-/* Products of a uint8 and an int8 fit into 16 bits. */
-INLINE void add_products(ints *sum, uint8_t x, const int8_t *weight) {
-    for (int v = 0; v < VECTORS; v++) sum[v] = plain_add_ints(sum[v], (int16_t)(x * weight[v]));
+/* Adds the products of one tap and the weights of four channels, which stand row by row: compilers vectorize that best. */
+INLINE void add_rows(ints *sum, const uint8_t *restrict x, const int8_t *restrict weight, isize bytes) {
+    const int8_t *restrict second = weight + bytes, *restrict third = second + bytes, *restrict fourth = third + bytes;
+    int32_t a = 0, b = 0, c = 0, d = 0;
+    for (isize i = 0; i < bytes; i++) {
+        const int16_t wide = x[i];
+        a += wide * (int16_t)weight[i], b += wide * (int16_t)second[i];
+        c += wide * (int16_t)third[i], d += wide * (int16_t)fourth[i];
+    }
+    sum[0] = plain_add_ints(sum[0], a), sum[1] = plain_add_ints(sum[1], b);
+    sum[2] = plain_add_ints(sum[2], c), sum[3] = plain_add_ints(sum[3], d);
 }
 
 INLINE const int8_t *plain_accumulate(ints sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, isize bytes,
                                       const int rows) {
-    for (isize d = 0; d < bytes; d++, weight += TILE_CHANNELS)
-        for (int r = 0; r < rows; r++) add_products(sum[r], x[r][d], weight);
-    return weight;
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECTORS; v += 4) add_rows(sum[r] + v, x[r], weight + v * bytes, bytes);
+    return weight + TILE_CHANNELS * bytes;
 }
 
 INLINE void plain_accumulate_four(ints *sum, const uint8_t *const *x, const int8_t *weight) {
@@ -55,4 +63,4 @@ INLINE void plain_accumulate_four(ints *sum, const uint8_t *const *x, const int8
 
 #include "conv_tiles.h"
 
-const tile_kernels plain_tiles = {1, 0, plain_dense, plain_depthwise};
+const tile_kernels plain_tiles = {0, 0, plain_dense, plain_depthwise};

@@ -151,7 +151,9 @@ class Step:
             self.table = rng.integers(0, 256, 256).astype(np.uint8)
             expected = self.table[expected]
         self.expected, self.fields = last(expected), self.fields | numbers
-        self.fields |= {"zero": zero, "low": low, "high": high, "bound": int(np.abs(acc).max())}
+        most = int(np.abs(acc).max())
+        reach = int(most * float(self.ratio.max())) + 1
+        self.fields |= {"zero": zero, "low": low, "high": high, "bound": most, "reach": reach}
 
     def geometry(self) -> dict[str, int]:
         """Return the fields of sizes, windows, and zero point."""
