@@ -32,8 +32,7 @@ EVALUATIONS: dict[str, Evaluation] = {
     # Matrix products multiply differences, in parts that float32 holds; a negative slope is computed as M'/M.
     "onednn": Evaluation(FORMS, without_zero=("leaky",), largest={"matmul": math.inf}),
     "onnxruntime": Evaluation(FORMS),
-    # Tables are indexed, or evaluated by kernels that gave all their entries (docs/arithmetic.md). Windows are summed
-    # in float32; multipliers are divided by.
+    # Tables are indexed. Windows are summed in float32; multipliers are divided by (docs/arithmetic.md).
     "openvino": Evaluation(
         OPENVINO,
         exactly=("table",),

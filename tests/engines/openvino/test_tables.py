@@ -1,4 +1,4 @@
-"""Tables on the openvino engine: evaluated inside the kernel of a product where every entry is right, else indexed."""
+"""Tables on the openvino engine are indexed, wherever they stand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ pytest.importorskip("openvino")
 from tests.conformance.networks import Network
 
 from intact8.engines.openvino import OpenVinoEngine
-from intact8.engines.openvino.tables import fit, fits
 from intact8.engines.reference import ReferenceEngine
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.program import Program
@@ -73,7 +72,6 @@ def test_a_clamp_to_another_scale(between: str) -> None:
     shape = program.tensors[last].shape
     tensors = program.tensors | {"t": Tensor("t", "uint8", shape, 0.0271, 127)}
     program = replace(program, tensors=tensors, ops=(*program.ops, op), outputs=("t",))
-    assert fit(op, program) is not None and bool(fits(program)) == (between == "nothing")
     compare(program, net.exact["x"])
 
 
@@ -81,13 +79,11 @@ def test_a_table_of_one_value() -> None:
     net, last = network()
     op = Op("t", "table", (last,), {"fn": "pow"}, {"table": np.full(256, 255, np.uint8)})
     program = appended(net, last, op, 0.0039, 0, (None, 16, 6, 6))
-    assert fit(op, program) is None
     compare(program, net.exact["x"])
 
 
 @pytest.mark.parametrize("z", [0, 1])
 def test_a_function_next_to_a_tie(z: int) -> None:
-    """What tips it over is a small shift before rounding, which OpenVINO leaves out beside a zero point of 0."""
     net, last = network()
     net.tensors[last] = replace(net.tensors[last], scale=STEP, zero_point=138)
     v = (np.arange(256) - 138) * STEP
@@ -95,20 +91,6 @@ def test_a_function_next_to_a_tie(z: int) -> None:
     assert table[138] == 127 + z
     op = Op("t", "table", (last,), {"fn": "sigmoid"}, {"table": table})
     compare(appended(net, last, op, TIE, z, (None, 16, 6, 6)), net.exact["x"])
-
-
-def test_a_table_no_kernel_takes_is_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the compiled model tells decides, not the plan."""
-    net, last = network()
-    name = net.table(last, "silu")
-    program = net.program((name,))
-    assert ENGINE.prepare(program)._plan.indexed == frozenset()
-    monkeypatch.setattr("intact8.engines.openvino.infer_requests.Compiled.inside_products", lambda self: {})
-    runner = ENGINE.prepare(program)
-    assert runner._plan.indexed == {name}
-    kinds = {node.kind for node in runner._model(1).nodes}
-    assert "Gather" in kinds
-    assert (runner({"x": net.exact["x"]})[0] == net.exact[name]).all()
 
 
 def test_names_of_ops_are_not_looked_for_among_openvinos() -> None:

@@ -58,7 +58,6 @@ class Built:
         inputs: names of program tensors: inputs, fed tensors, and what ``sources`` give.
         outputs: one per result.
         sources: those of ``inputs`` that are computed before.
-        evaluated: names of the tables that are evaluated as functions.
         batch: size of the batch.
         channels_last: those of ``inputs`` that are given with channels last.
         products: names of the products that int8 kernels are to compute.
@@ -70,7 +69,6 @@ class Built:
     inputs: tuple[str, ...]
     outputs: tuple[Output, ...]
     sources: Mapping[str, Op]
-    evaluated: frozenset[str]
     batch: int
     channels_last: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()
@@ -113,8 +111,6 @@ class _Builder:
         program = self._program
         needed = _needed(program, wanted, self._fed | self._sources.keys())
         ops = [op for op in program.ops if op.name in needed]
-        self._evaluated = self._functions(ops, wanted)
-        self._inside = {op.inputs[0] for op in ops if op.name in self._evaluated}
         for name in program.inputs:
             if name in needed:
                 self._parameter(name)
@@ -130,7 +126,6 @@ class _Builder:
             inputs=tuple(self._parameters),
             outputs=tuple(Output(n, v.scale, v.zero_point, n in casts) for n, v in zip(wanted, values, strict=True)),
             sources=self._sources,
-            evaluated=self._evaluated,
             batch=self._batch,
             channels_last=self._channels_last,
             products=computed - self._plan.float_products,
@@ -149,13 +144,6 @@ class _Builder:
                 found[self._labels[op.name]] = op.name, FLOAT_PRODUCT
         return {name: what for name, what in found.items() if name in names}
 
-    def _functions(self, ops: list[Op], wanted: Iterable[str]) -> frozenset[str]:
-        """Return the tables to evaluate: what they read is a product in an int8 kernel, neither given nor wanted."""
-        plan, given = self._plan, {*self._fed, *self._sources}
-        chosen = plan.functions.keys() - plan.indexed - given
-        unfit = given.union(plan.float_products, wanted)
-        return frozenset(op.name for op in ops if op.name in chosen and op.inputs[0] not in unfit)
-
     def _value(self, op: Op) -> Value:
         if op.name in self._fed or op.name in self._sources:
             return self._parameter(op.name)
@@ -171,11 +159,8 @@ class _Builder:
             out=tensors[op.name],
             scale=plan.scales.get(op.name, 1.0),
             rounded=op.name in plan.rounded | plan.float_products,
-            inside=op.name in self._inside,
             float_product=op.name in plan.float_products,
-            kernel_batch=0 if not plan.selects_kernels else 1 if plan.switched else self._batch,
             nonfinite=not plan.nonfinite.isdisjoint(op.inputs),
-            function=plan.functions[op.name] if op.name in self._evaluated else None,
         )
         with refusals(f"OpenVINO refuses this {op.kind}", op.name):
             make = lowering(op)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intact8.errors import EngineError
-
 from .build import Built, build
 from .compile import refusal
 from .execution_graph import trusted, unknown
@@ -18,42 +16,32 @@ def compile_checked(
 ) -> tuple[Compiled, Plan]:
     """Build and compile until every evaluation is a proved one; return the model and the plan it was built with.
 
-    Products without an exact int8 kernel are built from float32 integers, tables that no proved kernel evaluates are
-    indexed, and results whose rounding is not found get a Round.
+    Products without an exact int8 kernel are built from float32 integers, and results whose rounding is not found get a
+    Round.
 
     Raises:
         EngineError: OpenVINO cannot compile the program, or an evaluation is not a proved one after all that.
     """
     kinds = {op.name: op.kind for op in plan.program.ops}
-    reads = {op.name: op.inputs[0] for op in plan.program.ops if op.kind == "table"}
     while True:
         fixed = plan.at(dict(feeds.sizes))
         built = build(fixed, batch, wanted, feeds)
-        try:
-            compiled = Compiled(fixed.program, {batch: built}, threads)
-        except EngineError:
-            if not built.evaluated:
-                raise
-            # A linear layer takes fewer functions than others, and a function by itself may have no kernel at all.
-            linear = {name for name in built.evaluated if kinds[reads[name]] == "linear"}
-            plan = plan.extended(indexed=linear or built.evaluated)
-            continue
-        inexact, separate, lost = _differences(plan, built, compiled)
-        if not inexact and not separate and lost <= plan.rounded:
+        compiled = Compiled(fixed.program, {batch: built}, threads)
+        inexact, lost = _differences(plan, built, compiled)
+        if not inexact and lost <= plan.rounded:
             if not lost:
                 return compiled, plan
             what = f"OpenVINO executes this {kinds[min(lost)]} in a way that is not proved"
             why = "neither its rounding nor a kernel that is known to do it is among what was compiled"
             raise refusal(what, min(lost), why)
-        plan = plan.extended(float_products=inexact, indexed=separate, rounded=lost)
+        plan = plan.extended(float_products=inexact, rounded=lost)
 
 
-def _differences(plan: Plan, built: Built, compiled: Compiled) -> tuple[set[str], set[str], set[str]]:
-    """Return the products in inexact kernels, the tables in kernels that are not proved, and the lost roundings."""
-    kernels, inside = compiled.kernels(), compiled.inside_products()
+def _differences(plan: Plan, built: Built, compiled: Compiled) -> tuple[set[str], set[str]]:
+    """Return the products in inexact kernels, and the lost roundings."""
+    kernels = compiled.kernels()
     integer = {op.name for op in plan.program.ops if not op.is_float}
     inexact = {name for name in integer & kernels.keys() if not trusted(kernels[name])} - plan.float_products
     inexact |= built.products - kernels.keys()  # they became part of a kernel of which nothing is known
-    separate = {name for name in built.evaluated if inside.get(name) != plan.functions[name].isa}
     evaluated = {name: kind for name, (_, kind) in built.checked.items()}
-    return inexact, separate, {built.checked[name][0] for name in unknown(compiled.nodes, evaluated)}
+    return inexact, {built.checked[name][0] for name in unknown(compiled.nodes, evaluated)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +27,7 @@ from .core import FORKED, LARGEST_INPUT, REMEDY, core, left_behind
 
 if TYPE_CHECKING:
     from .infer_requests import Compiled
-    from .plan import Feeds, Plan
+    from .plan import Feeds
 
 SIZES = (8, 4, 2, 1)
 """Batch sizes that models are compiled for. Other batches run in parts of these, largest first: a new batch size then
@@ -96,11 +95,10 @@ class OpenVinoRunner:
 
         self.program = program
         self._threads = threads
-        plan = Plan.of(program)
+        self._plan = Plan.of(program)
         self._in_parts = is_sample_wise(program)
         weights = sum(a.nbytes for op in program.ops for a in op.arrays.values())
         self._large = self._in_parts and not program.dimensions and weights >= LARGE
-        self._plan: Plan = replace(plan, switched=self._large)
         self._models: PreparedCache[Compiled] = PreparedCache(MORE_MODELS if program.dimensions else MODELS)
         self._last: tuple[object, Callable[[Mapping[str, Array]], dict[str, Array]]] | None = None
         self._switched: dict[Feeds, tuple[int, ...]] = {}

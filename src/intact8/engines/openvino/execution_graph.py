@@ -66,11 +66,6 @@ class Node:
     before: int
 
     @property
-    def isa(self) -> str:
-        """The instruction set in the name of the kernel, "avx512" say: one code evaluates functions for all of it."""
-        return "_".join(part for part in self.kernel.split("_") if part.startswith(("sse", "avx", "vnni", "amx")))
-
-    @property
     def exact_product(self) -> bool:
         """Whether it is a product in a kernel whose sums are exact."""
         return self.kind in PRODUCTS and trusted(self.kernel)

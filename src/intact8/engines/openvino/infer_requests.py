@@ -101,11 +101,6 @@ class Compiled:
         exact_first = sorted(self._products(), key=lambda found: not found[1].exact_product)
         return {name: node.kernel for name, node in exact_first}
 
-    def inside_products(self) -> dict[str, str]:
-        """Return the name of an op that became part of an exact product's kernel → the instruction set of that
-        kernel."""
-        return {name: node.isa for name, node in self._products() if node.exact_product}
-
     def _products(self) -> list[tuple[str, Node]]:
         ops = {label(i): op.name for i, op in enumerate(self._program.ops)}
         return [(ops[n], node) for node in self.nodes if node.kind in PRODUCTS for n in node.names if n in ops]

@@ -20,7 +20,7 @@ from intact8.engines.openvino.execution_graph import END
 from intact8.opset.op import Array, Op, Tensor
 
 if TYPE_CHECKING:
-    from intact8.engines.openvino.tables import Function
+    pass
 
 Port = Any
 """An ``openvino.Output``: one tensor of the model."""
@@ -69,11 +69,8 @@ class OpContext:
         out: the output tensor, its shape that of this batch.
         scale: the scale chosen for the output inside the model (1.0 where it is not quantized).
         rounded: a Round stands before the FakeQuantize (see ``scale_assignment.rounded``).
-        inside: only a table evaluated in the same kernel reads the result (see ``tables``), which stays float32.
         float_product: compute with integer weights in float32 instead of leaving the op to int8 kernels.
-        kernel_batch: the batch size that kernels are chosen for (see ``kernel_selection``); 0 leaves it to OpenVINO.
         nonfinite: an input may hold NaN or infinity (see ``intact8.program.nonfinite``).
-        function: how a table is evaluated; None: it is indexed.
     """
 
     op: Op
@@ -82,11 +79,8 @@ class OpContext:
     out: Tensor
     scale: float = 1.0
     rounded: bool = False
-    inside: bool = False
     float_product: bool = False
-    kernel_batch: int = 0
     nonfinite: bool = False
-    function: Function | None = None
 
     @property
     def z(self) -> int:
@@ -194,8 +188,6 @@ def requantized(ctx: OpContext, x: Port, step: float) -> Value:
     """
     z, scale = ctx.z, ctx.scale
     lo, hi = ctx.limits
-    if ctx.inside:
-        return Value(times(rounded(times(x, 1.0 / step), z, lo, hi), scale), scale, z)
     if ctx.rounded:
         x, step = named(port(ov.round(times(x, 1.0 / step), "half_to_even")), ctx.label + END), 1.0
     if lo > 0 or hi < LEVELS - 1:
@@ -205,12 +197,6 @@ def requantized(ctx: OpContext, x: Port, step: float) -> Value:
     return Value(y if ctx.rounded else named(y, ctx.label + END), scale, z)
 
 
-def rounded(x: Port, z: int, lo: int, hi: int) -> Port:
-    """Build clamp(R(x) + z, lo, hi) − z in float32, in nodes that OpenVINO neither drops nor turns into a
-    FakeQuantize."""
-    return port(ov.clamp(port(ov.round(x, "half_to_even")), float(lo - z), float(hi - z)))
-
-
 def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Port:
     """Build x between lo and hi, as a Relu where that is enough and allowed."""
     if relu and lo == z and hi == LEVELS - 1:
@@ -218,10 +204,10 @@ def clamped(x: Port, z: int, lo: int, hi: int, step: float, *, relu: bool) -> Po
     return port(ov.clamp(x, (lo - z) * step, (hi - z) * step))
 
 
-def fake_quantize(x: Port, z: int, step: float, scale: float, shift: float = 0.0) -> Port:
-    """Build R(x/step + shift) + z, saturated to uint8, as (q − z)·scale."""
+def fake_quantize(x: Port, z: int, step: float, scale: float) -> Port:
+    """Build R(x/step) + z, saturated to uint8, as (q − z)·scale."""
     low, top = -z, LEVELS - 1 - z
-    ends = [scalar(v) for v in ((low - shift) * step, (top - shift) * step, low * scale, top * scale)]
+    ends = [scalar(v) for v in (low * step, top * step, low * scale, top * scale)]
     return port(ov.fake_quantize(x, *ends, LEVELS))
 
 

@@ -9,7 +9,6 @@ from intact8.opset.op import Op
 from . import elementwise, moves, pools, products
 from .floats import FLOATS, island
 from .lowering import OpContext, Value
-from .tables import table
 
 LOWERINGS: dict[str, Callable[[OpContext], Value]] = {
     "conv": products.conv,
@@ -20,7 +19,7 @@ LOWERINGS: dict[str, Callable[[OpContext], Value]] = {
     "mean": pools.mean,
     "avg_pool": pools.avg_pool,
     "adaptive_avg_pool": pools.adaptive_avg_pool,
-    "table": table,
+    "table": elementwise.table,
     "resize_linear": moves.resize_linear,
     "constant": moves.constant,
     "quantize": elementwise.quantize,

@@ -11,11 +11,10 @@ from intact8.program.indices import intervals, unproved
 from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
 
-from . import input_quantize, kernel_selection, products, scale_assignment
+from . import input_quantize, products, scale_assignment
 from .compile import refusal
 from .core import LARGEST_INPUT
 from .lowerings import lowering
-from .tables import Function, fits
 
 FLOAT32_INTEGERS = 1 << 24
 """Float32 holds all integers up to this one."""
@@ -33,24 +32,16 @@ class Plan:
         program: what is to run.
         scales: model scale of every quantized tensor (see ``scale_assignment.choose``).
         rounded: names of results that get a Round before their FakeQuantize (see ``scale_assignment.rounded``).
-        functions: tables that may be evaluated as functions (see ``tables.fits``).
         float_products: names of products that int8 kernels refuse or misread (see ``OpContext.float_product``).
         divided: names of ``quantize`` ops that the model evaluates exactly (see ``input_quantize``).
-        indexed: names of tables that are indexed, though a function fits, since no proved kernel evaluated it.
-        selects_kernels: whether to ask for kernels (see ``kernel_selection``).
-        switched: whether models of several batch sizes share their weights, which different kernels pack differently.
         nonfinite: names of the float tensors that may hold NaN or infinity.
     """
 
     program: Program
     scales: Mapping[str, float]
     rounded: frozenset[str]
-    functions: Mapping[str, Function]
     float_products: frozenset[str] = frozenset()
     divided: frozenset[str] = frozenset()
-    indexed: frozenset[str] = frozenset()
-    selects_kernels: bool = True
-    switched: bool = False
     nonfinite: frozenset[str] = frozenset()
 
     @staticmethod
@@ -64,16 +55,14 @@ class Plan:
             EngineError: the program is refused; it names the operation.
         """
         _refuse(program)
-        functions, tensors = fits(program), program.tensors
+        tensors = program.tensors
         convs = [op for op in program.ops if op.kind == "conv"]
         return Plan(
             program=program,
             scales=scale_assignment.choose(program),
-            rounded=scale_assignment.rounded(program, functions),
-            functions=functions,
+            rounded=scale_assignment.rounded(program),
             float_products=frozenset(op.name for op in convs if products.misread(op, tensors[op.inputs[0]])),
             divided=input_quantize.proved(program),
-            selects_kernels=kernel_selection.selectable(),
             nonfinite=nonfinite_tensors(program),
         )
 
@@ -81,15 +70,12 @@ class Plan:
         """Return the plan for given sizes of the named dimensions."""
         return replace(self, program=fixed(self.program, sizes))
 
-    def extended(
-        self, *, float_products: Iterable[str] = (), rounded: Iterable[str] = (), indexed: Iterable[str] = ()
-    ) -> Plan:
+    def extended(self, *, float_products: Iterable[str] = (), rounded: Iterable[str] = ()) -> Plan:
         """Return the plan with more names in these sets."""
         return replace(
             self,
             float_products=self.float_products.union(float_products),
             rounded=self.rounded.union(rounded),
-            indexed=self.indexed.union(indexed),
         )
 
 

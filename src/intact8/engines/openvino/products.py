@@ -18,7 +18,6 @@ from intact8.opset.op import Array, Op, Tensor
 
 from .elementwise import scaled
 from .execution_graph import SUM
-from .kernel_selection import convolution
 from .lowering import OpContext, Port, Value, constant, ints, named, port, ratios, requantized, shaped, unscaled, whole
 from .moves import cut
 
@@ -49,7 +48,7 @@ def linear(ctx: OpContext) -> Value:
             replace(v, port=port(ov.reshape(v.port, ints([1] * (ROWS - rank) + v.shape), False))) for v in ctx.inputs
         )
         y = linear(replace(ctx, inputs=wide))
-        return y if ctx.inside else replace(y, port=shaped(y.port, ctx.out.shape))
+        return replace(y, port=shaped(y.port, ctx.out.shape))
 
     def product(x: Port, weight: Array, scale: Array | None) -> Port:
         return _named(ctx, ov.matmul(x, _weights(weight, scale, (-1, 1)), False, True))
@@ -272,7 +271,7 @@ def _convolution(ctx: OpContext, x: Port, weight: Array, scale: Array | None) ->
         strides[-1] = 1
     if groups > 1:
         return _named(ctx, ov.group_convolution(x, w, strides, pads, after, dilations))
-    return _named(ctx, convolution(ctx, x, w, strides, pads, after, dilations))
+    return _named(ctx, ov.convolution(x, w, strides, pads, after, dilations))
 
 
 def _surrounded(x: Port, pads: list[int]) -> Port:

@@ -6,15 +6,14 @@ over exact fractions. Scales are integers times a power of two, small enough tha
 OpenVINO computes from the ends of a range, (top − low)/255 is the scale itself, and no rounding has to be counted for
 it. An add whose ratios would contradict another's, or need larger integers, keeps its multiplication instead.
 
-OpenVINO keeps the clamp but drops the rounding of a FakeQuantize that stands between a convolution and an add, or a
-function. A result that only those read is therefore rounded by a Round of its own first, which stays inside the
-convolution's kernel.
+OpenVINO keeps the clamp but drops the rounding of a FakeQuantize that stands between a convolution and an add. A result
+that only adds read is therefore rounded by a Round of its own first, which stays inside the convolution's kernel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -87,24 +86,19 @@ def _divisor(values: Iterable[Fraction]) -> Fraction:
     return Fraction(math.gcd(*(int(v * below) for v in values)), below)
 
 
-def rounded(program: Program, functions: Collection[str]) -> frozenset[str]:
-    """Return the names of the tensors that are rounded before their FakeQuantize.
-
-    Args:
-        program: checked.
-        functions: names of the tables that are evaluated as functions.
-    """
+def rounded(program: Program) -> frozenset[str]:
+    """Return the names of the tensors that are rounded before their FakeQuantize."""
     users: dict[str, list[str]] = {}
     for op in program.ops:
         for name in op.inputs:
-            users.setdefault(name, []).append("function" if op.name in functions else op.kind)
+            users.setdefault(name, []).append(op.kind)
     return frozenset(
         op.name
         for op in program.ops
         if op.kind in ROUNDS
         and op.name not in program.outputs
         and users.get(op.name)
-        and set(users[op.name]) <= {"add", "function"}
+        and set(users[op.name]) <= {"add"}
     )
 
 
