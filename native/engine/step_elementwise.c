@@ -1,6 +1,7 @@
 /* Steps of one pass over the elements of one value: quantize, tables. */
 
 #include "plan.h"
+#include "quantize.h"
 
 int check_clamp(checker *c, int64_t zero, int64_t low, int64_t high) {
     if (zero >= 0 && zero <= 255 && low >= 0 && low <= high && high <= 255) return 1;
@@ -8,14 +9,6 @@ int check_clamp(checker *c, int64_t zero, int64_t low, int64_t high) {
 }
 
 /* ---- quantize ------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const float *x;
-    uint8_t *y;
-    isize channels, pixels;
-    float divisor, low, high;
-    int32_t zero;
-} quantize_args;
 
 int check_quantize(checker *c, const int64_t *step) {
     const quantize_step *s = (const quantize_step *)(const void *)step;
@@ -26,7 +19,11 @@ int check_quantize(checker *c, const int64_t *step) {
 INLINE void quantize_line(const float *restrict x, uint8_t *restrict y, isize count, const quantize_args *a) {
     const float divisor = a->divisor, low = a->low, high = a->high;
     const int32_t zero = a->zero;
-    for (isize i = 0; i < count; i++) y[i] = to_uint8(x[i] / divisor, low, high, zero);
+    isize i = 0;
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    if (current_isa() == AVX512_VNNI) i = quantize_vectors(x, y, count, a);
+#endif
+    for (; i < count; i++) y[i] = to_uint8(x[i] / divisor, low, high, zero);
 }
 
 /* An index is a block of BLOCK elements. */
@@ -37,19 +34,61 @@ MULTIVERSION static void quantize_plain(const void *given, isize lo, isize hi, u
     quantize_line(a->x + from, a->y + from, end - from, a);
 }
 
-/* An index is a block of BLOCK pixels of an image. */
+#define PIXELS 1024 /* of a line that is quantized before its channels are interleaved */
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include <immintrin.h>
+
+/* Does what interleave_three does, sixteen pixels at a time, and returns how many. Byte i of piece k of 48 is of channel (16 k + i) % 3. */
+__attribute__((target("avx2"))) static isize interleave_sixteen(const uint8_t (*line)[PIXELS], uint8_t *y, isize count) {
+    __m128i pick[3][3];
+    for (int k = 0; k < 3; k++)
+        for (int c = 0; c < 3; c++) {
+            int8_t from[16];
+            for (int i = 0; i < 16; i++) from[i] = (int8_t)((16 * k + i) % 3 == c ? (16 * k + i) / 3 : -1);
+            memcpy(&pick[k][c], from, 16);
+        }
+    isize i = 0;
+    for (; i + 16 <= count; i += 16)
+        for (int k = 0; k < 3; k++) {
+            __m128i all = _mm_setzero_si128();
+            for (int c = 0; c < 3; c++) {
+                __m128i pixels;
+                memcpy(&pixels, line[c] + i, 16);
+                all = _mm_or_si128(all, _mm_shuffle_epi8(pixels, pick[k][c]));
+            }
+            memcpy(y + 3 * i + 16 * k, &all, 16);
+        }
+    return i;
+}
+#define HAS_SHUFFLES 1
+#endif
+
+/* Writes pixels of three channels, each of which has a line of PIXELS bytes. */
+static void interleave_three(const uint8_t (*line)[PIXELS], uint8_t *y, isize count) {
+    isize i = 0;
+#if HAS_SHUFFLES
+    if (current_isa() >= AVX2) i = interleave_sixteen(line, y, count);
+#endif
+    for (; i < count; i++)
+        for (int c = 0; c < 3; c++) y[3 * i + c] = line[c][i];
+}
+
+/* An index is a block of PIXELS pixels of an image. */
 MULTIVERSION static void quantize_nhwc(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const quantize_args *a = (const quantize_args *)given;
-    const isize channels = a->channels, blocks = ceil_div(a->pixels, BLOCK);
-    uint8_t line[BLOCK];
+    const isize channels = a->channels, blocks = ceil_div(a->pixels, PIXELS);
+    uint8_t line[3][PIXELS];
     (void)scratch;
     for (isize at = lo; at < hi; at++) {
-        const isize n = at / blocks, from = at % blocks * BLOCK, count = min_size(a->pixels - from, BLOCK);
+        const isize n = at / blocks, from = at % blocks * PIXELS, count = min_size(a->pixels - from, PIXELS);
         uint8_t *y = a->y + (n * a->pixels + from) * channels;
         for (isize c = 0; c < channels; c++) {
-            quantize_line(a->x + (n * channels + c) * a->pixels + from, line, count, a);
-            for (isize i = 0; i < count; i++) y[i * channels + c] = line[i];
+            uint8_t *to = line[channels == 3 ? c : 0];
+            quantize_line(a->x + (n * channels + c) * a->pixels + from, to, count, a);
+            for (isize i = 0; channels != 3 && i < count; i++) y[i * channels + c] = to[i];
         }
+        if (channels == 3) interleave_three((const uint8_t(*)[PIXELS])line, y, count);
     }
 }
 
@@ -64,7 +103,7 @@ void run_quantize(frame *f, const int64_t *step, void *prepared) {
         a.pixels = count;
         parallel(f, quantize_plain, &a, ceil_div(count, BLOCK), count);
     } else {
-        parallel(f, quantize_nhwc, &a, (isize)s->batch * ceil_div(a.pixels, BLOCK), count);
+        parallel(f, quantize_nhwc, &a, (isize)s->batch * ceil_div(a.pixels, PIXELS), count);
     }
 }
 

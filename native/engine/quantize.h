@@ -1,0 +1,19 @@
+/* Quantization of a line of floats. */
+
+#ifndef INTACT8_QUANTIZE_H
+#define INTACT8_QUANTIZE_H
+
+#include "core.h"
+
+typedef struct {
+    const float *x;
+    uint8_t *y;
+    isize channels, pixels;
+    float divisor, low, high; /* the clamp relative to the zero point */
+    int32_t zero;
+} quantize_args;
+
+/* Quantizes whole vectors of a line on AVX-512, and returns how many numbers that were. */
+HIDDEN isize quantize_vectors(const float *x, uint8_t *y, isize count, const quantize_args *a);
+
+#endif
