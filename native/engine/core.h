@@ -21,7 +21,11 @@ typedef ptrdiff_t isize; /* a size or an index */
 
 /* Compiled once per instruction set; the loader chooses. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 12 /* the loader then asks for the features; before, for the maker of the CPU, too */
+#define MULTIVERSION __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
 #define MULTIVERSION __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#endif
 #else
 #define MULTIVERSION
 #endif

@@ -141,7 +141,7 @@ FUNCTION(run) {
         Py_BEGIN_ALLOW_THREADS
         next = run_plan(p, from, workspace, all_in, all_out, (int)threads, seconds, reason);
         Py_END_ALLOW_THREADS
-        if (next < 0) PyErr_SetString(PyExc_IndexError, reason);
+        if (next < 0) PyErr_SetString(next == -OUTSIDE ? PyExc_IndexError : PyExc_FloatingPointError, reason);
     }
     if (all_in != in) PyMem_Free(all_in);
     if (all_out != out) PyMem_Free(all_out);

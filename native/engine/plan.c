@@ -406,8 +406,9 @@ isize run_plan(const plan *p, isize from, uint8_t *workspace, void *const *input
         if (!kind->run) return i;
         kind->run(&f, p->step[i], p->prepared[i]);
         if (f.failure) {
-            snprintf(reason, REASON, "step %lld (%s): an index is outside of its table", (long long)i, kind->name);
-            return -1;
+            const char *const why = f.failure == OUTSIDE ? "an index is outside of its table" : "a number is not finite";
+            snprintf(reason, REASON, "step %lld (%s): %s", (long long)i, kind->name, why);
+            return -f.failure;
         }
         if (seconds) {
             const double after = now();

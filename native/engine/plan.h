@@ -37,13 +37,16 @@ typedef struct {
 
 typedef struct plan plan;
 
+/* Why a step of a call fails: an index outside of its table, NaN or infinity in a recurrent layer. */
+enum failure { OUTSIDE = 1, NOT_FINITE };
+
 /* A call of a plan. Addresses of values are found by `at`. */
 typedef struct {
     const plan *p;
     uint8_t *workspace;
     void *const *inputs, *const *outputs;
     int threads;
-    volatile int failure; /* number of a reason in `run_plan`; 0 for none */
+    volatile int failure; /* enum failure; 0 for none */
 } frame;
 
 /* What the check of a step is given, and what it finds. */
@@ -108,7 +111,8 @@ HIDDEN const value *plan_value(const plan *p, isize index);
 HIDDEN isize interface_count(const plan *p, enum storage storage);              /* number of inputs or outputs */
 HIDDEN isize interface_bytes(const plan *p, enum storage storage, isize index); /* of an input or output; 0 if not used */
 
-/* Runs from step `from` on, until a step that the caller must compute (its index is returned), a failure (-1), or the end
+/* Runs from step `from` on, until a step that the caller must compute (its index is returned), a failure (its
+   number, negative), or the end
    (the number of steps). `workspace` is aligned to 64 bytes. With `seconds`, adds the time of every step to it. */
 HIDDEN isize run_plan(const plan *p, isize from, uint8_t *workspace, void *const *inputs, void *const *outputs, int threads,
                       double *seconds, char reason[REASON]);

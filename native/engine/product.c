@@ -2,29 +2,88 @@
 
 #include "product.h"
 
+/* Packs words of four k that lie side by side. */
+MULTIVERSION static void pack_words(const uint8_t *w, isize words, isize columns, isize c_stride, isize count, uint32_t flip,
+                                    int8_t *to) {
+    for (isize c = 0; c < columns; c++)
+        for (isize k = 0; k < words; k++) {
+            uint32_t word;
+            memcpy(&word, w + c * c_stride + 4 * k, 4);
+            word ^= flip;
+            memcpy(to + (k * count + c) * 4, &word, 4);
+        }
+}
+
+/* Packs words of four rows whose columns lie side by side. */
+MULTIVERSION static void pack_rows(const uint8_t *w, isize words, isize columns, isize k_stride, isize count, uint8_t flip,
+                                   int8_t *to) {
+    for (isize k = 0; k < words; k++, w += 4 * k_stride, to += 4 * count) {
+        const uint8_t *restrict a = w, *restrict b = w + k_stride, *restrict d = b + k_stride, *restrict e = d + k_stride;
+        int8_t *restrict out = to;
+        for (isize c = 0; c < columns; c++) {
+            out[4 * c] = (int8_t)(a[c] ^ flip), out[4 * c + 1] = (int8_t)(b[c] ^ flip);
+            out[4 * c + 2] = (int8_t)(d[c] ^ flip), out[4 * c + 3] = (int8_t)(e[c] ^ flip);
+        }
+    }
+}
+
 void pack_product(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, uint8_t flip, int8_t *to) {
     const isize width = packed_columns(columns), words = packed_depth(depth) / 4, whole = depth / 4;
     for (isize from = 0; from < width; from += PRODUCT_COLUMNS) {
         const isize count = min_size(width - from, PRODUCT_COLUMNS), real = min_size(columns - from, count);
         int8_t *block = to + from * words * 4;
+        const uint8_t *x = w + from * c_stride;
         if (real < count || whole < words) memset(block, 0, (size_t)(count * words * 4));
-        for (isize k = 0; k < words; k++) {
-            const isize bytes = min_size(depth - 4 * k, 4);
-            int8_t *out = block + k * count * 4;
+        if (k_stride == 1)
+            pack_words(x, whole, real, c_stride, count, flip * 0x01010101u, block);
+        else
+            for (isize c = c_stride == 1 ? real : 0; c < real; c++)
+                for (isize k = 0; k < 4 * whole; k++)
+                    block[(k / 4 * count + c) * 4 + k % 4] = (int8_t)(x[k * k_stride + c * c_stride] ^ flip);
+        if (c_stride == 1 && k_stride != 1) pack_rows(x, whole, real, k_stride, count, flip, block);
+        for (isize k = 4 * whole; k < depth; k++)
             for (isize c = 0; c < real; c++)
-                for (isize b = 0; b < bytes; b++)
-                    out[4 * c + b] = (int8_t)(w[(4 * k + b) * k_stride + (from + c) * c_stride] ^ flip);
-        }
+                block[(whole * count + c) * 4 + k % 4] = (int8_t)(x[k * k_stride + c * c_stride] ^ flip);
     }
 }
 
+MULTIVERSION static void add_words(const int8_t *restrict weight, isize words, isize count, int32_t *restrict sums) {
+    for (isize c = 0; c < count; c++) sums[c] = 0;
+    for (isize k = 0; k < words; k++, weight += 4 * count)
+        for (isize c = 0; c < count; c++)
+            sums[c] += weight[4 * c] + weight[4 * c + 1] + weight[4 * c + 2] + weight[4 * c + 3];
+}
+
 void sum_columns(const int8_t *weight, isize depth, isize columns, int32_t *sums) {
-    const isize words = depth / 4;
-    for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
-        const isize count = min_size(columns - from, PRODUCT_COLUMNS);
-        for (isize c = 0; c < count; c++) sums[from + c] = 0;
-        for (isize k = 0; k < words; k++)
-            for (isize c = 0; c < count; c++, weight += 4) sums[from + c] += weight[0] + weight[1] + weight[2] + weight[3];
+    for (isize from = 0; from < columns; from += PRODUCT_COLUMNS)
+        add_words(weight + from * depth, depth / 4, min_size(columns - from, PRODUCT_COLUMNS), sums + from);
+}
+
+void pack_activations(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, int zero_x, int zero_w,
+                      int8_t *to, int32_t *offsets) {
+    const isize wide = packed_columns(columns);
+    const uint32_t zero = (uint32_t)zero_x, all = (uint32_t)(depth * zero_x * (zero_w - 128));
+    pack_product(w, depth, columns, k_stride, c_stride, 0x80, to);
+    sum_columns(to, packed_depth(depth), wide, offsets);
+    for (isize c = 0; c < wide; c++) offsets[c] = (int32_t)(all - zero * (uint32_t)offsets[c]);
+}
+
+MULTIVERSION static uint32_t sum_bytes(const uint8_t *restrict x, isize count) {
+    uint32_t sum = 0;
+    for (isize i = 0; i < count; i++) sum += x[i];
+    return sum;
+}
+
+int32_t offset_of_row(const uint8_t *x, isize depth, int zero_w) {
+    return zero_w == 128 ? 0 : (int32_t)((uint32_t)(128 - zero_w) * sum_bytes(x, depth));
+}
+
+MULTIVERSION void requantize_row(const int32_t *restrict sums, const int32_t *restrict offsets, int32_t offset,
+                                 const requantization *to, uint8_t *restrict y, isize count) {
+    const requantization t = *to;
+    for (isize i = 0; i < count; i++) {
+        const uint32_t sum = (uint32_t)sums[i] + (uint32_t)offsets[i] + (uint32_t)offset;
+        y[i] = to_uint8((float)(int32_t)sum * t.ratio, t.low, t.high, t.zero);
     }
 }
 

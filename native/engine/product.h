@@ -23,6 +23,32 @@ INLINE isize packed_columns(isize columns) { return round_up(columns, 16); }
 HIDDEN void pack_product(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, uint8_t flip,
                          int8_t *to);
 
+/* Packs a matrix of bytes of the zero point zero_w, from which 128 is taken, and finds what sums with rows x of the zero point
+   zero_x need: with w' = w - 128 and z' = zero_w - 128, Σ (x - zero_x)(w - zero_w) = Σ x w' + offset of the column + offset
+   of the row, where the first is depth zero_x z' - zero_x Σ w', and the second -z' Σ x. */
+HIDDEN void pack_activations(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, int zero_x,
+                             int zero_w, int8_t *to, int32_t *offsets);
+HIDDEN int32_t offset_of_row(const uint8_t *x, isize depth, int zero_w);
+
+/* y = clamp(R(float32(sum + offset + offset of the row) ratio) + zero, low, high); limits are relative to zero. */
+typedef struct {
+    float ratio, low, high;
+    int32_t zero;
+} requantization;
+
+INLINE requantization requantization_of(int64_t ratio, int64_t zero, int64_t low, int64_t high) {
+    return (requantization){bits_float(ratio), (float)(low - zero), (float)(high - zero), (int32_t)zero};
+}
+
+HIDDEN void requantize_row(const int32_t *sums, const int32_t *offsets, int32_t offset, const requantization *to,
+                           uint8_t *y, isize count);
+
+/* y[r * apart + c] = Σ_k x[r * stride + k] w[k * columns + c] in float32, for a multiple of 16 columns. */
+typedef void (*float_product_kernel)(const float *x, isize stride, isize rows, isize depth, const float *w, isize columns,
+                                     float *y, isize apart);
+
+HIDDEN float_product_kernel float_product_of_isa(void);
+
 /* sums[c] = Σ_k weight[k, c] of packed weights. */
 HIDDEN void sum_columns(const int8_t *weight, isize depth, isize columns, int32_t *sums);
 

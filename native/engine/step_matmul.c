@@ -51,48 +51,19 @@ int check_matmul(checker *c, const int64_t *step) {
            check_extent(c, s->w, 0, ws, w, 6, 1, "w") && check_extent(c, s->y, 0, ys, y, 6, 1, "y");
 }
 
-/* y = clamp(R(float32(sum + offset + offset of the row) ratio) + zero, low, high) */
-MULTIVERSION static void finish_row(const int32_t *restrict sums, const int32_t *restrict offsets, int32_t offset,
-                                    const matmul_step *s, uint8_t *restrict y, isize count) {
-    const float ratio = bits_float(s->ratio), low = (float)(s->low - s->zero), high = (float)(s->high - s->zero);
-    const int32_t zero = (int32_t)s->zero;
-    for (isize i = 0; i < count; i++) {
-        const uint32_t sum = (uint32_t)sums[i] + (uint32_t)offsets[i] + (uint32_t)offset;
-        y[i] = to_uint8((float)(int32_t)sum * ratio, low, high, zero);
-    }
-}
-
-MULTIVERSION static int32_t sum_bytes(const uint8_t *restrict x, isize count) {
-    uint32_t sum = 0;
-    for (isize i = 0; i < count; i++) sum += x[i];
-    return (int32_t)sum;
-}
-
-/* Packs one matrix w - 128, and fills in what each column adds to its sums: with w' = w - 128 and z' = zero_w - 128,
-   Σ (x - zero_x)(w - zero_w) = Σ x w' - zero_x Σ w' + depth zero_x z' - z' Σ x. */
-static void prepare_columns(const matmul_args *a, const uint8_t *w, int8_t *packed, int32_t *offsets) {
-    const matmul_step *s = a->s;
-    const isize depth = (isize)s->depth, columns = packed_columns((isize)s->columns);
-    pack_product(w, depth, (isize)s->columns, (isize)s->w_depth, (isize)s->w_column, 0x80, packed);
-    sum_columns(packed, packed_depth(depth), columns, offsets);
-    const uint32_t zero = (uint32_t)s->zero_x, all = (uint32_t)(s->depth * s->zero_x * (s->zero_w - 128));
-    for (isize c = 0; c < columns; c++) offsets[c] = (int32_t)(all - zero * (uint32_t)offsets[c]);
-}
-
 /* Multiplies `count` rows of x, at most CHUNK_ROWS. */
 static void multiply_rows(const matmul_args *a, const uint8_t *x, isize stride, isize count, const int8_t *packed,
                           const int32_t *offsets, int32_t *sums, uint8_t *y) {
     const matmul_step *s = a->s;
     const isize depth = (isize)s->depth, columns = (isize)s->columns, deep = packed_depth(depth);
-    const uint32_t zero = (uint32_t)(s->zero_w - 128);
-    int32_t row[CHUNK_ROWS] = {0};
-    if (zero)
-        for (isize r = 0; r < count; r++) row[r] = (int32_t)(0u - zero * (uint32_t)sum_bytes(x + r * stride, depth));
+    const requantization to = requantization_of(s->ratio, s->zero, s->low, s->high);
+    int32_t row[CHUNK_ROWS];
+    for (isize r = 0; r < count; r++) row[r] = offset_of_row(x + r * stride, depth, (int)s->zero_w);
     for (isize from = 0; from < columns; from += PRODUCT_COLUMNS) {
         const isize wide = min_size(columns - from, PRODUCT_COLUMNS);
         a->product(x, stride, count, deep, packed + from * deep, packed_columns(wide), sums, PRODUCT_COLUMNS);
         for (isize r = 0; r < count; r++)
-            finish_row(sums + r * PRODUCT_COLUMNS, offsets + from, row[r], s, y + r * (isize)s->y_row + from, wide);
+            requantize_row(sums + r * PRODUCT_COLUMNS, offsets + from, row[r], &to, y + r * (isize)s->y_row + from, wide);
     }
 }
 
@@ -112,7 +83,9 @@ static void matmul_rows(const void *given, isize lo, isize hi, uint8_t *scratch)
         const uint8_t *x = a->x + d0 * s->x0 + d1 * s->x1 + d2 * s->x2 + d3 * s->x3;
         const isize w = d0 * (isize)s->w0 + d1 * (isize)s->w1 + d2 * (isize)s->w2 + d3 * (isize)s->w3;
         uint8_t *y = a->y + d0 * s->y0 + d1 * s->y1 + d2 * s->y2 + d3 * s->y3;
-        if (w != before) prepare_columns(a, a->w + w, packed, offsets);
+        if (w != before)
+            pack_activations(a->w + w, depth, (isize)s->columns, (isize)s->w_depth, (isize)s->w_column, (int)s->zero_x,
+                             (int)s->zero_w, packed, offsets);
         before = w;
         const isize last = min_size(first + a->piece_rows, (isize)s->rows);
         for (isize r = first; r < last; r += CHUNK_ROWS) {

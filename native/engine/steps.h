@@ -130,6 +130,42 @@
     NUMBER(x_row) NUMBER(w_depth) NUMBER(w_column) NUMBER(y_row)                                                      \
     NUMBER(zero_x) NUMBER(zero_w) NUMBER(ratio) NUMBER(zero) NUMBER(low) NUMBER(high)
 
+/* Rows of float32 as bytes q = R(x / scale) + 128, each row filled up to a multiple of four bytes, and the scales: max(max |x|
+   / 127, 2^-60) of each row, or one of all of them (`together`). */
+#define FIELDS_quantize_rows(READ, MAYBE, WRITE, NUMBER)                                                              \
+    READ(x) WRITE(q) WRITE(scales) NUMBER(rows) NUMBER(width) NUMBER(together)
+
+/* float32 y = ((Σ (q - 128) weight)·scale)·scales + bias of such rows and int8 weights (columns, depth), one rounding each;
+   with `single`, all rows have one scale. */
+#define FIELDS_dynamic_linear(READ, MAYBE, WRITE, NUMBER)                                                             \
+    READ(q) READ(scales) READ(weight) READ(scale) MAYBE(bias) WRITE(y)                                                \
+    NUMBER(rows) NUMBER(depth) NUMBER(columns) NUMBER(single)
+
+/* One direction of a recurrent layer, see intact8.arithmetic.recurrent. kind: 0 LSTM, 1 GRU, 2 RNN with tanh, 3 with ReLU.
+   input (time, batch, gates·size): products of the inputs, whose rows had the scales row_scales; weight (gates·size, size),
+   scale (gates·size); bias (size) of the GRU; the table of tanh; h0 and c0 from h0_offset on (batch, size); lengths int64.
+   y (rows, batch, y_row) from y_offset on: the last states where `states` says so, then every step where `steps` does. */
+#define FIELDS_recurrent(READ, MAYBE, WRITE, NUMBER)                                                                  \
+    READ(input) READ(row_scales) READ(weight) READ(scale) MAYBE(bias) MAYBE(tanh) MAYBE(h0) MAYBE(c0) MAYBE(lengths)  \
+    WRITE(y) NUMBER(kind) NUMBER(time) NUMBER(batch) NUMBER(size) NUMBER(reverse) NUMBER(states) NUMBER(steps)        \
+    NUMBER(h0_offset) NUMBER(y_offset) NUMBER(y_row)
+
+/* Attention: y = softmax(q k^T + mask) v of `samples` times `heads` matrices q (queries, depth), k (keys, depth), v (keys,
+   width). Strides in elements; rows of q, v, mask and y are contiguous. What lies between says `form`:
+   0: all uint8, as `matmul`, `softmax` (whose levels are `probability`, and whose mask is bool) and `matmul` compute it;
+   1: the same with (score - score_zero) score_scale + mask and its softmax in float32, divided by `probability` and rounded;
+   2: uint8 q, k, v; scores Σ (q - zero_q)(k - zero_k) score_scale, values (v - zero_v) value_scale, y in float32;
+   3: float32; the scores are multiplied by score_scale. */
+#define FIELDS_attention(READ, MAYBE, WRITE, NUMBER)                                                                  \
+    READ(q) READ(k) READ(v) MAYBE(mask) MAYBE(table) WRITE(y) NUMBER(form)                                            \
+    NUMBER(samples) NUMBER(heads) NUMBER(queries) NUMBER(keys) NUMBER(depth) NUMBER(width)                            \
+    NUMBER(q_sample) NUMBER(q_head) NUMBER(q_row) NUMBER(k_sample) NUMBER(k_head) NUMBER(k_row) NUMBER(k_depth)       \
+    NUMBER(v_sample) NUMBER(v_head) NUMBER(v_row) NUMBER(mask_sample) NUMBER(mask_head) NUMBER(mask_row)              \
+    NUMBER(y_sample) NUMBER(y_head) NUMBER(y_row) NUMBER(zero_q) NUMBER(zero_k) NUMBER(zero_v) NUMBER(value_scale)    \
+    NUMBER(score_ratio) NUMBER(score_zero) NUMBER(score_low) NUMBER(score_high) NUMBER(score_scale)                   \
+    NUMBER(probability) NUMBER(zero_p) NUMBER(low_p) NUMBER(high_p)                                                   \
+    NUMBER(ratio) NUMBER(zero) NUMBER(low) NUMBER(high)
+
 /* Every kind, in the order of their numbers. */
 #define STEP_KINDS(STEP) \
     STEP(call) \
@@ -149,6 +185,10 @@
     STEP(take_rows) \
     STEP(decode_rows) \
     STEP(norm) \
-    STEP(softmax)
+    STEP(softmax) \
+    STEP(quantize_rows) \
+    STEP(dynamic_linear) \
+    STEP(recurrent) \
+    STEP(attention)
 
 #endif

@@ -102,9 +102,12 @@ def _quantized(call: Call) -> Array:
         y = recurrent.run_layer(recurrent.Layer(op.kind, **op.arrays), x[0], h0, c0, lengths)
         return y[recurrent.part(op.kind, op.attrs["result"])]
     except ValueError as error:
-        raise InputError(
-            "NaN or infinity reached a recurrent layer", where=op.name, why=str(error), remedy="repair the data"
-        ) from error
+        raise not_finite(op.name, str(error)) from error
+
+
+def not_finite(where: str, why: str) -> InputError:
+    """Return what engines raise for numbers that a recurrent layer does not take."""
+    return InputError("NaN or infinity reached a recurrent layer", where=where, why=why, remedy="repair the data")
 
 
 def _in_floats(call: Call) -> Array:

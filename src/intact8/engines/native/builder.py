@@ -184,6 +184,7 @@ class PlanBuilder:
     chains: dict[int, Chain] = field(default_factory=dict)
     _steps: list[list[int]] = field(default_factory=list)
     _reordered: dict[tuple[Value, tuple[int, ...]], Value] = field(default_factory=dict)
+    _shared: dict[tuple[object, ...], tuple[Value, ...]] = field(default_factory=dict)
 
     def value(
         self,
@@ -294,6 +295,12 @@ class PlanBuilder:
             x_strides = x.strides()
             self.copy(x, y, y.physical, [x_strides[d] for d in y.order])
         return self._reordered[key]
+
+    def once(self, key: tuple[object, ...], make: Callable[[], tuple[Value, ...]]) -> tuple[Value, ...]:
+        """Return the values that ``make`` adds steps for; they are made at the first request of that key."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
 
     def plain(self, x: Value) -> Value:
         """Return ``x`` as numpy would lay it out."""

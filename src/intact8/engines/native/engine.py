@@ -12,6 +12,7 @@ import numpy as np
 
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Array
+from intact8.opset.recurrent import not_finite
 from intact8.program.dimensions import fixed, sizes_near, sizes_of
 from intact8.program.indices import unproved
 from intact8.program.inputs import outside, sole_quantizers
@@ -177,6 +178,8 @@ class NativeRunner:
                 at += 1
         except IndexError as error:
             raise outside("the native engine", str(error)) from error
+        except FloatingPointError as error:
+            raise not_finite("the native engine", str(error)) from error
         finally:
             self._workspaces.append((workspace, base))
         if times is not None and seconds is not None:

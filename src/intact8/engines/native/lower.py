@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
-from . import affine, elementwise, float_chains, moves, norms, pools, products
+from . import affine, dynamic, elementwise, float_chains, moves, norms, pools, products
+from .attention import find_attention, lower_attention
 from .builder import INPUT, Constants, PlanBuilder, Value
 from .fuse import chains
 from .lowering import OpContext, Rule
 
 RULES: dict[str, Rule] = {
     **affine.RULES,
+    **dynamic.RULES,
     **float_chains.RULES,
     **elementwise.RULES,
     **moves.RULES,
@@ -92,6 +94,8 @@ def lower(
         values[name] = b.value(shape, dtype, order, INPUT, i)
     images, fused = read_as_images(program), chains(program, outputs)
     inside = {op.name for chain in fused.values() for op in chain[:-1]}
+    attention = find_attention(program, {*outputs, *inputs})
+    inside.update(*(chain.inner for chain in attention.values()))
 
     def context(op: Op) -> OpContext:
         known = [values[n] for n in op.inputs if n in values]
@@ -103,6 +107,9 @@ def lower(
         if op.name in values or op.name in inside:
             continue
         b.owner = op.name
+        if op.name in attention:
+            values[op.name] = lower_attention(context(op), attention[op.name], values, program.tensors)
+            continue
         first, *rest = (context(o) for o in fused.get(op.name, (op,)))
         rule = RULES.get(first.op.kind)
         made = rule(replace(first, epilogue=rest)) if rule is not None else None

@@ -1,0 +1,33 @@
+/* Dynamic quantization: rows of float32 as bytes q + 128 with a scale each, and packed weights for them. */
+
+#ifndef INTACT8_DYNAMIC_H
+#define INTACT8_DYNAMIC_H
+
+#include "product.h"
+
+#define REACH 127.0f           /* the largest quantized magnitude */
+#define MIN_ROW_SCALE 0x1p-60f /* the smallest scale of a row */
+
+/* max(fl(max |x| / 127), 2^-60); NaN if the row holds NaN or infinity. */
+HIDDEN float scale_of_row(const float *restrict x, isize count);
+
+/* q = R(fl(x / s)) + 128 */
+HIDDEN void quantize_row(const float *restrict x, float s, uint8_t *restrict q, isize count);
+
+/* Weights (columns, depth), packed. */
+typedef struct {
+    const int8_t *packed;
+    const int32_t *offsets; /* -128 Σ_k weight[c, k], which sums of bytes q + 128 need */
+    isize depth, columns;   /* packed_depth and packed_columns of them */
+    product_kernel product;
+} dynamic_weight;
+
+/* Packs constant weights; NULL with a reason. */
+HIDDEN const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns);
+
+/* fl(fl(fl(sum + offset) scale) s) */
+INLINE float dynamic_result(int32_t sum, int32_t offset, float scale, float s) {
+    return (float)(int32_t)((uint32_t)sum + (uint32_t)offset) * scale * s;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* Products of float32 rows, see product.h. The last bits differ between instruction sets with and without fused
+   multiply-adds, as those of every float island may. */
+
+#include "product.h"
+
+MULTIVERSION static void float_product_plain(const float *x, isize stride, isize rows, isize depth, const float *w,
+                                             isize columns, float *y, isize apart) {
+    for (isize r = 0; r < rows; r++)
+        for (isize from = 0; from < columns; from += 16) {
+            float sum[16] = {0};
+            for (isize k = 0; k < depth; k++) {
+                const float v = x[r * stride + k];
+                const float *restrict part = w + k * columns + from;
+                for (int c = 0; c < 16; c++) sum[c] += v * part[c];
+            }
+            memcpy(y + r * apart + from, sum, sizeof sum);
+        }
+}
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "avx512.h"
+
+AVX512_INLINE void float_tile(const float *x, isize stride, isize depth, const float *w, isize columns, float *y,
+                              isize apart, const int rows, const int vectors) {
+    __m512 sum[12][4];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_ps();
+    for (isize k = 0; k < depth; k++, w += columns) {
+        __m512 part[4];
+        for (int v = 0; v < vectors; v++) part[v] = _mm512_loadu_ps(w + 16 * v);
+        for (int r = 0; r < rows; r++) {
+            const __m512 value = _mm512_set1_ps(x[r * stride + k]);
+            for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_fmadd_ps(value, part[v], sum[r][v]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) _mm512_storeu_ps(y + r * apart + 16 * v, sum[r][v]);
+}
+
+/* `most` rows at a time, then four, then one. */
+AVX512_INLINE void float_rows(const float *x, isize stride, isize rows, isize depth, const float *w, isize columns,
+                              float *y, isize apart, const int most, const int vectors) {
+    for (; rows >= most; rows -= most, x += most * stride, y += most * apart)
+        float_tile(x, stride, depth, w, columns, y, apart, most, vectors);
+    for (; rows >= 4; rows -= 4, x += 4 * stride, y += 4 * apart)
+        float_tile(x, stride, depth, w, columns, y, apart, 4, vectors);
+    for (; rows > 0; rows--, x += stride, y += apart) float_tile(x, stride, depth, w, columns, y, apart, 1, vectors);
+}
+
+AVX512_TARGET static void float_product_512(const float *x, isize stride, isize rows, isize depth, const float *w,
+                                            isize columns, float *y, isize apart) {
+    isize from = 0;
+    for (; columns - from >= 64; from += 64) float_rows(x, stride, rows, depth, w + from, columns, y + from, apart, 6, 4);
+    for (; columns - from >= 32; from += 32) float_rows(x, stride, rows, depth, w + from, columns, y + from, apart, 12, 2);
+    for (; from < columns; from += 16) float_rows(x, stride, rows, depth, w + from, columns, y + from, apart, 12, 1);
+}
+
+float_product_kernel float_product_of_isa(void) {
+    return current_isa() == AVX512_VNNI ? float_product_512 : float_product_plain;
+}
+#else
+float_product_kernel float_product_of_isa(void) { return float_product_plain; }
+#endif

@@ -1,0 +1,147 @@
+/* Linear layers that quantize their inputs row by row while they run: the operations of intact8.arithmetic.dynamic, one
+   IEEE rounding each. */
+
+#include "dynamic.h"
+
+#define CHUNK_ROWS 24          /* rows whose sums are in the L1 cache at a time */
+#define PANEL_BYTES (64 << 10) /* rows of x that all blocks of columns read before the next rows */
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------- */
+
+MULTIVERSION float scale_of_row(const float *restrict x, isize count) {
+    int32_t most = 0;
+    for (isize i = 0; i < count; i++) {
+        const int32_t magnitude = float_bits(x[i]) & 0x7fffffff;
+        most = magnitude > most ? magnitude : most;
+    }
+    if (most >= 0x7f800000) return bits_float(0x7fc00000);
+    const float s = bits_float(most) / REACH;
+    return s < MIN_ROW_SCALE ? MIN_ROW_SCALE : s;
+}
+
+MULTIVERSION void quantize_row(const float *restrict x, float s, uint8_t *restrict q, isize count) {
+    for (isize i = 0; i < count; i++) q[i] = (uint8_t)float_bits(x[i] / s + (ROUND_MAGIC + 128.0f));
+}
+
+typedef struct {
+    const float *x;
+    uint8_t *q;
+    float *scales;
+    isize width, deep;
+    int together;
+} quantize_rows_args;
+
+int check_quantize_rows(checker *c, const int64_t *step) {
+    const quantize_rows_step *s = (const quantize_rows_step *)(const void *)step;
+    if (s->rows < 0 || s->width < 1 || s->width > (int64_t)1 << 40) return refuse(c, "rows of no such size");
+    const isize rows = (isize)s->rows, width = (isize)s->width;
+    return needs(c, s->x, checked_product(rows, width), 4, "x") &&
+           needs(c, s->q, checked_product(rows, packed_depth(width)), 1, "q") &&
+           needs(c, s->scales, s->together ? 1 : rows, 4, "scales");
+}
+
+/* An index is a row. */
+static void quantize_rows_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const quantize_rows_args *a = (const quantize_rows_args *)given;
+    (void)scratch;
+    for (isize r = lo; r < hi; r++) {
+        const float *x = a->x + r * a->width;
+        uint8_t *q = a->q + r * a->deep;
+        const float s = a->together ? a->scales[0] : scale_of_row(x, a->width);
+        if (!a->together) a->scales[r] = s;
+        quantize_row(x, s, q, a->width);
+        memset(q + a->width, 0, (size_t)(a->deep - a->width));
+    }
+}
+
+void run_quantize_rows(frame *f, const int64_t *step, void *prepared) {
+    const quantize_rows_step *s = (const quantize_rows_step *)(const void *)step;
+    const isize rows = (isize)s->rows, width = (isize)s->width;
+    const quantize_rows_args a = {at(f, s->x), at(f, s->q), at(f, s->scales), width, packed_depth(width), s->together != 0};
+    (void)prepared;
+    if (a.together) a.scales[0] = scale_of_row(a.x, rows * width);
+    parallel(f, quantize_rows_kernel, &a, rows, rows * width);
+}
+
+/* ---- the product -------------------------------------------------------------------------------------------------------- */
+
+const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns) {
+    const uint8_t *weight = (const uint8_t *)constant_at(c, value);
+    if (!needs(c, value, checked_product(depth, columns), 1, "weight")) return NULL;
+    if (!weight) return refuse(c, "weights that are not constants"), NULL;
+    const isize deep = packed_depth(depth), wide = packed_columns(columns), begin = round_up(4 * wide, ALIGNMENT);
+    int fresh;
+    uint8_t *to = (uint8_t *)shared_memory(c, weight, -1, checked_sum(checked_product(deep, wide), begin), &fresh);
+    dynamic_weight *found = to ? (dynamic_weight *)plan_memory(c, sizeof *found) : NULL;
+    if (!found) return NULL;
+    int32_t *offsets = (int32_t *)(void *)to;
+    int8_t *packed = (int8_t *)(to + begin);
+    if (fresh) {
+        pack_product(weight, depth, columns, 1, depth, 0, packed);
+        sum_columns(packed, deep, wide, offsets);
+        for (isize i = 0; i < wide; i++) offsets[i] = (int32_t)(0u - 128u * (uint32_t)offsets[i]);
+    }
+    *found = (dynamic_weight){packed, offsets, deep, wide, product_of_isa()};
+    return found;
+}
+
+typedef struct {
+    const dynamic_weight *w;
+    const uint8_t *q;
+    const float *scales, *scale, *bias;
+    float *y;
+    isize rows, columns, panel, blocks;
+    int single;
+} dynamic_linear_args;
+
+int check_dynamic_linear(checker *c, const int64_t *step) {
+    const dynamic_linear_step *s = (const dynamic_linear_step *)(const void *)step;
+    const int64_t most = (int64_t)1 << 30;
+    if (s->rows < 0 || s->rows > most || s->depth < 1 || s->depth > most || s->columns < 1 || s->columns > most)
+        return refuse(c, "a product of no such size");
+    const isize rows = (isize)s->rows, columns = (isize)s->columns;
+    c->scratch = CHUNK_ROWS * PRODUCT_COLUMNS * 4;
+    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, (isize)s->depth, columns))) return 0;
+    return needs(c, s->q, checked_product(rows, packed_depth((isize)s->depth)), 1, "q") &&
+           needs(c, s->scales, s->single ? 1 : rows, 4, "scales") && needs(c, s->scale, columns, 4, "scale") &&
+           (s->bias < 0 || needs(c, s->bias, columns, 4, "bias")) && needs(c, s->y, checked_product(rows, columns), 4, "y");
+}
+
+MULTIVERSION static void scale_row(const int32_t *restrict sums, const int32_t *restrict offsets,
+                                   const float *restrict scale, float s, const float *restrict bias, float *restrict y,
+                                   isize count) {
+    if (bias)
+        for (isize i = 0; i < count; i++) y[i] = dynamic_result(sums[i], offsets[i], scale[i], s) + bias[i];
+    else
+        for (isize i = 0; i < count; i++) y[i] = dynamic_result(sums[i], offsets[i], scale[i], s);
+}
+
+/* An index is a block of columns of a panel of rows. */
+static void dynamic_linear_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const dynamic_linear_args *a = (const dynamic_linear_args *)given;
+    const dynamic_weight *w = a->w;
+    int32_t *sums = (int32_t *)(void *)scratch;
+    for (isize i = lo; i < hi; i++) {
+        const isize from = i % a->blocks * PRODUCT_COLUMNS, first = i / a->blocks * a->panel;
+        const isize last = min_size(first + a->panel, a->rows), count = min_size(a->columns - from, PRODUCT_COLUMNS);
+        for (isize r = first; r < last; r += CHUNK_ROWS) {
+            const isize rows = min_size(last - r, CHUNK_ROWS);
+            w->product(a->q + r * w->depth, w->depth, rows, w->depth, w->packed + from * w->depth, packed_columns(count),
+                       sums, PRODUCT_COLUMNS);
+            for (isize k = 0; k < rows; k++)
+                scale_row(sums + k * PRODUCT_COLUMNS, w->offsets + from, a->scale + from, a->scales[a->single ? 0 : r + k],
+                          a->bias ? a->bias + from : NULL, a->y + (r + k) * a->columns + from, count);
+        }
+    }
+}
+
+void run_dynamic_linear(frame *f, const int64_t *step, void *prepared) {
+    const dynamic_linear_step *s = (const dynamic_linear_step *)(const void *)step;
+    const dynamic_weight *w = (const dynamic_weight *)prepared;
+    const isize rows = (isize)s->rows, columns = (isize)s->columns;
+    const isize fitting = max_size(PANEL_BYTES / w->depth / CHUNK_ROWS, 1) * CHUNK_ROWS;
+    const dynamic_linear_args a = {w, at(f, s->q), at(f, s->scales), at(f, s->scale), at(f, s->bias), at(f, s->y),
+                                   rows, columns, fitting, ceil_div(columns, PRODUCT_COLUMNS), s->single != 0};
+    const double work = (double)rows * (double)columns * (double)w->depth / 16;
+    parallel(f, dynamic_linear_kernel, &a, ceil_div(rows, fitting) * a.blocks, work > 1e15 ? (isize)1 << 50 : (isize)work);
+}

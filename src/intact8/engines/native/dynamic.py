@@ -1,0 +1,83 @@
+"""Layers that quantize their inputs while they run: linear and recurrent ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intact8.arithmetic.recurrent import GATES, state_count
+
+from .builder import Value
+from .lowering import OpContext, Rule
+
+KINDS = {"lstm": 0, "gru": 1, "rnn": 2}
+"""Kind → its number in the library; an RNN with ReLU has the next one."""
+
+
+def quantized_rows(ctx: OpContext, x: Value, together: bool) -> tuple[Value, ...]:
+    """Return the rows of ``x`` as bytes, and their scales or one of all ``together``; made once for all readers."""
+    b = ctx.builder
+    rows, width = x.size // x.shape[-1], x.shape[-1]
+
+    def make() -> tuple[Value, ...]:
+        q = b.value((rows, -(-width // 4) * 4), "uint8")
+        scales = b.value((1 if together else rows,), "float32")
+        b.step("quantize_rows", x=x, q=q, scales=scales, rows=rows, width=width, together=int(together))
+        return q, scales
+
+    return b.once(("quantize_rows", x.index, width, together), make)
+
+
+def product(
+    ctx: OpContext, rows: tuple[Value, ...], depth: int, weight: Value, scale: Value, bias: Value | None, y: Value
+) -> None:
+    """Add the product of quantized rows with ``weight`` (columns, depth)."""
+    q, scales = rows
+    ctx.builder.step(
+        "dynamic_linear", q=q, scales=scales, weight=weight, scale=scale, bias=bias, y=y, rows=q.shape[0], depth=depth,
+        columns=weight.shape[0], single=int(scales.size == 1),
+    )  # fmt: skip
+
+
+def dynamic_linear(ctx: OpContext) -> Value:
+    """Lower a linear layer whose input is quantized while it runs."""
+    x, p = ctx.builder.plain(ctx.inputs[0]), ctx.op.arrays
+    y = ctx.make()
+    if y.size:
+        weight, scale = ctx.constant("weight", lambda: p["weight"]), ctx.constant("scale", lambda: p["scale"])
+        bias = ctx.constant("bias", lambda: p["bias"]) if "bias" in p else None
+        rows = quantized_rows(ctx, x, ctx.op.attrs["granularity"] == "per_tensor")
+        product(ctx, rows, x.shape[-1], weight, scale, bias, y)
+    return y
+
+
+def recurrent(ctx: OpContext) -> Value | None:
+    """Lower a recurrent layer: per direction the products of all inputs, then all time steps in one step."""
+    b, kind, t, p = ctx.builder, ctx.op.kind, ctx.op.attrs, ctx.op.arrays
+    inputs = [b.plain(x) for x in ctx.inputs]
+    x, hidden, directions = inputs[0], t["hidden"], 1 + t["bidirectional"]
+    time, batch, width = x.shape
+    if not time or not batch:
+        return None
+    states = inputs[1 : 1 + state_count(kind)] if t["states"] else []
+    rows, y = quantized_rows(ctx, x, together=False), ctx.make()
+    for d in range(directions):
+
+        def part(role: str, d: int = d) -> Value:
+            return ctx.constant(f"{role} {d}", lambda: np.ascontiguousarray(p[role][d]))
+
+        products = b.value((time, batch, GATES[kind] * hidden), "float32")
+        product(ctx, rows, width, part("weight_ih"), part("scale_ih"), part("bias"), products)
+        b.step(
+            "recurrent", input=products, row_scales=rows[1], weight=part("weight_hh"), scale=part("scale_hh"),
+            bias=part("bias_hh") if kind == "gru" else None,
+            tanh=ctx.constant("tanh", lambda: p["tanh"]) if "tanh" in p else None,
+            h0=states[0] if states else None, c0=states[1] if len(states) == 2 else None,
+            lengths=inputs[-1] if t["lengths"] else None, y=y, kind=KINDS[kind] + (kind == "rnn" and "tanh" not in p),
+            time=time, batch=batch, size=hidden, reverse=d, states=int(t["result"] != "steps"),
+            steps=int(t["result"] != "states"), h0_offset=d * batch * hidden, y_offset=d * hidden,
+            y_row=directions * hidden,
+        )  # fmt: skip
+    return y
+
+
+RULES: dict[str, Rule] = {"dynamic_linear": dynamic_linear, **dict.fromkeys(KINDS, recurrent)}

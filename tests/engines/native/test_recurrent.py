@@ -1,0 +1,141 @@
+"""Layers that quantize their inputs while they run, on the native engine: the reference's bits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intact8.arithmetic.recurrent import GATES, gate_steps, state_count, tanh_table
+from intact8.engines import get_engine
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.check import check
+from intact8.program.program import Program
+
+
+def bits(a):
+    return np.where(np.isnan(a), np.float32(np.nan), a).view(np.int32) if a.dtype == np.float32 else a
+
+
+def same(program, given):
+    """Assert that every output has the reference's bits."""
+    check(program)
+    want = get_engine("reference").prepare(program)(given)
+    for threads in (1, 2):
+        found = get_engine("native").prepare(program, threads=threads)(given)
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_array_equal(bits(a), bits(b))
+
+
+def numbers(rng, shape, kind):
+    """Return float32 rows: ordinary ones, of many magnitudes, or with zeros, NaN and infinity among them."""
+    x = rng.standard_normal(shape).astype(np.float32)
+    if kind == "magnitudes":
+        x *= np.exp2(rng.integers(-130, 126, (*shape[:-1], 1))).astype(np.float32)
+    if kind == "special":
+        x[0], x[-1, ..., 0] = 0, np.nan
+        x[1:2, ..., -1] = np.inf
+    return x
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "magnitudes", "special"])
+@pytest.mark.parametrize("granularity", ["per_row", "per_tensor"])
+@pytest.mark.parametrize(
+    ("rows", "width", "columns"), [(1, 1, 1), (5, 7, 3), (3, 40, 65), (50, 384, 130), (1, 512, 200)]
+)
+def test_dynamic_linear_layers(rows, width, columns, granularity, kind):
+    rng = np.random.default_rng(rows + width)
+    tensors, ops = {"x": Tensor("x", "float32", (None, width))}, []
+    for i in range(2):
+        arrays = {
+            "weight": rng.integers(-127, 128, (columns, width)).astype(np.int8),
+            "scale": rng.uniform(1e-3, 1e-2, columns).astype(np.float32),
+        }
+        if i:
+            arrays["bias"] = rng.standard_normal(columns).astype(np.float32)
+        ops.append(Op(f"y{i}", "dynamic_linear", ("x",), {"granularity": granularity}, arrays))
+        tensors[f"y{i}"] = Tensor(f"y{i}", "float32", (None, columns))
+    same(Program(tensors, tuple(ops), ("x",), ("y0", "y1")), {"x": numbers(rng, (rows, width), kind)})
+
+
+def layer(rng, kind, sizes, relu=False, both=False, states=False, lengths=False, result="all"):
+    """Return a program of one recurrent layer, and inputs."""
+    time, batch, width, hidden = sizes
+    directions, rows = 1 + both, GATES[kind] * hidden
+    steps = gate_steps(kind, hidden, relu)
+
+    def scales():
+        return (rng.uniform(2e-3, 6e-3, (directions, rows)) * steps).astype(np.float32)
+
+    arrays = {
+        "weight_ih": rng.integers(-127, 128, (directions, rows, width)).astype(np.int8),
+        "weight_hh": rng.integers(-127, 128, (directions, rows, hidden)).astype(np.int8),
+        "scale_ih": scales(),
+        "scale_hh": scales() / np.float32(1 if relu else 127),
+        "bias": (rng.standard_normal((directions, rows)) * steps).astype(np.float32),
+    }
+    if kind == "gru":
+        arrays["bias_hh"] = (rng.standard_normal((directions, hidden)) * 512).astype(np.float32)
+    if not relu:
+        arrays["tanh"] = tanh_table()
+    attrs = {"hidden": hidden, "bidirectional": both, "states": states, "lengths": lengths, "result": result}
+    if kind == "rnn":
+        attrs["nonlinearity"] = "relu" if relu else "tanh"
+    given = {"x": rng.standard_normal((time, batch, width)).astype(np.float32)}
+    tensors = {"x": Tensor("x", "float32", (time, None, width))}
+    for i in range(state_count(kind) if states else 0):
+        given[f"s{i}"] = rng.normal(0, 2, (directions, batch, hidden)).astype(np.float32)
+        tensors[f"s{i}"] = Tensor(f"s{i}", "float32", (directions, None, hidden))
+    if lengths:
+        given["n"] = rng.integers(0, time + 1, batch)
+        tensors["n"] = Tensor("n", "int64", (None,))
+    count = {"all": state_count(kind) + time, "states": state_count(kind), "steps": time}[result]
+    tensors["y"] = Tensor("y", "float32", (count, None, directions * hidden))
+    names = tuple(given)
+    return Program(tensors, (Op("y", kind, names, attrs, arrays),), names, ("y",)), given
+
+
+KINDS = [("lstm", False), ("gru", False), ("rnn", False), ("rnn", True)]
+
+
+@pytest.mark.parametrize("result", ["all", "states", "steps"])
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize(("kind", "relu"), KINDS)
+def test_recurrent_layers(kind, relu, states, lengths, result):
+    rng = np.random.default_rng(len(result))
+    for sizes in ((1, 1, 1, 1), (4, 3, 5, 7), (3, 30, 4, 33)):
+        for both in (False, True):
+            same(*layer(rng, kind, sizes, relu, both, states, lengths, result))
+
+
+@pytest.mark.parametrize(("kind", "relu"), KINDS)
+def test_wide_recurrent_layers(kind, relu):
+    same(*layer(np.random.default_rng(1), kind, (9, 2, 96, 200), relu))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("where", ["x", "s0"])
+def test_numbers_that_are_not_finite_are_refused(where, bad):
+    program, given = layer(np.random.default_rng(0), "lstm", (3, 2, 4, 5), states=True)
+    given[where][0, 1, 1] = bad
+    for engine in ("reference", "native"):
+        with pytest.raises(InputError, match="reached a recurrent layer"):
+            get_engine(engine).prepare(program)(given)
+
+
+@pytest.mark.skipif("INTACT8_ISA" in os.environ, reason="this is the child process")
+def test_plain_instructions():
+    files = [__file__, str(Path(__file__).with_name("test_attention.py"))]
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
+        env={**os.environ, "INTACT8_ISA": "plain"},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
