@@ -42,7 +42,7 @@ def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...
         CaptureError: they disagree, or the model does not run.
     """
     free = captured.graph.dynamic_batch
-    args, kwargs = _few(captured, args, kwargs) if free else (args, kwargs)
+    args, kwargs = _few(captured, args, kwargs)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             expected = model(*_copies(args), **_copies(kwargs))
@@ -71,15 +71,23 @@ def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...
 
 
 def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the call with the first samples only, as often as needed."""
+    """Return the call with the first samples only, as often as needed, and other sizes of the named dimensions."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     shapes = [captured.graph.nodes[name].shape for name in captured.graph.inputs]
+    limits = captured.graph.dimensions
+    sums = any(isinstance(dim, str) and dim not in limits for shape in shapes for dim in shape)
     for at, shape in zip(tensors, shapes, strict=True):
         x = leaves[at]
-        if shape[:1] == (None,) and len(x):
-            wanted = FEW + (len(x) == FEW)
-            leaves[at] = torch.cat([x] * -(-wanted // len(x)))[:wanted]
+        for axis, dim in enumerate(shape):
+            size = x.shape[axis]
+            wanted = FEW + (size == FEW) if dim is None and axis == 0 and captured.graph.dynamic_batch else size
+            if isinstance(dim, str) and not sums:
+                least, most = limits[dim]
+                wanted = size - 1 if size > least else size + 1 if most is None or size < most else size
+            if size and wanted != size:
+                x = torch.cat([x] * -(-wanted // size), axis).narrow(axis, 0, wanted)
+        leaves[at] = x
     few: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
     return few
 

@@ -23,7 +23,7 @@ from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
 from intact8.capture.graph import Graph, Node
 from intact8.capture.names import module_of
-from intact8.capture.symbolic_constants import at_largest, materialize
+from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
 from intact8.errors import IntactError, InternalError
 
 READ_PREFIXES = frozenset(
@@ -243,6 +243,8 @@ class Builder(ConstantStore):
                 return known
         if name not in READ_PREFIXES:
             call.args = {k: self.made(v, node) for k, v in call.args.items()}
+            if isinstance(number := call.args.get("other"), torch.SymInt):
+                call.args["other"] = as_tensor(call, number) or number
         return self.activation(call, target)
 
     def made(self, arg: Any, fx: torch.fx.Node) -> Any:

@@ -23,7 +23,7 @@ def scalar(c: Call, value: Any) -> float | int | None:
     if isinstance(value, (int, float)):
         return value
     if isinstance(value, torch.SymInt):
-        c.static(None)
+        c.static(c.builder.dim(value, c.fx))
     if isinstance(value, Tensor) and value.ndim == 0 and not isinstance(value, nn.Parameter):
         number = value.item()
         return int(number) if isinstance(number, bool) else number

@@ -274,8 +274,18 @@ def repeat(c: Call) -> Value:
             if count > 1:
                 x = concatenated(c, [x] * count, axis)
         elif shape[axis] != 1:
-            raise c.mixes("a tensor is repeated once per sample")
+            x = once_each(c, x, axis, count)
     return x if c.shape(x) == c.out_shape else expanded(c, x, [batch_of(c)] if None in c.out_shape else [])
+
+
+def once_each(c: Call, x: Value, axis: int, count: torch.SymInt) -> Value:
+    """Record a tensor repeated along a dimension of known size as often as there are samples: one more dimension."""
+    c.static(c.shape(x)[axis])
+    before, after = c.shape(x)[:axis], c.shape(x)[axis:]
+    times = c.builder.dim(count, c.fx)
+    like = [batch_of(c, [count.node.expr])] if times is None else []
+    x = expanded(c, c.reshape(x, [*before, 1, *after]), like, [*before, times, *after])
+    return c.reshape(x, [*before, c.out_shape[axis], *after[1:]])
 
 
 @handles("repeat_interleave")
@@ -286,7 +296,6 @@ def repeat_interleave(c: Call) -> Value:
     if dim is None:
         x, dim = c.reshape(x, (math.prod(c.static(*c.shape(x))),)), 0
     axis = c.axis(dim, x)
-    c.static(c.shape(x)[axis])
     if isinstance(count, Tensor):
         return concatenated(
             c, [cut(c, x, axis, i, i + 1) for i, n in enumerate(count.tolist()) for _ in range(n)], axis

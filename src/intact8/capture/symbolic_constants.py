@@ -41,6 +41,9 @@ COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
 SOME_SIZE = 5
 """Constants are computed with this size of a dimension without a limit; only what does not depend on it is used."""
 
+SIZES = ("size", "end")
+"""Arguments that say how long something is; a number from elsewhere decides what values are."""
+
 WHOLE = 1 << 62
 """Slices that end here or later end where their tensor does."""
 
@@ -53,7 +56,7 @@ def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, A
     dims = [d.node.expr if isinstance(d, torch.SymInt) and not d.node.expr.is_Integer else int(d) for d in val.shape]
     if any(d not in builder.symbols and builder.sum_of(d) is None for d in dims if not isinstance(d, int)):
         return None
-    if any(isinstance(call.args.get(name), torch.SymInt) for name in ("other", "fill_value", "value", "start")):
+    if any(isinstance(arg, torch.SymInt) and name not in SIZES for name, arg in call.args.items()):
         return _counting_from(call, dims)
     if _mixes_places(call):
         return None
@@ -105,6 +108,14 @@ def _counting_from(call: Call, dims: list[Any]) -> Prefix | None:
     shape = [count if a == axis else 1 for a in range(len(dims))]
     full = torch.arange(count, dtype=call.fx.meta["val"].dtype).reshape(shape)
     return Prefix(full, tuple(dims), tuple(start if a == axis else 0 for a in range(len(dims))))
+
+
+def as_tensor(call: Call, size: torch.SymInt) -> Value | None:
+    """Record a size that changes as an int64 tensor of one element; None for the batch, and where it has no limit."""
+    expr = size.node.expr
+    found = call.builder.sum_of(expr)
+    most = None if found is None else limits_of(found, call.builder.bounds)[1]
+    return None if most is None else materialize(call.builder, Prefix(torch.arange(most + 1), (1,), (expr,)), call.fx)
 
 
 def _mixes_places(call: Call) -> bool:

@@ -147,6 +147,20 @@ class Example:
     kwargs: dict[str, Any]
     layout: InputLayout
 
+    def second_dimension(self) -> Dynamic | None:
+        """Return dimension 1 of every input that is as long there as the first, in models of sequence-first layers.
+
+        None for other models: those of which every attention and recurrent layer takes the batch first, or that have
+        none.
+        """
+        layers = [m for m in self.model.modules() if isinstance(m, (nn.MultiheadAttention, nn.RNNBase))]
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        deep = {k: x for k, x in zip(self.layout.keys, leaves, strict=True) if isinstance(x, Tensor) and x.ndim > 1}
+        if all(layer.batch_first for layer in layers) or not deep:
+            return None
+        size = next(iter(deep.values())).shape[1]
+        return Dynamic({key: {1: SAMPLES} for key, x in deep.items() if x.shape[1] == size}, {}, found=True)
+
     def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
         """Return the model's graph, which computes what the model does."""
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
@@ -156,6 +170,10 @@ class Example:
         return captured
 
 
+SAMPLES = "samples"
+"""Name of dimension 1 where it is the batch."""
+
+
 def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
     """Return the graph for any batch size, or for the example's where samples depend on one another."""
     if dynamic_batch:
@@ -163,6 +181,15 @@ def _any_batch(example: Example, dynamic_batch: bool, named: dict[int, dict[int,
             return example.captured(True, named, wanted)
         except (BatchError, InternalError) as error:
             fixed = f"{FIXED_BATCH}: {error}"
+        second = None if named else example.second_dimension()
+        if second is not None:
+            try:
+                places = _leaves(example.layout, second, example.args, example.kwargs)
+                captured = example.captured(False, places, second)
+                note = f"samples are along dimension 1 of {', '.join(second.names)}; dimension 0 is the example's"
+                return replace(captured, notes=(*captured.notes, note))
+            except CaptureError:
+                pass
         captured = example.captured(False, named, wanted)
         return replace(captured, notes=(*captured.notes, fixed))
     return example.captured(False, named, wanted)

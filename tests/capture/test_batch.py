@@ -1,0 +1,127 @@
+"""The batch is followed by what it is: along dimension 1, folded into other dimensions, and in what is repeated."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact8
+from intact8.engines import available_engines
+from intact8.errors import CaptureWarning
+
+from .helpers import assert_same, check
+
+ENGINES = [name for name in ("reference", "onednn", "onnxruntime") if name in available_engines()]
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.attention(x, x, x)
+
+
+class LastStep(nn.Module):
+    def __init__(self, kind: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        self.steps, self.end = kind(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.steps(x)[0][-1])
+
+
+def of_layers(kind: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    x = torch.randn(5, 4, 8)
+    if kind == "attention":
+        return Attention(), (x,)
+    if kind == "encoder":
+        return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12), 1, enable_nested_tensor=False), (x,)
+    if kind == "transformer":
+        return nn.Transformer(8, 2, 1, 1, 12), (x, torch.randn(3, 4, 8))
+    return LastStep(nn.LSTM if kind == "lstm" else nn.GRU), (x,)
+
+
+@pytest.mark.parametrize("kind", ["attention", "encoder", "transformer", "lstm", "gru"])
+def test_samples_along_dimension_1_may_be_any_number(kind: str) -> None:
+    torch.manual_seed(0)
+    model, example = of_layers(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", CaptureWarning)
+        sim = intact8.prepare(model.eval(), example).eval()
+        intact8.calibrate(sim, [example])
+        program = intact8.convert(sim)
+    assert program.dimensions == {"samples": (1, None)}
+    assert any("along dimension 1 of" in note for note in sim.captured.notes)
+    for size in (1, 7):
+        given = tuple(torch.randn(x.shape[0], size, x.shape[2]) for x in example)
+        with torch.no_grad():
+            wanted = torch.utils._pytree.tree_leaves(model(*given))
+        found = torch.utils._pytree.tree_leaves(program.run(*given))
+        assert [tuple(y.shape) for y in found] == [tuple(y.shape) for y in wanted]
+        assert float((found[0] - wanted[0]).norm() / wanted[0].norm()) < 0.3
+        assert intact8.verify(program, given, engines=ENGINES).exact
+
+
+class PerHead(nn.Module):
+    """A table (heads, 3, 3) repeated for every sample, added to scores of samples and heads in one dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.turn = nn.Parameter(torch.randn(2, 3, 3)), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.size(0)
+        y = self.turn(x).view(batch, 3, 2, 4).transpose(1, 2).reshape(batch * 2, 3, 4)
+        return (torch.bmm(y, y.transpose(1, 2)) + self.table.repeat(batch, 1, 1)).view(batch, 2, 3, 3)
+
+
+class EachTwice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.repeat_interleave(2, 0) * 2).view(x.size(0), 2, 3, 8)
+
+
+class Queries(nn.Module):
+    """Learned queries and zeros for every sample, with the batch along dimension 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(3, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries = self.queries.unsqueeze(1).repeat(1, x.size(0), 1)
+        return (queries + torch.zeros(3, x.size(0), 1)).transpose(0, 1) * x
+
+
+@pytest.mark.parametrize("kind", [PerHead, EachTwice, Queries])
+def test_what_is_repeated_for_every_sample_follows_the_batch(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    assert check(kind(), torch.randn(2, 3, 8), batches=(1, 5)).graph.dynamic_batch
+
+
+class Scaled(nn.Module):
+    """Numbers that depend on a length, among values and as limits of a mask."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[1]
+        return x * length + torch.arange(length)[None, :, None] * (length + 1)
+
+
+def test_a_length_may_be_a_number_that_values_depend_on() -> None:
+    from torch.export import Dim
+
+    from intact8.capture.trace import capture
+
+    from .helpers import run
+
+    captured = capture(Scaled(), torch.randn(2, 5, 8), dynamic_shapes={"x": {1: Dim("length", max=9)}})
+    for length in (1, 4, 9):
+        x = torch.randn(3, length, 8)
+        assert_same(run(captured, x), Scaled()(x))
