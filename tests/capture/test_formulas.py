@@ -57,6 +57,36 @@ IMAGE = {
     "buckets": lambda x, m: (
         torch.bucketize(x, m.index.float().sort()[0]) + torch.searchsorted(m.mean[:, 0, 0].sort()[0], x)
     ),
+    "antialiased": lambda x, m: (
+        F.interpolate(x, (3, 4), mode="bilinear", antialias=True)
+        + F.interpolate(x, (3, 4), mode="bicubic", antialias=True)
+    ),
+    "places_of_the_largest": lambda x, m: (
+        F.max_pool2d(x, (3, 2), 2, 1, return_indices=True)[1],
+        F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    ),
+    "norms": lambda x, m: (
+        torch.linalg.vector_norm(x, 3, 1)
+        + torch.linalg.vector_norm(x, -math.inf, 1)
+        + torch.cdist(x, x.roll(1, 1)).mean(1)
+    ),
+    "equations": lambda x, m: (
+        torch.linalg.inv(x + 4 * torch.eye(6)) + torch.linalg.solve(x + 4 * torch.eye(6), x) + x.det()[..., None, None]
+    ),
+    "sampled": lambda x, m: torch.cat(
+        [
+            F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), mode, padding, corners)
+            for mode, padding, corners in (
+                ("bilinear", "zeros", False),
+                ("nearest", "border", True),
+                ("bicubic", "reflection", False),
+            )
+        ],
+        1,
+    ),
+    "sampled_volumes": lambda x, m: F.grid_sample(
+        x[:, None], x[:, :3, None].permute(0, 2, 3, 4, 1), align_corners=True
+    ),
     "infinite_limits": lambda x, m: (x / x.relu() == math.inf).float() + (x < math.inf) + (x.log() != -math.inf),
 }
 

@@ -3,6 +3,8 @@
 from . import (
     formulas,
     formulas_index,
+    formulas_linalg,
+    formulas_sampling,
     ops_index,
     ops_layers,
     ops_pointwise,
@@ -17,6 +19,8 @@ from . import (
 __all__ = [
     "formulas",
     "formulas_index",
+    "formulas_linalg",
+    "formulas_sampling",
     "ops_index",
     "ops_layers",
     "ops_pointwise",

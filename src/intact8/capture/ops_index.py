@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Prefix, Value, handles
+from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
 from intact8.capture.ops_shape import batch_of, cut, expanded, joined, spatial
 from intact8.errors import CaptureError
 
@@ -40,16 +40,21 @@ def im2col(c: Call) -> Value:
     x = c.value(c["self"])
     if len(c.shape(x)) != 4:
         raise c.error("an unfold of an image without a batch", remedy="add the batch dimension: x[None]")
+    return c.reshape(windows(c, x, 0.0)[0])
+
+
+def windows(c: Call, x: Value, border: float) -> tuple[Value, tuple[int, int]]:
+    """Record the windows of images, (B, C, places of the kernel, windows), and return the number along each dimension."""
     (kh, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
     (ph, pw), (sh, sw) = (spatial(c[name], 2) for name in ("padding", "stride"))
     if kh * kw > MAX_PIECES:
-        raise c.error(f"an unfold of {kh * kw} places", why=f"it would become more than {MAX_PIECES} slices")
+        raise c.error(f"windows of {kh * kw} places", why=f"they would become more than {MAX_PIECES} slices")
     batch, channels, height, width = c.shape(x)
     height, width = c.static(height, width)
     if ph or pw:
         height, width = height + 2 * ph, width + 2 * pw
         pads = [[0, 0], [0, 0], [ph, ph], [pw, pw]]
-        x = c.move("pad", x, out=[batch, channels, height, width], pads=pads, value=0.0)
+        x = c.move("pad", x, out=[batch, channels, height, width], pads=pads, value=border)
     rows, columns = (height - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
     parts = []
     for i in range(kh):
@@ -58,7 +63,29 @@ def im2col(c: Call) -> Value:
             part = cut(c, lines, 3, j * dw, j * dw + sw * (columns - 1) + 1, sw)
             parts.append(c.reshape(part, [batch, channels, 1, rows * columns]))
     shape = [batch, channels, kh * kw, rows * columns]
-    return c.reshape(parts[0] if len(parts) == 1 else c.emit("cat", *parts, out=shape, out_dtype=c.dtype(x), axis=2))
+    joint = parts[0] if len(parts) == 1 else c.emit("cat", *parts, out=shape, out_dtype=c.dtype(x), axis=2)
+    return joint, (rows, columns)
+
+
+def places_of_largest(c: Call, x: Value) -> Value:
+    """Record where in the image the largest element of every window lies, counted along its rows."""
+    if c["ceil_mode"]:
+        raise c.error("indices of max pooling with ceil_mode", remedy="pad the image, and leave ceil_mode out")
+    (_, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
+    (ph, pw), (sh, sw) = (spatial(c[name], 2) for name in ("padding", "stride"))
+    joint, (rows, columns) = windows(c, x, finite(-math.inf))
+    width = c.static(c.shape(x)[3])[0]
+    shape = (*c.shape(joint)[:2], rows * columns)
+    of_kernel = c.emit("reduce", joint, out=shape, out_dtype="int64", fn="argmax", dims=[2], keepdim=False)
+    line = c.emit("affine_scalar", of_kernel, out=shape, out_dtype="float32", mul=1 / kw, add=0.5 / kw)
+    line = c.emit("unary", line, out=shape, out_dtype="float32", fn="floor")
+    line = c.emit("cast", line, out=shape, out_dtype="int64", dtype="int64")
+    line = c.emit("affine_scalar", line, out=shape, out_dtype="int64", mul=dh * width - kw * dw, add=0)
+    column = c.emit("affine_scalar", of_kernel, out=shape, out_dtype="int64", mul=dw, add=0)
+    origin = (torch.arange(rows)[:, None] * sh - ph) * width + torch.arange(columns) * sw - pw
+    inside = c.emit("add", line, column, out=shape, out_dtype="int64")
+    found = c.emit("add", inside, origin.reshape(1, 1, -1), out=shape, out_dtype="int64")
+    return c.reshape(found, c.out_shape)
 
 
 @handles("unfold")

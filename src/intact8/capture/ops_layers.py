@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from intact8.capture.aten_call import Call, Value, handles
-from intact8.capture.ops_index import MAX_PIECES
-from intact8.capture.ops_shape import cut, spatial
+from intact8.capture.ops_index import MAX_PIECES, places_of_largest
+from intact8.capture.ops_shape import cut, permuted, spatial
 
 
 def batched(c: Call, x: Any, rank: int) -> Value:
@@ -143,9 +143,13 @@ def pool(c: Call, op: str, **attrs: Any) -> Value:
 
 @handles("max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices")
 def max_pool(c: Call) -> Any:
-    """Record max pooling; its indices are not captured."""
+    """Record max pooling, and where the largest elements of images lie if that is used."""
     y = pool(c, "max_pool", dilation=spatial(c["dilation"], int(c.op[8])))
-    return [y, None] if c.op.endswith("with_indices") else y
+    if not c.op.endswith("with_indices"):
+        return y
+    used = any(user.args[1] == 1 and user.users for user in c.fx.users)
+    c.args["stride"] = c["stride"] or c["kernel_size"]
+    return [y, places_of_largest(c, c.value(c["self"])) if used and "2d" in c.op else None]
 
 
 @handles("avg_pool1d avg_pool2d avg_pool3d")
@@ -225,5 +229,14 @@ def upsample(c: Call) -> Value:
 
 @handles("_upsample_bilinear2d_aa _upsample_bicubic2d_aa")
 def antialiased(c: Call) -> Value:
-    """Refuse a resize whose windows grow with the reduction."""
-    raise c.error("interpolation with antialias=True", remedy="pass antialias=False, or resize before the model")
+    """Record a resize whose windows grow with the reduction: a product with one matrix of weights per dimension."""
+    y = c.value(c.args["input"] if "input" in c.args else c["self"])
+    resize: Any = getattr(torch.ops.aten, c.op).default
+    for axis, scale in ((2, "scales_h"), (3, "scales_w")):
+        size, out = c.static(c.shape(y)[axis], c.out_shape[axis])
+        image = torch.eye(size)[None, None]  # its rows, resized, are the columns of the weights
+        matrix = resize(image, [size, out], bool(c["align_corners"]), None, c.args.get(scale))[0, 0]
+        y = permuted(c, y, [0, 1, 3, 2]) if axis == 2 else y
+        y = c.emit("matmul", y, matrix, out=[*c.shape(y)[:3], out])
+        y = permuted(c, y, [0, 1, 3, 2]) if axis == 2 else y
+    return y

@@ -134,13 +134,13 @@ def moments(c: Call) -> list[Value]:
 
 
 @handles("linalg_vector_norm norm")
-def norm(c: Call) -> Value:
-    """Record a vector norm of order 1, 2 or infinity."""
+def norm(c: Call) -> Any:
+    """Record a vector norm, of other orders than 1, 2 and infinity by a formula."""
     x = c.value(c["self"])
     order = c.args.get("ord", c.args.get("p", 2))
     order = 2 if order is None else order
     if order not in (1, 2, math.inf):
-        raise c.error(f"a norm of order {order}", why="1, 2 and infinity are known")
+        return c.builder.by_formula(c)
     inner = c.emit("unary", x, out=c.shape(x), fn="square" if order == 2 else "abs")
     y = c.emit("reduce", inner, fn="amax" if order == math.inf else "sum", dims=dims_of(c, x), keepdim=keeps(c))
     return c.emit("unary", y, fn="sqrt") if order == 2 else y
