@@ -134,7 +134,7 @@ def solve(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
         return NotImplemented
     vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and tuple(b.shape) == tuple(a.shape[:-1]))
     right = b[..., None] if vector else b if left else b.mT
-    shape = torch.broadcast_shapes(a.shape[:-2], right.shape[:-2])
+    shape = torch.broadcast_shapes(a.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
     a, right = a.expand([*shape, *a.shape[-2:]]), right.expand([*shape, *right.shape[-2:]])
     x, determinant = eliminated(a if left else a.mT, right)
     whole = (determinant * 0).int()

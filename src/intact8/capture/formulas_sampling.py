@@ -82,7 +82,7 @@ def grid_sampler(image: Tensor, grid: Tensor, mode: int, padding: int, corners: 
         ]
     total: Any = 0
     for corner in itertools.product(*steps):
-        weight = math.prod(w for _, w in corner)  # type: ignore[arg-type]
+        weight = math.prod(w for _, w in corner)
         total = total + read(image, [place for place, _ in corner], padding) * weight[:, None]  # type: ignore[index]
     return total
 

@@ -44,7 +44,7 @@ def im2col(c: Call) -> Value:
 
 
 def windows(c: Call, x: Value, border: float) -> tuple[Value, tuple[int, int]]:
-    """Record the windows of images, (B, C, places of the kernel, windows), and return the number along each dimension."""
+    """Record the windows of images, (B, C, places of the kernel, windows), and return their rows and columns."""
     (kh, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
     (ph, pw), (sh, sw) = (spatial(c[name], 2) for name in ("padding", "stride"))
     if kh * kw > MAX_PIECES:
