@@ -1,0 +1,112 @@
+"""Kinds of operations on the native engine: exact integers over random shapes, with every instruction set and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tests.conformance.build import KINDS, Case, Draft, draw
+from tests.conformance.nonlinear import CASES
+
+from intact8.arithmetic import bit_packing, integer
+from intact8.engines import get_engine
+from intact8.engines.native.engine import NativeRunner
+from intact8.errors import InputError
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+pytestmark = pytest.mark.skipif(get_engine("native").available() is not None, reason="the library was not built")
+
+EXAMPLES = 25
+NONE_FALLS_BACK = sorted({*KINDS, *CASES} - {"matmul"})
+
+
+def prepare(program: Program, threads: int) -> NativeRunner:
+    runner = get_engine("native").prepare(program, threads=threads)
+    assert isinstance(runner, NativeRunner)
+    return runner
+
+
+def mismatches(case: Case, threads: int) -> int:
+    runner = prepare(case.program, threads)
+    (y,) = runner(case.inputs)
+    return int((y != case.expected).sum())
+
+
+def check(kind: str, count: int) -> None:
+    rng = np.random.default_rng(len(kind))
+    for i in range(count):
+        case = CASES[kind](rng, False) if kind in CASES else draw(kind, rng, True)
+        assert mismatches(case, 1 + i % 2) == 0, case.text
+
+
+@pytest.mark.parametrize("kind", NONE_FALLS_BACK)
+def test_random_shapes(kind: str) -> None:
+    check(kind, EXAMPLES)
+
+
+def test_plain_c() -> None:
+    code = "from tests.engines.native.test_kinds import *\nfor kind in NONE_FALLS_BACK: check(kind, 12)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "INTACT8_ISA": "plain"}, timeout=120)
+
+
+@pytest.mark.parametrize("kind", NONE_FALLS_BACK)
+def test_nothing_falls_back(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    case = CASES[kind](rng, False) if kind in CASES else draw(kind, rng, True)
+    runner = prepare(case.program, 1)
+    runner(case.inputs)
+    assert not any(plan.lowered.fallbacks for plan in runner._plans._values.values())
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 7, 8, 9, 40, 64])
+def test_sums_of_many_terms(terms: int) -> None:
+    """Ratios of the largest denominators that certificates allow, of both signs, and values that broadcast."""
+    rng = np.random.default_rng(terms)
+    for _ in range(20):
+        d, shape = Draft(rng), (2, 3, int(rng.integers(1, 300)))
+        shapes = [shape] + [tuple(n if rng.random() < 0.7 else 1 for n in shape[1:]) for _ in range(terms - 1)]
+        drawn = [d.input(f"x{i}", (2, *s) if i and len(s) < 3 else s) for i, s in enumerate(shapes)]
+        names, values, zeros = (list(part) for part in zip(*drawn, strict=True))
+        a, b = [int(v) for v in rng.integers(1, 60, terms) * rng.choice([-1, 1], terms)], 1001
+        z, lo, hi = int(rng.integers(0, 256)), 0, 255
+        expected = integer.add(values, zeros, a, b, z, lo, hi)
+        case = d.finish(Op("y", "add", tuple(names), {"a": a, "b": b, "lo": lo, "hi": hi}), z, expected, "add")
+        assert mismatches(case, 1) == 0, (shapes, a)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_decoded_embeddings(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    for _ in range(20):
+        rows, columns = (int(n) for n in rng.integers(1, 40, 2))
+        group = int(rng.integers(0, columns)) if rng.random() < 0.7 else 0
+        codes = bit_packing.pack(rng.integers(-7, 8, (rows, columns)), bits)
+        scale = rng.uniform(0.01, 2, (rows, bit_packing.group_count(columns, group))).astype(np.float32)
+        index = rng.integers(0, rows, (3, 5))
+        attrs = {"bits": bits, "columns": columns, "group": group}
+        op = Op("y", "decoded_embedding", ("i",), attrs, {"weight": codes, "scale": scale})
+        tensors = {"i": Tensor("i", "int64", (None, 5)), "y": Tensor("y", "float32", (None, 5, columns))}
+        (y,) = prepare(Program(tensors, (op,), ("i",), ("y",), structure=0), 1)({"i": index})
+        np.testing.assert_array_equal(y, bit_packing.decode(codes, scale, **attrs)[index])
+
+
+def test_indices_outside_of_their_table() -> None:
+    """Indices that no interval proves are checked in every call, and the runner can be called again."""
+    weight = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    cast = Op("i", "float.cast", ("x",), {"dtype": "int64"})
+    op = Op("y", "embedding", ("i",), {}, {"weight": weight})
+    tensors = {
+        "x": Tensor("x", "float32", (None, 2)),
+        "i": Tensor("i", "int64", (None, 2)),
+        "y": Tensor("y", "uint8", (None, 2, 4), 1.0, 0),
+    }
+    runner = prepare(Program(tensors, (cast, op), ("x",), ("y",), structure=0), 1)
+    for bad in (3.0, -1.0):
+        with pytest.raises(InputError):
+            runner({"x": np.array([[0.0, bad]], np.float32)})
+    (y,) = runner({"x": np.array([[2.0, 0.0]], np.float32)})
+    np.testing.assert_array_equal(y, weight[[[2, 0]]])
