@@ -169,6 +169,7 @@ int check_mul(checker *c, const int64_t *step) {
     broadcast *b = (broadcast *)plan_memory(c, sizeof *b);
     const uint8_t masks[2] = {(uint8_t)s->broadcast_x, (uint8_t)s->broadcast_w};
     if (!b || !make_broadcast(c, b, &s->d0, s->rank, masks, 2, 0)) return 0;
+    if (b->count && !b->step[0] && !b->step[1]) return refuse(c, "a product of two values that both repeat");
     c->prepared = b;
     return check_clamp(c, s->zero, s->low, s->high) && check_clamp(c, s->zero_x, 0, 255) &&
            check_clamp(c, s->zero_w, 0, 255) && needs(c, s->x, b->elements[0], 1, "x") &&
