@@ -1,4 +1,4 @@
-"""Kinds of operations on the native engine: exact integers over random shapes, with every instruction set and without."""
+"""Kinds of operations on the native engine: exact integers over random shapes, on this CPU and in plain C."""
 
 from __future__ import annotations
 
