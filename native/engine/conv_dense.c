@@ -7,7 +7,7 @@
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include "conv.h"
 
-#define TILE 4                 /* vectors of 64 results per call of the micro-kernel */
+#define MAX_TILE 4             /* vectors of 64 results per call of the micro-kernel */
 #define PANEL_BYTES (96 << 10) /* bytes of input rows that all blocks of output channels read before the next rows */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
@@ -33,9 +33,9 @@ typedef struct {
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat, const int whole,
                              const int general) {
     const int blocks = 4 / pixels;
-    const uint8_t *window[TILE * 4];
+    const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
-    __m512i sum[TILE][4];
+    __m512i sum[MAX_TILE][4];
     const int32_t *bias = (const int32_t *)opaque_pointer(p->bias);
     for (int q = 0; q < 4; q++) sum[0][q] = _mm512_loadu_si512(bias + 16 * (q % blocks));
     for (int u = 1; u < tile; u++)
@@ -56,9 +56,9 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
                 }
         }
     for (int u = 0; u < tile; u++) {
-        const isize left = p->count - i, windows = tile == TILE || left > pixels ? pixels : left;
+        const isize left = p->count - i, windows = tile > 1 || left > pixels ? pixels : left;
         const isize at = (i + u * pixels) * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
-        const isize pieces = whole ? 1 : tile == TILE ? pixels : windows;
+        const isize pieces = whole ? 1 : tile > 1 ? pixels : windows;
         const __mmask64 mask = byte_mask(whole && pixels > 1 ? windows * p->stride : p->channels);
         __m512i y, residual = _mm512_setzero_si512(); /* piece k stands `apart` bytes from where it does in the vector */
         for (isize k = 0; general && p->residual && k < pieces; k++)
@@ -75,8 +75,10 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
 
 VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole, const int general) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
+    const int tile = pixels == 1 ? MAX_TILE : 2; /* a larger one has more addresses of windows than there are registers */
     isize i = 0;
-    for (; p.count - i >= TILE * pixels; i += TILE * pixels) microkernel(&p, i, TILE, pixels, flat, whole, general);
+    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, pixels, flat, whole, general);
+    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, pixels, flat, whole, general);
     for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, general);
 }
 
