@@ -3,6 +3,7 @@
 #   make test    install and run formatting, lint, types and tests, as continuous integration does
 #   make test-all   the same with the long versions of tests, the mutated files and all of torch's own test networks
 #   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
+#   make libintact8   build/libintact8.so, to run programs from C without Python (native/c_api/intact8.h)
 #   make clean   remove .venv and caches
 #
 # PIP_FLAGS is handed to every pip install. On Linux, PyPI's torch brings several GB of CUDA; this avoids them:
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 INPUTS := pyproject.toml constraints.txt Makefile
 
-.PHONY: demo test test-all lint types bench clean
+.PHONY: demo test test-all lint types bench libintact8 clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact8 demo
@@ -40,6 +41,11 @@ types: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest -m bench
 	$(BIN)/python benchmarks/speed.py
+
+libintact8:
+	mkdir -p build
+	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -shared \
+	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c $(filter-out %/module.c,$(wildcard native/engine/*.c)) -lpthread -lm
 
 $(VENV)/.created: Makefile
 	$(PYTHON) -m venv $(VENV)

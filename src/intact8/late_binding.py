@@ -14,6 +14,7 @@ HOMES = {
     "load": "intact8.program.file",
     "table": "intact8.program.inspect",
     "run": "intact8.engines",
+    "stored_plan": "intact8.engines.native.stored_plan",
     "export_onnx": "intact8.export.onnx",
 }
 """Function → its module."""

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as deserialize
 from safetensors.numpy import save as serialize
 
+from intact8 import late_binding as late
 from intact8.errors import ProgramError
 from intact8.opset.op import Array
 from intact8.program.atomic_write import write_atomically
@@ -34,17 +35,33 @@ from .signing import Claim, claimed
 UNSEALED = "the file has no checksum (it is of format {}): damage in it cannot be noticed; load and save it again"
 
 
-def save(program: Program, path: str | Path) -> Path:
+PLAN = "plan"
+"""Entry of ``provenance`` with the plan for the C API, which readers without it pass over."""
+
+
+def save(program: Program, path: str | Path, *, plan: bool = False) -> Path:
     """Check ``program`` and write it to ``path``, replacing what is there, all at once or not at all.
+
+    Args:
+        program: what to write.
+        path: of the file.
+        plan: store the native engine's plan of one sample, too, see :mod:`intact8.engines.native.stored_plan`.
 
     Returns:
         The path.
 
     Raises:
         ProgramError: the program breaks the specification, or the path cannot be written.
+        EngineError: the native engine has no plan of fixed sizes for it.
     """
     check(program)
     path = Path(path)
+    golden = {} if program.golden is None else program.golden.arrays()
+    content = serialize({**arrays_by_name(program), **golden})
+    provenance = {key: value for key, value in program.provenance.items() if key != PLAN}
+    if plan:
+        provenance[PLAN] = late.call("stored_plan", program, _places(content))
+    program = replace(program, provenance=provenance)
     metadata = {"format": FORMAT, "version": str(lowest_version(program)), FORMAT: _text(program)}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
         raise ProgramError(
@@ -52,8 +69,7 @@ def save(program: Program, path: str | Path) -> Path:
             where=str(path),
             remedy="split the network",
         )
-    golden = {} if program.golden is None else program.golden.arrays()
-    data = integrity.seal(_ordered(serialize({**arrays_by_name(program), **golden}, metadata=metadata)))
+    data = integrity.seal(_ordered(content, metadata))
     try:
         write_atomically(path, data)
     except OSError as error:
@@ -86,12 +102,18 @@ def _text(program: Program) -> str:
     return text
 
 
-def _ordered(data: bytes) -> bytes:
-    """Return the same file with its header in sorted order, and room for the checksum in front: safetensors writes
-    metadata in random order, and equal programs should be equal files."""
+def _places(data: bytes) -> dict[str, int]:
+    """Return the offset of every array among the arrays of a safetensors file."""
+    (length,) = struct.unpack("<Q", data[:8])
+    return {name: entry["data_offsets"][0] for name, entry in json.loads(data[8 : 8 + length]).items()}
+
+
+def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
+    """Return the same file with metadata, its header in sorted order, and room for the checksum in front: safetensors
+    writes metadata in random order, and equal programs should be equal files."""
     (length,) = struct.unpack("<Q", data[:8])
     entries = json.loads(data[8 : 8 + length])
-    metadata = {integrity.KEY: integrity.BLANK, **dict(sorted(entries.pop("__metadata__").items()))}
+    metadata = {integrity.KEY: integrity.BLANK, **dict(sorted(metadata.items()))}
     ordered = {"__metadata__": metadata, **dict(sorted(entries.items()))}
     header = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)

@@ -60,9 +60,14 @@ class Program:
             f"{len(self.ops)} operations, {islands} of them float islands, {size:.3g} MB>"
         )
 
-    def save(self, path: str | Path) -> Path:
-        """Write one .safetensors file, atomically. See ``intact8.program.file``."""
-        saved: Path = late.call("save", self, path)
+    def save(self, path: str | Path, *, plan: bool = False) -> Path:
+        """Write one .safetensors file, atomically. See ``intact8.program.file``.
+
+        Args:
+            path: of the file.
+            plan: store how the native engine runs one sample, too, so that the C API (``native/c_api/intact8.h``) can.
+        """
+        saved: Path = late.call("save", self, path, plan=plan)
         return saved
 
     @staticmethod

@@ -1,0 +1,130 @@
+"""A plan as it is stored in a program's file, for the C API (``native/c_api``), which has no Python to make one.
+
+Numbers and bytes one after the other, a number seven bits a byte, the lowest first, its sign in the lowest bit of all:
+a fingerprint of the kinds of steps; inputs and outputs; constants, each either its bytes, or, where it is an array of the
+file in another order of its elements, its place there and its strides; the words of the plan.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from intact8.errors import EngineError
+from intact8.opset.op import Array, Op, Tensor
+from intact8.program.program import Program
+
+from ..shapes import sized
+from .builder import Constants, address, plain
+from .engine import library
+from .lower import lower
+
+SMALL = 256
+"""Bytes up to which constants are stored as they are."""
+
+
+def stored_plan(program: Program, places: Mapping[str, int]) -> str:
+    """Return the plan of one sample, in base64.
+
+    Args:
+        program: checked.
+        places: array → its offset among the arrays of the file.
+
+    Raises:
+        EngineError: the compiled library is missing; a dimension has no fixed size; or an operation runs in Python only.
+    """
+    compiled = library()
+    where, remedy = "plan", "save the program without plan=True"
+    if compiled is None:
+        raise EngineError("the native library was not built", where=where, remedy=remedy)
+    if program.dimensions:
+        names = ", ".join(program.dimensions)
+        raise EngineError(f"a plan has fixed sizes, and {names} may change", where=where, remedy=remedy)
+    fixed, constants = sized(program, 1), Constants(compiled)
+    given = {name: (fixed.tensors[name].dtype, plain(len(fixed.tensors[name].shape))) for name in fixed.inputs}
+    lowered = lower(fixed, given, constants, fixed.outputs)
+    if lowered.fallbacks:
+        kinds = ", ".join(sorted({f.op.kind for f in lowered.fallbacks}))
+        raise EngineError(f"the library has no steps for {kinds}", where=lowered.fallbacks[0].op.name, remedy=remedy)
+    ends = [_end(fixed.tensors[name]) for name in (*fixed.inputs, *fixed.outputs)]
+    sources = _sources(fixed.ops, places)
+    stored = [_constant(array, sources) for array in constants.arrays]
+    words = lowered.builder.words().tolist()
+    parts = [
+        _numbers([_fingerprint(), len(fixed.inputs), len(fixed.outputs)]), *ends,
+        _numbers([len(stored)]), *stored, _numbers([len(words), *words]),
+    ]  # fmt: skip
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+def _fingerprint() -> int:
+    """Return what api.c computes of its own kinds of steps (FNV-1a, 64 bits)."""
+    from . import _library
+
+    text, found = "".join(f"{kind}:{fields}\n" for kind, fields in _library.step_fields().items()), 0xCBF29CE484222325
+    for byte in text.encode():
+        found = (found ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return found - (1 << 64) if found >> 63 else found
+
+
+def _numbers(values: Iterable[int]) -> bytes:
+    out = bytearray()
+    for value in values:
+        rest = value << 1 if value >= 0 else ~(value << 1)
+        while rest > 127:
+            out.append(rest & 127 | 128)
+            rest >>= 7
+        out.append(rest)
+    return bytes(out)
+
+
+def _bytes(value: bytes) -> bytes:
+    return _numbers([len(value)]) + value
+
+
+def _end(t: Tensor) -> bytes:
+    sizes = [d for d in t.shape if isinstance(d, int)]
+    return _bytes(t.name.encode() + b"\0") + _bytes(t.dtype.encode() + b"\0") + _numbers([len(sizes), *sizes])
+
+
+Source = tuple[Array, int]
+"""A view of a stored array, and the place of its first element in the file."""
+
+
+def _sources(ops: Sequence[Op], places: Mapping[str, int]) -> dict[tuple[str, int], list[Source]]:
+    """Return views of the stored arrays by dtype and size: as they are, and as kernels want weights."""
+    found: dict[tuple[str, int], list[Source]] = {}
+    for op in ops:
+        for role, array in op.arrays.items():
+            if array.nbytes > SMALL:
+                stored, place = np.ascontiguousarray(array), places[f"{op.name}/{role}"]
+                views = found.setdefault((array.dtype.name, array.size), [])
+                views.extend((view, place + address(view) - address(stored)) for view in _views(op, stored))
+    return found
+
+
+def _views(op: Op, array: Array) -> Iterator[Array]:
+    yield array
+    if array.ndim == 2:
+        yield array.T
+    if array.ndim > 2:
+        yield np.moveaxis(array, 1, -1)
+    if op.attrs.get("transposed"):  # see intact8.arithmetic.integer.flip_transposed
+        inputs, outputs, *kernel = array.shape
+        groups = op.attrs["groups"]
+        grouped = array.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
+        yield np.moveaxis(np.flip(grouped, axis=tuple(range(3, grouped.ndim))), 2, -1)
+
+
+def _constant(array: Array, sources: Mapping[tuple[str, int], Sequence[Source]]) -> bytes:
+    for view, place in sources.get((array.dtype.name, array.size), ()):
+        if np.array_equal(view.reshape(-1), array.reshape(-1)):
+            strides = [stride // view.itemsize for stride in view.strides]
+            pairs = [n for pair in zip(view.shape, strides, strict=True) for n in pair]
+            return _numbers([1, place, view.itemsize, view.ndim, *pairs])
+    return _numbers([0]) + _bytes(array.tobytes())
+
+
+__all__ = ["stored_plan"]
