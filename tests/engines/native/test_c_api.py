@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("c")
     engine = [p for p in sorted((ROOT / "native" / "engine").glob("*.c")) if p.name != "module.c"]
     own = sorted((ROOT / "native" / "c_api").glob("*.c"))
-    command = [str(CC), *STRICT, "-O1", "-fPIC", "-fvisibility=hidden", "-shared", "-o", str(made / "libintact8.so")]
+    command = [str(CC), *STRICT, "-O0", "-fPIC", "-fvisibility=hidden", "-shared", "-o", str(made / "libintact8.so")]
     subprocess.run([*command, *map(str, own + engine), "-lpthread", "-lm"], check=True)
     (made / "run.c").write_text(RUN_ALL)
     for source in (ROOT / "examples" / "c" / "classify.c", made / "run.c"):
