@@ -74,7 +74,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, path: Path, *inputs: np.ndarray, threads: int = 1) -> subprocess.CompletedProcess[bytes]:
     """What the C program says of a call."""
     given = b"".join(np.ascontiguousarray(x).tobytes() for x in inputs)
-    return subprocess.run([folder / "run", path, str(threads)], input=given, capture_output=True, timeout=60, check=False)
+    return subprocess.run(
+        [folder / "run", path, str(threads)], input=given, capture_output=True, timeout=60, check=False
+    )
 
 
 def digits() -> Program:
@@ -106,7 +108,9 @@ def test_the_example_classifies_as_python_does(folder: Path, tmp_path: Path) -> 
     for line, row in zip(done.stdout.splitlines(), wanted, strict=True):
         best, _, scores = line.partition(":")
         assert int(best) == row.argmax() and np.array_equal(np.array(scores.split(), np.float32), row)
-    assert subprocess.run([folder / "classify", path, tmp_path / "none"], capture_output=True, check=False).returncode == 1
+    assert (
+        subprocess.run([folder / "classify", path, tmp_path / "none"], capture_output=True, check=False).returncode == 1
+    )
 
 
 def test_the_library_is_small_and_shows_its_functions_only(folder: Path) -> None:
@@ -168,7 +172,10 @@ def test_damaged_and_hostile_files_are_refused(folder: Path, tmp_path: Path) -> 
         refused(data)
     for _ in range(20):
         at = rng.randrange(len(content))
-        assert b"damaged" in refused(content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]) or at < 8
+        assert (
+            b"damaged" in refused(content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :])
+            or at < 8
+        )
     plain = save(program, tmp_path / "plain.safetensors")
     assert b"plan=True" in refused(plain.read_bytes())
     start = content.index(b'\\"plan\\":\\"') + 11
