@@ -33,7 +33,7 @@ def stored_plan(program: Program, places: Mapping[str, int]) -> str:
         places: array → its offset among the arrays of the file.
 
     Raises:
-        EngineError: the compiled library is missing; a dimension has no fixed size; or an operation runs in Python only.
+        EngineError: the library was not built, a dimension has no fixed size, or an operation runs in Python only.
     """
     compiled = library()
     where, remedy = "plan", "save the program without plan=True"
