@@ -1,8 +1,8 @@
 """A plan as it is stored in a program's file, for the C API (``native/c_api``), which has no Python to make one.
 
 Numbers and bytes one after the other, a number seven bits a byte, the lowest first, its sign in the lowest bit of all:
-a fingerprint of the kinds of steps; inputs and outputs; constants, each either its bytes, or, where it is an array of the
-file in another order of its elements, its place there and its strides; the words of the plan.
+a fingerprint of the kinds of steps; inputs and outputs; constants, each either its bytes, or, where it is an array of
+the file in another order of its elements, its place there and its strides; the words of the plan.
 """
 
 from __future__ import annotations
