@@ -12,7 +12,7 @@
 HIDDEN float scale_of_row(const float *restrict x, isize count);
 
 /* q = R(fl(x / s)) + 128 */
-HIDDEN void quantize_row(const float *restrict x, float s, uint8_t *restrict q, isize count);
+HIDDEN void quantize_row(const float *x, float s, uint8_t *q, isize count);
 
 /* Weights (columns, depth), packed. */
 typedef struct {

@@ -56,7 +56,8 @@ INLINE double erfc_wide(double x) {
         0.19831818476871702, 0.2679427784477657, 0.3105873112176902};
     const double a = fabs(x), t = 3.5 / (3.5 + a), u = 2.0 * t - 1.0;
     double sum = p[0];
-    for (int i = 1; i < 18; i++) sum = sum * u + p[i];
+    for (int i = 1; i < 10; i++) sum = sum * u + p[i]; /* compilers unroll up to 16 turns, and then make vectors of them */
+    for (int i = 10; i < 18; i++) sum = sum * u + p[i];
     const double y = t * sum * exp_wide(-(a * a));
     return x < 0 ? 2.0 - y : y;
 }

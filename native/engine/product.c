@@ -134,17 +134,20 @@ VNNI_INLINE void product_tile(const uint8_t *x, isize stride, isize depth, const
 
 #define TILE_OF(rows, vectors) product_tile(x, stride, depth, weight, sums, apart, rows, vectors)
 
-/* One block of columns. Rows go in tiles of six, the rest in the tile that fits. */
+/* One block of columns. Rows go in as few tiles as possible, of nearly the same size. */
 VNNI_INLINE void product_block(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
                                int32_t *sums, isize apart, const int vectors) {
-    for (; rows >= ROWS; rows -= ROWS, x += ROWS * stride, sums += ROWS * apart) TILE_OF(ROWS, vectors);
-    switch (rows) {
-        case 5: TILE_OF(5, vectors); break;
-        case 4: TILE_OF(4, vectors); break;
-        case 3: TILE_OF(3, vectors); break;
-        case 2: TILE_OF(2, vectors); break;
-        case 1: TILE_OF(1, vectors); break;
-        default: break;
+    for (isize tiles = ceil_div(rows, ROWS); tiles; tiles--) {
+        const isize count = ceil_div(rows, tiles);
+        switch (count) {
+            case 6: TILE_OF(6, vectors); break;
+            case 5: TILE_OF(5, vectors); break;
+            case 4: TILE_OF(4, vectors); break;
+            case 3: TILE_OF(3, vectors); break;
+            case 2: TILE_OF(2, vectors); break;
+            default: TILE_OF(1, vectors); break;
+        }
+        rows -= count, x += count * stride, sums += count * apart;
     }
 }
 

@@ -2,6 +2,7 @@
    IEEE rounding each. */
 
 #include "dynamic.h"
+#include "quantize.h"
 
 #define CHUNK_ROWS 24          /* rows whose sums are in the L1 cache at a time */
 #define PANEL_BYTES (64 << 10) /* rows of x that all blocks of columns read before the next rows */
@@ -19,8 +20,17 @@ MULTIVERSION float scale_of_row(const float *restrict x, isize count) {
     return s < MIN_ROW_SCALE ? MIN_ROW_SCALE : s;
 }
 
-MULTIVERSION void quantize_row(const float *restrict x, float s, uint8_t *restrict q, isize count) {
+MULTIVERSION static void quantize_each(const float *restrict x, float s, uint8_t *restrict q, isize count) {
     for (isize i = 0; i < count; i++) q[i] = (uint8_t)float_bits(x[i] / s + (ROUND_MAGIC + 128.0f));
+}
+
+void quantize_row(const float *x, float s, uint8_t *q, isize count) {
+    isize done = 0;
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+    const quantize_args a = {.divisor = s, .low = -REACH, .high = REACH, .zero = 128};
+    if (current_isa() == AVX512_VNNI) done = quantize_vectors(x, q, count, &a);
+#endif
+    quantize_each(x + done, s, q + done, count - done);
 }
 
 typedef struct {

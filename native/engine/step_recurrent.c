@@ -74,7 +74,8 @@ INLINE int look_up(const float *restrict table, const float *restrict v, float *
         index[j] = (signed_index ^ negative[j]) - negative[j];
         bad |= v[j] == v[j] ? 0 : 1;
     }
-    for (isize j = 0; j < count; j++) out[j] = table[index[j]];
+    const volatile int32_t *place = index; /* one load each is faster than what compilers make of gathers */
+    for (isize j = 0; j < count; j++) out[j] = table[place[j]];
     for (isize j = 0; j < count; j++) out[j] = bits_float(float_bits(out[j]) ^ (negative[j] & INT32_MIN));
     return bad;
 }
@@ -198,6 +199,16 @@ MULTIVERSION static int step_sample(const recurrent_args *a, isize t, isize b, c
     return !bad;
 }
 
+/* Products of all gates. Every other step begins at the end: weights that just were in the cache are still there. */
+static void hidden_products(const recurrent_args *a, const uint8_t *q, isize count, int backwards, int32_t *sums) {
+    const isize columns = a->w->columns, deep = a->w->depth, blocks = ceil_div(columns, PRODUCT_COLUMNS);
+    for (isize i = 0; i < blocks; i++) {
+        const isize from = (backwards ? blocks - 1 - i : i) * PRODUCT_COLUMNS;
+        a->w->product(q, deep, count, deep, a->w->packed + from * deep, min_size(columns - from, PRODUCT_COLUMNS),
+                      sums + from, columns);
+    }
+}
+
 /* All time steps of `count` samples from `from` on. */
 static int run_group(const recurrent_args *a, isize from, isize count, uint8_t *scratch) {
     const recurrent_scratch k = scratch_of(a->kind, a->size);
@@ -214,7 +225,7 @@ static int run_group(const recurrent_args *a, isize from, isize count, uint8_t *
     }
     for (isize step = 0; step < a->time; step++) {
         const isize t = a->s->reverse ? a->time - 1 - step : step;
-        a->w->product(q, deep, count, deep, a->w->packed, apart, sums, apart);
+        hidden_products(a, q, count, (int)(step % 2), sums);
         for (isize i = 0; i < count; i++)
             fine &= step_sample(a, t, from + i, sums + i * apart, h + i * size, c + i * size, q + i * deep, scales + i);
     }
