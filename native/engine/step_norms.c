@@ -193,11 +193,103 @@ MULTIVERSION static void softmax_plain(const void *given, isize lo, isize hi, ui
     }
 }
 
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "avx512.h"
+
+#define VBMI "avx512f,avx512bw,avx512vl,avx512vbmi"
+#define VBMI_INLINE static inline __attribute__((always_inline, target(VBMI)))
+
+typedef struct {
+    __m512i part[4];
+} byte_table;
+
+VBMI_INLINE byte_table load_table(const uint8_t *entries) {
+    byte_table t;
+    for (int i = 0; i < 4; i++) t.part[i] = _mm512_loadu_si512(entries + 64 * i);
+    return t;
+}
+
+/* One permutation reads half of a table, and the highest bit of the index chooses the half. */
+VBMI_INLINE __m512i look_up(const byte_table *t, __m512i index) {
+    const __m512i low = _mm512_permutex2var_epi8(t->part[0], index, t->part[1]);
+    const __m512i high = _mm512_permutex2var_epi8(t->part[2], index, t->part[3]);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(index), low, high);
+}
+
+/* Which of up to 64 elements count. */
+VBMI_INLINE __mmask64 counted(const uint8_t *mask, isize from, isize count) {
+    const __mmask64 all = byte_mask(count - from);
+    return mask ? all & _mm512_testn_epi8_mask(_mm512_maskz_loadu_epi8(all, mask + from), _mm512_set1_epi8(-1)) : all;
+}
+
+VBMI_INLINE uint8_t row_maximum(const uint8_t *x, const uint8_t *mask, isize n) {
+    __m512i most = _mm512_setzero_si512();
+    uint8_t lanes[VECTOR_BYTES], found = 0;
+    for (isize i = 0; i < n; i += VECTOR_BYTES)
+        most = _mm512_max_epu8(most, _mm512_maskz_loadu_epi8(counted(mask, i, n), x + i));
+    _mm512_storeu_si512(lanes, most);
+    for (int i = 0; i < VECTOR_BYTES; i++) found = lanes[i] > found ? lanes[i] : found;
+    return found;
+}
+
+/* What each of the 256 entries becomes in a row. */
+VBMI_INLINE void scale_entries(const softmax_args *a, float factor, uint8_t *result) {
+    const __m512 low = _mm512_set1_ps(a->low), high = _mm512_set1_ps(a->high), scale = _mm512_set1_ps(factor);
+    const __m512i zero = _mm512_set1_epi32(a->zero);
+    for (int i = 0; i < 256; i += 16) {
+        const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(a->entries + i)), scale);
+        const __m512i q = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(v, low), high));
+        _mm_storeu_si128((__m128i *)(void *)(result + i), _mm512_cvtepi32_epi8(_mm512_add_epi32(q, zero)));
+    }
+}
+
+/* As softmax_plain, for entries of 16 bits: every lookup is one of bytes. */
+__attribute__((target(VBMI))) static void softmax_vbmi(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const softmax_args *a = (const softmax_args *)given;
+    const isize n = a->b.row;
+    const byte_table low = load_table(a->low_bytes), high = load_table(a->high_bytes);
+    const __m512i none = _mm512_set1_epi8((char)to_uint8(0.0f, a->low, a->high, a->zero));
+    row_position at;
+    (void)scratch;
+    seek_row(&a->b, lo, &at);
+    for (isize r = lo; r < hi; r++, next_row(&a->b, &at)) {
+        const uint8_t *x = a->x + r * n, *mask = a->mask ? a->mask + at.offset[1] : NULL;
+        const int single = mask && !a->b.step[1]; /* one byte for the whole row */
+        const __mmask64 kept = single && *mask ? 0 : ~(__mmask64)0;
+        uint8_t results[256];
+        if (single) mask = NULL;
+        const __m512i most = _mm512_set1_epi8((char)row_maximum(x, mask, n));
+        __m512i low_sums = _mm512_setzero_si512(), high_sums = low_sums;
+        for (isize i = 0; i < n; i += VECTOR_BYTES) {
+            const __mmask64 some = counted(mask, i, n) & kept;
+            const __m512i d = _mm512_sub_epi8(most, _mm512_maskz_loadu_epi8(some, x + i)), nothing = _mm512_setzero_si512();
+            low_sums = _mm512_add_epi64(low_sums, _mm512_sad_epu8(_mm512_maskz_mov_epi8(some, look_up(&low, d)), nothing));
+            high_sums = _mm512_add_epi64(high_sums, _mm512_sad_epu8(_mm512_maskz_mov_epi8(some, look_up(&high, d)), nothing));
+        }
+        const int64_t sum = _mm512_reduce_add_epi64(low_sums) + 256 * _mm512_reduce_add_epi64(high_sums);
+        scale_entries(a, a->levels / (float)(sum > 1 ? sum : 1), results);
+        const byte_table result = load_table(results);
+        for (isize i = 0; i < n; i += VECTOR_BYTES) {
+            const __mmask64 all = byte_mask(n - i), some = counted(mask, i, n) & kept;
+            const __m512i d = _mm512_sub_epi8(most, _mm512_maskz_loadu_epi8(all, x + i));
+            _mm512_mask_storeu_epi8(a->y + r * n + i, all, _mm512_mask_blend_epi8(some, none, look_up(&result, d)));
+        }
+    }
+}
+
+static kernel softmax_kernel(const softmax_args *a) {
+    const int able = current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi");
+    return able && a->narrow ? softmax_vbmi : softmax_plain;
+}
+#else
+static kernel softmax_kernel(const softmax_args *a) { return (void)a, softmax_plain; }
+#endif
+
 void run_softmax(frame *f, const int64_t *step, void *prepared) {
     const softmax_step *s = (const softmax_step *)(const void *)step;
     softmax_args a = *(const softmax_args *)prepared;
     a.x = at(f, s->x), a.mask = at(f, s->mask), a.entries = at(f, s->entries), a.y = at(f, s->y);
     a.levels = bits_float(s->levels), a.zero = (int32_t)s->zero;
     a.low = (float)(s->low - s->zero), a.high = (float)(s->high - s->zero);
-    parallel(f, softmax_plain, &a, a.b.rows, 8 * a.b.count);
+    parallel(f, softmax_kernel(&a), &a, a.b.rows, 8 * a.b.count);
 }
