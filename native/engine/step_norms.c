@@ -50,10 +50,16 @@ static scaling scaling_of(const norm_args *a, moments m, isize count) {
     return (scaling){(float)sum / (float)count, (float)(n / sqrt(spread + a->epsilon))};
 }
 
-/* One element. The order of the operations is that of the definition. */
-INLINE uint8_t normalized(const norm_args *a, uint8_t x, scaling s, float gain, float offset) {
-    const float u = (float)(x - a->shift) - s.mean;
-    return to_uint8(u * s.factor * gain + offset, a->low, a->high, 0);
+/* One row. The order of the operations is that of the definition. With `each`, every element has a mean and a factor. */
+INLINE void normalize_line(const norm_args *a, const uint8_t *restrict x, uint8_t *restrict y, isize count, int each,
+                           const float *restrict mean, const float *restrict factor) {
+    const float *restrict gain = a->gain, *restrict offset = a->offset;
+    const float low = a->low, high = a->high, only_mean = *mean, only_factor = *factor;
+    const int32_t shift = a->shift;
+    for (isize i = 0; i < count; i++) {
+        const float u = (float)(x[i] - shift) - (each ? mean[i] : only_mean);
+        y[i] = to_uint8(u * (each ? factor[i] : only_factor) * gain[i] + offset[i], low, high, 0);
+    }
 }
 
 INLINE moments row_moments(const uint8_t *restrict x, isize count, int32_t shift) {
@@ -76,11 +82,17 @@ MULTIVERSION static void norm_rows(const void *given, isize lo, isize hi, uint8_
     const isize n = a->each;
     (void)scratch;
     for (isize r = lo; r < hi; r++) {
-        const uint8_t *restrict x = a->x + r * n;
-        uint8_t *restrict y = a->y + r * n;
-        const float *restrict gain = a->gain, *restrict offset = a->offset;
-        const scaling s = scaling_of(a, row_moments(x, n, a->shift), n);
-        for (isize i = 0; i < n; i++) y[i] = normalized(a, x[i], s, gain[i], offset[i]);
+        const scaling s = scaling_of(a, row_moments(a->x + r * n, n, a->shift), n);
+        normalize_line(a, a->x + r * n, a->y + r * n, n, 0, &s.mean, &s.factor);
+    }
+}
+
+/* Adds (x - shift) and its square for up to BLOCK channels. */
+INLINE void add_moments(const uint8_t *restrict x, isize count, int32_t shift, int32_t *restrict sum,
+                        int32_t *restrict square) {
+    for (isize c = 0; c < count; c++) {
+        const int32_t v = x[c] - shift;
+        sum[c] += v, square[c] += v * v;
     }
 }
 
@@ -92,13 +104,8 @@ INLINE void channel_moments(const norm_args *a, const uint8_t *image, int64_t *r
         for (isize c = 0; c < count; c++) sums[from + c] = squares[from + c] = 0;
         for (isize start = 0; start < a->places; start += 4096) {
             int32_t sum[BLOCK] = {0}, square[BLOCK] = {0};
-            for (isize p = start; p < min_size(a->places, start + 4096); p++) {
-                const uint8_t *restrict x = image + p * channels + from;
-                for (isize c = 0; c < count; c++) {
-                    const int32_t v = x[c] - a->shift;
-                    sum[c] += v, square[c] += v * v;
-                }
-            }
+            for (isize p = start; p < min_size(a->places, start + 4096); p++)
+                add_moments(image + p * channels + from, count, a->shift, sum, square);
             for (isize c = 0; c < count; c++) sums[from + c] += sum[c], squares[from + c] += square[c];
         }
     }
@@ -120,12 +127,8 @@ MULTIVERSION static void norm_images(const void *given, isize lo, isize hi, uint
             const scaling s = scaling_of(a, m, a->places * a->each);
             for (isize c = g * a->each; c < (g + 1) * a->each; c++) mean[c] = s.mean, factor[c] = s.factor;
         }
-        for (isize p = 0; p < a->places; p++) {
-            const uint8_t *restrict x = image + p * channels;
-            uint8_t *restrict y = result + p * channels;
-            for (isize c = 0; c < channels; c++)
-                y[c] = normalized(a, x[c], (scaling){mean[c], factor[c]}, a->gain[c], a->offset[c]);
-        }
+        for (isize p = 0; p < a->places; p++)
+            normalize_line(a, image + p * channels, result + p * channels, channels, 1, mean, factor);
     }
 }
 
