@@ -87,6 +87,13 @@ IMAGE = {
     "sampled_volumes": lambda x, m: F.grid_sample(
         x[:, None], x[:, :3, None].permute(0, 2, 3, 4, 1), align_corners=True
     ),
+    "spectra": lambda x, m: (
+        torch.stft(x.flatten(1), 16, 8, window=torch.hann_window(16), return_complex=True).abs(),
+        torch.view_as_real(
+            torch.stft(x[:, 0].flatten(1), 8, 3, 6, torch.hann_window(6), center=False, return_complex=True)
+        ),
+        torch.fft.rfft(x).unsqueeze(1).imag,
+    ),
     "infinite_limits": lambda x, m: (x / x.relu() == math.inf).float() + (x < math.inf) + (x.log() != -math.inf),
 }
 

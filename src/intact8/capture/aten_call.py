@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.fx
@@ -53,6 +53,13 @@ class Value:
             if mine != theirs:
                 return mine[0] == theirs[0]
         return False
+
+
+class Complex(NamedTuple):
+    """An activation of complex numbers."""
+
+    real: Value
+    imag: Value
 
 
 @dataclass(frozen=True)
@@ -209,6 +216,10 @@ Handler = Callable[[Call], Any]
 
 HANDLERS: dict[str, Handler] = {}
 """ATen operator, without overload and trailing underscore → the function that records nodes for it."""
+
+
+COMPLEX: dict[str, Handler] = {}
+"""The same for operators of complex numbers."""
 
 
 def handles(names: str) -> Callable[[Handler], Handler]:

@@ -18,7 +18,7 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added
-from intact8.capture.aten_call import HANDLERS, Call, Missing, Prefix, Shape, Value
+from intact8.capture.aten_call import COMPLEX, HANDLERS, Call, Complex, Missing, Prefix, Shape, Value
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
 from intact8.capture.graph import Graph, Node
@@ -235,6 +235,10 @@ class Builder(ConstantStore):
         call = Call(self, node, name, _bind(target, args, kwargs))
         if meta is None and not target._schema.returns:
             return None  # assertions about metadata and ranges: they hold for the shapes captured
+        if any(isinstance(a, Complex) for a in call.args.values()):
+            if name not in COMPLEX:
+                raise call.error("complex numbers in this operation", remedy="take abs() or torch.view_as_real before")
+            return COMPLEX[name](call)
         if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
             return self.fold(call, target, args, kwargs)
         if not any(isinstance(a, Value) for a in flat) and not writes_in_place(target):

@@ -18,13 +18,13 @@ MAX_PIECES = 64
 """A gather by constant indices, and windows, become at most this many slices."""
 
 
-def gather(c: Call, x: Value, axis: int, index: Tensor) -> Value:
-    """Record constant indices as runs of consecutive slices; as a gather where they are too many."""
+def gather(c: Call, x: Value, axis: int, index: Tensor, most: int = MAX_PIECES) -> Value:
+    """Record constant indices as at most so many slices; as a gather where there are more runs of neighbours."""
     (length,) = c.static(c.shape(x)[axis])
     flat = [int(i) % length for i in index.flatten().tolist()]
     cuts = [0, *[i for i, (a, b) in enumerate(pairwise(flat), 1) if b != a + 1], len(flat)]
     before, after = c.shape(x)[:axis], c.shape(x)[axis + 1 :]
-    if len(cuts) - 1 <= MAX_PIECES:
+    if len(cuts) - 1 <= most:
         y = joined(c, x, axis, [(flat[a], flat[b - 1] + 1) for a, b in pairwise(cuts)])
     else:
         thin = c.value(torch.tensor(flat).reshape([1] * axis + [-1] + [1] * len(after)))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from intact8.capture.aten_call import Call, Shape, Value, handles
 from intact8.capture.constants import mapped
-from intact8.capture.ops_index import gather
+from intact8.capture.ops_index import MAX_PIECES, gather
 from intact8.capture.ops_shape import concatenated
 
 
@@ -23,12 +23,14 @@ def rearrange(c: Call) -> Value:
     """Record the gather that an operator is; where it keeps to samples, of every sample."""
     given: list[Any] = []
     mapped(list(c.args.values()), lambda arg: given.append(arg) if isinstance(arg, (Value, Tensor)) else None)
+    # Of constants no slices are taken: OpenVINO computes other integers from slices of quantized constants.
+    most = 0 if any(isinstance(x, Tensor) for x in given) else MAX_PIECES
     given = [c.value(x) for x in given]
     shapes = [c.shape(x) for x in given]
     if None not in [n for shape in shapes for n in shape]:
         sizes = [c.static(*shape) for shape in shapes]
         flat = [c.reshape(x, (math.prod(size),)) for x, size in zip(given, sizes, strict=True)]
-        found = gather(c, concatenated(c, flat, 0), 0, places(c, sizes, 0))
+        found = gather(c, concatenated(c, flat, 0), 0, places(c, sizes, 0), most)
         return c.reshape(found)
     if any(shape[:1] != (None,) for shape in (*shapes, c.out_shape)):
         raise c.mixes("elements are moved between samples")
@@ -36,7 +38,7 @@ def rearrange(c: Call) -> Value:
     taken = of_each_sample(c, sizes)
     rows: list[Shape] = [(None, math.prod(size)) for size in sizes]
     flat = [c.reshape(x, row) for x, row in zip(given, rows, strict=True)]
-    return c.reshape(gather(c, concatenated(c, flat, 1), 1, taken.reshape(-1)))
+    return c.reshape(gather(c, concatenated(c, flat, 1), 1, taken.reshape(-1), most))
 
 
 def places(c: Call, sizes: list[list[int]], batch: int) -> Tensor:
