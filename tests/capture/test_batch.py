@@ -125,3 +125,31 @@ def test_a_length_may_be_a_number_that_values_depend_on() -> None:
     for length in (1, 4, 9):
         x = torch.randn(3, length, 8)
         assert_same(run(captured, x), Scaled()(x))
+
+
+class Head(nn.Module):
+    """As detection heads do, it makes places and steps anew where the features have another shape than last time."""
+
+    shape: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.places = nn.Conv2d(3, 6, 3, 2, 1), torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.features(x)
+        if self.shape != y.shape:
+            rows, columns = torch.meshgrid(torch.arange(y.shape[2]), torch.arange(y.shape[3]), indexing="ij")
+            self.places = torch.stack([rows, columns], 0).reshape(1, 2, -1) + 0.5
+            self.shape = y.shape
+        return y.view(y.shape[0], 6, -1)[:, :2] + self.places
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_shape_that_the_model_remembers_does_not_fix_the_batch(ran: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Head().eval(), torch.randn(2, 3, 8, 8)
+    if ran:
+        model(x)
+    assert check(model, x, batches=(1, 5)).graph.dynamic_batch
+    assert type(model.places) is Tensor

@@ -29,20 +29,23 @@ SMALL = 1e-3
 """Smaller differences are ignored: an output may be the difference of two equal numbers."""
 
 
-def require_agreement(model: nn.Module, captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def require_agreement(
+    model: nn.Module, captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any], *, whole: bool = False
+) -> None:
     """Run ``model`` and the graph in float on a few of the example's samples.
 
     Args:
         model: in evaluation mode.
         captured: what was made of it.
         args, kwargs: the example call.
+        whole: run the example as it is.
 
     Raises:
         BatchError: they disagree for another number of samples than the example's.
         CaptureError: they disagree, or the model does not run.
     """
     free = captured.graph.dynamic_batch
-    args, kwargs = _few(captured, args, kwargs)
+    args, kwargs = (args, kwargs) if whole else _few(captured, args, kwargs)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             expected = model(*_copies(args), **_copies(kwargs))

@@ -26,11 +26,15 @@ FIXED_BATCH = "batch size fixed to the example's"
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported program and what was learnt about its batch dimension."""
+    """An exported program and what was learnt about its batch dimension.
+
+    ``resized`` says that it was exported with another number of samples than the example's, which may be special.
+    """
 
     program: ExportedProgram
     dynamic_batch: bool
     notes: tuple[str, ...]
+    resized: bool = False
 
 
 @contextmanager
@@ -183,19 +187,21 @@ def export(
         raise CaptureError(what, where=blame(model, error), why=first_lines(error), remedy=remedy) from error
     # Export without bytecode analysis comes first: it is faster, follows more models, and names the user's line.
     failures: list[BaseException] = []
+    # A model that remembers the shape it saw last, as YOLO's heads do, fixes it where it comes again: one sample more.
+    attempts = ((True, 0), (True, 1), (False, 0)) if dynamic_batch else ((False, 0),)
     for strict in (False, True):
         reason = ""
-        for dynamic in (True, False) if dynamic_batch else (False,):
+        for dynamic, more in attempts:
             try:
-                program = _export(model, args, kwargs, dynamic, named or {}, strict)
+                program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
             except (MemoryError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
                 reason = f"{FIXED_BATCH}: {first_lines(error)}"
             else:
-                return Exported(program, dynamic, () if dynamic or not reason else (reason,))
-    shown = failures[1 if dynamic_batch else 0]
+                return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
+    shown = failures[len(attempts) - 1]
     remedy = "rewrite control flow that depends on values (torch.where instead of if), or capture the part without any"
     where, why = blame(model, shown), first_lines(shown)
     raise CaptureError("torch.export cannot follow the model", where=where, why=why, remedy=remedy) from shown
@@ -207,8 +213,12 @@ def _with_dynamic(
     model: nn.Module,
     dynamic_batch: bool,
     named: Mapping[int, Collection[int]],
+    more: int,
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
-    """Return the inputs and the dynamic shapes for them; a size of one is doubled, because torch specializes 1."""
+    """Return the inputs, with ``more`` samples than given, and the dynamic shapes for them.
+
+    A size of one is doubled, because torch specializes 1.
+    """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     batch = next((t.shape[0] for t in leaves if isinstance(t, Tensor) and t.ndim > 0), None)
     shapes: list[Any] = []
@@ -216,6 +226,7 @@ def _with_dynamic(
         free = dict.fromkeys(named.get(i, ()), Dim.AUTO)
         if dynamic_batch and isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == batch:
             free[0] = Dim.DYNAMIC
+            leaf = torch.cat([leaf, *[leaf[:1]] * more])
         shapes.append(free or None)
         if free:
             # This copies in any case: torch writes marks of its own onto tensors with dynamic dimensions.
@@ -233,10 +244,11 @@ def _export(
     dynamic_batch: bool,
     named: Mapping[int, Collection[int]],
     strict: bool,
+    more: int,
 ) -> ExportedProgram:
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
-        args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named)
+        args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
     with warnings.catch_warnings(), torch.no_grad(), traceable():
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)

@@ -167,6 +167,8 @@ class Example:
         captured = _build(self.model, exported, self.layout, wanted)
         if captured.comparable:
             require_agreement(self.model, captured, self.args, self.kwargs)
+            if exported.resized:
+                require_agreement(self.model, captured, self.args, self.kwargs, whole=True)
         return captured
 
 
