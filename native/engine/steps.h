@@ -166,6 +166,20 @@
     NUMBER(probability) NUMBER(zero_p) NUMBER(low_p) NUMBER(high_p)                                                   \
     NUMBER(ratio) NUMBER(zero) NUMBER(low) NUMBER(high)
 
+/* Norms of float32 x (outer, groups, each, places): every (outer, group) is normalised over its elements and places, in
+   float64: (x - mean) / √(variance + epsilon)·weight + bias, the last two (groups, each); without the mean where it is not
+   centered. epsilon: the bits of a double. */
+#define FIELDS_float_norm(READ, MAYBE, WRITE, NUMBER)                                                                 \
+    READ(x) MAYBE(weight) MAYBE(bias) WRITE(y) NUMBER(outer) NUMBER(groups) NUMBER(each) NUMBER(places)               \
+    NUMBER(epsilon) NUMBER(centered)
+
+/* Softmax of the rows of float32 x, or its logarithm. */
+#define FIELDS_float_softmax(READ, MAYBE, WRITE, NUMBER) READ(x) WRITE(y) NUMBER(rows) NUMBER(columns) NUMBER(logarithm)
+
+/* Mean (0), sum (1), largest (2) or least (3) element of float32 x (outer, count, inner) over the second dimension. */
+#define FIELDS_float_reduce(READ, MAYBE, WRITE, NUMBER)                                                               \
+    READ(x) WRITE(y) NUMBER(outer) NUMBER(count) NUMBER(inner) NUMBER(function)
+
 /* Every kind, in the order of their numbers. */
 #define STEP_KINDS(STEP) \
     STEP(call) \
@@ -189,6 +203,9 @@
     STEP(quantize_rows) \
     STEP(dynamic_linear) \
     STEP(recurrent) \
-    STEP(attention)
+    STEP(attention) \
+    STEP(float_norm) \
+    STEP(float_softmax) \
+    STEP(float_reduce)
 
 #endif

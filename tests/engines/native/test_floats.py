@@ -10,6 +10,7 @@ import pytest
 
 from intact8.arithmetic.unary_functions import UNARY, unary64
 from intact8.engines import get_engine
+from intact8.opset import output_shape
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
@@ -153,3 +154,61 @@ def test_chains_are_joined() -> None:
     np.testing.assert_array_equal(got, wanted)
     times = runner.times({"x": x})
     assert [n for n, seconds in times.items() if seconds > 0] == ["y"]
+
+
+LAYERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], dict[str, tuple[int, ...]]]] = {
+    "layer_norm": ("float.layer_norm", {"shape": [37], "eps": 1e-5}, (5, 37), {"weight": (37,), "bias": (37,)}),
+    "layer_norm 2": ("float.layer_norm", {"shape": [3, 40], "eps": 1e-5}, (2, 3, 40), {}),
+    "rms_norm": ("float.rms_norm", {"shape": [64], "eps": 1e-6}, (4, 64), {"weight": (64,)}),
+    "group_norm": ("float.group_norm", {"groups": 3, "eps": 1e-5}, (6, 5, 7), {"weight": (6,), "bias": (6,)}),
+    "softmax": ("float.softmax", {"axis": -1}, (3, 50), {}),
+    "softmax 1": ("float.softmax", {"axis": 1}, (3, 5, 4), {}),
+    "log_softmax": ("float.log_softmax", {"axis": 2}, (3, 50), {}),
+    "mean": ("float.mean", {"dims": [2, 3], "keepdim": True}, (7, 4, 9), {}),
+    "mean 1": ("float.mean", {"dims": [1], "keepdim": False}, (7, 200), {}),
+    "mean 1 3": ("float.mean", {"dims": [1, 3], "keepdim": False}, (7, 4, 9), {}),
+    "sum": ("float.reduce", {"fn": "sum", "dims": [], "keepdim": False}, (7, 4), {}),
+    "amax": ("float.reduce", {"fn": "amax", "dims": [1], "keepdim": True}, (7, 300), {}),
+    "amin": ("float.reduce", {"fn": "amin", "dims": [2], "keepdim": False}, (7, 30), {}),
+}
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str, special: bool) -> None:
+    kind, attrs, shape, sizes = LAYERS[name]
+    rng = np.random.default_rng(len(name))
+    x = rng.standard_normal((3, *shape)).astype(np.float32) * 3
+    if special:
+        x.reshape(-1)[rng.permutation(x.size)[:2]] = np.nan, rng.choice([np.inf, -np.inf])
+    arrays = {role: rng.standard_normal(size).astype(np.float32) for role, size in sizes.items()}
+    y = output_shape(Op("y", kind, ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
+    got, wanted = run(of_kind(kind, attrs, [x], Tensor("y", "float32", y), arrays), [x])
+    if "softmax" in kind or "sum" in name:  # the reference adds float32 numbers, and its exponential is off by 2 units
+        finite = np.isfinite(wanted)
+        np.testing.assert_array_equal(got[~finite], wanted[~finite])
+        np.testing.assert_allclose(got[finite], wanted[finite], rtol=2e-6, atol=2e-6)
+    else:
+        assert units(got, wanted) <= 1
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2)])
+@pytest.mark.parametrize("dims", [[1], [2], [2, 3], [1, 3], [3]])
+def test_permuted_inputs(order: tuple[int, ...], dims: list[int]) -> None:
+    """A permutation moves nothing: what follows reads other orders of dimensions in memory."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    shape = tuple(x.shape[d] for d in order)
+    t = {"x": Tensor("x", "float32", (None, *x.shape[1:])), "p": Tensor("p", "float32", (None, *shape[1:]))}
+    for keep in (False, True):
+        own = tuple(1 if d in dims else n for d, n in enumerate(shape) if keep or d not in dims)
+        ops = [
+            Op("p", "permute", ("x",), {"dims": list(order)}),
+            Op("m", "float.mean", ("p",), {"dims": dims, "keepdim": keep}),
+            Op("s", "float.softmax", ("p",), {"axis": dims[0]}),
+        ]
+        made = t | {"m": Tensor("m", "float32", (None, *own[1:])), "s": Tensor("s", "float32", (None, *shape[1:]))}
+        p = Program(made, tuple(ops), ("x",), ("m", "s"), structure=0)
+        got = get_engine("native").prepare(p, threads=1)({"x": x})
+        wanted = get_engine("reference").prepare(p)({"x": x})
+        assert units(got[0], wanted[0]) <= 1
+        np.testing.assert_allclose(got[1], wanted[1], rtol=1e-6)

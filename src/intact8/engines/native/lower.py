@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
-from . import affine, dynamic, elementwise, float_chains, moves, norms, pools, products
+from . import affine, dynamic, elementwise, float_chains, float_layers, moves, norms, pools, products
 from .attention import find_attention, lower_attention
 from .builder import INPUT, Constants, PlanBuilder, Value
 from .fuse import chains
@@ -18,6 +18,7 @@ RULES: dict[str, Rule] = {
     **affine.RULES,
     **dynamic.RULES,
     **float_chains.RULES,
+    **float_layers.RULES,
     **elementwise.RULES,
     **moves.RULES,
     **norms.RULES,
