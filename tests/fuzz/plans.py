@@ -34,7 +34,7 @@ ENGINE = ROOT / "native" / "engine"
 
 SANITIZERS = {
     "address": ("gcc", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
-    "thread": ("gcc", "-fsanitize=thread"),
+    "thread": ("clang", "-fsanitize=thread"),  # gcc's resolvers of clones run before it is ready
     "memory": ("clang", "-fsanitize=memory", "-fsanitize-memory-track-origins"),
     "none": ("gcc",),
 }
