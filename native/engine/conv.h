@@ -17,6 +17,12 @@ VNNI_INLINE __m512i dot_product(__m512i accumulator, __m512i x, __m512i weight) 
     return accumulator;
 }
 
+/* The same with the weight in memory. */
+VNNI_INLINE __m512i dot_product_memory(__m512i accumulator, __m512i x, const __m512i *weight) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(accumulator) : "v"(x), "m"(*weight));
+    return accumulator;
+}
+
 /* Returns the same address and hides from the compiler what was read there: loops need the registers for accumulators. */
 VNNI_INLINE const void *opaque_pointer(const void *p) {
     __asm__ volatile("" : "+r"(p));

@@ -6,6 +6,7 @@
 
 #define TILE 4 /* vectors of 64 results that are computed together */
 
+#define WIDE 20 /* results of a row from which it pays to add columns to results beyond its ends */
 #define ROW_TILE 16 /* results of a row at a time: their interleaved columns stay in the L1 cache */
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -129,7 +130,8 @@ VNNI_INLINE void interleave_rows(__m512i a, __m512i b, __m512i c, __m512i d, __m
 
 /* Interleaves `count` columns from `from` on; columns outside of the image hold the zero point. */
 VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isize width, isize pixel,
-                               isize count, const isize groups, __mmask64 bytes, __m512i blank, __m512i *v) {
+                               isize count, const isize height, __mmask64 bytes, __m512i blank, __m512i *v) {
+    const isize groups = (height + 3) / 4;
     for (isize j = from; j < from + count; j++) {
         if (j < 0 || j >= width) {
             for (isize k = 0; k < 4 * groups; k++) *v++ = blank;
@@ -137,6 +139,11 @@ VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isiz
         }
         for (isize g = 0; g < groups; g++, v += 4) {
             const isize at = j * pixel;
+            if (height - 4 * g == 1) { /* weights of the other rows are 0 */
+                const __m512i row = _mm512_maskz_loadu_epi8(bytes, rows[4 * g] + at);
+                interleave_rows(row, row, row, row, v);
+                continue;
+            }
             const __m512i a = _mm512_maskz_loadu_epi8(bytes, rows[4 * g] + at);
             const __m512i b = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 1] + at);
             const __m512i c = _mm512_maskz_loadu_epi8(bytes, rows[4 * g + 2] + at);
@@ -150,16 +157,16 @@ VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isiz
    begin at column -`before` and end after `width`. */
 VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const depthwise_block *t, uint8_t *y,
                           isize offset, isize bytes, isize before, isize width, const isize wide,
-                          const isize groups, const int general) {
-    const isize step = a->stride_w, pixels = a->block_pixels, line = a->channels;
+                          const isize height, const int general) {
+    const isize groups = (height + 3) / 4, step = a->stride_w, pixels = a->block_pixels, line = a->channels;
     const __m512i blank = _mm512_set1_epi8((char)a->in_zero);
     const uint8_t *rows[4 * MAX_GROUPS];
     /* The weights of rows beyond the window are 0. */
-    for (isize k = 0; k < 4 * groups; k++) rows[k] = r->rows[k < a->kernel_h ? k : 0] + offset;
+    for (isize k = 0; k < 4 * groups; k++) rows[k] = r->rows[k < height ? k : 0] + offset;
     __m512i sum[TILE][4], *columns = (__m512i *)r->columns;
     for (isize o = 0; o < a->out_width; o += ROW_TILE) {
         const isize count = min_size(a->out_width - o, ROW_TILE);
-        interleave_columns(rows, o * step - before, width, line, (count - 1) * step + wide, groups, byte_mask(bytes),
+        interleave_columns(rows, o * step - before, width, line, (count - 1) * step + wide, height, byte_mask(bytes),
                            blank, columns);
         uint8_t *to = y + o * line + offset;
         /* Prefetches the next row: a block writes 64 bytes of every pixel, which hardware prefetchers do not predict. */
@@ -168,6 +175,10 @@ VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const de
         for (; i + TILE * pixels <= count; i += TILE * pixels) {
             microkernel(t, columns + 4 * i * step * groups, pixels * step, TILE, wide * groups, groups, sum);
             for (int k = 0; k < TILE; k++) finish_vector(a, t, sum[k], to + (i + k * pixels) * line, bytes, general);
+        }
+        for (; i + 2 * pixels <= count; i += 2 * pixels) {
+            microkernel(t, columns + 4 * i * step * groups, pixels * step, 2, wide * groups, groups, sum);
+            for (int k = 0; k < 2; k++) finish_vector(a, t, sum[k], to + (i + k * pixels) * line, bytes, general);
         }
         for (; i < count; i += pixels) {
             const isize left = (count - i) * line;
@@ -225,6 +236,58 @@ VNNI_INLINE void depthwise_3x3(const conv_args *a, const row_buffer *r, const de
     }
 }
 
+/* Adds column j of five rows to `count` results: the first one sees it as its column `tap`, each next one as the column
+   `apart` to the left of that. */
+VNNI_INLINE void add_column(const conv_args *a, const uint8_t *const *rows, isize j, __mmask64 mask, const __m512i *weight,
+                            int tap, const int apart, const int count, __m512i sum[][4]) {
+    __m512i x[4];
+    const __m512i blank = _mm512_set1_epi8((char)a->in_zero);
+    const int inside = j >= 0 && j < a->width;
+    const isize at = j * a->channels;
+    for (int g = 0; g < 2; g++) {
+        if (!inside)
+            for (int q = 0; q < 4; q++) x[q] = blank;
+        else if (g == 0)
+            interleave_rows(_mm512_maskz_loadu_epi8(mask, rows[0] + at), _mm512_maskz_loadu_epi8(mask, rows[1] + at),
+                            _mm512_maskz_loadu_epi8(mask, rows[2] + at), _mm512_maskz_loadu_epi8(mask, rows[3] + at), x);
+        else { /* weights of the other rows are 0 */
+            const __m512i last = _mm512_maskz_loadu_epi8(mask, rows[4] + at);
+            interleave_rows(last, last, last, last, x);
+        }
+        for (int k = 0; k < count; k++)
+            for (int q = 0; q < 4; q++)
+                sum[k][q] = dot_product_memory(sum[k][q], x[q], weight + 4 * (2 * (tap - apart * k) + g) + q);
+    }
+}
+
+/* Computes a row of results of 5 x 5 windows with a stride of one or two: each column is added to all results that see it. */
+VNNI_INLINE void depthwise_5x5(const conv_args *a, const row_buffer *r, const depthwise_block *given, uint8_t *y,
+                               isize offset, isize bytes, const int step) {
+    const depthwise_block t = *given;
+    const int live = step == 1 ? 5 : 3; /* results that see a column */
+    const uint8_t *rows[5];
+    const __mmask64 mask = byte_mask(bytes);
+    __m512i sum[5][4];
+    for (int k = 0; k < 5; k++) rows[k] = r->rows[k] + offset;
+    for (int k = 0; k < live; k++)
+        for (int q = 0; q < 4; q++) sum[k][q] = _mm512_setzero_si512(); /* of results outside of the row */
+    uint8_t *to = y + offset;
+    isize j = -a->pad_w; /* the column that result `o + live - 1` sees first */
+    for (isize o = 1 - live; o < a->out_width; o++) {
+        const __m512i *bias = (const __m512i *)opaque_pointer(t.bias);
+        for (int q = 0; q < 4; q++) sum[live - 1][q] = _mm512_loadu_si512(bias + q);
+        add_column(a, rows, j++, mask, t.weight, 4, step, live, sum);
+        if (o >= 0) {
+            store_bytes(to, bytes, requantize(sum[0], t.multiplier, &t.end));
+            __builtin_prefetch(to + a->out_width * a->channels, 1);
+            to += a->channels;
+        }
+        for (int k = 0; k + 1 < live; k++)
+            for (int q = 0; q < 4; q++) sum[k][q] = sum[k + 1][q];
+        if (step == 2) add_column(a, rows, j++, mask, t.weight, 3, 2, 2, sum);
+    }
+}
+
 /* Computes a row of results of 3 x 3 windows where two or four neighbouring pixels are one vector; the columns between two
    vectors are taken from both. */
 VNNI_INLINE void depthwise_few_channels(const conv_args *a, const row_buffer *r, const depthwise_block *given, uint8_t *y,
@@ -255,6 +318,7 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
     const conv_args *a = (const conv_args *)given;
     const isize line = a->channels, groups = ceil_div(a->kernel_h, 4), whole = line * a->block_pixels;
     const int three = a->kernel_h == 3 && a->kernel_w == 3, padded = a->block_pixels > 1;
+    const int five = a->kernel_h == 5 && a->kernel_w == 5;
     /* Vectors of several pixels may begin inside of the image and end outside, hence the copied rows. The last vector reads
        some columns more than windows see; they do not count. */
     row_buffer r = open_rows(a, scratch);
@@ -275,7 +339,7 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
                 t.negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : t.multiplier[q];
             }
             if (a->general)
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, groups, 1);
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, a->kernel_h, 1);
             else if (three && !padded && a->stride_w == 1)
                 depthwise_3x3(a, &r, &t, y, offset, bytes, 1);
             else if (three && !padded && a->stride_w == 2)
@@ -284,8 +348,14 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
                 depthwise_few_channels(a, &r, &t, y, 2);
             else if (three && whole == VECTOR_BYTES && a->block_pixels == 4)
                 depthwise_few_channels(a, &r, &t, y, 4);
+            else if (five && !padded && a->stride_w == 1 && a->out_width >= WIDE)
+                depthwise_5x5(a, &r, &t, y, offset, bytes, 1);
+            else if (five && !padded && a->stride_w == 2)
+                depthwise_5x5(a, &r, &t, y, offset, bytes, 2);
+            else if (five)
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, 5, 5, 0);
             else
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, groups, 0);
+                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, a->kernel_h, 0);
         }
         finish_results(a, at * a->out_width * line, a->out_width, line);
     }

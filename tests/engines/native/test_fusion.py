@@ -31,7 +31,7 @@ def convolution(rng, geometry, x, residual, slope):
     groups = {"depthwise": channels, "grouped": int(rng.choice([d for d in (2, 3, 4) if channels % d == 0] or [1]))}
     g = groups.get(geometry, 1)
     outputs = -(-outputs // g) * g
-    kernel = (1, 1) if geometry == "pointwise" else tuple(rng.integers(1, 6, 2).tolist())
+    kernel = (1, 1) if geometry == "pointwise" else tuple(rng.choice([[5, 5], [3, 3], rng.integers(1, 6, 2)]).tolist())
     weight_shape = (outputs, channels // g, *(() if geometry == "linear" else kernel))
     weight = rng.integers(-127, 128, weight_shape).astype(np.int8)
     products = weight.size // outputs
@@ -58,7 +58,7 @@ def convolution(rng, geometry, x, residual, slope):
 def draw(rng, geometry, joint, slope, add, table):
     """A program of one convolution and what is asked for behind it."""
     channels = int(rng.choice([1, 3, 8, 16, 20, 32, 64, 96, 100]))
-    images = (int(rng.integers(1, 3)), channels, *rng.integers(6, 20, 2).tolist())
+    images = (int(rng.integers(1, 3)), channels, *rng.integers(6, 28, 2).tolist())
     x = tensor("x", (int(rng.integers(1, 60)), channels) if geometry == "linear" else images, rng)
     y, shape = convolution(rng, geometry, x, ("r",) if joint else (), slope)
     tensors, ops, last = {"x": x, "y": tensor("y", shape, rng)}, [y], "y"
@@ -78,7 +78,7 @@ def draw(rng, geometry, joint, slope, add, table):
 
 
 @pytest.mark.parametrize("geometry", GEOMETRY)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_one_step_gives_the_integers_of_the_separate_operations(geometry, seed):
     rng = np.random.default_rng([seed, GEOMETRY.index(geometry)])
     joint, slope = seed % 5 == 3, seed % 5 == 4
