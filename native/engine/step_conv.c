@@ -43,9 +43,12 @@ static void pack_dense(const conv_args *a, const int8_t *weight, int8_t *to) {
         const isize count = min_size(channels - from, 64);
         for (isize r = 0; r < a->kernel_h; r++)
             for (isize w = 0; w < words; w++)
-                for (isize o = from; o < from + count; o++)
-                    for (isize b = 4 * w; b < 4 * w + 4; b++)
-                        *to++ = o < a->out_channels && b < row ? weight[(o * a->kernel_h + r) * row + b] : 0;
+                for (isize o = from; o < from + count; o++, to += 4)
+                    if (o < a->out_channels && 4 * w + 4 <= row)
+                        memcpy(to, weight + (o * a->kernel_h + r) * row + 4 * w, 4);
+                    else
+                        for (isize b = 4 * w; b < 4 * w + 4; b++)
+                            to[b % 4] = o < a->out_channels && b < row ? weight[(o * a->kernel_h + r) * row + b] : 0;
     }
 }
 

@@ -32,22 +32,19 @@ def _weights(ctx: OpContext) -> dict[str, Value | int | None]:
         products = w.reshape(len(w), -1)
         return np.asarray(p["bias"].astype(np.int64) - zero * products.sum(1, dtype=np.int64), np.int32)
 
-    def bound() -> Array:
-        return np.array([bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255).max(initial=0)])
+    def limits() -> Array:
+        sums = bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255)
+        return np.array([sums.max(initial=0), min((sums * (p["a"] / p["b"])).max(initial=0) + 1, 2**40)], np.int64)
 
-    def reach() -> Array:
-        return np.array(
-            [min((bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255) * (p["a"] / p["b"])).max(initial=0), 2**40)]
-        )
-
+    bound, reach = ctx.array("limits", limits).tolist()
     negative = ctx.constant("ratio_negative", lambda: ratio(p["a_neg"], p["b_neg"])) if "a_neg" in p else None
     return {
         "weight": ctx.constant("weight", weight),
         "bias": ctx.constant("bias", bias),
         "ratio": ctx.constant("ratio", lambda: ratio(p["a"], p["b"])),
         "ratio_negative": negative,
-        "bound": int(ctx.array("bound", bound)[0]),
-        "reach": int(ctx.array("reach", reach)[0]) + 1,
+        "bound": bound,
+        "reach": reach,
         "zero_x": zero,
         **ctx.grid(),
     }
