@@ -136,6 +136,12 @@ MODELS = {
             "float.avg_pool": (4, 8), "float.log_softmax": (4, 8), "float.softmax": (0, 8),
         },
     ),
+    # The workspace of a plan, and weights as stored, reordered and packed. Numpy computes what has no steps.
+    "native": MemoryModel(
+        3.0, 1, 0.0, (0, 0), (0, 8),
+        dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0)),
+        {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)},
+    ),
 }  # fmt: skip
 """Engine → the memory it takes. An engine of another package is taken for the reference."""
 
