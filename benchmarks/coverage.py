@@ -43,10 +43,20 @@ def torchvision() -> Any:
 
 
 def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
-    """A model with random weights and batch norm statistics taken from random images, so that activations are alive."""
+    """A model with random weights and batch norm statistics taken from random images, so that activations are alive.
+
+    Args:
+        name: of torchvision's model, or "timm-" and the name of one of timm's.
+        seed: of the weights.
+        size: of images, for models that have to know it.
+    """
     torch.manual_seed(seed)
     models = torchvision().models
-    if hasattr(models.segmentation, name):
+    if name.startswith("timm-"):
+        import timm
+
+        model = timm.create_model(name.removeprefix("timm-"), pretrained=False)
+    elif hasattr(models.segmentation, name):
         model = models.segmentation.__dict__[name](weights=None, weights_backbone=None)
     else:
         options: dict[str, Any] = {"init_weights": True} if name == "googlenet" else {}
@@ -58,7 +68,7 @@ def build(name: str, seed: int = 0, size: int = 224) -> torch.nn.Module:
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None
     with torch.no_grad():
-        if not name.startswith(("vit", "swin")):
+        if not name.startswith(("vit", "swin", "timm-vit")):
             model(torch.randn(8, 3, 96, 96))
     return model.eval()
 
