@@ -79,6 +79,10 @@ GIVEN: dict[str, Callable[[Any, Tensor, Tensor], Any]] = {
     "in-place": lambda m, y, x: (y.clone().gt_(0.1), y.clone().logical_not_()),
     "where": lambda m, y, x: torch.where(y > 0, y, -2 * x),
     "logsumexp": lambda m, y, x: (y.logsumexp(2), y.logsumexp((1, 2), keepdim=True)),
+    "sort": lambda m, y, x: tuple(y.sort()),
+    "pool-indices": lambda m, y, x: F.max_pool2d(y[:, None], 2, return_indices=True),
+    "pool-indices-used": lambda m, y, x: F.max_unpool2d(*F.max_pool2d(y[:, None], 2, return_indices=True), 2),
+    "compared-with-infinity": lambda m, y, x: y * torch.isposinf(y),
     "empty-slice": lambda m, y, x: torch.cat([y[..., :4] * 2, y[..., 4:]], -1),
 }
 
@@ -95,11 +99,6 @@ def test_every_output_is_returned(name: str, tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
-    "pool-indices": (lambda m, y, x: F.max_pool2d(y[:, None], 2, return_indices=True), "output 1 of this operator"),
-    "pool-indices-used": (
-        lambda m, y, x: F.max_unpool2d(*F.max_pool2d(y[:, None], 2, return_indices=True), 2),
-        "output 1 of this",
-    ),
     "adaptive-indices": (lambda m, y, x: F.adaptive_max_pool1d(y, 2, return_indices=True), "output 1 of this operator"),
     "layer-norm-moments": (lambda m, y, x: torch.native_layer_norm(y, [4], None, None, 1e-5), "output 1 of this"),
     "batch-size": (lambda m, y, x: (y, y.shape[0]), "a number that changes with the size of the input"),
@@ -107,9 +106,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor, Tensor], Any], str]] = {
     "number-key": (lambda m, y, x: {1: y}, "a dict with the key 1"),
     "device": (lambda m, y, x: (y, y.device), "returns a device"),
     "nothing-in-it": (lambda m, y, x: (y, y[:, 4:]), "which holds nothing"),
-    "sort": (lambda m, y, x: y.sort(), "aten.sort"),
     "random": (lambda m, y, x: y + 4 * torch.rand(4), "random numbers"),
-    "compared-with-infinity": (lambda m, y, x: y * torch.isposinf(y), "the number inf"),
     "computed-weight": (lambda m, y, x: F.conv1d(y, y.mean((0, 2)).view(1, 4, 1)), "computed from the network's input"),
 }
 
