@@ -59,10 +59,10 @@ def test_an_entry_of_another_key_does_not_count(cache_dir: Path) -> None:
     assert cache.recall("other") is None
 
 
-def test_other_compiled_passes_are_probed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_library_is_probed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(path, engine="fine")
     assert load(path, engine="fine").info.probe == "remembered"
-    monkeypatch.setattr(cache, "_passes", lambda: [1, 2])
+    monkeypatch.setattr(cache, "_library", lambda: [1, 2])
     assert load(path, engine="fine").info.probe == "passed"
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from intact8.display import titled_table
 from intact8.engines.cpu import LEVELS, has_vnni, isa
+from intact8.engines.spec import SPECS
 from intact8.golden import with_golden
 from intact8.machine import INT8_FEATURES
 from intact8.opset.op import Array, Op, Tensor
@@ -204,7 +205,7 @@ def _torch(facts: Facts, seconds: float) -> dict[str, Any]:
 def _abilities(facts: Facts, trial: CheckReport, level: str, torch: Mapping[str, Any]) -> tuple[Ability, ...]:
     found = [_engine(check.engine, check.usable, check.rows) for check in trial.engines]
     usable = [check.engine for check in trial.engines if check.usable and check.engine != "reference"]
-    found += [_vnni(name, facts) for name in usable if facts.is_x86]
+    found += [_vnni(name, facts) for name in usable if facts.is_x86 and SPECS[name].features]
     if facts.is_x86:
         safe = has_vnni(level)
         why = (
