@@ -31,7 +31,8 @@
     WIDE(erf, erf_wide(x)) WIDE(rsqrt, 1.0 / sqrt(x)) WIDE(expm1, expm1_wide(x))                                        \
     WIDE(softshrink, copysign(fabs(x) - p > 0 || x != x ? fabs(x) - p : 0, x))                                          \
     WIDE(softplus, x * p > q ? x : log1p_exp(x * p) / p) WIDE(logsigmoid, -log1p_exp(-x))                               \
-    WIDE(tanhshrink, x - tanh(x)) WIDE(log, log(x)) WIDE(log1p, log1p(x)) WIDE(pow, pow(x, p))                          \
+    WIDE(tanhshrink, x - tanh(x)) WIDE(log, log(x)) WIDE(log1p, log1p(x))                                               \
+    WIDE(pow, p == 0.5 ? sqrt(x) : pow(x, p)) /* numpy and torch take the root, whose value at -infinity is NaN */      \
     WIDE(sin, sin(x)) WIDE(cos, cos(x)) WIDE(tan, tan(x)) WIDE(asin, asin(x)) WIDE(acos, acos(x)) WIDE(atan, atan(x))   \
     WIDE(sinh, sinh(x)) WIDE(cosh, cosh(x)) WIDE(asinh, asinh(x)) WIDE(acosh, acosh(x)) WIDE(atanh, atanh(x))
 

@@ -22,7 +22,7 @@ from intact8.program.program import Program
 from .test_isa import LEVELS
 
 STATUS = engine_status()
-ENGINES = [name for name in ("onednn", "onnxruntime") if STATUS[name] is None]
+ENGINES = [name for name in ("native", "onednn", "onnxruntime") if STATUS[name] is None]
 KINDS = ("ordinary", "wide", "huge", "subnormal", "ties", "same sign")
 
 

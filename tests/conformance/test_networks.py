@@ -15,7 +15,7 @@ from intact8.engines import available_engines
 from .suite import check_network
 from .test_ops import ENGINES
 
-EXAMPLES = {"onednn": 40, "onnxruntime": 40, "openvino": 40}
+EXAMPLES = {"native": 40, "onednn": 40, "onnxruntime": 40, "openvino": 40}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -16,9 +16,9 @@ from .suite import op_mismatches
 STATUS = engine_status()
 ENGINES = [
     pytest.param(name, marks=pytest.mark.skipif(STATUS[name] is not None, reason=str(STATUS[name])))
-    for name in ("onednn", "onnxruntime")
+    for name in ("native", "onednn", "onnxruntime")
 ]
-EXAMPLES = {"onednn": 40, "onnxruntime": 15}
+EXAMPLES = {"native": 40, "onednn": 40, "onnxruntime": 15}
 
 
 @pytest.mark.parametrize("kind", CASES)

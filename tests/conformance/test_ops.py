@@ -21,7 +21,7 @@ ENGINES = [
 SHARE = {"conv": 60, "linear": 12, "add": 14, "mul": 10, "matmul": 5, "mean": 8, "pool": 14, "table": 6, "resize": 10}
 """How many of each kind, in the proportion of what can go wrong in it."""
 
-PER_EXAMPLE = {"onednn": 30, "onnxruntime": 10, "openvino": 6}
+PER_EXAMPLE = {"native": 30, "onednn": 30, "onnxruntime": 10, "openvino": 6}
 """Ops per example of hypothesis: by how long an engine takes to prepare one."""
 
 SHAPES: Counter[tuple[str, str]] = Counter()

@@ -75,7 +75,7 @@ def kinds(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("engine", ["onednn", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("engine", ["native", "onednn", "onnxruntime", "openvino"])
 def test_special_values_lie_where_torch_has_them(engine: str, name: str) -> None:
     if STATUS[engine] is not None:
         pytest.skip(str(STATUS[engine]))

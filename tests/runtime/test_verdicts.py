@@ -196,7 +196,7 @@ def test_everything_that_could_end_a_probe_differently_is_in_the_key(monkeypatch
     keys += [cache.key(program, "d", "onednn", 3, GOOD), cache.key(program, "d", "onednn", None, GOOD)]
     keys += [cache.key(PROGRAM, "d", "onednn", 2, GOOD), fastest.key(program, "d", 2, 1, GOOD)]
     keys += [fastest.key(program, "d", 2, 8, GOOD), fastest.key(program, "d", 3, 8, GOOD)]
-    monkeypatch.setattr(cache, "_passes", lambda: [1, 2])
+    monkeypatch.setattr(cache, "_library", lambda: [1, 2])
     keys.append(cache.key(program, "d", "onednn", 2, GOOD))
     monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
     keys.append(cache.key(program, "d", "onednn", 2, GOOD))
