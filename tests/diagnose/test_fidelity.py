@@ -79,7 +79,8 @@ class OwnLinear(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, self.norm(x), self.weight)
+        weight = self.weight.expand(x.shape[0], 8, 16)  # one for every sample, which no linear layer has
+        return torch.bmm(self.norm(x)[:, None], weight)[:, 0] + self.bias
 
 
 def test_products_left_float_are_told() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("openvino")
 
-from intact8.engines.input_quantizer import Quantizer
 
 from intact8.engines.openvino import OpenVinoEngine
+from intact8.engines.openvino.numpy_quantizer import Quantizer
 from intact8.engines.reference import ReferenceEngine
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
