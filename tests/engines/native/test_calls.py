@@ -90,7 +90,8 @@ def test_multiprocessing(wanted: Any, method: str) -> None:
 
 
 START = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background inherit that it is ignored
 import numpy as np
 from intact8.engines.native import NativeEngine
 from intact8.program.file import load
