@@ -14,9 +14,9 @@ from tests.conformance.networks import Network
 
 from intact8.arithmetic import integer
 from intact8.engines import cpu
+from intact8.engines.image_layout import read_as_images
 from intact8.engines.onednn import OnednnEngine
 from intact8.engines.onednn.merge_linear import merge_linear
-from intact8.engines.onednn.plan import read_as_images
 from intact8.engines.reference import ReferenceEngine
 from intact8.errors import EngineError, InputError
 from intact8.opset.op import Op, Tensor

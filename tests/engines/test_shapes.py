@@ -9,7 +9,7 @@ pytest.importorskip("openvino")
 
 
 from intact8.engines.openvino import OpenVinoEngine
-from intact8.engines.openvino.numpy_quantizer import Quantizer
+from intact8.engines.openvino.numpy_quantizer import quantize_into
 from intact8.engines.reference import ReferenceEngine
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
@@ -82,6 +82,6 @@ def test_a_batch_that_does_not_fit() -> None:
 
 
 def test_the_pass_that_quantizes_does_not_write_beyond_its_memory() -> None:
-    quantize = Quantizer(Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}), Tensor("q", "uint8", (None, 3), 0.5, 10))
+    op, result = Op("q", "quantize", ("x",), {"lo": 0, "hi": 255}), Tensor("q", "uint8", (None, 3), 0.5, 10)
     with pytest.raises(InputError, match="expected shape"):
-        quantize(np.zeros((64, 3), np.float32), np.empty((1, 3), np.uint8))
+        quantize_into(np.empty((1, 3), np.uint8), op, result, np.zeros((64, 3), np.float32))

@@ -221,7 +221,7 @@ def empty_outputs(program: Program, arrays: Mapping[str, Any]) -> list[Array]:
     return out
 
 
-def channels_last(x: Array) -> bool:
+def is_channels_last(x: Array) -> bool:
     """Return whether images (N, C, …) lie in memory pixel by pixel and not plane by plane."""
     return not x.flags.c_contiguous and bool(np.moveaxis(x, 1, -1).flags.c_contiguous)
 

@@ -67,7 +67,7 @@ def _epilogue(ctx: OpContext, order: Sequence[int]) -> dict[str, Value | int | N
     own = ctx.op.name
     for then in ctx.epilogue:
         if then.op.kind == "table":
-            fields["table"] = then.constant("table", lambda then=then: then.op.arrays["table"])  # type: ignore[misc]
+            fields["table"] = then.stored("table")
         else:
             at, t = then.op.inputs.index(own), then.op.attrs
             ratios = (np.array(t["a"], np.float64) / t["b"]).astype(np.float32)
@@ -87,7 +87,7 @@ def conv(ctx: OpContext) -> Value:
     order = channels_last(len(x.shape))
     y = ctx.make(order)
     kernel = ctx.op.arrays["weight"].shape[2:]
-    # A transposed convolution reads through its flipped kernel, see source() of native/engine/step_conv.c.
+    # A transposed convolution reads through its flipped kernel, see native/engine/conv_gather.c.
     pads = t["padding"]
     if t["transposed"]:
         pads = [p - d * (k - 1) for p, d, k in zip(t["padding"], t["dilation"], kernel, strict=True)]

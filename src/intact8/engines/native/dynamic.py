@@ -44,9 +44,8 @@ def dynamic_linear(ctx: OpContext) -> Value:
     y = ctx.make()
     if y.size:
         weight, scale = ctx.constant("weight", lambda: p["weight"]), ctx.constant("scale", lambda: p["scale"])
-        bias = ctx.constant("bias", lambda: p["bias"]) if "bias" in p else None
         rows = quantized_rows(ctx, x, ctx.op.attrs["granularity"] == "per_tensor")
-        product(ctx, rows, x.shape[-1], weight, scale, bias, y)
+        product(ctx, rows, x.shape[-1], weight, scale, ctx.stored("bias"), y)
     return y
 
 
@@ -70,7 +69,7 @@ def recurrent(ctx: OpContext) -> Value | None:
         b.step(
             "recurrent", input=products, row_scales=rows[1], weight=part("weight_hh"), scale=part("scale_hh"),
             bias=part("bias_hh") if kind == "gru" else None,
-            tanh=ctx.constant("tanh", lambda: p["tanh"]) if "tanh" in p else None,
+            tanh=ctx.stored("tanh"),
             h0=states[0] if states else None, c0=states[1] if len(states) == 2 else None,
             lengths=inputs[-1] if t["lengths"] else None, y=y, kind=KINDS[kind] + (kind == "rnn" and "tanh" not in p),
             time=time, batch=batch, size=hidden, reverse=d, states=int(t["result"] != "steps"),

@@ -28,8 +28,8 @@ def quantize(ctx: OpContext) -> Value | None:
 def table(ctx: OpContext) -> Value:
     """Lower a table of 256 entries."""
     x = ctx.inputs[0]
-    y, entries = ctx.make(x.order), ctx.constant("table", lambda: ctx.op.arrays["table"])
-    ctx.builder.step("table", x=x, entries=entries, y=y, count=y.size)
+    y = ctx.make(x.order)
+    ctx.builder.step("table", x=x, entries=ctx.stored("table"), y=y, count=y.size)
     return y
 
 

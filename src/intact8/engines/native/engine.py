@@ -19,7 +19,7 @@ from intact8.program.inputs import outside, sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, check_inputs, empty_outputs
+from ..binding import batch_size, check_inputs, empty_outputs, is_channels_last
 from ..prepared_cache import PreparedCache
 from ..reference import evaluate
 from ..shapes import sized
@@ -81,7 +81,6 @@ class Plan:
     """A plan that the library checked.
 
     Attributes:
-        program: with every size in numbers.
         lowered: values, outputs, fallbacks.
         handle: of the library's plan.
         bytes: of a workspace.
@@ -89,7 +88,6 @@ class Plan:
         shapes: shapes and dtypes of the outputs.
     """
 
-    program: Program
     lowered: Lowered
     handle: Any
     bytes: int
@@ -236,7 +234,7 @@ class NativeRunner:
         handle = self._library.open_plan(self._constants.model, address(words), words.size)
         shapes = [(v.shape, np.dtype(v.dtype)) for v in lowered.outputs]
         size = self._library.workspace_bytes(handle, self._threads)
-        return Plan(program, lowered, handle, size, len(lowered.builder.owners), shapes)
+        return Plan(lowered, handle, size, len(lowered.builder.owners), shapes)
 
     def _build_for_one(self) -> None:
         """Build the plan for batch 1, so that a program that cannot run is refused now."""
@@ -254,6 +252,6 @@ class NativeRunner:
 
 def _contiguous(x: Array) -> Array:
     """Return ``x`` plain, or with its channels last where it is so already; else a plain copy."""
-    if x.flags.c_contiguous or (x.ndim == 4 and x.transpose(0, 2, 3, 1).flags.c_contiguous):
+    if x.flags.c_contiguous or (x.ndim == 4 and is_channels_last(x)):
         return x
     return np.ascontiguousarray(x)

@@ -14,32 +14,23 @@ REDUCTIONS = {"mean": 0, "sum": 1, "amax": 2, "amin": 3}
 
 def _norm(ctx: OpContext, x: Value, groups: int, each: int, places: int, *, centered: bool = True) -> Value:
     """Add a norm of every group of ``each`` elements with all their places."""
-    y, known = ctx.make(x.order), ctx.op.arrays
-    weight = ctx.constant("weight", lambda: known["weight"]) if "weight" in known else None
-    bias = ctx.constant("bias", lambda: known["bias"]) if "bias" in known else None
+    y = ctx.make(x.order)
     ctx.builder.step(
         "float_norm", x=x, y=y, outer=x.size // (groups * each * places), groups=groups, each=each, places=places,
-        epsilon=double_bits(ctx.op.attrs["eps"]), centered=int(centered), weight=weight, bias=bias,
+        epsilon=double_bits(ctx.op.attrs["eps"]), centered=int(centered), weight=ctx.stored("weight"),
+        bias=ctx.stored("bias"),
     )  # fmt: skip
     return y
 
 
-def _last_dimensions(ctx: OpContext, centered: bool) -> Value:
-    """Lower a norm over the last dimensions."""
-    x, shape = ctx.inputs[0], ctx.op.attrs["shape"]
-    rank, first = len(x.shape), len(x.shape) - len(shape)
-    x = ctx.builder.in_order(x, [*(d for d in x.order if d < first), *range(first, rank)])
-    return _norm(ctx, x, 1, math.prod(shape), 1, centered=centered)
-
-
 def layer_norm(ctx: OpContext) -> Value:
     """Lower a layer norm."""
-    return _last_dimensions(ctx, True)
+    return _norm(ctx, ctx.last_dimensions(), 1, math.prod(ctx.op.attrs["shape"]), 1)
 
 
 def rms_norm(ctx: OpContext) -> Value:
     """Lower an RMS norm."""
-    return _last_dimensions(ctx, False)
+    return _norm(ctx, ctx.last_dimensions(), 1, math.prod(ctx.op.attrs["shape"]), 1, centered=False)
 
 
 def group_norm(ctx: OpContext) -> Value:

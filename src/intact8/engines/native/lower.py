@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
 
+from ..image_layout import read_as_images
 from . import affine, dynamic, elementwise, float_chains, float_layers, moves, norms, pools, products
 from .attention import find_attention, lower_attention
 from .builder import INPUT, Constants, PlanBuilder, Value
@@ -26,14 +27,6 @@ RULES: dict[str, Rule] = {
     **products.RULES,
 }
 """Kind → rule. The reference computes the other kinds, and operations for which a rule returns None."""
-
-IMAGE_KINDS = frozenset(
-    {"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample", "resize_linear", "group_norm"}
-)
-"""Kinds with channels in dimension 1."""
-
-SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})
-"""Kinds whose result has the dimensions of their operands: the layout that its readers want is best for these, too."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +61,6 @@ class Lowered:
     fallbacks: Sequence[Fallback]
 
 
-def read_as_images(program: Program) -> set[str]:
-    """Return the tensors that operations on images read, directly or after others that keep their dimensions."""
-    found: set[str] = set()
-    for op in reversed(program.ops):
-        if op.kind.removeprefix("float.") in IMAGE_KINDS or (op.kind in SAME_DIMENSIONS and op.name in found):
-            found.update(op.inputs)
-    return found
-
-
 def lower(
     program: Program, inputs: Mapping[str, tuple[str, tuple[int, ...]]], constants: Constants, outputs: Sequence[str]
 ) -> Lowered:
@@ -93,7 +77,7 @@ def lower(
     for i, (name, (dtype, order)) in enumerate(inputs.items()):
         shape = tuple(d for d in program.tensors[name].shape if isinstance(d, int))
         values[name] = b.value(shape, dtype, order, INPUT, i)
-    images, fused = read_as_images(program), chains(program, outputs)
+    images, fused = read_as_images(program, floats=True), chains(program, outputs)
     inside = {op.name for chain in fused.values() for op in chain[:-1]}
     attention = find_attention(program, {*outputs, *inputs})
     inside.update(*(chain.inner for chain in attention.values()))

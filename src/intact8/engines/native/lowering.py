@@ -53,6 +53,16 @@ class OpContext:
         """Return the value of an array that is made once for all plans of the program."""
         return self.builder.constant(self.array(role, make))
 
+    def stored(self, role: str) -> Value | None:
+        """Return the value of an array of the operation; None where it has none of that role."""
+        arrays = self.op.arrays
+        return self.constant(role, lambda: arrays[role]) if role in arrays else None
+
+    def last_dimensions(self) -> Value:
+        """Return the input of a norm with the dimensions that are normalized last in memory."""
+        x, first = self.inputs[0], len(self.inputs[0].shape) - len(self.op.attrs["shape"])
+        return self.builder.in_order(x, [*(d for d in x.order if d < first), *range(first, len(x.shape))])
+
     def zero_point(self, which: int) -> int:
         """Return the zero point of an input."""
         return self.tensors[which].zero_point or 0

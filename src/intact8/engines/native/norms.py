@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from intact8.arithmetic.norms import MIDDLE
 
-from .builder import MAX_RANK, Value, channels_last, float_bits, plain
+from .builder import MAX_RANK, Value, channels_last, double_bits, float_bits, plain
 from .lowering import OpContext, Rule
 
 
@@ -16,31 +14,22 @@ def _norm(ctx: OpContext, x: Value, places: int, groups: int, each: int, *, cent
     """Add a norm of every group of ``each`` elements with all their places."""
     t, y = ctx.op.attrs, ctx.make(x.order)
     ctx.builder.step(
-        "norm", x=x, y=y, gain=ctx.constant("gain", lambda: ctx.op.arrays["gain"]),
-        offset=ctx.constant("offset", lambda: ctx.op.arrays["offset"]), outer=x.size // (places * groups * each),
+        "norm", x=x, y=y, gain=ctx.stored("gain"),
+        offset=ctx.stored("offset"), outer=x.size // (places * groups * each),
         places=places, groups=groups, each=each, shift=MIDDLE if centered else ctx.zero_point(0),
-        centered=int(centered), epsilon=int(np.float64(t["eps"]).view(np.int64)), low=t["lo"], high=t["hi"],
+        centered=int(centered), epsilon=double_bits(t["eps"]), low=t["lo"], high=t["hi"],
     )  # fmt: skip
     return y
 
 
-def _last_dimensions(ctx: OpContext, centered: bool) -> Value:
-    """Lower a norm over the last dimensions."""
-    x, shape = ctx.inputs[0], ctx.op.attrs["shape"]
-    rank, first = len(x.shape), len(x.shape) - len(shape)
-    rows = [d for d in x.order if d < first]
-    x = ctx.builder.in_order(x, [*rows, *range(first, rank)])
-    return _norm(ctx, x, 1, 1, math.prod(shape), centered=centered)
-
-
 def layer_norm(ctx: OpContext) -> Value:
     """Lower a layer norm."""
-    return _last_dimensions(ctx, True)
+    return _norm(ctx, ctx.last_dimensions(), 1, 1, math.prod(ctx.op.attrs["shape"]))
 
 
 def rms_norm(ctx: OpContext) -> Value:
     """Lower an RMS norm."""
-    return _last_dimensions(ctx, False)
+    return _norm(ctx, ctx.last_dimensions(), 1, 1, math.prod(ctx.op.attrs["shape"]), centered=False)
 
 
 def group_norm(ctx: OpContext) -> Value:
@@ -58,7 +47,7 @@ def softmax(ctx: OpContext) -> Value | None:
     (x, *mask), masks = ctx.broadcast([*(d for d in ctx.inputs[0].order if d != axis), axis])
     y = ctx.make(x.order)
     ctx.builder.step(
-        "softmax", x=x, y=y, entries=ctx.constant("table", lambda: ctx.op.arrays["table"]),
+        "softmax", x=x, y=y, entries=ctx.stored("table"),
         mask=mask[0] if mask else None, broadcast_mask=masks[-1], levels=float_bits(t["levels"]),
         **ctx.sizes(x.order), **ctx.grid(),
     )  # fmt: skip
@@ -70,7 +59,7 @@ def embedding(ctx: OpContext) -> Value:
     table, index = ctx.op.arrays["weight"], ctx.builder.plain(ctx.inputs[0])
     y = ctx.make()
     ctx.builder.step(
-        "take_rows", x=ctx.constant("weight", lambda: table), index=index, y=y, outer=1, rows=len(table),
+        "take_rows", x=ctx.stored("weight"), index=index, y=y, outer=1, rows=len(table),
         count=index.size, bytes=table.shape[1] * table.itemsize,
     )  # fmt: skip
     return y
@@ -81,8 +70,8 @@ def decoded_embedding(ctx: OpContext) -> Value:
     t, p, index = ctx.op.attrs, ctx.op.arrays, ctx.builder.plain(ctx.inputs[0])
     y = ctx.make(plain(len(ctx.shape)))
     ctx.builder.step(
-        "decode_rows", codes=ctx.constant("weight", lambda: p["weight"]), index=index, y=y,
-        scales=ctx.constant("scale", lambda: p["scale"]), rows=len(p["weight"]), count=index.size,
+        "decode_rows", codes=ctx.stored("weight"), index=index, y=y,
+        scales=ctx.stored("scale"), rows=len(p["weight"]), count=index.size,
         columns=t["columns"], group=t["group"], bits=t["bits"],
     )  # fmt: skip
     return y

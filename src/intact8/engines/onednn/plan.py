@@ -21,6 +21,7 @@ from intact8.program.inputs import outside
 from intact8.program.program import Program
 
 from ..binding import batch_size
+from ..image_layout import read_as_images
 from . import conv_linear, dynamic_linear, elementwise, moves, pools, softmax_norms
 from .floats import lower_float
 from .lowering import OpContext, Packed, Rule, Step
@@ -215,22 +216,6 @@ class Plan:
                 seen(call.name, y)
             for i in call.frees:
                 slots[i] = None
-
-
-def read_as_images(program: Program) -> set[str]:
-    """Return the tensors that operations on images read, directly or after others that keep their dimensions."""
-    found: set[str] = set()
-    for op in reversed(program.ops):
-        if op.kind in IMAGE_KINDS or (op.kind in SAME_DIMENSIONS and op.name in found):
-            found.update(op.inputs)
-    return found
-
-
-IMAGE_KINDS = frozenset({"conv", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample", "resize_linear"})
-"""Kinds with channels in dimension 1."""
-
-SAME_DIMENSIONS = frozenset({"pad", "slice", "cat", "roll", "table", "add", "mul", "mean"})
-"""Kinds whose result has the dimensions of their operands: the layout that its readers want is best for these, too."""
 
 
 def supported(op: Op) -> bool:

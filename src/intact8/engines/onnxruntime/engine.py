@@ -15,7 +15,7 @@ from intact8.program.dimensions import sizes_of
 from intact8.program.inputs import images, outside, sole_quantizers
 from intact8.program.program import Program
 
-from ..binding import channels_last, check_inputs
+from ..binding import check_inputs, is_channels_last
 from ..fork_safety import follow
 from ..prepared_cache import PreparedCache
 from ..spec import require
@@ -124,7 +124,7 @@ class OnnxRuntimeRunner:
 
     def _as_read(self, given: dict[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
         """Return the inputs as the deployed model takes them, and the names of those whose memory has channels last."""
-        last = frozenset(name for name in self._images if channels_last(given[name]))
+        last = frozenset(name for name in self._images if is_channels_last(given[name]))
         return {n: x.transpose(0, 2, 3, 1) if n in last else x for n, x in given.items()}, last
 
     def _session(

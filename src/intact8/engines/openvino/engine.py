@@ -12,7 +12,7 @@ from intact8.arithmetic.affine import dequantize
 from intact8.arithmetic.dimensions import fits, show
 from intact8.engines.batch_split import is_sample_wise
 from intact8.engines.fork_safety import follow
-from intact8.engines.openvino.numpy_quantizer import Quantizer
+from intact8.engines.openvino.numpy_quantizer import quantize_into
 from intact8.engines.prepared_cache import PreparedCache, release_memory
 from intact8.errors import InputError
 from intact8.opset.op import Array, Op
@@ -21,7 +21,7 @@ from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import channels_last
+from ..binding import is_channels_last
 from ..spec import require
 from .core import FORKED, LARGEST_INPUT, REMEDY, core, left_behind
 
@@ -161,7 +161,7 @@ class OpenVinoRunner:
             found |= self._run(given, batch)
         for op in before:
             x = found[op.inputs[0]]
-            found[op.name] = Quantizer(op, self.program.tensors[op.name])(x, np.empty(x.shape, np.uint8))
+            found[op.name] = quantize_into(np.empty(x.shape, np.uint8), op, self.program.tensors[op.name], x)
         for op in self.program.ops:
             if op.kind == "dequantize" and op.name not in found:
                 found[op.name] = self._decoder(op)[found[op.inputs[0]]]
@@ -209,7 +209,7 @@ class OpenVinoRunner:
         integers = frozenset(n for n in self._takes_integers if n in given and given[n].dtype == np.uint8)
         # The pass that quantizes floats writes any order; bytes stay in the one they come in.
         images = {n for n in self._takes_integers if len(self.program.tensors[n].shape) > 3}
-        last = frozenset(n for n in images if n not in integers or channels_last(given[n]))
+        last = frozenset(n for n in images if n not in integers or is_channels_last(given[n]))
         sizes = sizes_of(self.program, given) if given else sizes_near(self.program, LENGTH)
         return Feeds(frozenset(fed), integers, last, tuple(sorted(sizes.items())))
 

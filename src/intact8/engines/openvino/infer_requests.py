@@ -14,7 +14,7 @@ from intact8.engines.openvino.batch_switch import join
 from intact8.engines.openvino.build import Built, Output, label
 from intact8.engines.openvino.compile import compile_model, refusals
 from intact8.engines.openvino.execution_graph import PRODUCTS, Node, executed
-from intact8.engines.openvino.numpy_quantizer import Quantizer
+from intact8.engines.openvino.numpy_quantizer import quantize_into
 from intact8.engines.prepared_cache import release_memory
 from intact8.engines.reference import evaluate
 from intact8.errors import EngineError, InputError
@@ -228,13 +228,12 @@ class _Before:
 
     def __init__(self, op: Op, ops: Mapping[str, Op], program: Program, batch: int, own: Array, last: bool) -> None:
         self._batch = batch
-        self._name, self._ops, self._program = op.inputs[0], ops, program
-        self._fill = Quantizer(op, program.tensors[op.name])
+        self._op, self._ops, self._program = op, ops, program
         self._own = np.moveaxis(own, -1, 1) if last else own
 
     def __call__(self, given: Mapping[str, Array]) -> None:
         """Fill the array. Raises InputError where x holds NaN."""
-        self._fill(self._moved(self._name, given), self._own)
+        quantize_into(self._own, self._op, self._program.tensors[self._op.name], self._moved(self._op.inputs[0], given))
 
     def _moved(self, name: str, given: Mapping[str, Array]) -> Array:
         """Return the value of ``name``, behind any movement ops."""
