@@ -1,13 +1,13 @@
 /* What follows a convolution's results while they are in the cache: a residual sum with a rounding of its own, and a table. */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "byte_table.h"
 #include "conv.h"
 
 typedef struct {
     __m512 own_ratio, residual_ratio;
     __m512i own_zero, residual_zero;
     epilogue end;
-    __m512i table[4];
 } finish;
 
 /* 16 sums; each product and the sum are rounded. */
@@ -24,14 +24,6 @@ VNNI_INLINE __m512i add_bytes(__m512i x, __m512i residual, const finish *f) {
     return from_lane_order(to_bytes(v, &f->end));
 }
 
-#define TABLE_TARGET __attribute__((target(VNNI_FEATURES ",avx512vbmi")))
-
-/* 64 entries of a table; two vectors hold the entries of indices below 128, two those of the others. */
-static inline __attribute__((always_inline, target(VNNI_FEATURES ",avx512vbmi"))) __m512i look_up(__m512i x, const __m512i *t) {
-    const __m512i low = _mm512_permutex2var_epi8(t[0], x, t[1]), high = _mm512_permutex2var_epi8(t[2], x, t[3]);
-    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(x), high);
-}
-
 VNNI_TARGET static void add_run(const finish *f, const uint8_t *residual, uint8_t *y, isize count) {
     isize k = 0;
     for (; k + VECTOR_BYTES <= count; k += VECTOR_BYTES)
@@ -43,18 +35,18 @@ VNNI_TARGET static void add_run(const finish *f, const uint8_t *residual, uint8_
     }
 }
 
-TABLE_TARGET static void table_run(const finish *f, uint8_t *y, isize count) {
-    const __m512i t[4] = {f->table[0], f->table[1], f->table[2], f->table[3]};
+VBMI_TARGET static void table_run(const uint8_t *table, uint8_t *y, isize count) {
+    const byte_table t = load_table(table);
     isize k = 0;
-    for (; k + VECTOR_BYTES <= count; k += VECTOR_BYTES) _mm512_storeu_si512(y + k, look_up(_mm512_loadu_si512(y + k), t));
+    for (; k + VECTOR_BYTES <= count; k += VECTOR_BYTES) _mm512_storeu_si512(y + k, look_up(&t, _mm512_loadu_si512(y + k)));
     if (k < count) {
         const __mmask64 mask = byte_mask(count - k);
-        _mm512_mask_storeu_epi8(y + k, mask, look_up(_mm512_maskz_loadu_epi8(mask, y + k), t));
+        _mm512_mask_storeu_epi8(y + k, mask, look_up(&t, _mm512_maskz_loadu_epi8(mask, y + k)));
     }
 }
 
 VNNI_TARGET void finish_results(const conv_args *a, isize at, isize rows, isize bytes) {
-    const int sum = a->residual && !a->residual_joint, vectors = __builtin_cpu_supports("avx512vbmi");
+    const int sum = a->residual && !a->residual_joint, vectors = has_byte_tables();
     if (!sum && !a->table) return;
     if (bytes == a->out_channels) bytes *= rows, rows = 1;
     finish f = {.own_zero = _mm512_set1_epi32(a->out_zero)};
@@ -63,12 +55,11 @@ VNNI_TARGET void finish_results(const conv_args *a, isize at, isize rows, isize 
         f.residual_zero = _mm512_set1_epi32(a->residual_zero);
         f.end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high);
     }
-    for (int i = 0; a->table && i < 4; i++) f.table[i] = _mm512_loadu_si512(a->table + VECTOR_BYTES * i);
     for (isize r = 0; r < rows; r++, at += a->out_channels) {
         uint8_t *y = a->y + at;
         if (sum) add_run(&f, a->residual + at, y, bytes);
         if (a->table && vectors)
-            table_run(&f, y, bytes);
+            table_run(a->table, y, bytes);
         else if (a->table)
             for (isize i = 0; i < bytes; i++) y[i] = a->table[y[i]];
     }

@@ -1,6 +1,7 @@
 /* Attention: scores, softmax and context of one head after the other, so that scores stay in the cache. */
 
 #include "product.h"
+#include "softmax.h"
 
 #include <math.h>
 
@@ -22,8 +23,8 @@ typedef struct {
     uint8_t *y;
     requantization scores, context;
     isize element, y_element;
-    const int32_t *table;
-    uint8_t low_bytes[256], high_bytes[256]; /* of the table's entries */
+    integer_softmax t;
+    softmax_row row;
 } attention_args;
 
 /* Memory of a thread, in bytes from its beginning. */
@@ -76,90 +77,6 @@ int check_attention(checker *c, const int64_t *step) {
            check_extent(c, s->v, 0, vs, v, 4, size, "v") && check_extent(c, s->y, 0, ys, y, 4, y_size, "y") &&
            (s->mask < 0 || check_extent(c, s->mask, 0, ms, m, 4, s->form == INTEGERS ? 1 : 4, "mask"));
 }
-
-/* ---- softmax of integers ------------------------------------------------------------------------------------------------ */
-
-/* Probabilities of a row: t = table[max - x], 0 where masked; R(t·fl(levels / Σ t)) + zero, clamped. */
-MULTIVERSION static void softmax_row(const attention_args *a, const uint8_t *restrict x, const uint8_t *restrict mask,
-                                     uint8_t *restrict y, isize count) {
-    const attention_step *s = a->s;
-    const int32_t *restrict table = a->table;
-    const float low = (float)(s->low_p - s->zero_p), high = (float)(s->high_p - s->zero_p);
-    const int32_t zero = (int32_t)s->zero_p;
-    uint8_t most = 0;
-    int64_t total = 0;
-    for (isize i = 0; i < count; i++) {
-        const uint8_t v = mask && mask[i] ? 0 : x[i];
-        most = v > most ? v : most;
-    }
-    for (isize i = 0; i < count; i++) total += mask && mask[i] ? 0 : table[most - x[i]];
-    const float factor = bits_float(s->probability) / (float)(total > 1 ? total : 1);
-    for (isize i = 0; i < count; i++)
-        y[i] = to_uint8((float)(mask && mask[i] ? 0 : table[most - x[i]]) * factor, low, high, zero);
-}
-
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include "avx512.h"
-#define VBMI_TARGET __attribute__((target(AVX512_FEATURES ",avx512vbmi")))
-#define VBMI_INLINE static inline __attribute__((always_inline, target(AVX512_FEATURES ",avx512vbmi")))
-
-/* The entries of a table of 256 bytes, which lies in four vectors. */
-VBMI_INLINE __m512i look_up(const __m512i *table, __m512i index) {
-    const __m512i first = _mm512_permutex2var_epi8(table[0], index, table[1]);
-    const __m512i second = _mm512_permutex2var_epi8(table[2], index, table[3]);
-    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(index), first, second);
-}
-
-VBMI_INLINE __mmask64 valid(const uint8_t *mask, isize i, isize count) {
-    const __mmask64 inside = byte_mask(count - i);
-    return mask ? inside & ~_mm512_test_epi8_mask(_mm512_maskz_loadu_epi8(inside, mask + i), _mm512_set1_epi8(-1)) : inside;
-}
-
-/* The same for rows whose sum fits 32 bits. Entries are two bytes, each looked up in vectors. */
-VBMI_TARGET static void softmax_row_vbmi(const attention_args *a, const uint8_t *x, const uint8_t *mask, uint8_t *y, isize count) {
-    const attention_step *s = a->s;
-    __m512i low[4], high[4], most = _mm512_setzero_si512(), low_sum = most, high_sum = most;
-    const __m512i zero = _mm512_setzero_si512();
-    for (int i = 0; i < 4; i++)
-        low[i] = _mm512_loadu_si512(a->low_bytes + 64 * i), high[i] = _mm512_loadu_si512(a->high_bytes + 64 * i);
-    for (isize i = 0; i < count; i += 64)
-        most = _mm512_max_epu8(most, _mm512_maskz_loadu_epi8(valid(mask, i, count), x + i));
-    const __m256i half = _mm256_max_epu8(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
-    __m128i top = _mm_max_epu8(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    top = _mm_xor_si128(top, _mm_set1_epi8(-1)); /* the largest byte becomes the smallest, which an instruction finds */
-    const __m128i smallest = _mm_minpos_epu16(_mm_min_epu8(top, _mm_srli_epi16(top, 8)));
-    const int largest = 255 - (_mm_cvtsi128_si32(smallest) & 255);
-    const __m512i from = _mm512_set1_epi8((char)largest);
-    for (isize i = 0; i < count; i += 64) {
-        const __mmask64 in = valid(mask, i, count);
-        const __m512i d = _mm512_sub_epi8(from, _mm512_maskz_loadu_epi8(in, x + i));
-        low_sum = _mm512_add_epi64(low_sum, _mm512_sad_epu8(_mm512_maskz_mov_epi8(in, look_up(low, d)), zero));
-        high_sum = _mm512_add_epi64(high_sum, _mm512_sad_epu8(_mm512_maskz_mov_epi8(in, look_up(high, d)), zero));
-    }
-    const int64_t total = _mm512_reduce_add_epi64(low_sum) + 256 * _mm512_reduce_add_epi64(high_sum);
-    const __m512 factor = _mm512_set1_ps(bits_float(s->probability) / (float)(total > 1 ? total : 1));
-    const epilogue end = make_epilogue((int)s->zero_p, (int)s->low_p, (int)s->high_p);
-    for (isize i = 0; i < count; i += 64) {
-        const __mmask64 in = valid(mask, i, count);
-        const __m512i d = _mm512_sub_epi8(from, _mm512_maskz_loadu_epi8(in, x + i));
-        const __m512i l = _mm512_maskz_mov_epi8(in, look_up(low, d)), h = _mm512_maskz_mov_epi8(in, look_up(high, d));
-        const __m512i first = _mm512_unpacklo_epi8(l, h), second = _mm512_unpackhi_epi8(l, h);
-        __m512i t[4] = {_mm512_unpacklo_epi16(first, zero), _mm512_unpackhi_epi16(first, zero),
-                        _mm512_unpacklo_epi16(second, zero), _mm512_unpackhi_epi16(second, zero)};
-        for (int q = 0; q < 4; q++) t[q] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(t[q]), factor));
-        _mm512_mask_storeu_epi8(y + i, byte_mask(count - i), to_bytes(t, &end));
-    }
-}
-
-static void integer_softmax(const attention_args *a, const uint8_t *x, const uint8_t *mask, uint8_t *y, isize count) {
-    const int able = current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi");
-    (able ? softmax_row_vbmi : softmax_row)(a, x, mask, y, count);
-}
-#else
-static void integer_softmax(const attention_args *a, const uint8_t *x, const uint8_t *mask, uint8_t *y, isize count) {
-    softmax_row(a, x, mask, y, count);
-}
-#endif
 
 /* ---- softmax of floats ---------------------------------------------------------------------------------------------------- */
 
@@ -299,7 +216,7 @@ static void integer_rows(const head *h, const uint8_t *q, isize stride, isize ro
         requantize_row(h->sums + r * apart, h->k_offsets, offset_of_row(q + r * stride, (isize)s->depth, (int)s->zero_k),
                        &a->scores, scores, keys);
         if (s->form == INTEGERS)
-            integer_softmax(a, scores, h->mask ? h->mask + mask : NULL, p, keys);
+            a->row(&a->t, scores, h->mask ? h->mask + mask : NULL, p, keys);
         else
             quantized_row(a, scores, h->mask ? (const float *)(const void *)h->mask + mask : NULL, h->floats, p, keys);
     }
@@ -368,11 +285,13 @@ void run_attention(frame *f, const int64_t *step, void *prepared) {
         .q = at(f, s->q), .k = at(f, s->k), .v = at(f, s->v), .mask = at(f, s->mask), .y = at(f, s->y),
         .scores = requantization_of(s->score_ratio, s->score_zero, s->score_low, s->score_high),
         .context = requantization_of(s->ratio, s->zero, s->low, s->high),
-        .element = s->form == FLOATS ? 4 : 1, .y_element = s->form >= SCORES ? 4 : 1, .table = at(f, s->table),
+        .element = s->form == FLOATS ? 4 : 1, .y_element = s->form >= SCORES ? 4 : 1
     };
     (void)prepared;
-    for (int i = 0; a.table && i < 256; i++)
-        a.low_bytes[i] = (uint8_t)a.table[i], a.high_bytes[i] = (uint8_t)((uint32_t)a.table[i] >> 8);
+    if (s->form == INTEGERS) {
+        a.t = make_softmax(at(f, s->table), s->probability, s->zero_p, s->low_p, s->high_p);
+        a.row = softmax_row_of(&a.t);
+    }
     const double work = (double)s->samples * (double)s->heads * (double)s->queries * (double)s->keys * (double)s->depth / 8;
     parallel(f, attention_kernel, &a, (isize)(s->samples * s->heads), work > 1e15 ? (isize)1 << 50 : (isize)work);
 }

@@ -128,29 +128,18 @@ static void table_plain(const void *given, isize lo, isize hi, uint8_t *scratch)
 }
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include <immintrin.h>
+#include "byte_table.h"
 
-/* Looks up 64 bytes at a time. The table lies in four registers; one permutation reads half of it, and the highest bit of
-   the index chooses the half. */
-__attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void table_vbmi(const void *given, isize lo, isize hi,
-                                                                              uint8_t *scratch) {
+VBMI_TARGET static void table_vbmi(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const table_args *a = (const table_args *)given;
-    const __m512i first = _mm512_loadu_si512(a->table), second = _mm512_loadu_si512(a->table + 64);
-    const __m512i third = _mm512_loadu_si512(a->table + 128), fourth = _mm512_loadu_si512(a->table + 192);
+    const byte_table t = load_table(a->table);
     isize i = lo;
-    for (; i + 64 <= hi; i += 64) {
-        const __m512i x = _mm512_loadu_si512(a->x + i);
-        const __m512i low = _mm512_permutex2var_epi8(first, x, second);
-        const __m512i high = _mm512_permutex2var_epi8(third, x, fourth);
-        _mm512_storeu_si512(a->y + i, _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high));
-    }
+    for (; i + VECTOR_BYTES <= hi; i += VECTOR_BYTES)
+        _mm512_storeu_si512(a->y + i, look_up(&t, _mm512_loadu_si512(a->x + i)));
     table_plain(given, i, hi, scratch);
 }
 
-static kernel table_kernel(void) {
-    const int able = current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi");
-    return able ? table_vbmi : table_plain;
-}
+static kernel table_kernel(void) { return has_byte_tables() ? table_vbmi : table_plain; }
 #else
 static kernel table_kernel(void) { return table_plain; }
 #endif

@@ -1,6 +1,7 @@
 /* Norms and softmax of integers: fixed sequences of IEEE operations (intact8/arithmetic/norms.py and softmax.py). */
 
 #include "broadcast.h"
+#include "softmax.h"
 
 #include <math.h>
 
@@ -146,13 +147,10 @@ void run_norm(frame *f, const int64_t *step, void *prepared) {
 
 typedef struct {
     broadcast b; /* of x and the mask */
-    int narrow;  /* whether all entries fit 16 bits */
-    uint8_t low_bytes[256], high_bytes[256]; /* of the entries */
+    integer_softmax t;
+    softmax_row row;
     const uint8_t *x, *mask;
-    const int32_t *entries;
     uint8_t *y;
-    float levels, low, high;
-    int32_t zero;
 } softmax_args;
 
 int check_softmax(checker *c, const int64_t *step) {
@@ -163,136 +161,33 @@ int check_softmax(checker *c, const int64_t *step) {
     if (!a || !make_broadcast(c, &a->b, &s->d0, s->rank, masks, 2, 1)) return 0;
     if (s->rank < 1) return refuse(c, "a softmax of one number");
     if (!entries || !needs(c, s->entries, 256, 4, "entries")) return refuse(c, "a softmax without its table");
-    a->narrow = 1;
-    for (int i = 0; i < 256; i++) {
-        a->narrow &= entries[i] >= 0 && entries[i] <= UINT16_MAX;
-        a->low_bytes[i] = (uint8_t)((uint32_t)entries[i] & 255), a->high_bytes[i] = (uint8_t)((uint32_t)entries[i] >> 8 & 255);
-    }
+    if (!check_clamp(c, s->zero, s->low, s->high)) return 0;
+    a->t = make_softmax(entries, s->levels, s->zero, s->low, s->high), a->row = softmax_row_of(&a->t);
     c->prepared = a;
-    return check_clamp(c, s->zero, s->low, s->high) && needs(c, s->x, a->b.count, 1, "x") &&
-           needs(c, s->y, a->b.count, 1, "y") && (s->mask < 0 || needs(c, s->mask, a->b.elements[1], 1, "mask"));
+    return needs(c, s->x, a->b.count, 1, "x") && needs(c, s->y, a->b.count, 1, "y") &&
+           (s->mask < 0 || needs(c, s->mask, a->b.elements[1], 1, "mask"));
 }
 
 /* An index is a row. */
-MULTIVERSION static void softmax_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const softmax_args *a = (const softmax_args *)given;
-    const isize n = a->b.row, step = a->b.step[1];
-    row_position at;
-    (void)scratch;
-    seek_row(&a->b, lo, &at);
-    for (isize r = lo; r < hi; r++, next_row(&a->b, &at)) {
-        const uint8_t *restrict x = a->x + r * n, *restrict mask = a->mask ? a->mask + at.offset[1] : NULL;
-        uint8_t *restrict y = a->y + r * n, most = 0;
-        int64_t sum = 0;
-        for (isize i = 0; i < n; i++)
-            if (!mask || !mask[i * step]) most = x[i] > most ? x[i] : most;
-        for (isize i = 0; i < n; i++)
-            if (!mask || !mask[i * step]) sum += a->entries[most - x[i]];
-        const float factor = a->levels / (float)(sum > 1 ? sum : 1);
-        for (isize i = 0; i < n; i++) {
-            const float t = mask && mask[i * step] ? 0.0f : (float)a->entries[most - x[i]];
-            y[i] = to_uint8(t * factor, a->low, a->high, a->zero);
-        }
-    }
-}
-
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
-#include "avx512.h"
-
-#define VBMI "avx512f,avx512bw,avx512vl,avx512vbmi"
-#define VBMI_INLINE static inline __attribute__((always_inline, target(VBMI)))
-
-typedef struct {
-    __m512i part[4];
-} byte_table;
-
-VBMI_INLINE byte_table load_table(const uint8_t *entries) {
-    byte_table t;
-    for (int i = 0; i < 4; i++) t.part[i] = _mm512_loadu_si512(entries + 64 * i);
-    return t;
-}
-
-/* One permutation reads half of a table, and the highest bit of the index chooses the half. */
-VBMI_INLINE __m512i look_up(const byte_table *t, __m512i index) {
-    const __m512i low = _mm512_permutex2var_epi8(t->part[0], index, t->part[1]);
-    const __m512i high = _mm512_permutex2var_epi8(t->part[2], index, t->part[3]);
-    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(index), low, high);
-}
-
-/* Which of up to 64 elements count. */
-VBMI_INLINE __mmask64 counted(const uint8_t *mask, isize from, isize count) {
-    const __mmask64 all = byte_mask(count - from);
-    return mask ? all & _mm512_testn_epi8_mask(_mm512_maskz_loadu_epi8(all, mask + from), _mm512_set1_epi8(-1)) : all;
-}
-
-VBMI_INLINE uint8_t row_maximum(const uint8_t *x, const uint8_t *mask, isize n) {
-    __m512i most = _mm512_setzero_si512();
-    uint8_t lanes[VECTOR_BYTES], found = 0;
-    for (isize i = 0; i < n; i += VECTOR_BYTES)
-        most = _mm512_max_epu8(most, _mm512_maskz_loadu_epi8(counted(mask, i, n), x + i));
-    _mm512_storeu_si512(lanes, most);
-    for (int i = 0; i < VECTOR_BYTES; i++) found = lanes[i] > found ? lanes[i] : found;
-    return found;
-}
-
-/* What each of the 256 entries becomes in a row. */
-VBMI_INLINE void scale_entries(const softmax_args *a, float factor, uint8_t *result) {
-    const __m512 low = _mm512_set1_ps(a->low), high = _mm512_set1_ps(a->high), scale = _mm512_set1_ps(factor);
-    const __m512i zero = _mm512_set1_epi32(a->zero);
-    for (int i = 0; i < 256; i += 16) {
-        const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(a->entries + i)), scale);
-        const __m512i q = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_max_ps(v, low), high));
-        _mm_storeu_si128((__m128i *)(void *)(result + i), _mm512_cvtepi32_epi8(_mm512_add_epi32(q, zero)));
-    }
-}
-
-/* As softmax_plain, for entries of 16 bits: every lookup is one of bytes. */
-__attribute__((target(VBMI))) static void softmax_vbmi(const void *given, isize lo, isize hi, uint8_t *scratch) {
+static void softmax_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const softmax_args *a = (const softmax_args *)given;
     const isize n = a->b.row;
-    const byte_table low = load_table(a->low_bytes), high = load_table(a->high_bytes);
-    const __m512i none = _mm512_set1_epi8((char)to_uint8(0.0f, a->low, a->high, a->zero));
     row_position at;
     (void)scratch;
     seek_row(&a->b, lo, &at);
     for (isize r = lo; r < hi; r++, next_row(&a->b, &at)) {
-        const uint8_t *x = a->x + r * n, *mask = a->mask ? a->mask + at.offset[1] : NULL;
+        const uint8_t *mask = a->mask ? a->mask + at.offset[1] : NULL;
         const int single = mask && !a->b.step[1]; /* one byte for the whole row */
-        const __mmask64 kept = single && *mask ? 0 : ~(__mmask64)0;
-        uint8_t results[256];
-        if (single) mask = NULL;
-        const __m512i most = _mm512_set1_epi8((char)row_maximum(x, mask, n));
-        __m512i low_sums = _mm512_setzero_si512(), high_sums = low_sums;
-        for (isize i = 0; i < n; i += VECTOR_BYTES) {
-            const __mmask64 some = counted(mask, i, n) & kept;
-            const __m512i d = _mm512_sub_epi8(most, _mm512_maskz_loadu_epi8(some, x + i)), nothing = _mm512_setzero_si512();
-            low_sums = _mm512_add_epi64(low_sums, _mm512_sad_epu8(_mm512_maskz_mov_epi8(some, look_up(&low, d)), nothing));
-            high_sums = _mm512_add_epi64(high_sums, _mm512_sad_epu8(_mm512_maskz_mov_epi8(some, look_up(&high, d)), nothing));
-        }
-        const int64_t sum = _mm512_reduce_add_epi64(low_sums) + 256 * _mm512_reduce_add_epi64(high_sums);
-        scale_entries(a, a->levels / (float)(sum > 1 ? sum : 1), results);
-        const byte_table result = load_table(results);
-        for (isize i = 0; i < n; i += VECTOR_BYTES) {
-            const __mmask64 all = byte_mask(n - i), some = counted(mask, i, n) & kept;
-            const __m512i d = _mm512_sub_epi8(most, _mm512_maskz_loadu_epi8(all, x + i));
-            _mm512_mask_storeu_epi8(a->y + r * n + i, all, _mm512_mask_blend_epi8(some, none, look_up(&result, d)));
-        }
+        if (single && *mask)
+            memset(a->y + r * n, to_uint8(0.0f, a->t.low, a->t.high, a->t.zero), (size_t)n);
+        else
+            a->row(&a->t, a->x + r * n, single ? NULL : mask, a->y + r * n, n);
     }
 }
-
-static kernel softmax_kernel(const softmax_args *a) {
-    const int able = current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi");
-    return able && a->narrow ? softmax_vbmi : softmax_plain;
-}
-#else
-static kernel softmax_kernel(const softmax_args *a) { return (void)a, softmax_plain; }
-#endif
 
 void run_softmax(frame *f, const int64_t *step, void *prepared) {
     const softmax_step *s = (const softmax_step *)(const void *)step;
     softmax_args a = *(const softmax_args *)prepared;
-    a.x = at(f, s->x), a.mask = at(f, s->mask), a.entries = at(f, s->entries), a.y = at(f, s->y);
-    a.levels = bits_float(s->levels), a.zero = (int32_t)s->zero;
-    a.low = (float)(s->low - s->zero), a.high = (float)(s->high - s->zero);
-    parallel(f, softmax_kernel(&a), &a, a.b.rows, 8 * a.b.count);
+    a.x = at(f, s->x), a.mask = at(f, s->mask), a.y = at(f, s->y);
+    parallel(f, softmax_kernel, &a, a.b.rows, 8 * a.b.count);
 }

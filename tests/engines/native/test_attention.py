@@ -168,6 +168,16 @@ def test_attention_of_integers(sizes, masked):
     same(program, given)
 
 
+@pytest.mark.parametrize("levels", [2.0**31, 2.0**40])
+def test_probabilities_beyond_int32_saturate(levels):
+    program, given = chain(np.random.default_rng(3), SIZES[1], INTEGERS, masked=True)
+    ops = [replace(op, attrs=op.attrs | {"levels": levels}) if op.kind == "softmax" else op for op in program.ops]
+    tensors = program.tensors | {"p": replace(program.tensors["p"], scale=1 / levels)}
+    program = replace(program, ops=tuple(ops), tensors=tensors)
+    assert find_attention(program, program.outputs)
+    same(program, given)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("form", [QUANTIZED, SCORES, FLOATS])
 @pytest.mark.parametrize("sizes", SIZES)

@@ -1,0 +1,32 @@
+/* Tables of 256 bytes in vectors: 64 entries are looked up at a time, on CPUs with AVX-512 VBMI. */
+
+#ifndef INTACT8_BYTE_TABLE_H
+#define INTACT8_BYTE_TABLE_H
+
+#include "avx512.h"
+#include "plan.h"
+
+#define VBMI_FEATURES AVX512_FEATURES ",avx512vbmi"
+#define VBMI_TARGET __attribute__((target(VBMI_FEATURES)))
+#define VBMI_INLINE static inline __attribute__((always_inline, target(VBMI_FEATURES)))
+
+typedef struct {
+    __m512i part[4];
+} byte_table;
+
+INLINE int has_byte_tables(void) { return current_isa() == AVX512_VNNI && __builtin_cpu_supports("avx512vbmi"); }
+
+VBMI_INLINE byte_table load_table(const uint8_t *entries) {
+    byte_table t;
+    for (int i = 0; i < 4; i++) t.part[i] = _mm512_loadu_si512(entries + VECTOR_BYTES * i);
+    return t;
+}
+
+/* One permutation reads half of a table, and the highest bit of the index chooses the half. */
+VBMI_INLINE __m512i look_up(const byte_table *t, __m512i index) {
+    const __m512i low = _mm512_permutex2var_epi8(t->part[0], index, t->part[1]);
+    const __m512i high = _mm512_permutex2var_epi8(t->part[2], index, t->part[3]);
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(index), high);
+}
+
+#endif
