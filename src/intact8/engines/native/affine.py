@@ -96,9 +96,17 @@ def conv(ctx: OpContext) -> Value:
         fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
     fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
     ctx.builder.step(
-        "conv", x=x, y=y, out_channels=y.shape[1], groups=t["groups"], transposed=int(t["transposed"]),
-        **image_fields(x, y), **fields, **_weights(ctx), **_epilogue(ctx, order),
-    )  # fmt: skip
+        "conv",
+        x=x,
+        y=y,
+        out_channels=y.shape[1],
+        groups=t["groups"],
+        transposed=int(t["transposed"]),
+        **image_fields(x, y),
+        **fields,
+        **_weights(ctx),
+        **_epilogue(ctx, order),
+    )
     return y
 
 
@@ -111,10 +119,27 @@ def linear(ctx: OpContext) -> Value:
     rows = x.size // features if features else 0
     ones = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in AXES}
     ctx.builder.step(
-        "conv", x=x, y=y, batch=1, depth=1, height=max(rows, 1), width=1, channels=features,
-        out_depth=1, out_height=max(rows, 1), out_width=1, out_channels=y.shape[-1], groups=1, transposed=0,
-        pad_d=0, pad_h=0, pad_w=0, **ones, **_weights(ctx), **_epilogue(ctx, order),
-    )  # fmt: skip
+        "conv",
+        x=x,
+        y=y,
+        batch=1,
+        depth=1,
+        height=max(rows, 1),
+        width=1,
+        channels=features,
+        out_depth=1,
+        out_height=max(rows, 1),
+        out_width=1,
+        out_channels=y.shape[-1],
+        groups=1,
+        transposed=0,
+        pad_d=0,
+        pad_h=0,
+        pad_w=0,
+        **ones,
+        **_weights(ctx),
+        **_epilogue(ctx, order),
+    )
     return y
 
 

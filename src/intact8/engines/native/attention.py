@@ -204,9 +204,21 @@ def lower_attention(ctx: OpContext, chain: Attention, values: dict[str, Value], 
     fields |= _arithmetic(ctx, chain, tensors)
     heads = q.shape[1] if rank == 4 else 1
     b.step(
-        "attention", q=q, k=k, v=v, mask=masks[0] if masks else None, y=y, form=chain.form, samples=q.shape[0],
-        heads=heads, queries=q.shape[-2], keys=k.shape[-1], depth=q.shape[-1], width=v.shape[-1], **fields,
-    )  # fmt: skip
+        "attention",
+        q=q,
+        k=k,
+        v=v,
+        mask=masks[0] if masks else None,
+        y=y,
+        form=chain.form,
+        samples=q.shape[0],
+        heads=heads,
+        queries=q.shape[-2],
+        keys=k.shape[-1],
+        depth=q.shape[-1],
+        width=v.shape[-1],
+        **fields,
+    )
     return y
 
 
@@ -214,9 +226,22 @@ def _arithmetic(ctx: OpContext, chain: Attention, tensors: dict[str, Tensor]) ->
     """Return the fields that are not sizes."""
     zero_q, zero_k, zero_v = (tensors[name].zero_point or 0 for name in chain.reads[:3])
     fields: dict[str, Value | int | None] = dict.fromkeys(
-        ("score_ratio", "score_zero", "score_low", "score_high", "probability", "zero_p", "low_p", "high_p", "ratio",
-         "zero", "low", "high"), 0
-    )  # fmt: skip
+        (
+            "score_ratio",
+            "score_zero",
+            "score_low",
+            "score_high",
+            "probability",
+            "zero_p",
+            "low_p",
+            "high_p",
+            "ratio",
+            "zero",
+            "low",
+            "high",
+        ),
+        0,
+    )
     fields |= {"zero_q": zero_q, "zero_k": zero_k, "zero_v": zero_v, "table": None}
     fields |= {"score_scale": float_bits(chain.scale), "value_scale": float_bits(chain.value_scale)}
     if chain.form in (SCORES, FLOATS):

@@ -33,9 +33,18 @@ def product(
     """Add the product of quantized rows with ``weight`` (columns, depth)."""
     q, scales = rows
     ctx.builder.step(
-        "dynamic_linear", q=q, scales=scales, weight=weight, scale=scale, bias=bias, y=y, rows=q.shape[0], depth=depth,
-        columns=weight.shape[0], single=int(scales.size == 1),
-    )  # fmt: skip
+        "dynamic_linear",
+        q=q,
+        scales=scales,
+        weight=weight,
+        scale=scale,
+        bias=bias,
+        y=y,
+        rows=q.shape[0],
+        depth=depth,
+        columns=weight.shape[0],
+        single=int(scales.size == 1),
+    )
 
 
 def dynamic_linear(ctx: OpContext) -> Value:
@@ -67,15 +76,28 @@ def recurrent(ctx: OpContext) -> Value | None:
         products = b.value((time, batch, GATES[kind] * hidden), "float32")
         product(ctx, rows, width, part("weight_ih"), part("scale_ih"), part("bias"), products)
         b.step(
-            "recurrent", input=products, row_scales=rows[1], weight=part("weight_hh"), scale=part("scale_hh"),
+            "recurrent",
+            input=products,
+            row_scales=rows[1],
+            weight=part("weight_hh"),
+            scale=part("scale_hh"),
             bias=part("bias_hh") if kind == "gru" else None,
             tanh=ctx.stored("tanh"),
-            h0=states[0] if states else None, c0=states[1] if len(states) == 2 else None,
-            lengths=inputs[-1] if t["lengths"] else None, y=y, kind=KINDS[kind] + (kind == "rnn" and "tanh" not in p),
-            time=time, batch=batch, size=hidden, reverse=d, states=int(t["result"] != "steps"),
-            steps=int(t["result"] != "states"), h0_offset=d * batch * hidden, y_offset=d * hidden,
+            h0=states[0] if states else None,
+            c0=states[1] if len(states) == 2 else None,
+            lengths=inputs[-1] if t["lengths"] else None,
+            y=y,
+            kind=KINDS[kind] + (kind == "rnn" and "tanh" not in p),
+            time=time,
+            batch=batch,
+            size=hidden,
+            reverse=d,
+            states=int(t["result"] != "steps"),
+            steps=int(t["result"] != "states"),
+            h0_offset=d * batch * hidden,
+            y_offset=d * hidden,
             y_row=directions * hidden,
-        )  # fmt: skip
+        )
     return y
 
 

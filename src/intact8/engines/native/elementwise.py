@@ -43,10 +43,15 @@ def add(ctx: OpContext) -> Value | None:
     zeros = [ctx.zero_point(i) for i in range(len(values))]
     ratios = ctx.constant("ratios", lambda: (np.array(t["a"], np.float64) / t["b"]).astype(np.float32))
     ctx.builder.step(
-        "add", values, y=y, zeros=ctx.constant("zeros", lambda: np.array(zeros, np.int32)), ratios=ratios,
+        "add",
+        values,
+        y=y,
+        zeros=ctx.constant("zeros", lambda: np.array(zeros, np.int32)),
+        ratios=ratios,
         broadcast=ctx.constant(f"broadcast {masks}", lambda: np.array(masks, np.uint8)),
-        **ctx.sizes(order), **ctx.grid(),
-    )  # fmt: skip
+        **ctx.sizes(order),
+        **ctx.grid(),
+    )
     return y
 
 
@@ -58,9 +63,18 @@ def mul(ctx: OpContext) -> Value | None:
     (x, w), masks = ctx.broadcast(order)
     y = ctx.make(order)
     ctx.builder.step(
-        "mul", x=x, w=w, y=y, broadcast_x=masks[0], broadcast_w=masks[1], zero_x=ctx.zero_point(0),
-        zero_w=ctx.zero_point(1), ratio=float_bits(t["a"] / t["b"]), **ctx.sizes(order), **ctx.grid(),
-    )  # fmt: skip
+        "mul",
+        x=x,
+        w=w,
+        y=y,
+        broadcast_x=masks[0],
+        broadcast_w=masks[1],
+        zero_x=ctx.zero_point(0),
+        zero_w=ctx.zero_point(1),
+        ratio=float_bits(t["a"] / t["b"]),
+        **ctx.sizes(order),
+        **ctx.grid(),
+    )
     return y
 
 

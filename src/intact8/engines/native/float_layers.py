@@ -16,10 +16,18 @@ def _norm(ctx: OpContext, x: Value, groups: int, each: int, places: int, *, cent
     """Add a norm of every group of ``each`` elements with all their places."""
     y = ctx.make(x.order)
     ctx.builder.step(
-        "float_norm", x=x, y=y, outer=x.size // (groups * each * places), groups=groups, each=each, places=places,
-        epsilon=double_bits(ctx.op.attrs["eps"]), centered=int(centered), weight=ctx.stored("weight"),
+        "float_norm",
+        x=x,
+        y=y,
+        outer=x.size // (groups * each * places),
+        groups=groups,
+        each=each,
+        places=places,
+        epsilon=double_bits(ctx.op.attrs["eps"]),
+        centered=int(centered),
+        weight=ctx.stored("weight"),
         bias=ctx.stored("bias"),
-    )  # fmt: skip
+    )
     return y
 
 
@@ -73,9 +81,14 @@ def _reduce(ctx: OpContext) -> Value | None:
     outer, count = (math.prod(x.shape[d] for d in some) for some in (before, dims))
     y = ctx.make(order)
     ctx.builder.step(
-        "float_reduce", x=x, y=y, outer=outer, count=count, inner=x.size // (outer * count),
+        "float_reduce",
+        x=x,
+        y=y,
+        outer=outer,
+        count=count,
+        inner=x.size // (outer * count),
         function=REDUCTIONS[function],
-    )  # fmt: skip
+    )
     return y
 
 

@@ -14,11 +14,21 @@ def _norm(ctx: OpContext, x: Value, places: int, groups: int, each: int, *, cent
     """Add a norm of every group of ``each`` elements with all their places."""
     t, y = ctx.op.attrs, ctx.make(x.order)
     ctx.builder.step(
-        "norm", x=x, y=y, gain=ctx.stored("gain"),
-        offset=ctx.stored("offset"), outer=x.size // (places * groups * each),
-        places=places, groups=groups, each=each, shift=MIDDLE if centered else ctx.zero_point(0),
-        centered=int(centered), epsilon=double_bits(t["eps"]), low=t["lo"], high=t["hi"],
-    )  # fmt: skip
+        "norm",
+        x=x,
+        y=y,
+        gain=ctx.stored("gain"),
+        offset=ctx.stored("offset"),
+        outer=x.size // (places * groups * each),
+        places=places,
+        groups=groups,
+        each=each,
+        shift=MIDDLE if centered else ctx.zero_point(0),
+        centered=int(centered),
+        epsilon=double_bits(t["eps"]),
+        low=t["lo"],
+        high=t["hi"],
+    )
     return y
 
 
@@ -47,10 +57,16 @@ def softmax(ctx: OpContext) -> Value | None:
     (x, *mask), masks = ctx.broadcast([*(d for d in ctx.inputs[0].order if d != axis), axis])
     y = ctx.make(x.order)
     ctx.builder.step(
-        "softmax", x=x, y=y, entries=ctx.stored("table"),
-        mask=mask[0] if mask else None, broadcast_mask=masks[-1], levels=float_bits(t["levels"]),
-        **ctx.sizes(x.order), **ctx.grid(),
-    )  # fmt: skip
+        "softmax",
+        x=x,
+        y=y,
+        entries=ctx.stored("table"),
+        mask=mask[0] if mask else None,
+        broadcast_mask=masks[-1],
+        levels=float_bits(t["levels"]),
+        **ctx.sizes(x.order),
+        **ctx.grid(),
+    )
     return y
 
 
@@ -59,9 +75,15 @@ def embedding(ctx: OpContext) -> Value:
     table, index = ctx.op.arrays["weight"], ctx.builder.plain(ctx.inputs[0])
     y = ctx.make()
     ctx.builder.step(
-        "take_rows", x=ctx.stored("weight"), index=index, y=y, outer=1, rows=len(table),
-        count=index.size, bytes=table.shape[1] * table.itemsize,
-    )  # fmt: skip
+        "take_rows",
+        x=ctx.stored("weight"),
+        index=index,
+        y=y,
+        outer=1,
+        rows=len(table),
+        count=index.size,
+        bytes=table.shape[1] * table.itemsize,
+    )
     return y
 
 
@@ -70,10 +92,17 @@ def decoded_embedding(ctx: OpContext) -> Value:
     t, p, index = ctx.op.attrs, ctx.op.arrays, ctx.builder.plain(ctx.inputs[0])
     y = ctx.make(plain(len(ctx.shape)))
     ctx.builder.step(
-        "decode_rows", codes=ctx.stored("weight"), index=index, y=y,
-        scales=ctx.stored("scale"), rows=len(p["weight"]), count=index.size,
-        columns=t["columns"], group=t["group"], bits=t["bits"],
-    )  # fmt: skip
+        "decode_rows",
+        codes=ctx.stored("weight"),
+        index=index,
+        y=y,
+        scales=ctx.stored("scale"),
+        rows=len(p["weight"]),
+        count=index.size,
+        columns=t["columns"],
+        group=t["group"],
+        bits=t["bits"],
+    )
     return y
 
 

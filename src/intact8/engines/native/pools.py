@@ -63,12 +63,17 @@ def _average(ctx: OpContext, edges: Edges, lengths: Sequence[Array]) -> Value:
     axes = image_axes([np.stack([*e, n], 1) for e, n in zip(edges, lengths, strict=True)], np.stack([*one, one[1]], 1))
     rows = np.array(ctx.op.attrs["multipliers"], np.int64)
     ctx.builder.step(
-        "avg_pool", x=x, y=y, count=len(rows), zero_x=ctx.zero_point(0),
+        "avg_pool",
+        x=x,
+        y=y,
+        count=len(rows),
+        zero_x=ctx.zero_point(0),
         windows=ctx.constant(f"windows {x.shape[2:]}", lambda: np.concatenate(axes).astype(np.int32)),
         divisors=ctx.constant("divisors", lambda: rows[:, 0].astype(np.int32)),
         ratios=ctx.constant("ratios", lambda: (rows[:, 1] / rows[:, 2]).astype(np.float32)),
-        **image_fields(x, y), **ctx.grid(),
-    )  # fmt: skip
+        **image_fields(x, y),
+        **ctx.grid(),
+    )
     return y
 
 
@@ -101,10 +106,16 @@ def mean(ctx: OpContext) -> Value:
     sizes, first = x.physical, places[0] if places else len(x.shape)
     y = ctx.make(x.order if t["keepdim"] else without(x.order, reduced))
     ctx.builder.step(
-        "mean", x=x, y=y, outer=math.prod(sizes[:first]), terms=math.prod(sizes[first : first + len(places)]),
-        inner=math.prod(sizes[first + len(places) :]), zero_x=ctx.zero_point(0),
-        ratio=float_bits(t["a"] / t["b"]), **ctx.grid(),
-    )  # fmt: skip
+        "mean",
+        x=x,
+        y=y,
+        outer=math.prod(sizes[:first]),
+        terms=math.prod(sizes[first : first + len(places)]),
+        inner=math.prod(sizes[first + len(places) :]),
+        zero_x=ctx.zero_point(0),
+        ratio=float_bits(t["a"] / t["b"]),
+        **ctx.grid(),
+    )
     return y
 
 
@@ -145,10 +156,15 @@ def _take_pixels(ctx: OpContext, x: Value, at: Sequence[Array]) -> Value:
     for axis, index in enumerate(at, start=2):
         y = ctx.builder.value((*x.shape[:axis], len(index), *x.shape[axis + 1 :]), x.dtype, x.order)
         ctx.builder.step(
-            "take_rows", x=x, index=ctx.constant(f"index {axis} {x.shape[axis]}", index.copy), y=y,
-            outer=math.prod(x.shape[:axis]) // x.shape[1], rows=x.shape[axis], count=len(index),
+            "take_rows",
+            x=x,
+            index=ctx.constant(f"index {axis} {x.shape[axis]}", index.copy),
+            y=y,
+            outer=math.prod(x.shape[:axis]) // x.shape[1],
+            rows=x.shape[axis],
+            count=len(index),
             bytes=math.prod(x.shape[axis + 1 :]) * x.shape[1] * x.itemsize,
-        )  # fmt: skip
+        )
         x = y
     return x
 

@@ -37,10 +37,23 @@ def matmul(ctx: OpContext) -> Value | None:
         fields |= {f"{letter}{i}": s for i, s in enumerate(leading_strides(value))}
     w_strides = w.strides()
     ctx.builder.step(
-        "matmul", x=x, w=w, y=y, rows=x.shape[-2], depth=x.shape[-1], columns=w.shape[-1], x_row=x.strides()[-2],
-        w_depth=w_strides[-2], w_column=w_strides[-1], y_row=y.strides()[-2], zero_x=ctx.zero_point(0),
-        zero_w=ctx.zero_point(1), ratio=float_bits(ctx.op.attrs["a"] / ctx.op.attrs["b"]), **fields, **ctx.grid(),
-    )  # fmt: skip
+        "matmul",
+        x=x,
+        w=w,
+        y=y,
+        rows=x.shape[-2],
+        depth=x.shape[-1],
+        columns=w.shape[-1],
+        x_row=x.strides()[-2],
+        w_depth=w_strides[-2],
+        w_column=w_strides[-1],
+        y_row=y.strides()[-2],
+        zero_x=ctx.zero_point(0),
+        zero_w=ctx.zero_point(1),
+        ratio=float_bits(ctx.op.attrs["a"] / ctx.op.attrs["b"]),
+        **fields,
+        **ctx.grid(),
+    )
     return y
 
 

@@ -53,9 +53,12 @@ def stored_plan(program: Program, places: Mapping[str, int]) -> str:
     stored = [_constant(array, sources) for array in constants.arrays]
     words = lowered.builder.words().tolist()
     parts = [
-        _numbers([_fingerprint(), len(fixed.inputs), len(fixed.outputs)]), *ends,
-        _numbers([len(stored)]), *stored, _numbers([len(words), *words]),
-    ]  # fmt: skip
+        _numbers([_fingerprint(), len(fixed.inputs), len(fixed.outputs)]),
+        *ends,
+        _numbers([len(stored)]),
+        *stored,
+        _numbers([len(words), *words]),
+    ]
     return base64.b64encode(b"".join(parts)).decode()
 
 
