@@ -208,7 +208,7 @@ def test_a_call_allocates_nothing(tmp_path: Path) -> None:
 
 
 def test_a_call_takes_little_beside_its_kernels() -> None:
-    """About 8 us on a quiet machine; the bound is for busy ones."""
+    """The bound is for busy machines."""
     runner, x, least = get_engine("native").prepare(tiny(), threads=1), {"x": np.zeros((1, 8), np.float32)}, 1.0
     for _ in range(3_000):
         start = time.perf_counter()
