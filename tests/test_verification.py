@@ -13,13 +13,12 @@ import torch
 from rich.console import Console
 from tests.program.build import certified, data, network, with_op
 
-import intact8.verification as verification
 from intact8.engines import get_runner
 from intact8.errors import EngineError, InputError
 from intact8.golden import with_golden
 from intact8.opset.op import Array
 from intact8.program.program import Program
-from intact8.verification import verify
+from intact8.verification import run, verify
 
 PROGRAM = certified()
 X, BIAS = data(10)
@@ -112,13 +111,13 @@ def test_forms_of_inputs(inputs: Any) -> None:
 
 def test_batches_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    real = verification._compare
+    real = run._compare
 
     def spy(program: Program, report: Any, engine: str, expected: Any, got: Any) -> Any:
         sizes.append(len(expected["cat"]))
         return real(program, report, engine, expected, got)
 
-    monkeypatch.setattr(verification, "_compare", spy)
+    monkeypatch.setattr(run, "_compare", spy)
     verify(PROGRAM, (X, BIAS), ("reference",), Faulty(PROGRAM), batch_size=4)
     assert sizes == [4, 4, 2]
 

@@ -8,23 +8,8 @@
 #include <time.h>
 
 #define MAX_VALUES (1 << 20)
-#define MAX_BYTES ((int64_t)1 << 46) /* of a value; sums of so few of these cannot overflow */
 #define MIN_PARALLEL_WORK (1 << 15)
 #define MIN_SHARED_WORK (1 << 19) /* from which on a thread that is done takes a part from one that is late */
-
-typedef struct pack {
-    struct pack *next;
-    const void *key;
-    isize variant, bytes;
-    void *memory;
-} pack;
-
-struct model {
-    isize references, count, room;
-    const void **constants;
-    isize *bytes;
-    pack *packs;
-};
 
 typedef struct memory_list {
     struct memory_list *next;
@@ -41,69 +26,20 @@ struct plan {
     memory_list *owned;
 };
 
-/* ---- models --------------------------------------------------------------------------------------------------------- */
-
-model *open_model(void) {
-    model *m = (model *)calloc(1, sizeof *m);
-    if (m) m->references = 1;
-    return m;
-}
-
-isize add_constant(model *m, const void *at, isize bytes) {
-    if (m->count == m->room) {
-        const isize room = m->room ? 2 * m->room : 64;
-        const void **constants = (const void **)realloc((void *)m->constants, (size_t)room * sizeof *constants);
-        if (constants) m->constants = constants;
-        isize *sizes = (isize *)realloc(m->bytes, (size_t)room * sizeof *sizes);
-        if (sizes) m->bytes = sizes;
-        if (!constants || !sizes || bytes < 0) return -1;
-        m->room = room;
-    }
-    m->constants[m->count] = at, m->bytes[m->count] = bytes;
-    return m->count++;
-}
-
-void close_model(model *m) {
-    if (!m || --m->references > 0) return;
-    for (pack *p = m->packs, *next; p; p = next) {
-        next = p->next;
-        free(p->memory), free(p);
-    }
-    free((void *)m->constants), free(m->bytes), free(m);
-}
-
-/* Zeroed memory aligned to ALIGNMENT, behind the address that is given to free(). */
-static void *aligned(void **block, isize bytes, isize before) {
-    const isize all = checked_sum(bytes, before + ALIGNMENT);
-    *block = all < 0 ? NULL : calloc(1, (size_t)all);
-    return *block ? (void *)(((uintptr_t)*block + (uintptr_t)(before + ALIGNMENT - 1)) / ALIGNMENT * ALIGNMENT) : NULL;
-}
-
-void *shared_memory(checker *c, const void *key, isize variant, isize bytes, int *fresh) {
-    model *m = c->p->m;
-    *fresh = 0;
-    for (pack *p = m->packs; p; p = p->next)
-        if (p->key == key && p->variant == variant && p->bytes == bytes)
-            return (void *)(((uintptr_t)p->memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    pack *p = (pack *)calloc(1, sizeof *p);
-    void *found = p ? aligned(&p->memory, bytes, 0) : NULL;
-    if (!found) {
-        free(p);
-        refuse(c, "there is no memory for %lld bytes of packed weights", (long long)bytes);
-        return NULL;
-    }
-    p->key = key, p->variant = variant, p->bytes = bytes, p->next = m->packs, m->packs = p, *fresh = 1;
-    return (void *)(((uintptr_t)p->memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-}
+/* ---- checks --------------------------------------------------------------------------------------------------------- */
 
 void *plan_memory(checker *c, isize bytes) {
-    void *block, *found = bytes < 0 ? NULL : aligned(&block, bytes, (isize)sizeof(memory_list));
+    void *block, *found = aligned_memory(&block, bytes, (isize)sizeof(memory_list));
     if (!found) return refuse(c, "there is no memory for %lld bytes", (long long)bytes), NULL;
     ((memory_list *)block)->next = c->p->owned, c->p->owned = (memory_list *)block;
     return found;
 }
 
-/* ---- checks --------------------------------------------------------------------------------------------------------- */
+void *shared_memory(checker *c, const void *key, isize variant, isize bytes, int *fresh) {
+    void *found = model_memory(c->p->m, key, variant, bytes, fresh);
+    if (!found) refuse(c, "there is no memory for %lld bytes of packed weights", (long long)bytes);
+    return found;
+}
 
 int refuse(checker *c, const char *format, ...) {
     va_list args;
@@ -142,9 +78,8 @@ static int check_value(checker *c, isize i, uint8_t *taken) {
     if (v->storage < WORKSPACE || v->storage > OUTPUT || v->bytes < 0 || v->bytes > MAX_BYTES || v->index < 0 ||
         v->index >= MAX_VALUES)
         return refuse(c, "value %lld is of no storage or size", (long long)i);
-    if (v->storage == CONSTANT && (v->index >= p->m->count || v->bytes > p->m->bytes[v->index]))
+    if (v->storage == CONSTANT && !(v->constant = model_constant(p->m, v->index, v->bytes)))
         return refuse(c, "value %lld is not a constant of the program", (long long)i);
-    if (v->storage == CONSTANT) v->constant = p->m->constants[v->index];
     /* Steps rely on it that what they write and what they read are different memory. */
     if (v->storage == OUTPUT && (v->index >= p->values || taken[v->index]++))
         return refuse(c, "output %lld is not one value", (long long)v->index);
@@ -228,54 +163,6 @@ static int check_step(checker *c, const int64_t *step) {
     return 1;
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    isize bytes, index;
-} sized_value;
-
-static int larger(const void *a, const void *b) {
-    const sized_value *x = (const sized_value *)a, *y = (const sized_value *)b;
-    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->index < y->index ? -1 : 1;
-}
-
-static int earlier(const void *a, const void *b) {
-    const value *x = *(value *const *)a, *y = *(value *const *)b;
-    return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1) : 0;
-}
-
-/* Places the values in the workspace, the largest first, each at the lowest place that is free while it lives. */
-static int place_values(checker *c) {
-    plan *p = c->p;
-    sized_value *order = (sized_value *)calloc((size_t)p->values + 1, sizeof *order);
-    value **placed = (value **)calloc((size_t)p->values + 1, sizeof *placed);
-    isize count = 0, done = 0;
-    if (!order || !placed) return free(order), free(placed), refuse(c, "there is no memory for the plan");
-    for (isize i = 0; i < p->values; i++)
-        if (p->value[i].storage == WORKSPACE && p->value[i].last >= 0)
-            order[count++] = (sized_value){round_up((isize)p->value[i].bytes + 1, ALIGNMENT), i};
-    qsort(order, (size_t)count, sizeof *order, larger);
-    for (isize k = 0; k < count; k++) {
-        value *v = &p->value[order[k].index];
-        isize offset = 0;
-        for (isize j = 0; j < done; j++) { /* in the order of their places */
-            const value *other = placed[j];
-            if (other->last < v->first || v->last < other->first) continue;
-            if (offset + order[k].bytes <= other->offset) break;
-            offset = max_size(offset, other->offset + round_up((isize)other->bytes + 1, ALIGNMENT));
-        }
-        v->offset = offset;
-        if (checked_sum(offset, order[k].bytes) < 0 || offset > MAX_BYTES)
-            return free(order), free(placed), refuse(c, "the plan needs too much memory");
-        p->arena = max_size(p->arena, offset + order[k].bytes);
-        isize at = done++; /* insertion keeps the order */
-        for (; at > 0 && earlier(&v, &placed[at - 1]) < 0; at--) placed[at] = placed[at - 1];
-        placed[at] = v;
-    }
-    free(order), free(placed);
-    return 1;
-}
-
 /* ---- plans ---------------------------------------------------------------------------------------------------------- */
 
 static int read_plan(checker *c, const int64_t *words, isize count) {
@@ -303,13 +190,14 @@ static int read_plan(checker *c, const int64_t *words, isize count) {
         }
         at += (isize)p->words[at + 1];
     }
-    return place_values(c);
+    p->arena = place_values(p->value, p->values);
+    return p->arena >= 0 || refuse(c, "there is not so much memory as the plan needs");
 }
 
 plan *open_plan(model *m, const int64_t *words, isize count, char reason[REASON]) {
     plan *p = (plan *)calloc(1, sizeof *p);
     checker c = {.p = p};
-    if (p) p->m = m, m->references++;
+    if (p) p->m = retain_model(m);
     if (p && read_plan(&c, words, count)) return p;
     memcpy(reason, p ? c.reason : "there is no memory for the plan", p ? REASON : 32);
     close_plan(p);

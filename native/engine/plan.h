@@ -18,6 +18,7 @@
 #define MAX_RANK 8
 #define REASON 256 /* bytes of a message */
 #define MAX_THREADS 256
+#define MAX_BYTES ((int64_t)1 << 46) /* of a value; sums of so few of these cannot overflow */
 
 enum storage { WORKSPACE, CONSTANT, INPUT, OUTPUT };
 
@@ -101,7 +102,18 @@ typedef struct model model; /* constants, and what plans packed of them */
 
 HIDDEN model *open_model(void);
 HIDDEN isize add_constant(model *m, const void *at, isize bytes); /* its index; -1 where there is no memory */
+HIDDEN const void *model_constant(const model *m, int64_t index, int64_t bytes); /* NULL where it has not so many bytes */
+HIDDEN model *retain_model(model *m);
 HIDDEN void close_model(model *m); /* when no plan is left and it was released by its owner */
+
+/* See `shared_memory`; NULL where there is not so much. */
+HIDDEN void *model_memory(model *m, const void *key, isize variant, isize bytes, int *fresh);
+
+/* Zeroed memory aligned to ALIGNMENT, at least `before` bytes behind *block, the address that is given to free(). */
+HIDDEN void *aligned_memory(void **block, isize bytes, isize before);
+
+/* Places the values in the workspace, the largest first; returns its bytes, or -1 where that is too much (placement.c). */
+HIDDEN isize place_values(value *v, isize count);
 
 HIDDEN plan *open_plan(model *m, const int64_t *words, isize count, char reason[REASON]); /* NULL with a reason */
 HIDDEN void close_plan(plan *p);

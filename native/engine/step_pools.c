@@ -101,75 +101,61 @@ INLINE window window_of(const max_pool_args *a, const result_row *r, isize colum
             for (isize k_ = 0; k_ < (w).t[2].count; k_++)                    \
                 for (const uint8_t *from = (w).first + d_ * (w).stride[0] + h_ * (w).stride[1] + k_ * (w).stride[2]; from; from = NULL)
 
-MULTIVERSION static void max_pool_bytes(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const max_pool_args *a = (const max_pool_args *)given;
-    const isize channels = a->s.channels;
-    (void)scratch;
-    for (isize i = lo; i < hi; i++) {
-        const result_row r = row_of(&a->s, i);
-        for (isize j = 0; j < a->s.out[2]; j++) {
-            const window w = window_of(a, &r, j);
-            uint8_t *restrict y = a->y + r.at + j * channels;
-            memset(y, 0, (size_t)channels);
-            FOR_TAPS(w, x) for (isize c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c];
-        }
-    }
+/* Takes the largest elements of a window, one for each channel. */
+typedef void (*window_maximum)(const window *w, void *y, isize channels);
+
+MULTIVERSION static void maximum_of_bytes(const window *w, void *to, isize channels) {
+    uint8_t *restrict y = (uint8_t *)to;
+    memset(y, 0, (size_t)channels);
+    FOR_TAPS(*w, x) for (isize c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c];
 }
 
 /* A NaN in a window is its result. */
-MULTIVERSION static void max_pool_floats(const void *given, isize lo, isize hi, uint8_t *scratch) {
-    const max_pool_args *a = (const max_pool_args *)given;
-    const isize channels = a->s.channels;
-    (void)scratch;
-    for (isize i = lo; i < hi; i++) {
-        const result_row r = row_of(&a->s, i);
-        for (isize j = 0; j < a->s.out[2]; j++) {
-            const window w = window_of(a, &r, j);
-            float *restrict y = (float *)(void *)a->y + r.at + j * channels;
-            for (isize c = 0; c < channels; c++) y[c] = -INFINITY;
-            FOR_TAPS(w, at) {
-                const float *restrict x = (const float *)(const void *)at;
-                for (isize c = 0; c < channels; c++) y[c] = x[c] > y[c] || x[c] != x[c] ? x[c] : y[c];
-            }
-        }
+MULTIVERSION static void maximum_of_floats(const window *w, void *to, isize channels) {
+    float *restrict y = (float *)to;
+    for (isize c = 0; c < channels; c++) y[c] = -INFINITY;
+    FOR_TAPS(*w, at) {
+        const float *restrict x = (const float *)(const void *)at;
+        for (isize c = 0; c < channels; c++) y[c] = x[c] > y[c] || x[c] != x[c] ? x[c] : y[c];
     }
 }
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include "avx512.h"
 
-AVX512_TARGET static void max_pool_avx512(const void *given, isize lo, isize hi, uint8_t *scratch) {
+AVX512_TARGET static void maximum_avx512(const window *w, void *to, isize channels) {
+    for (isize c = 0; c < channels; c += VECTOR_BYTES) {
+        const __mmask64 mask = byte_mask(channels - c);
+        __m512i most = _mm512_setzero_si512();
+        FOR_TAPS(*w, x) most = _mm512_max_epu8(most, _mm512_maskz_loadu_epi8(mask, x + c));
+        _mm512_mask_storeu_epi8((uint8_t *)to + c, mask, most);
+    }
+}
+
+static window_maximum byte_maximum(void) { return current_isa() == AVX512_VNNI ? maximum_avx512 : maximum_of_bytes; }
+#else
+static window_maximum byte_maximum(void) { return maximum_of_bytes; }
+#endif
+
+static void max_pool_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const max_pool_args *a = (const max_pool_args *)given;
-    const isize channels = a->s.channels;
+    const window_maximum maximum = a->element == 4 ? maximum_of_floats : byte_maximum();
     (void)scratch;
     for (isize i = lo; i < hi; i++) {
         const result_row r = row_of(&a->s, i);
         for (isize j = 0; j < a->s.out[2]; j++) {
             const window w = window_of(a, &r, j);
-            uint8_t *y = a->y + r.at + j * channels;
-            for (isize c = 0; c < channels; c += VECTOR_BYTES) {
-                const __mmask64 mask = byte_mask(channels - c);
-                __m512i most = _mm512_setzero_si512();
-                FOR_TAPS(w, x) most = _mm512_max_epu8(most, _mm512_maskz_loadu_epi8(mask, x + c));
-                _mm512_mask_storeu_epi8(y + c, mask, most);
-            }
+            maximum(&w, a->y + (r.at + j * a->s.channels) * a->element, a->s.channels);
         }
     }
 }
-
-static kernel max_pool_kernel(isize element) {
-    return element == 4 ? max_pool_floats : current_isa() == AVX512_VNNI ? max_pool_avx512 : max_pool_bytes;
-}
-#else
-static kernel max_pool_kernel(isize element) { return element == 4 ? max_pool_floats : max_pool_bytes; }
-#endif
 
 void run_max_pool(frame *f, const int64_t *step, void *prepared) {
     const max_pool_step *s = (const max_pool_step *)(const void *)step;
     max_pool_args a = *(const max_pool_args *)prepared;
     a.x = at(f, s->x), a.y = at(f, s->y);
     const isize rows = a.s.batch * a.s.out[0] * a.s.out[1];
-    parallel(f, max_pool_kernel(a.element), &a, rows, value_bytes(f->p, s->y));
+    parallel(f, max_pool_kernel, &a, rows, value_bytes(f->p, s->y));
 }
 
 /* ---- avg_pool ----------------------------------------------------------------------------------------------------------- */
