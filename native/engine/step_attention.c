@@ -80,24 +80,12 @@ int check_attention(checker *c, const int64_t *step) {
 
 /* ---- softmax of floats ---------------------------------------------------------------------------------------------------- */
 
-#define LANES 16 /* partial sums, which are added in a fixed order */
+#define LANES 16 /* partial results, which are joined in a fixed order; the columns of packed keys are a multiple of them */
 
-INLINE float largest_of(const float *restrict v, isize count) {
-    float lane[LANES], most;
-    for (int j = 0; j < LANES; j++) lane[j] = -INFINITY;
-    isize i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] = v[i + j] > lane[j] ? v[i + j] : lane[j];
-    for (; i < count; i++) lane[0] = v[i] > lane[0] ? v[i] : lane[0];
-    most = lane[0];
-    for (int j = 1; j < LANES; j++) most = lane[j] > most ? lane[j] : most;
-    return most;
-}
-
-/* exp(x) for x <= 0, correct within two units in the last place; 0 below -87.3, NaN for NaN. The range is reduced by ln 2 in
+/* exp(x) for x <= 0, correct within two units in the last place; 0 below -87.7, NaN for NaN. The range is reduced by ln 2 in
    two parts, then a polynomial of degree 6 follows (expf of Cephes). */
 INLINE float exp_of(float x) {
-    const float v = x < -87.3f ? -87.3f : x;
+    const float v = x < -88.0f ? -88.0f : x;
     const float shifted = v * 1.44269504f + ROUND_MAGIC, n = shifted - ROUND_MAGIC;
     const float r = (v - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f * r + 1.3981999507e-3f;
@@ -106,26 +94,29 @@ INLINE float exp_of(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + (r + 1.0f);
-    const float power = bits_float((int32_t)((uint32_t)(float_bits(shifted) - 0x4b400000 + 127) << 23));
-    return x < -87.3f ? 0.0f : p * power;
+    return p * bits_float((int32_t)((uint32_t)(float_bits(shifted) - 0x4b400000 + 127) << 23)); /* 0 for n = -127 */
 }
 
-/* v = exp(v - max v). Returns the sum. */
-INLINE float exponentials(float *restrict v, isize count) {
-    const float most = largest_of(v, count);
-    float lane[LANES] = {0};
-    isize i = 0;
-    for (; i < count; i++) v[i] = exp_of(v[i] - most);
-    for (i = 0; i + LANES <= count; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] += v[i + j];
-    for (; i < count; i++) lane[0] += v[i];
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) lane[j] += lane[j + half];
-    return lane[0];
-}
+/* The bits of a float as an integer of the same order, and back. Compilers make vectors of the largest of integers. */
+INLINE int32_t ordered_bits(int32_t bits) { return bits ^ (bits >> 31 & INT32_MAX); }
 
-INLINE void add_mask(float *restrict v, const float *restrict mask, isize count) {
+/* v = exp(v + mask - the largest of them); beyond `count`, up to a multiple of LANES, v = 0. Returns the sum. */
+INLINE float exponentials(float *restrict v, const float *restrict mask, isize count) {
+    const isize wide = packed_columns(count);
+    float sum[LANES] = {0}, eight[8], four[4];
+    int32_t most = INT32_MIN;
     for (isize i = 0; mask && i < count; i++) v[i] += mask[i];
+    for (isize i = count; i < wide; i++) v[i] = -INFINITY;
+    for (isize i = 0; i < wide; i++) {
+        const int32_t bits = ordered_bits(float_bits(v[i]));
+        most = bits > most ? bits : most;
+    }
+    const float largest = bits_float(ordered_bits(most));
+    for (isize i = 0; i < wide; i += LANES)
+        for (int j = 0; j < LANES; j++) sum[j] += v[i + j] = exp_of(v[i + j] - largest);
+    for (int j = 0; j < 8; j++) eight[j] = sum[j] + sum[j + 8];
+    for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
+    return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 /* Probabilities of a row of scores that are bytes: softmax((x - zero) scale + mask) / divisor, quantized. */
@@ -135,8 +126,7 @@ MULTIVERSION static void quantized_row(const attention_args *a, const uint8_t *r
     const float zero = (float)s->score_zero, scale = bits_float(s->score_scale);
     const float low = (float)(s->low_p - s->zero_p), high = (float)(s->high_p - s->zero_p);
     for (isize i = 0; i < count; i++) v[i] = ((float)x[i] - zero) * scale;
-    add_mask(v, mask, count);
-    const float factor = 1.0f / exponentials(v, count) / bits_float(s->probability);
+    const float factor = 1.0f / exponentials(v, mask, count) / bits_float(s->probability);
     for (isize i = 0; i < count; i++) y[i] = to_uint8(v[i] * factor, low, high, (int32_t)s->zero_p);
 }
 
@@ -144,12 +134,12 @@ MULTIVERSION static void quantized_row(const attention_args *a, const uint8_t *r
 MULTIVERSION static float float_row(const attention_args *a, const int32_t *restrict sums, const int32_t *restrict offsets,
                                     const float *mask, float *restrict v, isize count) {
     const float scale = bits_float(a->s->score_scale);
+    const isize wide = packed_columns(count);
     if (sums)
-        for (isize i = 0; i < count; i++) v[i] = (float)(int32_t)((uint32_t)sums[i] + (uint32_t)offsets[i]) * scale;
+        for (isize i = 0; i < wide; i++) v[i] = (float)(int32_t)((uint32_t)sums[i] + (uint32_t)offsets[i]) * scale;
     else
-        for (isize i = 0; i < count; i++) v[i] *= scale;
-    add_mask(v, mask, count);
-    return 1.0f / exponentials(v, count);
+        for (isize i = 0; i < wide; i++) v[i] *= scale;
+    return 1.0f / exponentials(v, mask, count);
 }
 
 MULTIVERSION static void scale_row(const float *restrict x, float factor, float *restrict y, isize count) {
