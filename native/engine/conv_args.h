@@ -6,7 +6,7 @@
 #include "plan.h"
 
 /* A convolution of images (N, H, W, C) without dilation: y = clamp(R(accumulator * multiplier) + out_zero, low, high). It
-   is depthwise, or dense (one group). Weights, initial accumulators and multipliers are packed by step_conv.c. */
+   is depthwise, or dense (one group, or narrow ones). Weights, initial accumulators and multipliers are packed by step_conv.c. */
 typedef struct {
     const uint8_t *x;
     uint8_t *y;
@@ -18,6 +18,7 @@ typedef struct {
     isize out_height, out_width;
     int in_zero, out_zero, low, high;
     isize block_pixels; /* depthwise: pixels of few channels that make one block of 64 */
+    isize group_width;  /* 0, or dense: 4, 8 or 16 input channels of a group, and as many output channels */
     int split_channels; /* dense: whether an index is a block of 64 channels; otherwise it is a row of results */
     int general; /* whether results need not be small before the clamp, or one of the next two pointers is given */
     const float *multiplier_negative; /* NULL, or the multipliers of negative accumulators */
@@ -29,6 +30,9 @@ typedef struct {
     float own_ratio, residual_ratio;
     int residual_joint, residual_zero, sum_zero, sum_low, sum_high;
 } conv_args;
+
+/* Output channels that the dense kernel computes together. */
+INLINE isize dense_block(const conv_args *a) { return a->group_width ? 16 : 64; }
 
 HIDDEN isize dense_scratch(const conv_args *a); /* bytes of scratch memory of a thread */
 HIDDEN isize depthwise_scratch(const conv_args *a);

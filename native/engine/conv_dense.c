@@ -1,8 +1,13 @@
-/* Dense convolutions (one group) without an im2col copy: the micro-kernel reads windows through a buffer of their offsets.
+/* Dense convolutions and those of narrow groups without an im2col copy: the micro-kernel reads windows through a buffer of
+   their offsets.
 
    A row of a window is a run of bytes, whatever channels and columns they belong to. The micro-kernel multiplies four bytes
    at a time by the weights of 16 output channels. Four vectors of accumulators become 64 bytes: one pixel, or two or four
-   pixels where the last block of output channels is 32 or 16 wide. */
+   pixels where the last block of output channels is 32 or 16 wide.
+
+   In groups of 4, 8 or 16 channels (as many outputs as inputs) a block is 16 output channels, and the 16 input channels of
+   their groups are all it reads of a pixel. They are repeated in every lane of a vector, from which each lane then takes the
+   four bytes of its own group. */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include "conv.h"
@@ -10,6 +15,7 @@
 #define MAX_TILE 4             /* vectors of 64 results per call of the micro-kernel */
 #define PANEL_BYTES (96 << 10) /* bytes of input rows that all blocks of output channels read before the next rows */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
+#define ROW_PADDING 16         /* bytes of a copied row that may be read beyond its last window */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
 
 /* The windows of some rows of results, and the block of output channels that is computed now. */
@@ -18,6 +24,7 @@ typedef struct {
     const int32_t *offset; /* window i begins at x + offset[i]; the last offset is repeated OFFSET_PADDING times */
     isize count;
     isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
+    isize pixel, words;          /* groups: bytes of a pixel, and of a group of channels in words of four */
     const int8_t *weight;
     const int32_t *bias;
     const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
@@ -28,10 +35,31 @@ typedef struct {
     epilogue end;
 } panel;
 
+/* Adds the products of row `row` of windows in narrow groups and returns the weights behind them. */
+VNNI_INLINE const int8_t *add_groups(const panel *p, const uint8_t *const *window, isize row, const int8_t *weight,
+                                     const int tile, __m512i sum[][4]) {
+    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m512i first = _mm512_andnot_si512(_mm512_set1_epi32((int)p->words - 1), lanes); /* words of each lane's group */
+    for (isize d = row; d < row + p->bytes; d += p->pixel) {
+        __m512i x[MAX_TILE * 4];
+        for (int u = 0; u < 4 * tile; u++)
+            x[u] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(window[u] + d)));
+        for (int j = 0; j < p->words; j++, weight += VECTOR_BYTES) {
+            const __m512i w = _mm512_loadu_si512(weight), take = _mm512_add_epi32(first, _mm512_set1_epi32(j));
+            for (int u = 0; u < 4 * tile; u++) {
+                const __m512 words = _mm512_permutevar_ps(_mm512_castsi512_ps(x[u]), take);
+                sum[u / 4][u % 4] = dot_product(sum[u / 4][u % 4], _mm512_castps_si512(words), w);
+            }
+        }
+    }
+    return weight;
+}
+
 /* Computes windows from i on. Each of the `tile` vectors holds `pixels` windows. `flat`: a window has one row. `whole`: the
-   vector is stored in one piece, since this block is all the output channels. `general`: see conv_args. */
+   vector is stored in one piece, since this block is all the output channels. `groups`: of 4, 8 or 16 channels. `general`:
+   see conv_args. */
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat, const int whole,
-                             const int general) {
+                             const int groups, const int general) {
     const int blocks = 4 / pixels;
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
@@ -42,7 +70,8 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
         for (int q = 0; q < 4; q++) sum[u][q] = sum[0][q];
     const int8_t *weight = p->weight;
     const isize end = flat ? p->line : p->kernel_h * p->line, bytes = p->bytes;
-    for (isize row = 0; row < end; row += p->line)
+    for (isize row = 0; groups && row < end; row += p->line) weight = add_groups(p, window, row, weight, tile, sum);
+    for (isize row = 0; !groups && row < end; row += p->line)
         for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks) {
             __m512i w[4];
             for (int b = 0; b < blocks; b++) w[b] = _mm512_loadu_si512(weight + VECTOR_BYTES * b);
@@ -73,34 +102,41 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
     }
 }
 
-VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole, const int general) {
+VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole,
+                           const int groups, const int general) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     const int tile = pixels == 1 ? MAX_TILE : 2; /* a larger one has more addresses of windows than there are registers */
     isize i = 0;
-    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, pixels, flat, whole, general);
-    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, pixels, flat, whole, general);
-    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, general);
+    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, pixels, flat, whole, groups, general);
+    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, pixels, flat, whole, groups, general);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, groups, general);
 }
 
 /* A function for each case, so that each gets registers of its own. */
-#define PANEL_KERNEL(name, pixels, flat, whole, general) \
-    VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { run_panel(p, pixels, flat, whole, general); }
-PANEL_KERNEL(one_pixel_flat, 1, 1, 1, 0)
-PANEL_KERNEL(one_pixel, 1, 0, 1, 0)
-PANEL_KERNEL(one_pixel_general, 1, 0, 1, 1)
-PANEL_KERNEL(two_pixels, 2, 0, 1, 0)
-PANEL_KERNEL(two_pixels_strided, 2, 0, 0, 0)
-PANEL_KERNEL(two_pixels_general, 2, 0, 0, 1)
-PANEL_KERNEL(four_pixels, 4, 0, 1, 0)
-PANEL_KERNEL(four_pixels_strided, 4, 0, 0, 0)
-PANEL_KERNEL(four_pixels_general, 4, 0, 0, 1)
+#define PANEL_KERNEL(name, pixels, flat, whole, groups, general)                 \
+    VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { \
+        run_panel(p, pixels, flat, whole, groups, general);                  \
+    }
+PANEL_KERNEL(one_pixel_flat, 1, 1, 1, 0, 0)
+PANEL_KERNEL(one_pixel, 1, 0, 1, 0, 0)
+PANEL_KERNEL(one_pixel_general, 1, 0, 1, 0, 1)
+PANEL_KERNEL(two_pixels, 2, 0, 1, 0, 0)
+PANEL_KERNEL(two_pixels_strided, 2, 0, 0, 0, 0)
+PANEL_KERNEL(two_pixels_general, 2, 0, 0, 0, 1)
+PANEL_KERNEL(four_pixels, 4, 0, 1, 0, 0)
+PANEL_KERNEL(four_pixels_strided, 4, 0, 0, 0, 0)
+PANEL_KERNEL(four_pixels_general, 4, 0, 0, 0, 1)
+PANEL_KERNEL(narrow_groups, 4, 0, 0, 1, 0)
+PANEL_KERNEL(narrow_groups_general, 4, 0, 0, 1, 1)
 
 /* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
 VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize lo, isize hi) {
-    const isize depth = a->kernel_h * p->bytes;
-    for (isize offset = lo * VECTOR_BYTES; offset < hi * VECTOR_BYTES; offset += VECTOR_BYTES) {
+    const isize depth = a->kernel_h * (a->group_width ? a->kernel_w * a->group_width : p->bytes);
+    const isize block = dense_block(a);
+    const uint8_t *x = p->x;
+    for (isize offset = lo * block; offset < hi * block; offset += block) {
         p->y = a->y + at + offset, p->residual = a->residual && a->residual_joint ? a->residual + at + offset : NULL;
-        p->channels = min_size(a->out_channels - offset, VECTOR_BYTES);
+        p->channels = min_size(a->out_channels - offset, block);
         p->weight = a->weight + offset * depth, p->bias = a->bias + offset;
         const int pixels = p->channels > 32 ? 1 : p->channels > 16 ? 2 : 4;
         for (int q = 0; q < 4; q++) {
@@ -109,7 +145,10 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize
             p->negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : p->multiplier[q];
         }
         const int whole = a->out_channels == VECTOR_BYTES / pixels;
-        if (a->general)
+        if (a->group_width) {
+            p->x = x + offset;
+            (a->general ? narrow_groups_general : narrow_groups)(p);
+        } else if (a->general)
             (pixels == 1 ? one_pixel_general : pixels == 2 ? two_pixels_general : four_pixels_general)(p);
         else if (pixels == 1)
             (a->kernel_h == 1 ? one_pixel_flat : one_pixel)(p);
@@ -161,9 +200,9 @@ static dense_layout dense_layout_of(const conv_args *a) {
     const isize all = a->batch * a->out_height;
     /* Windows are read in place, unless they reach beyond the images or end amid four bytes. */
     const int beyond = a->pad_h || a->pad_w || (a->out_height - 1) * a->stride_h + a->kernel_h > a->height;
-    const int padded = beyond || a->kernel_w * a->channels % 4;
+    const int padded = beyond || a->kernel_w * a->channels % 4 || a->group_width;
     const isize reach = (a->out_width - 1) * a->stride_w + a->kernel_w;
-    const isize line = padded ? max_size(reach, a->pad_w + a->width) * a->channels + 4 : a->width * a->channels;
+    const isize line = padded ? max_size(reach, a->pad_w + a->width) * a->channels + ROW_PADDING : a->width * a->channels;
     const isize fitting = min_size(PANEL_BYTES / (line * a->stride_h), MAX_WINDOWS / a->out_width);
     const isize step = fitting < 1 ? 1 : min_size(fitting, all);
     const isize overlap = max_size(a->kernel_h - a->stride_h, 0), images = min_size(step / a->out_height + 2, step);
@@ -178,7 +217,7 @@ isize dense_scratch(const conv_args *a) {
 
 VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const conv_args *a = (const conv_args *)given;
-    const isize all = a->batch * a->out_height, blocks = ceil_div(a->out_channels, VECTOR_BYTES);
+    const isize all = a->batch * a->out_height, block = dense_block(a), blocks = ceil_div(a->out_channels, block);
     const isize first_block = a->split_channels ? lo : 0, last_block = a->split_channels ? hi : blocks;
     if (a->split_channels) lo = 0, hi = all;
     const dense_layout t = dense_layout_of(a);
@@ -190,12 +229,12 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
         panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
                    .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .stride = a->out_channels, .args = a, .end = conv_epilogue(a)};
+                   .pixel = a->channels, .words = a->group_width / 4, .stride = a->out_channels, .args = a, .end = conv_epilogue(a)};
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
         fill_offsets(a, r, end, t.line, t.padded, offset);
-        const isize at = r * a->out_width * a->out_channels, from = first_block * VECTOR_BYTES;
+        const isize at = r * a->out_width * a->out_channels, from = first_block * block;
         run_blocks(a, &p, at, first_block, last_block);
-        finish_results(a, at + from, p.count, min_size(last_block * VECTOR_BYTES, a->out_channels) - from);
+        finish_results(a, at + from, p.count, min_size(last_block * block, a->out_channels) - from);
     }
 }
 #endif

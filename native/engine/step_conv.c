@@ -28,6 +28,10 @@ typedef struct {
 } packed_size;
 
 static packed_size packed_size_of(const conv_args *a, int dense) {
+    if (a->group_width) {
+        const isize channels = round_up(a->out_channels, 16);
+        return (packed_size){channels * a->kernel_h * a->kernel_w * a->group_width, channels};
+    }
     const isize whole = a->out_channels * a->block_pixels / 64 * 64, last = a->out_channels * a->block_pixels - whole;
     const isize channels = whole + (dense && last <= 32 ? round_up(last, 16) : round_up(last, 64));
     const isize depth =
@@ -50,6 +54,14 @@ static void pack_dense(const conv_args *a, const int8_t *weight, int8_t *to) {
                         for (isize b = 4 * w; b < 4 * w + 4; b++)
                             to[b % 4] = o < a->out_channels && b < row ? weight[(o * a->kernel_h + r) * row + b] : 0;
     }
+}
+
+/* Weights (O, taps, group_width) of narrow groups: blocks of 16 outputs, taps, words of four bytes, outputs, bytes. */
+static void pack_groups(const conv_args *a, const int8_t *weight, int8_t *to) {
+    const isize words = a->kernel_h * a->kernel_w * a->group_width / 4;
+    for (isize o = 0; o < a->out_channels; o++)
+        for (isize w = 0; w < words; w++)
+            memcpy(to + 4 * ((o / 16 * words + w) * 16 + o % 16), weight + 4 * (o * words + w), 4);
 }
 
 /* Where the depthwise kernel has channel c of a block of 64: c = 16 l + 4 q + i comes at (q, l, i). */
@@ -85,7 +97,7 @@ static int pack(checker *c, const conv_step *s, conv_plan *t) {
     int fresh;
     void *to;
     if (!(to = shared_memory(c, weight, variant, size.weight, &fresh))) return 0;
-    if (fresh) (dense ? pack_dense : pack_depthwise)(a, (const int8_t *)weight, (int8_t *)to);
+    if (fresh) (!dense ? pack_depthwise : a->group_width ? pack_groups : pack_dense)(a, (const int8_t *)weight, (int8_t *)to);
     t->packed_weight = to;
     if (!(to = shared_memory(c, bias, variant, 4 * size.channels, &fresh))) return 0;
     if (fresh) pack_numbers(a, dense, bias, to);
@@ -110,7 +122,9 @@ static conv_form choose(const conv_step *s, conv_args *a) {
         if (sizes[i] > MAX_WINDOW) return GATHERED;
     if (s->pad_h > MAX_WINDOW || s->pad_w > MAX_WINDOW || s->bound >= 1 << 30) return GATHERED;
     const int depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
-    if (!depthwise && s->groups != 1) return GATHERED;
+    const int64_t width = s->channels / s->groups;
+    const int narrow = s->channels == s->out_channels && (width == 4 || width == 8 || width == 16) && s->groups > 1;
+    if (!depthwise && !narrow && s->groups != 1) return GATHERED;
     if ((s->width + 2 * s->pad_w) * s->channels > INT_MAX - 64 || s->height >= 1 << 24 || s->batch >= 1 << 24) return GATHERED;
     if ((s->out_height - 1) * s->stride_h + s->kernel_h > s->height + 2 * s->pad_h ||
         (s->out_width - 1) * s->stride_w + s->kernel_w > s->width + 2 * s->pad_w)
@@ -128,9 +142,10 @@ static conv_form choose(const conv_step *s, conv_args *a) {
     a->residual_zero = (int)s->residual_zero;
     a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
     a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
+    a->group_width = narrow ? (isize)width : 0;
     const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
     /* Where there are more weights than bytes of images, threads share the weights. */
-    a->split_channels = !depthwise && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
+    a->split_channels = !depthwise && !narrow && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
     return depthwise ? DEPTHWISE : DENSE;
 }
 

@@ -27,6 +27,7 @@ GEOMETRIES = (
     "depthwise",
     "depthwise",
     "grouped",
+    "narrow groups",
     "transposed",
     "linear",
 )
@@ -61,6 +62,9 @@ def random_conv(rng: np.random.Generator) -> Conv:
         channels = int(rng.integers(1, 5))
     elif geometry == "depthwise":
         groups = outputs = channels
+    elif geometry == "narrow groups":
+        groups, width = int(rng.integers(2, 12)), int(rng.choice([4, 8, 16]))
+        channels = outputs = groups * width
     elif geometry == "grouped" or (transposed and rng.random() < 0.5):
         groups = int(rng.integers(2, 6))
         channels, outputs = groups * int(rng.integers(1, 24)), groups * int(rng.integers(1, 24))
