@@ -253,3 +253,15 @@ def test_sst2(assets: Path) -> None:
         right = [int((m.eval()(words).argmax(1) == labels).sum()) for m in (model, sim)]
     assert abs(right[0] - right[1]) <= 3  # of 455
     assert intact8.verify(intact8.convert(sim), words[:64], engines=ENGINES, sim=sim).exact
+
+
+def test_weights_in_full_range_leave_out_the_lowest_integer():
+    """The formulas of recurrent layers are stated for −127 … 127; a conversion once made −128 of them, and failed."""
+    torch.manual_seed(0)
+    model, x = nn.LSTM(6, 8, batch_first=True), torch.randn(8, 5, 6)
+    with torch.no_grad():
+        model.weight_ih_l0[:, 0] = -2.0
+    program = intact8.quantize(model, [x] * 4, recipe=recipes.full_range())
+    (layer,) = (op for op in program.ops if op.kind == "lstm")
+    assert layer.arrays["weight_ih"].min() == -127
+    assert intact8.verify(program, x.numpy()).mismatches == 0

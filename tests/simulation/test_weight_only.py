@@ -169,3 +169,22 @@ def test_a_mode_that_reaches_nothing_is_refused(sentence):
     model, x = sentence
     with pytest.raises(RecipeError, match="no effect"):
         intact8.prepare(model, x, Recipe(overrides={"norm": {"mode": "dynamic"}}))
+
+
+def test_a_transposed_weight_reaches_every_engine_in_its_order():
+    """Compiled code reads memory: onednn took the memory of a transposed array for that of the array."""
+    torch.manual_seed(0)
+
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 4))
+
+        def forward(self, x):
+            return torch.relu(x) @ self.weight
+
+    x = torch.randn(6, 8)
+    program = intact8.quantize(Product(), [x], recipe=recipes.dynamic())
+    assert all(array.flags.c_contiguous for op in program.ops for array in op.arrays.values())
+    report = intact8.verify(program, x.numpy())
+    assert report.mismatches == 0 and "onednn" in report.by_engine

@@ -51,7 +51,7 @@ class Op:
         kind: name of a kind, see ``intact8.opset.KINDS``.
         inputs: names of input tensors.
         attrs: JSON values.
-        arrays: role → array.
+        arrays: role → array, contiguous in the order of its dimensions (made so here: compiled code reads memory).
         module: path of the module it came from.
         source: what was fused into it, for people to read (["conv1", "bn1", "relu"]).
         certificate: what was proved, a JSON object (see ``intact8.program.certify``); None for float and moving ops.
@@ -67,6 +67,10 @@ class Op:
     source: tuple[str, ...] = ()
     certificate: dict[str, Any] | None = None
     note: str = ""
+
+    def __post_init__(self) -> None:
+        arrays = {role: np.asarray(array, order="C") for role, array in self.arrays.items()}
+        object.__setattr__(self, "arrays", arrays)
 
     @property
     def is_float(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import nn
 
 from intact8.arithmetic.dimensions import Dim
@@ -57,7 +59,8 @@ class QuantizedGraph:
         for name, scheme in placed.weights.items():
             op, mode = self.graph.nodes[name].op, placed.coded.get(name)
             table = self.coded_points if mode else self.weight_points
-            table = self.recurrent_points if op in GATES else table
+            if op in GATES:  # their formulas are stated for weights in −127 … 127 (docs/arithmetic.md)
+                table, scheme = self.recurrent_points, replace(scheme, qmin=max(scheme.qmin_effective, -127))
             portable = recipe.portable and mode != "weight_only" and op != "embedding"
             table[name] = WeightPoint(name, scheme, portable, free=table is not self.weight_points)
             self._attach(name, "weight_point", table[name])
