@@ -3,6 +3,7 @@
 #   make test    install and run formatting, lint, types and tests, as continuous integration does
 #   make test-all   the same with the long versions of tests, the mutated files and all of torch's own test networks
 #   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
+#   make release-check   dist/: an sdist and the wheel made from it, and what the checkers of packages say of both
 #   make libintact8   build/libintact8.so, to run programs from C without Python (native/c_api/intact8.h)
 #   make clean   remove .venv and caches
 #
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 INPUTS := pyproject.toml constraints.txt Makefile
 
-.PHONY: demo test test-all lint types bench libintact8 clean
+.PHONY: demo test test-all lint types bench release-check libintact8 clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact8 demo
@@ -42,6 +43,14 @@ bench: $(VENV)/.test
 	$(BIN)/python -m pytest -m bench
 	$(BIN)/python benchmarks/speed.py
 
+release-check: $(VENV)/.release
+	rm -rf dist
+	INTACT8_REQUIRE_EXTENSION=1 $(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/abi3audit --strict dist/*.whl
+	$(BIN)/pyroma --min 10 dist/*.tar.gz
+
 libintact8:
 	mkdir -p build
 	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -shared \
@@ -60,6 +69,10 @@ $(VENV)/.demo: $(VENV)/.created $(INPUTS)
 $(VENV)/.test: $(VENV)/.created $(INPUTS)
 	$(PIP) -e '.[test]'
 	$(PIP) --no-deps torchvision
+	touch $@
+
+$(VENV)/.release: $(VENV)/.created $(INPUTS)
+	$(PIP) -e '.[release]'
 	touch $@
 
 clean:

@@ -25,7 +25,7 @@ fi
 
 rm -rf "$folder/src" && mkdir "$folder/src" && cp -r "$top/src/intact8" "$folder/src/"
 find "$folder/src" -name '*.so' -delete
-aarch64-linux-gnu-gcc -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -shared -Wall -Wextra \
+aarch64-linux-gnu-gcc -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -shared -Wall -Wextra -DPy_LIMITED_API=0x030A0000 \
     -I"$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')" "$top"/native/engine/*.c -pthread -lm \
     -o "$folder/src/intact8/engines/native/_library.abi3.so"
 

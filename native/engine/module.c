@@ -2,7 +2,6 @@
    intact8/engines/native/_library.pyi. */
 
 #define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030A0000
 #include <Python.h>
 
 #include "plan.h"

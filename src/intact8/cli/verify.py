@@ -19,7 +19,10 @@ DIFFERENT = 1
 def verify(
     file: options.ProgramFile,
     data: Annotated[Path | None, typer.Option(help=options.DATA_HELP + " Random ones by default.")] = None,
-    engines: Annotated[str, typer.Option(help="Engines to compare, separated by commas.")] = "reference,onednn",
+    engines: Annotated[
+        str | None,
+        typer.Option(help="Engines to compare, separated by commas; native and onednn where they can run by default."),
+    ] = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Use the first this many; all, or 32 random ones.")] = None,
     batch_size: options.BatchSize = 8,
     seed: options.Seed = 0,
@@ -50,7 +53,7 @@ def verify(
     inputs = feeds(program, source, batch_size, samples, bool(key) or data is None)
     with progress_bar() as bar:
         found = tracked(bar, "verify", count(source, samples), inputs)
-        report = compare(program, found, engines=options.names(engines))
+        report = compare(program, found, engines=None if engines is None else options.names(engines))
     print_result(report, report.to_json, as_json)
     if not report.exact:
         raise typer.Exit(DIFFERENT)

@@ -54,7 +54,7 @@ def verify(
         program: checked (converted or loaded).
         inputs: an array or tensor; a tuple of them or a dict by name, for several inputs; or an iterable of batches of
             these (a DataLoader yielding ``(x, y)``: what follows the program's inputs is left out).
-        engines: names; the reference is always run. None: onednn, and native where it was built.
+        engines: names; the reference is always run. None: those of native and onednn that can run here.
         sim: compared as engine "simulation".
         batch_size: samples run at once, at most.
         progress: called with the number of samples done so far, after every batch.
@@ -64,12 +64,15 @@ def verify(
 
     Raises:
         InputError: no inputs, or inputs that do not fit.
-        EngineError: an engine is missing, or gives a tensor of another shape or dtype.
+        EngineError: an engine is missing, none can run here, or one gives a tensor of another shape or dtype.
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}", where="verify", remedy="give 1 or more")
     if engines is None:
-        engines = ("onednn", *(name for name in available_engines() if name == "native"))
+        engines = [name for name in available_engines() if name in ("onednn", "native")]
+        if not engines:
+            remedy = "pip install 'intact8[torch]', or build the compiled module of the package"
+            raise EngineError("no engine can run here to compare with the reference", where="verify", remedy=remedy)
     asked = {name: claim_error(program, name) for name in dict.fromkeys(engines) if name != REFERENCE}
     names = [name for name, error in asked.items() if error is None]
     reference = get_runner(program, REFERENCE)
