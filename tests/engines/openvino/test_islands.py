@@ -51,6 +51,8 @@ ROWS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "scale_shift": [("scale_shift", {})],
     "layer_norm": [("layer_norm", {"shape": [N], "eps": 1e-5})],
     "rms_norm": [("rms_norm", {"shape": [N], "eps": 1e-5})],
+    "layer_norm, eps matters": [("layer_norm", {"shape": [N], "eps": 2.0})],
+    "rms_norm, eps matters": [("rms_norm", {"shape": [N], "eps": 2.0})],
 }
 """Of (B, N): what stands between, one after the other."""
 
@@ -63,6 +65,7 @@ IMAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "adaptive_avg_pool": [("adaptive_avg_pool", {"output_size": [3, 6]})],
     "max_pool": [("max_pool", WINDOW | {"dilation": [1, 1]})],
     "group_norm": [("group_norm", {"groups": 2, "eps": 1e-5})],
+    "group_norm, eps matters": [("group_norm", {"groups": 2, "eps": 2.0})],
     "mean": [("mean", {"dims": [2], "keepdim": True})],
     "bilinear": [("upsample", {"size": [9, 5], "mode": "bilinear", "align_corners": False})],
     "bicubic": [("upsample", {"size": [5, 11], "mode": "bicubic", "align_corners": True})],
