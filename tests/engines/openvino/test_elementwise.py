@@ -156,3 +156,21 @@ def test_what_openvino_refuses_to_compile_is_named(monkeypatch: pytest.MonkeyPat
     program = chain([Op("y", "add", ("x",), {"a": [1], "b": 3, **ALL})], dict.fromkeys("xy", (None, 4)), {})
     with pytest.raises(EngineError, match="refuses this program.*no kernel for this"):
         ENGINE.prepare(program)
+
+
+@pytest.mark.parametrize("shifts", [[-4, 4], [1, 0]], ids=str)
+@pytest.mark.parametrize("kind", ["add", "mul"])
+def test_constants_that_moved_meet_an_input(kind: str, shifts: list[int]) -> None:
+    stored = np.random.default_rng(1).integers(0, 256, (3, 8), dtype=np.uint8)
+    numbers = {"a": [30, -55], "b": 101} if kind == "add" else {"a": 1, "b": 101}
+    ops = [
+        Op("c", "constant", (), {}, {"value": stored}),
+        Op("r", "roll", ("c",), {"shifts": shifts, "dims": [0, 1]}),
+        Op("s", "slice", ("r",), {"axis": 1, "start": 0, "end": 8, "step": 2}),
+        Op("t", "table", ("s",), {"fn": "f"}, {"table": np.arange(256, dtype=np.uint8)[::-1].copy()}),
+        Op("y", kind, ("r", "x"), numbers | ALL),
+        Op("z", "slice", ("y",), {"axis": 1, "start": 1, "end": 8, "step": 2}),
+        Op("w", "add", ("t", "z"), {"a": [30, 40], "b": 101, **ALL}),
+    ]
+    half = dict.fromkeys(("s", "t", "z", "w"), (3, 4))
+    compare(chain(ops, {"x": (3, 8), "c": (3, 8), "r": (3, 8), "y": (3, 8), **half}, {}))

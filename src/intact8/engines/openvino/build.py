@@ -11,9 +11,10 @@ import openvino
 from openvino import opset14 as ov
 
 from intact8.arithmetic.dimensions import known
-from intact8.opset.op import Op
+from intact8.opset.op import Array, Op
 from intact8.program.program import Program
 
+from ..reference import evaluate
 from ..shapes import sized
 from . import input_quantize, nonfinite, scale_assignment
 from .compile import refusals
@@ -102,6 +103,7 @@ class _Builder:
         self._labels = {op.name: label(i) for i, op in enumerate(self._program.ops)}
         self._reduced = scale_assignment.reduced(self._program)
         self._values: dict[str, Value] = {}
+        self._constants: dict[str, Array] = {}
         self._parameters: dict[str, Any] = {}
         self._sources = {op.name: op for op in sources(plan, feeds)}
         last = feeds.channels_last
@@ -120,7 +122,8 @@ class _Builder:
         results = [ov.result(self._values[casts.get(name, name)].port) for name in wanted]
         values = [self._values[name] for name in wanted]
         model = openvino.Model(results, list(self._parameters.values()), "intact8")
-        computed = frozenset(op.name for op in ops if op.kind in PRODUCTS) - self._parameters.keys()
+        given = self._parameters.keys() | self._constants.keys()
+        computed = frozenset(op.name for op in ops if op.kind in PRODUCTS) - given
         return Built(
             model=model,
             inputs=tuple(self._parameters),
@@ -148,7 +151,8 @@ class _Builder:
         if op.name in self._fed or op.name in self._sources:
             return self._parameter(op.name)
         plan, tensors = self._plan, self._program.tensors
-        if op.name in plan.divided:
+        op = self._folded(op)
+        if op.kind != "constant" and op.name in plan.divided:
             return self._divided(op)
         if op.kind == "dequantize":
             op = replace(op, attrs={"scale": tensors[op.inputs[0]].scale})
@@ -168,6 +172,20 @@ class _Builder:
             value = make(ctx)
         # What computes a mean also takes in constants behind it, and reads them wrongly.
         return replace(value, port=fusion_barrier(value.port)) if op.name in self._reduced else value
+
+    def _folded(self, op: Op) -> Op:
+        """Return the constant that an operation on constants alone gives, or else the operation itself.
+
+        OpenVINO (2026.4) reads integers at other places where slices of a constant that it folded meet an input.
+        """
+        if op.kind == "constant":
+            self._constants[op.name] = op.arrays["value"]
+        if not op.inputs or not self._constants.keys() >= set(op.inputs):
+            return op
+        tensors, args = self._program.tensors, [self._constants[name] for name in op.inputs]
+        value = evaluate(op, args, [tensors[name] for name in op.inputs], tensors[op.name], self._batch)
+        self._constants[op.name] = value
+        return Op(op.name, "constant", (), arrays={"value": value})
 
     def _divided(self, op: Op) -> Value:
         """Return what a ``quantize`` op gives that the model evaluates by a division."""
