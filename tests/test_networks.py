@@ -67,7 +67,11 @@ MODELS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
+# The blocks of the long ones are those of others; densenet121 is in tests/placement/test_networks.py.
+LONG = ("resnet50", "googlenet", "densenet121")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in MODELS])
 def test_torchvision(torchvision: ModuleType, name: str) -> None:
     """Random weights, batch norm statistics from random images, so that activations are alive at every depth."""
     coverage = benchmark("coverage")

@@ -12,17 +12,24 @@ from intact8.capture.trace import capture
 
 from .helpers import assert_same, randomize_batch_norms, run
 
-FAMILIES = {
+SIZES = {
     "resnet18": 64, "resnet50": 64, "mobilenet_v2": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 64,
     "shufflenet_v2_x1_0": 64, "googlenet": 64, "densenet121": 64, "squeezenet1_1": 64, "regnet_y_400mf": 64,
     "convnext_tiny": 64, "lraspp_mobilenet_v3_large": 64, "vit_b_16": 32, "swin_t": 64,
 }  # fmt: skip
 
+CONVERTED = (
+    "resnet50", "mobilenet_v2", "efficientnet_b0", "googlenet", "regnet_y_400mf", "convnext_tiny", "densenet121",
+)  # fmt: skip
+"""Networks that ``tests/test_networks.py`` and ``tests/placement/test_networks.py`` capture as well."""
+
+FAMILIES = [pytest.param(name, marks=pytest.mark.long) if name in CONVERTED else name for name in SIZES]
+
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_graph_equals_model(torchvision: ModuleType, name: str) -> None:
     torch.manual_seed(0)
-    size = FAMILIES[name]
+    size = SIZES[name]
     options: dict[str, object] = {"weights": None}
     if name.startswith("lraspp"):
         options["weights_backbone"] = None

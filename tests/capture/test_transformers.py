@@ -32,8 +32,12 @@ def network(transformers: Any, name: str, attention: str) -> Any:
     return kind(config).eval()
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("name", ["bert", "classifier", "distilbert"])
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [("bert", "sdpa"), ("classifier", "eager"), ("distilbert", "sdpa"),
+     pytest.param("bert", "eager", marks=pytest.mark.long), pytest.param("classifier", "sdpa", marks=pytest.mark.long),
+     pytest.param("distilbert", "eager", marks=pytest.mark.long)],
+)  # fmt: skip
 def test_tokenized_batches_make_a_program_of_any_length(torchvision: ModuleType, name: str, attention: str) -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

@@ -83,8 +83,3 @@ def test_labels_that_are_not_there(inside: Path) -> None:
 
 def test_model_and_data_are_needed(inside: Path) -> None:
     assert "--env" in doctor(status=2).stderr
-
-
-def test_environment() -> None:
-    shown = json.loads(doctor("--env", "--json").stdout)
-    assert shown["facts"]["machine"] and shown["abilities"]

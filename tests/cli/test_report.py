@@ -89,7 +89,7 @@ def test_mistakes_are_one_line(folder: Path, arguments: list[str], message: str)
 
 def test_doctor_env() -> None:
     document = json.loads(intact8("doctor", "--env", "--json").stdout)
-    assert document["torch"]["version"] == torch.__version__
+    assert document["torch"]["version"] == torch.__version__ and document["facts"]["machine"]
     assert any(
         ability["what"] == "run programs on reference" and ability["possible"] for ability in document["abilities"]
     )

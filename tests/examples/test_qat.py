@@ -19,6 +19,7 @@ def test_qat(load_example: Load) -> None:
     assert result.served == result.qat > 0.5
 
 
+@pytest.mark.long
 def test_resnet18_of_two_classes(load_example: Load) -> None:
     pytest.importorskip("torchvision")
     pytest.importorskip("sklearn", reason="the digits are scikit-learn's")

@@ -39,10 +39,11 @@ def test_longer_than_it_says(whole: bytes, tmp_path: Path) -> None:
             parse(whole + bytes(extra), tmp_path)
 
 
-def test_thousands_of_mutations(whole: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [600, pytest.param(2000, marks=pytest.mark.long)])
+def test_thousands_of_mutations(whole: bytes, tmp_path: Path, count: int) -> None:
     """A bounded part of what ``python -m tests.fuzz`` tries: the same mutations, with a fixed seed."""
     accepted = 0
-    for data in mutations(whole, seed=1, count=2000):
+    for data in mutations(whole, seed=1, count=count):
         started = time.process_time()
         try:
             program = parse(data, tmp_path / "mutated")
@@ -52,7 +53,7 @@ def test_thousands_of_mutations(whole: bytes, tmp_path: Path) -> None:
             accepted += 1
             accepted_is_sound(program)
         assert time.process_time() - started < 2
-    assert 0 < accepted < 1400  # flips in names, notes and provenance are harmless; most are not
+    assert 0 < accepted < 0.7 * count  # flips in names, notes and provenance are harmless; most are not
 
 
 @pytest.mark.parametrize("name", HOSTILE)

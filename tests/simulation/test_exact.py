@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,14 +23,22 @@ RECIPES = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(
-    seed=st.integers(0, 10**6),
-    length=st.integers(1, 9),
-    recipe=st.sampled_from(sorted(RECIPES)),
-    batch=st.integers(1, 5),
-)
-def test_random_networks(seed: int, length: int, recipe: str, batch: int) -> None:
+@pytest.mark.parametrize("examples", [30, pytest.param(120, marks=pytest.mark.long)])
+def test_random_networks(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(
+        seed=st.integers(0, 10**6),
+        length=st.integers(1, 9),
+        recipe=st.sampled_from(sorted(RECIPES)),
+        batch=st.integers(1, 5),
+    )
+    def check(seed: int, length: int, recipe: str, batch: int) -> None:
+        assert_exact(seed, length, recipe, batch)
+
+    check()
+
+
+def assert_exact(seed: int, length: int, recipe: str, batch: int) -> None:
     net, shape = Builder(seed, length).build()
     sim, program = quantized(net, torch.randn(32, *shape), RECIPES[recipe]())
     report = intact8.verify(program, 1.5 * torch.randn(batch, *shape), sim=sim)

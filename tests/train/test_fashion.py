@@ -17,8 +17,11 @@ STEPS, BATCH = 120, 64
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
-@pytest.mark.parametrize("scales", ["learned", "observed"])
-@pytest.mark.parametrize("kind", ["cnn", "dw"])
+@pytest.mark.parametrize(
+    ("kind", "scales"),
+    [("cnn", "observed"), ("dw", "learned"), pytest.param("cnn", "learned", marks=pytest.mark.long),
+     pytest.param("dw", "observed", marks=pytest.mark.long)],
+)  # fmt: skip
 def test_exact_after_training(assets: Path, kind: str, scales: str) -> None:
     from safetensors.torch import load_file
 

@@ -64,7 +64,7 @@ def test_right_layer_and_cause_first(world: World, name: str) -> None:
     assert (first.place, first.cause) == (case.place, case.causes[0]), str(first)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 @pytest.mark.filterwarnings("ignore::intact8.train.ScaleWarning")
 @pytest.mark.parametrize("name", sorted(set(PLANTS) - set(QUICK) - {MISSED}))

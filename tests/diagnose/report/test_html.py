@@ -342,6 +342,7 @@ def resnet50(torchvision: ModuleType, tmp_path_factory: pytest.TempPathFactory) 
     return report.save(tmp_path_factory.mktemp("resnet50") / "resnet50.html")
 
 
+@pytest.mark.long
 def test_a_report_on_resnet50_is_below_5_mb(resnet50: Path) -> None:
     assert resnet50.stat().st_size < 5_000_000
 
