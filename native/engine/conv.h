@@ -29,6 +29,12 @@ VNNI_INLINE const void *opaque_pointer(const void *p) {
     return p;
 }
 
+VNNI_INLINE int32_t load_int(const uint8_t *x) {
+    int32_t v;
+    memcpy(&v, x, 4);
+    return v;
+}
+
 VNNI_INLINE epilogue conv_epilogue(const conv_args *a) { return make_epilogue(a->out_zero, a->low, a->high); }
 
 VNNI_INLINE __m512 load_floats(const float *x) { return _mm512_loadu_ps(opaque_pointer(x)); }

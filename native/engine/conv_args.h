@@ -34,6 +34,12 @@ typedef struct {
 /* Output channels that the dense kernel computes together. */
 INLINE isize dense_block(const conv_args *a) { return a->group_width ? 16 : 64; }
 
+/* Which of 16 lanes computes channel c of 16 in narrow groups: four lanes see the same four words, of all these groups. */
+INLINE isize group_lane(isize group_width, isize c) {
+    const isize words = group_width / 4, output = c % group_width;
+    return 4 * (output / words) + c / group_width * words + output % words;
+}
+
 HIDDEN isize dense_scratch(const conv_args *a); /* bytes of scratch memory of a thread */
 HIDDEN isize depthwise_scratch(const conv_args *a);
 HIDDEN void finish_results(const conv_args *a, isize at, isize rows, isize bytes); /* of rows out_channels apart */

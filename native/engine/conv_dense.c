@@ -24,7 +24,8 @@ typedef struct {
     const int32_t *offset; /* window i begins at x + offset[i]; the last offset is repeated OFFSET_PADDING times */
     isize count;
     isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
-    isize pixel, words;          /* groups: bytes of a pixel, and of a group of channels in words of four */
+    isize pixel;                 /* bytes from one pixel to the next */
+    __m512i to_lanes, from_lanes; /* narrow groups: how bytes of 16 channels come to the lanes that compute them, and back */
     const int8_t *weight;
     const int32_t *bias;
     const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
@@ -35,31 +36,43 @@ typedef struct {
     epilogue end;
 } panel;
 
-/* Adds the products of row `row` of windows in narrow groups and returns the weights behind them. */
+/* Adds the products of one word of each window's groups at d to `count` sums; x: the 16 bytes there in every lane. */
+VNNI_INLINE const int8_t *add_word(const uint8_t *const *window, isize d, const __m512i *x, const int8_t *weight,
+                                   const int count, const int words, const int word, __m512i (*sum)[4]) {
+    const __m512i w = _mm512_loadu_si512(weight);
+    for (int u = 0; u < count; u++) {
+        __m512i v;
+        if (words == 1)
+            v = x[u];
+        else if (words == 2)
+            v = word ? _mm512_shuffle_epi32(x[u], 0xf5) : _mm512_shuffle_epi32(x[u], 0xa0);
+        else
+            v = _mm512_set1_epi32(load_int(window[u] + d + 4 * word));
+        sum[u / 4][u % 4] = dot_product(sum[u / 4][u % 4], v, w);
+    }
+    return weight + VECTOR_BYTES;
+}
+
+/* Adds the products of row `row` of `count` windows in groups of `words` words and returns the weights behind them. */
 VNNI_INLINE const int8_t *add_groups(const panel *p, const uint8_t *const *window, isize row, const int8_t *weight,
-                                     const int tile, __m512i sum[][4]) {
-    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    const __m512i first = _mm512_andnot_si512(_mm512_set1_epi32((int)p->words - 1), lanes); /* words of each lane's group */
+                                     const int count, const int words, __m512i (*sum)[4]) {
     for (isize d = row; d < row + p->bytes; d += p->pixel) {
         __m512i x[MAX_TILE * 4];
-        for (int u = 0; u < 4 * tile; u++)
+        for (int u = 0; words < 4 && u < count; u++)
             x[u] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(window[u] + d)));
-        for (int j = 0; j < p->words; j++, weight += VECTOR_BYTES) {
-            const __m512i w = _mm512_loadu_si512(weight), take = _mm512_add_epi32(first, _mm512_set1_epi32(j));
-            for (int u = 0; u < 4 * tile; u++) {
-                const __m512 words = _mm512_permutevar_ps(_mm512_castsi512_ps(x[u]), take);
-                sum[u / 4][u % 4] = dot_product(sum[u / 4][u % 4], _mm512_castps_si512(words), w);
-            }
-        }
+        weight = add_word(window, d, x, weight, count, words, 0, sum);
+        if (words > 1) weight = add_word(window, d, x, weight, count, words, 1, sum);
+        if (words > 2) weight = add_word(window, d, x, weight, count, words, 2, sum);
+        if (words > 2) weight = add_word(window, d, x, weight, count, words, 3, sum);
     }
     return weight;
 }
 
 /* Computes windows from i on. Each of the `tile` vectors holds `pixels` windows. `flat`: a window has one row. `whole`: the
-   vector is stored in one piece, since this block is all the output channels. `groups`: of 4, 8 or 16 channels. `general`:
-   see conv_args. */
+   vector is stored in one piece, since this block is all the output channels. `words`: of four bytes in a narrow group; 0 for
+   one group. `general`: see conv_args. */
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat, const int whole,
-                             const int groups, const int general) {
+                             const int words, const int general) {
     const int blocks = 4 / pixels;
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
@@ -70,16 +83,15 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
         for (int q = 0; q < 4; q++) sum[u][q] = sum[0][q];
     const int8_t *weight = p->weight;
     const isize end = flat ? p->line : p->kernel_h * p->line, bytes = p->bytes;
-    for (isize row = 0; groups && row < end; row += p->line) weight = add_groups(p, window, row, weight, tile, sum);
-    for (isize row = 0; !groups && row < end; row += p->line)
+    for (isize row = 0; words && row < end; row += p->line)
+        weight = add_groups(p, window, row, weight, 4 * tile, words, sum);
+    for (isize row = 0; !words && row < end; row += p->line)
         for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks) {
             __m512i w[4];
             for (int b = 0; b < blocks; b++) w[b] = _mm512_loadu_si512(weight + VECTOR_BYTES * b);
             for (int u = 0; u < tile; u++)
                 for (int k = 0; k < pixels; k++) {
-                    int32_t four;
-                    memcpy(&four, window[u * pixels + k] + d, 4);
-                    const __m512i x = _mm512_set1_epi32(four);
+                    const __m512i x = _mm512_set1_epi32(load_int(window[u * pixels + k] + d));
                     for (int b = 0; b < blocks; b++)
                         sum[u][k * blocks + b] = dot_product(sum[u][k * blocks + b], x, w[b]);
                 }
@@ -92,30 +104,32 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
         __m512i y, residual = _mm512_setzero_si512(); /* piece k stands `apart` bytes from where it does in the vector */
         for (isize k = 0; general && p->residual && k < pieces; k++)
             residual = _mm512_mask_loadu_epi8(residual, mask << k * (VECTOR_BYTES / pixels), p->residual + at + k * apart);
+        if (words && general) residual = _mm512_shuffle_epi8(residual, p->to_lanes);
         if (general)
             y = requantize_general(sum[u], p->multiplier, p->negative, residual, p->args, &p->end);
         else
             y = requantize(sum[u], p->multiplier, &p->end);
         y = from_lane_order(y);
+        if (words) y = _mm512_shuffle_epi8(y, p->from_lanes);
         for (isize k = 0; k < pieces; k++)
             _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
     }
 }
 
 VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole,
-                           const int groups, const int general) {
+                           const int words, const int general) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     const int tile = pixels == 1 ? MAX_TILE : 2; /* a larger one has more addresses of windows than there are registers */
     isize i = 0;
-    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, pixels, flat, whole, groups, general);
-    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, pixels, flat, whole, groups, general);
-    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, groups, general);
+    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, pixels, flat, whole, words, general);
+    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, pixels, flat, whole, words, general);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, words, general);
 }
 
 /* A function for each case, so that each gets registers of its own. */
-#define PANEL_KERNEL(name, pixels, flat, whole, groups, general)                 \
+#define PANEL_KERNEL(name, pixels, flat, whole, words, general)                 \
     VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { \
-        run_panel(p, pixels, flat, whole, groups, general);                  \
+        run_panel(p, pixels, flat, whole, words, general);                  \
     }
 PANEL_KERNEL(one_pixel_flat, 1, 1, 1, 0, 0)
 PANEL_KERNEL(one_pixel, 1, 0, 1, 0, 0)
@@ -126,8 +140,12 @@ PANEL_KERNEL(two_pixels_general, 2, 0, 0, 0, 1)
 PANEL_KERNEL(four_pixels, 4, 0, 1, 0, 0)
 PANEL_KERNEL(four_pixels_strided, 4, 0, 0, 0, 0)
 PANEL_KERNEL(four_pixels_general, 4, 0, 0, 0, 1)
-PANEL_KERNEL(narrow_groups, 4, 0, 0, 1, 0)
-PANEL_KERNEL(narrow_groups_general, 4, 0, 0, 1, 1)
+PANEL_KERNEL(groups_of_4, 4, 0, 0, 1, 0)
+PANEL_KERNEL(groups_of_4_general, 4, 0, 0, 1, 1)
+PANEL_KERNEL(groups_of_8, 4, 0, 0, 2, 0)
+PANEL_KERNEL(groups_of_8_general, 4, 0, 0, 2, 1)
+PANEL_KERNEL(groups_of_16, 4, 0, 0, 4, 0)
+PANEL_KERNEL(groups_of_16_general, 4, 0, 0, 4, 1)
 
 /* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
 VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize lo, isize hi) {
@@ -147,7 +165,12 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize
         const int whole = a->out_channels == VECTOR_BYTES / pixels;
         if (a->group_width) {
             p->x = x + offset;
-            (a->general ? narrow_groups_general : narrow_groups)(p);
+            if (a->group_width == 4)
+                (a->general ? groups_of_4_general : groups_of_4)(p);
+            else if (a->group_width == 8)
+                (a->general ? groups_of_8_general : groups_of_8)(p);
+            else
+                (a->general ? groups_of_16_general : groups_of_16)(p);
         } else if (a->general)
             (pixels == 1 ? one_pixel_general : pixels == 2 ? two_pixels_general : four_pixels_general)(p);
         else if (pixels == 1)
@@ -157,6 +180,14 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize
         else
             (whole ? four_pixels : four_pixels_strided)(p);
     }
+}
+
+/* Fills in which channel of a narrow group each lane computes. */
+VNNI_INLINE void order_lanes(const conv_args *a, panel *p) {
+    uint8_t to[16], from[16];
+    for (isize c = 0; c < 16; c++) from[c] = (uint8_t)group_lane(a->group_width, c), to[from[c]] = (uint8_t)c;
+    p->to_lanes = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)to));
+    p->from_lanes = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
 /* Copies the rows of the padded images under result rows lo to hi, one after the other, to `to`. */
@@ -229,7 +260,8 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
         panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
                    .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .pixel = a->channels, .words = a->group_width / 4, .stride = a->out_channels, .args = a, .end = conv_epilogue(a)};
+                   .pixel = a->channels, .stride = a->out_channels, .args = a, .end = conv_epilogue(a)};
+        if (a->group_width) order_lanes(a, &p);
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
         fill_offsets(a, r, end, t.line, t.padded, offset);
         const isize at = r * a->out_width * a->out_channels, from = first_block * block;

@@ -56,16 +56,19 @@ static void pack_dense(const conv_args *a, const int8_t *weight, int8_t *to) {
     }
 }
 
-/* Weights (O, taps, group_width) of narrow groups: blocks of 16 outputs, taps, words of four bytes, outputs, bytes. */
+/* Where the depthwise kernel has channel c of a block of 64: c = 16 l + 4 q + i comes at (q, l, i). */
+static isize interleaved(isize c) { return c / 64 * 64 + c % 16 / 4 * 16 + c % 64 / 16 * 4 + c % 4; }
+
+/* Where narrow groups have channel c. */
+static isize grouped(const conv_args *a, isize c) { return c / 16 * 16 + group_lane(a->group_width, c % 16); }
+
+/* Weights (O, taps, group_width) of narrow groups: blocks of 16 outputs, taps, words of four bytes, lanes, bytes. */
 static void pack_groups(const conv_args *a, const int8_t *weight, int8_t *to) {
     const isize words = a->kernel_h * a->kernel_w * a->group_width / 4;
     for (isize o = 0; o < a->out_channels; o++)
-        for (isize w = 0; w < words; w++)
-            memcpy(to + 4 * ((o / 16 * words + w) * 16 + o % 16), weight + 4 * (o * words + w), 4);
+        for (isize w = 0, at = grouped(a, o); w < words; w++)
+            memcpy(to + 4 * ((at / 16 * words + w) * 16 + at % 16), weight + 4 * (o * words + w), 4);
 }
-
-/* Where the depthwise kernel has channel c of a block of 64: c = 16 l + 4 q + i comes at (q, l, i). */
-static isize interleaved(isize c) { return c / 64 * 64 + c % 16 / 4 * 16 + c % 64 / 16 * 4 + c % 4; }
 
 /* Weights (C, rows, columns) for the depthwise kernel, as often as pixels stand side by side: blocks of 64 channels,
    columns, groups of four rows, channels in the order of interleaved(), rows. */
@@ -82,8 +85,10 @@ static void pack_depthwise(const conv_args *a, const int8_t *weight, int8_t *to)
 
 /* Packs int32 or float32 numbers (O) in the order of the weights. */
 static void pack_numbers(const conv_args *a, int dense, const void *numbers, void *to) {
-    for (isize i = 0; i < a->out_channels * a->block_pixels; i++)
-        memcpy((char *)to + 4 * (dense ? i : interleaved(i)), (const char *)numbers + 4 * (i % a->out_channels), 4);
+    for (isize i = 0; i < a->out_channels * a->block_pixels; i++) {
+        const isize place = a->group_width ? grouped(a, i) : dense ? i : interleaved(i);
+        memcpy((char *)to + 4 * place, (const char *)numbers + 4 * (i % a->out_channels), 4);
+    }
 }
 
 /* Packs weights, biases and multipliers, or takes what another plan of the model packed. */
