@@ -5,6 +5,8 @@
 
 #include "plan.h"
 
+#define SMALL_RESULT 32000 /* results before the clamp that are rounded in int16 */
+
 /* A convolution of images (N, H, W, C) without dilation: y = clamp(R(accumulator * multiplier) + out_zero, low, high). It
    is depthwise, or dense (one group, or narrow ones). Weights, initial accumulators and multipliers are packed by step_conv.c. */
 typedef struct {
@@ -34,6 +36,13 @@ typedef struct {
 /* Output channels that the dense kernel computes together. */
 INLINE isize dense_block(const conv_args *a) { return a->group_width ? 16 : 64; }
 
+/* Whether the dense kernel adds the residual behind the rounding itself, while it has the results in registers. */
+INLINE int adds_residual(const conv_args *a) {
+    const float own = a->own_ratio, other = a->residual_ratio;
+    const float largest = 255 * ((own < 0 ? -own : own) + (other < 0 ? -other : other));
+    return a->residual && !a->residual_joint && !a->general && !a->group_width && largest < SMALL_RESULT;
+}
+
 /* Which of 16 lanes computes channel c of 16 in narrow groups: four lanes see the same four words, of all these groups. */
 INLINE isize group_lane(isize group_width, isize c) {
     const isize words = group_width / 4, output = c % group_width;
@@ -42,7 +51,8 @@ INLINE isize group_lane(isize group_width, isize c) {
 
 HIDDEN isize dense_scratch(const conv_args *a); /* bytes of scratch memory of a thread */
 HIDDEN isize depthwise_scratch(const conv_args *a);
-HIDDEN void finish_results(const conv_args *a, isize at, isize rows, isize bytes); /* of rows out_channels apart */
+/* Adds the residual, unless it is `added` already, and looks up the table, in rows of results out_channels apart. */
+HIDDEN void finish_results(const conv_args *a, int added, isize at, isize rows, isize bytes);
 HIDDEN void dense_kernel(const void *args, isize lo, isize hi, uint8_t *scratch);
 HIDDEN void depthwise_kernel(const void *args, isize lo, isize hi, uint8_t *scratch);
 

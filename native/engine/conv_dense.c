@@ -3,7 +3,7 @@
 
    A row of a window is a run of bytes, whatever channels and columns they belong to. The micro-kernel multiplies four bytes
    at a time by the weights of 16 output channels. Four vectors of accumulators become 64 bytes: one pixel, or two or four
-   pixels where the last block of output channels is 32 or 16 wide.
+   pixels where the last block of output channels is 32 or 16 wide. Where it is 48 wide, one of the vectors is not stored.
 
    In groups of 4, 8 or 16 channels (as many outputs as inputs) a block is 16 output channels, and the 16 input channels of
    their groups are all it reads of a pixel. They are repeated in every lane of a vector, from which each lane then takes the
@@ -30,11 +30,31 @@ typedef struct {
     const int32_t *bias;
     const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
     uint8_t *y;
-    const uint8_t *residual; /* of the same places as y, if it is added before the rounding */
+    const uint8_t *residual; /* of the same places as y, if it is added here */
     const conv_args *args;
     isize stride, channels; /* bytes from one pixel of y to the next, and how many of them this block fills */
-    epilogue end;
+    epilogue end, sum_end;   /* of results, and of their sums with the residual */
 } panel;
+
+/* What becomes of sums: the usual case, with a residual that is added behind the rounding, and everything else. */
+typedef enum { USUAL, RESIDUAL, GENERAL } finish_form;
+
+/* Four vectors of accumulators and a residual as 64 bytes: rounded as requantize() does it, added and rounded again. */
+VNNI_INLINE __m512i requantize_sum(const panel *p, const __m512i *accumulator, __m512i residual) {
+    const conv_args *a = (const conv_args *)opaque_pointer(p->args);
+    const __m512 magic = _mm512_set1_ps(ROUND_MAGIC), zero = _mm512_set1_ps((float)a->residual_zero);
+    const __m512 low = _mm512_set1_ps((float)(a->low - a->out_zero)), high = _mm512_set1_ps((float)(a->high - a->out_zero));
+    __m512 v[4];
+    for (int q = 0; q < 4; q++) {
+        v[q] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(accumulator[q]), load_floats(p->multiplier[q]), magic);
+        v[q] = _mm512_min_ps(_mm512_max_ps(_mm512_sub_ps(v[q], magic), low), high);
+        const __m512 other = _mm512_sub_ps(_mm512_cvtepi32_ps(bytes_of(residual, q)), zero);
+        v[q] = _mm512_add_ps(_mm512_mul_ps(v[q], _mm512_set1_ps(a->own_ratio)),
+                             _mm512_mul_ps(other, _mm512_set1_ps(a->residual_ratio)));
+        v[q] = _mm512_add_ps(v[q], p->sum_end.magic);
+    }
+    return small_to_bytes(v, &p->sum_end);
+}
 
 /* Adds the products of one word of each window's groups at d to `count` sums; x: the 16 bytes there in every lane. */
 VNNI_INLINE const int8_t *add_word(const uint8_t *const *window, isize d, const __m512i *x, const int8_t *weight,
@@ -68,12 +88,37 @@ VNNI_INLINE const int8_t *add_groups(const panel *p, const uint8_t *const *windo
     return weight;
 }
 
-/* Computes windows from i on. Each of the `tile` vectors holds `pixels` windows. `flat`: a window has one row. `whole`: the
-   vector is stored in one piece, since this block is all the output channels. `words`: of four bytes in a narrow group; 0 for
-   one group. `general`: see conv_args. */
-VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int pixels, const int flat, const int whole,
-                             const int words, const int general) {
-    const int blocks = 4 / pixels;
+/* Stores the results of the windows from i on; `all`: there are as many as the vector holds. For the rest see microkernel(). */
+VNNI_INLINE void store_results(const panel *p, __m512i *sum, isize i, const int all, const int blocks, const int whole,
+                               const int words, const finish_form form) {
+    const int pixels = 4 / blocks;
+    const isize left = p->count - i, windows = all || left > pixels ? pixels : left;
+    const isize at = i * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
+    const isize pieces = whole ? 1 : windows;
+    const __mmask64 mask = byte_mask(whole && pixels > 1 ? windows * p->stride : p->channels);
+    __m512i y, residual = _mm512_setzero_si512(); /* piece k stands `apart` bytes from where it does in the vector */
+    for (isize k = 0; (form == RESIDUAL || (form == GENERAL && p->residual)) && k < pieces; k++)
+        residual = _mm512_mask_loadu_epi8(residual, mask << k * (VECTOR_BYTES / pixels), p->residual + at + k * apart);
+    if (words && form == GENERAL) residual = _mm512_shuffle_epi8(residual, p->to_lanes);
+    if (blocks == 3) sum[3] = sum[0]; /* is not stored */
+    if (form == GENERAL)
+        y = requantize_general(sum, p->multiplier, p->negative, residual, p->args, &p->end);
+    else if (form == RESIDUAL)
+        y = requantize_sum(p, sum, residual);
+    else
+        y = requantize(sum, p->multiplier, &p->end);
+    y = from_lane_order(y);
+    if (words) y = _mm512_shuffle_epi8(y, p->from_lanes);
+    for (isize k = 0; k < pieces; k++)
+        _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
+}
+
+/* Computes windows from i on, `blocks` vectors of 16 channels each. Each of the `tile` vectors of 64 results holds 4 / blocks
+   windows. `flat`: a window has one row. `whole`: the vector is stored in one piece, since this block is all the output
+   channels. `words`: of four bytes in a narrow group; 0 for one group. */
+VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int blocks, const int flat, const int whole,
+                             const int words, const finish_form form) {
+    const int pixels = 4 / blocks;
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
     __m512i sum[MAX_TILE][4];
@@ -96,56 +141,62 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
                         sum[u][k * blocks + b] = dot_product(sum[u][k * blocks + b], x, w[b]);
                 }
         }
-    for (int u = 0; u < tile; u++) {
-        const isize left = p->count - i, windows = tile > 1 || left > pixels ? pixels : left;
-        const isize at = (i + u * pixels) * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
-        const isize pieces = whole ? 1 : tile > 1 ? pixels : windows;
-        const __mmask64 mask = byte_mask(whole && pixels > 1 ? windows * p->stride : p->channels);
-        __m512i y, residual = _mm512_setzero_si512(); /* piece k stands `apart` bytes from where it does in the vector */
-        for (isize k = 0; general && p->residual && k < pieces; k++)
-            residual = _mm512_mask_loadu_epi8(residual, mask << k * (VECTOR_BYTES / pixels), p->residual + at + k * apart);
-        if (words && general) residual = _mm512_shuffle_epi8(residual, p->to_lanes);
-        if (general)
-            y = requantize_general(sum[u], p->multiplier, p->negative, residual, p->args, &p->end);
-        else
-            y = requantize(sum[u], p->multiplier, &p->end);
-        y = from_lane_order(y);
-        if (words) y = _mm512_shuffle_epi8(y, p->from_lanes);
-        for (isize k = 0; k < pieces; k++)
-            _mm512_mask_storeu_epi8(p->y + at + k * apart, mask << k * (VECTOR_BYTES / pixels), y);
-    }
+    store_results(p, sum[0], i, tile > 1, blocks, whole, words, form); /* no loop, in which sums would be in memory */
+    if (tile > 1) store_results(p, sum[1], i + pixels, 1, blocks, whole, words, form);
+    if (tile > 2) store_results(p, sum[2], i + 2 * pixels, 1, blocks, whole, words, form);
+    if (tile > 2) store_results(p, sum[3], i + 3 * pixels, 1, blocks, whole, words, form);
 }
 
-VNNI_INLINE void run_panel(const panel *given, const int pixels, const int flat, const int whole,
-                           const int words, const int general) {
+VNNI_INLINE void run_panel(const panel *given, const int blocks, const int flat, const int whole, const int words,
+                           const finish_form form) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
+    const int pixels = 4 / blocks;
     const int tile = pixels == 1 ? MAX_TILE : 2; /* a larger one has more addresses of windows than there are registers */
     isize i = 0;
-    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, pixels, flat, whole, words, general);
-    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, pixels, flat, whole, words, general);
-    for (; i < p.count; i += pixels) microkernel(&p, i, 1, pixels, flat, whole, words, general);
+    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, blocks, flat, whole, words, form);
+    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, blocks, flat, whole, words, form);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, blocks, flat, whole, words, form);
 }
 
 /* A function for each case, so that each gets registers of its own. */
-#define PANEL_KERNEL(name, pixels, flat, whole, words, general)                 \
+#define PANEL_KERNEL(name, blocks, flat, whole, words, form)                 \
     VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { \
-        run_panel(p, pixels, flat, whole, words, general);                  \
+        run_panel(p, blocks, flat, whole, words, form);                      \
     }
-PANEL_KERNEL(one_pixel_flat, 1, 1, 1, 0, 0)
-PANEL_KERNEL(one_pixel, 1, 0, 1, 0, 0)
-PANEL_KERNEL(one_pixel_general, 1, 0, 1, 0, 1)
-PANEL_KERNEL(two_pixels, 2, 0, 1, 0, 0)
-PANEL_KERNEL(two_pixels_strided, 2, 0, 0, 0, 0)
-PANEL_KERNEL(two_pixels_general, 2, 0, 0, 0, 1)
-PANEL_KERNEL(four_pixels, 4, 0, 1, 0, 0)
-PANEL_KERNEL(four_pixels_strided, 4, 0, 0, 0, 0)
-PANEL_KERNEL(four_pixels_general, 4, 0, 0, 0, 1)
-PANEL_KERNEL(groups_of_4, 4, 0, 0, 1, 0)
-PANEL_KERNEL(groups_of_4_general, 4, 0, 0, 1, 1)
-PANEL_KERNEL(groups_of_8, 4, 0, 0, 2, 0)
-PANEL_KERNEL(groups_of_8_general, 4, 0, 0, 2, 1)
-PANEL_KERNEL(groups_of_16, 4, 0, 0, 4, 0)
-PANEL_KERNEL(groups_of_16_general, 4, 0, 0, 4, 1)
+#define PANEL_KERNELS(name, blocks, words)                    \
+    PANEL_KERNEL(name, blocks, 0, 0, words, USUAL)            \
+    PANEL_KERNEL(name##_residual, blocks, 0, 0, words, RESIDUAL) \
+    PANEL_KERNEL(name##_general, blocks, 0, 0, words, GENERAL)
+PANEL_KERNELS(one_block, 1, 0)
+PANEL_KERNELS(two_blocks, 2, 0)
+PANEL_KERNELS(three_blocks, 3, 0)
+PANEL_KERNELS(four_blocks, 4, 0)
+PANEL_KERNEL(one_whole_block, 1, 0, 1, 0, USUAL)
+PANEL_KERNEL(two_whole_blocks, 2, 0, 1, 0, USUAL)
+PANEL_KERNEL(three_blocks_flat, 3, 1, 0, 0, USUAL)
+PANEL_KERNEL(four_blocks_flat, 4, 1, 0, 0, USUAL)
+PANEL_KERNEL(groups_of_4, 1, 0, 0, 1, USUAL)
+PANEL_KERNEL(groups_of_8, 1, 0, 0, 2, USUAL)
+PANEL_KERNEL(groups_of_16, 1, 0, 0, 4, USUAL)
+PANEL_KERNEL(groups_of_4_general, 1, 0, 0, 1, GENERAL)
+PANEL_KERNEL(groups_of_8_general, 1, 0, 0, 2, GENERAL)
+PANEL_KERNEL(groups_of_16_general, 1, 0, 0, 4, GENERAL)
+
+typedef void (*panel_kernel)(const panel *p);
+
+static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
+    static const panel_kernel residual[] = {one_block_residual, two_blocks_residual, three_blocks_residual, four_blocks_residual};
+    static const panel_kernel general[] = {one_block_general, two_blocks_general, three_blocks_general, four_blocks_general};
+    static const panel_kernel whole[] = {one_whole_block, two_whole_blocks, three_blocks, four_blocks};
+    static const panel_kernel usual[] = {one_block, two_blocks, three_blocks, four_blocks};
+    if (a->group_width == 4) return a->general ? groups_of_4_general : groups_of_4;
+    if (a->group_width == 8) return a->general ? groups_of_8_general : groups_of_8;
+    if (a->group_width == 16) return a->general ? groups_of_16_general : groups_of_16;
+    if (a->general) return general[blocks - 1];
+    if (adds_residual(a)) return residual[blocks - 1];
+    if (a->kernel_h == 1 && blocks > 2) return blocks == 3 ? three_blocks_flat : four_blocks_flat;
+    return (a->out_channels == 16 * blocks ? whole : usual)[blocks - 1];
+}
 
 /* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
 VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize lo, isize hi) {
@@ -153,32 +204,18 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize
     const isize block = dense_block(a);
     const uint8_t *x = p->x;
     for (isize offset = lo * block; offset < hi * block; offset += block) {
-        p->y = a->y + at + offset, p->residual = a->residual && a->residual_joint ? a->residual + at + offset : NULL;
+        p->y = a->y + at + offset;
+        p->residual = a->residual && (a->residual_joint || adds_residual(a)) ? a->residual + at + offset : NULL;
         p->channels = min_size(a->out_channels - offset, block);
         p->weight = a->weight + offset * depth, p->bias = a->bias + offset;
-        const int pixels = p->channels > 32 ? 1 : p->channels > 16 ? 2 : 4;
+        if (a->group_width) p->x = x + offset;
+        const isize blocks = ceil_div(p->channels, 16);
         for (int q = 0; q < 4; q++) {
-            const isize channel = offset + 16 * (q % (4 / pixels));
+            const isize channel = offset + 16 * (q % blocks);
             p->multiplier[q] = a->multiplier + channel;
             p->negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : p->multiplier[q];
         }
-        const int whole = a->out_channels == VECTOR_BYTES / pixels;
-        if (a->group_width) {
-            p->x = x + offset;
-            if (a->group_width == 4)
-                (a->general ? groups_of_4_general : groups_of_4)(p);
-            else if (a->group_width == 8)
-                (a->general ? groups_of_8_general : groups_of_8)(p);
-            else
-                (a->general ? groups_of_16_general : groups_of_16)(p);
-        } else if (a->general)
-            (pixels == 1 ? one_pixel_general : pixels == 2 ? two_pixels_general : four_pixels_general)(p);
-        else if (pixels == 1)
-            (a->kernel_h == 1 ? one_pixel_flat : one_pixel)(p);
-        else if (pixels == 2)
-            (whole ? two_pixels : two_pixels_strided)(p);
-        else
-            (whole ? four_pixels : four_pixels_strided)(p);
+        choose_kernel(a, blocks)(p);
     }
 }
 
@@ -260,13 +297,14 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
         panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
                    .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .pixel = a->channels, .stride = a->out_channels, .args = a, .end = conv_epilogue(a)};
+                   .pixel = a->channels, .stride = a->out_channels, .args = a, .end = conv_epilogue(a),
+                   .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
         if (a->group_width) order_lanes(a, &p);
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
         fill_offsets(a, r, end, t.line, t.padded, offset);
         const isize at = r * a->out_width * a->out_channels, from = first_block * block;
         run_blocks(a, &p, at, first_block, last_block);
-        finish_results(a, at + from, p.count, min_size(last_block * block, a->out_channels) - from);
+        finish_results(a, adds_residual(a), at + from, p.count, min_size(last_block * block, a->out_channels) - from);
     }
 }
 #endif

@@ -357,7 +357,7 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
             else
                 depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, a->kernel_h, 0);
         }
-        finish_results(a, at * a->out_width * line, a->out_width, line);
+        finish_results(a, 0, at * a->out_width * line, a->out_width, line);
     }
 }
 #endif

@@ -45,8 +45,8 @@ VBMI_TARGET static void table_run(const uint8_t *table, uint8_t *y, isize count)
     }
 }
 
-VNNI_TARGET void finish_results(const conv_args *a, isize at, isize rows, isize bytes) {
-    const int sum = a->residual && !a->residual_joint, vectors = has_byte_tables();
+VNNI_TARGET void finish_results(const conv_args *a, int added, isize at, isize rows, isize bytes) {
+    const int sum = a->residual && !a->residual_joint && !added, vectors = has_byte_tables();
     if (!sum && !a->table) return;
     if (bytes == a->out_channels) bytes *= rows, rows = 1;
     finish f = {.own_zero = _mm512_set1_epi32(a->out_zero)};

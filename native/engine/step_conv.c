@@ -4,7 +4,6 @@
 #include "conv_gather.h"
 
 #define MAX_WINDOW 64 /* or stride or padding of the fast kernels */
-#define MAX_REACH 32000 /* largest results before the clamp that the fast kernels round in int16 */
 #define MAX_SIZE ((isize)1 << 31)
 
 typedef enum { GATHERED, DENSE, DEPTHWISE } conv_form;
@@ -33,13 +32,13 @@ static packed_size packed_size_of(const conv_args *a, int dense) {
         return (packed_size){channels * a->kernel_h * a->kernel_w * a->group_width, channels};
     }
     const isize whole = a->out_channels * a->block_pixels / 64 * 64, last = a->out_channels * a->block_pixels - whole;
-    const isize channels = whole + (dense && last <= 32 ? round_up(last, 16) : round_up(last, 64));
+    const isize channels = whole + round_up(last, dense ? 16 : 64);
     const isize depth =
         dense ? a->kernel_h * ceil_div(a->kernel_w * a->channels, 4) : a->kernel_w * ceil_div(a->kernel_h, 4);
     return (packed_size){channels * depth * 4, channels};
 }
 
-/* Weights (O, rows, columns, C) for the dense kernel: blocks of 64 outputs (the last of 16 or 32 where there are no more),
+/* Weights (O, rows, columns, C) for the dense kernel: blocks of 64 outputs (the last of 16, 32 or 48 where there are no more),
    rows, words of four bytes along them, outputs, bytes. Bytes beyond a row, and outputs beyond the last, are 0. */
 static void pack_dense(const conv_args *a, const int8_t *weight, int8_t *to) {
     const isize channels = packed_size_of(a, 1).channels, row = a->kernel_w * a->channels, words = ceil_div(row, 4);
@@ -142,7 +141,7 @@ static conv_form choose(const conv_step *s, conv_args *a) {
     a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
     a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
     a->residual_joint = s->residual >= 0 && s->residual_joint;
-    a->general = s->reach < 0 || s->reach > MAX_REACH || s->ratio_negative >= 0 || a->residual_joint;
+    a->general = s->reach < 0 || s->reach > SMALL_RESULT || s->ratio_negative >= 0 || a->residual_joint;
     a->own_ratio = bits_float(s->own_ratio), a->residual_ratio = bits_float(s->residual_ratio);
     a->residual_zero = (int)s->residual_zero;
     a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
