@@ -45,7 +45,7 @@ browser:
 	scripts/browser.sh
 
 docs: $(VENV)/.test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest -m bench

@@ -9,6 +9,10 @@ from __future__ import annotations
 from intact8.text import one_line
 
 
+PAGES = "https://intact8.github.io/intact8/"
+"""Address of the documentation."""
+
+
 class IntactError(Exception):
     """Base class of all errors intact8 raises on purpose.
 
@@ -32,6 +36,17 @@ class IntactError(Exception):
         if remedy:
             text += f". Remedy: {remedy}"
         super().__init__(text)
+
+    @property
+    def help(self) -> str:
+        """Address of the page about errors of this class.
+
+        Example:
+            >>> InputError("the input is missing").help
+            'https://intact8.github.io/intact8/errors/#inputerror'
+        """
+        public = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
+        return f"{PAGES}errors/#{public.__name__.lower()}"
 
 
 class CaptureError(IntactError):
