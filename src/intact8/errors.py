@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from intact8.text import one_line
 
-
 PAGES = "https://intact8.github.io/intact8/"
 """Address of the documentation."""
 
