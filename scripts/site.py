@@ -1,7 +1,7 @@
 """Hooks of MkDocs: pages may refer to files of the repository, and notebooks become pages.
 
-The Markdown files under docs/ are read on a code host, too, so their links are those between files: ``../examples/qat.py``
-leads out of the site to the repository, and ``tutorials/cnn.ipynb`` to the page made from the notebook.
+The Markdown files under docs/ are read on a code host, too, so their links are those between files:
+``../examples/qat.py`` leads out of the site to the repository, ``tutorials/cnn.ipynb`` to the page made of the notebook.
 """
 
 from __future__ import annotations

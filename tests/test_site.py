@@ -43,6 +43,15 @@ def public() -> Iterator[tuple[str, object]]:
     yield "intact8.torch.Module", importlib.import_module("intact8.torch").Module
 
 
+def members(names: dict[str, object]) -> Iterator[tuple[str, object]]:
+    """Everything public, and the public methods and properties of public classes."""
+    for name, value in names.items():
+        yield name, value
+        for member, inner in vars(value).items() if inspect.isclass(value) else ():
+            if not member.startswith("_") and (inspect.isfunction(inner) or isinstance(inner, property)):
+                yield f"{name}.{member}", inner
+
+
 def kinds_of_errors() -> list[type]:
     """Every class of errors and warnings that users meet."""
     from intact8.calibration import CalibrationWarning
@@ -79,13 +88,7 @@ def test_every_public_name_is_documented() -> None:
     errors = {f"intact8.{kind.__name__}" for kind in kinds_of_errors()}
     missing = [n for n in names if f"::: {n}\n" not in REFERENCE + "\n" and not n.startswith(whole) and n not in errors]
     assert missing == []
-    undocumented = [
-        f"{name}.{member}"
-        for name, value in names.items()
-        for member, inner in [("", value), *(vars(value).items() if inspect.isclass(value) else ())]
-        if not member.startswith("_") and (inspect.isfunction(inner) or inspect.isclass(inner) or isinstance(inner, property))
-        and not inspect.getdoc(inner)
-    ]  # fmt: skip
+    undocumented = [name for name, value in members(names) if not inspect.getdoc(value)]
     assert undocumented == []
 
 
