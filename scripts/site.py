@@ -1,7 +1,7 @@
 """Hooks of MkDocs: pages may refer to files of the repository, and notebooks become pages.
 
 The Markdown files under docs/ are read on a code host, too, so their links are those between files:
-``../examples/qat.py`` leads out of the site to the repository, ``tutorials/cnn.ipynb`` to the page made of the notebook.
+``../examples/qat.py`` leads out of the site to the repository, ``tutorials/cnn.ipynb`` to the page made of it.
 """
 
 from __future__ import annotations
