@@ -5,6 +5,7 @@ same integers. With INTACT8_REQUIRE_EXTENSION=1 the build fails instead.
 """
 
 import os
+import re
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -51,8 +52,20 @@ class BuildWheel(bdist_wheel):
         return super().get_tag()
 
 
+
+def package_page() -> str:
+    """Return the README with absolute links: PyPI shows it outside of the repository."""
+    host, branch = "https://github.com/intact8/intact8", "main"
+    pictures = f"https://raw.githubusercontent.com/intact8/intact8/{branch}"
+    text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"!\[([^]]*)\]\((?!https:)", rf"![\1]({pictures}/", text)
+    return re.sub(r"\]\((?!https:)", f"]({host}/blob/{branch}/", text)
+
+
 setup(
     cmdclass={"build_ext": BuildExtension, "bdist_wheel": BuildWheel},
+    long_description=package_page(),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             "intact8.engines.native._library",

@@ -1,7 +1,7 @@
 """Accuracy and exactness of int8 transformers and a BiLSTM: float32, intact8's recipes, and other quantizers.
 
     python benchmarks/transformer_accuracy.py [--assets DIR] [--only KWT-1 …] [--methods "intact8 dynamic" …]
-                                              [--elements 2e6] [--out benchmarks/results/DATE-transformers]
+                                              [--elements 2e6] [--out benchmarks/results/DATE-transformer-accuracy]
 
 Every result is written to OUT.json at once; the same command goes on where it was interrupted. OUT.md is made from it.
 All static flows are calibrated on the same data, which are never among the held-out ones. Classifiers: top-1 in %.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,40 @@ def test_observers_in_the_table_are_those_there_are() -> None:
     )
     named = set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE))
     assert named == set(list_observers()) - {"per_channel"}  # of weights, chosen by granularity
+
+
+def test_the_readme_is_short_and_installs_from_pypi_and_from_the_checkout() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 100
+    assert "pip install 'intact8[torch]'" in readme and "pip install -e" in readme
+
+
+def test_tables_of_measurements_are_those_of_the_latest_results() -> None:
+    from benchmarks import page
+
+    assert [file.name for file in page.RESULTS.glob("*-*-*-*.*")] == []  # python benchmarks/page.py moves them
+    for path in page.PAGES:
+        text = path.read_text(encoding="utf-8")
+        assert page.filled(text) == text, "run python benchmarks/page.py"
+
+
+def test_the_ramp_of_the_readme_is_what_comes_out() -> None:
+    torch = pytest.importorskip("torch")
+    if "fbgemm" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this torch has no fbgemm, so torch.ao cannot be compared with")
+    from scripts import ramp_figure
+
+    assert ramp_figure.figure() == ramp_figure.FIGURE.read_text(encoding="utf-8")
+
+
+def test_links_of_the_package_page_are_absolute() -> None:
+    shown = subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "--long-description"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    targets = re.findall(r"\]\(([^)]+)\)", shown)
+    assert len(targets) > 10 and all(target.startswith("https://") for target in targets)
+    assert any(target.startswith("https://raw.") and target.endswith("docs/ramp.svg") for target in targets)
