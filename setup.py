@@ -52,7 +52,6 @@ class BuildWheel(bdist_wheel):
         return super().get_tag()
 
 
-
 def package_page() -> str:
     """Return the README with absolute links: PyPI shows it outside of the repository."""
     host, branch = "https://github.com/intact8/intact8", "main"
