@@ -51,7 +51,8 @@ def notebook_page(path: Path) -> str:
             parts.append(text)
             continue
         parts.append(f"```python\n{text}\n```")
-        printed = "".join("".join(output.get("text", ())) for output in cell["outputs"]).strip()
+        shown = [output for output in cell["outputs"] if output.get("name") == "stdout"]
+        printed = "".join("".join(output["text"]) for output in shown).strip()
         if printed:
             parts.append(f"```text\n{printed}\n```")
     source = f"This page is a notebook: [{path.name}]({path.name}){{ download }}."

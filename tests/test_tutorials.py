@@ -46,6 +46,11 @@ def run(page: Path) -> None:
                     assert done.exit_code == 0, f"{line}\n{done.output}"
 
 
+def printed(cell: Any) -> str:
+    """What a cell of a notebook printed."""
+    return "".join(output["text"] for output in cell.get("outputs", ()) if output.get("name") == "stdout")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_says_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
@@ -67,8 +72,7 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.Mon
     content = nbformat.read(notebook, as_version=4)
     declare = "from tests.conftest import import_torchvision\nimport_torchvision();"  # transformers imports it
     content.cells.insert(0, nbformat.v4.new_code_cell(declare))
-    before = [cell.get("outputs", []) for cell in content.cells]
+    before = [printed(cell) for cell in content.cells]
     done = nbclient.NotebookClient(content, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    for cell, outputs in zip(done.cells, before, strict=True):
-        # Numbers may differ from machine to machine; that something is shown may not.
-        assert bool(cell.get("outputs")) == bool(outputs), cell.source
+    # Numbers may differ from machine to machine, the number of lines may not.
+    assert [len(printed(cell).splitlines()) for cell in done.cells] == [len(text.splitlines()) for text in before]
