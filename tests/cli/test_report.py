@@ -74,11 +74,29 @@ def test_both_when_asked_for(folder: Path) -> None:
     assert (folder / "out.html").exists()
 
 
+def test_two_programs_labels_and_the_doctor(folder: Path) -> None:
+    images = np.load("images.npy")
+    np.savez("test.npz", images=images, y=np.arange(40) % 5)
+    from nets_of_report_test import net
+
+    library.quantize(net(), images, library.recipes.minmax()).save(folder / "other.safetensors")
+    arguments = ["--model", "nets_of_report_test:net", "--data", "test.npz", "--labels", "y", "--samples", "40"]
+    result = intact8(
+        "report", "net.safetensors", "other.safetensors", *arguments, "--doctor", "--json", "--seconds", "0"
+    )
+    document = json.loads(result.stdout)
+    assert document["title"] == "net · net.safetensors"
+    assert document["accuracy"]["samples"] == document["other"]["accuracy"]["samples"] == 40
+    assert document["next_steps"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--model", "nets_of_report_test:net"], "--data"),
         (["--data", "images.npy", "--sensitivity"], "--model"),
+        (["--data", "images.npy", "--doctor"], "--model"),
+        (["--data", "images.npy", "--labels", "y"], "no entry 'y'"),
         (["--engine", "nothing"], "there is no engine"),
     ],
 )

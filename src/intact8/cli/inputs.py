@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intact8.cli.data import Data, batches
+from intact8.cli.data import Arrays, Data, batches
 from intact8.cli.models import entries_for
 from intact8.errors import InputError
 from intact8.opset.op import Array
@@ -16,6 +16,21 @@ from intact8.program.program import Program
 if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import nn
+
+
+def without_labels(data: Data, labels: str | None) -> tuple[Data, Array | None]:
+    """Return the data without the entry of class indices, and that entry.
+
+    Raises:
+        InputError: there is no such entry, or the data are images.
+    """
+    if labels is None:
+        return data, None
+    if labels not in data.names or not isinstance(data, Arrays):
+        why = f"the file holds {', '.join(map(repr, data.names))}"
+        raise InputError(f"no entry {labels!r}", where="--labels", why=why)
+    rest = {name: array for name, array in data.arrays.items() if name != labels}
+    return Arrays(rest), np.asarray(data.arrays[labels])
 
 
 def feed_names(program: Program, data: Data, chosen: bool) -> dict[str, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from intact8.cli import options
 from intact8.cli.console import print_result, stderr
-from intact8.cli.inputs import feeds
+from intact8.cli.inputs import feeds, without_labels
 from intact8.cli.models import load_model, load_program
 from intact8.errors import InputError
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 def report(
     file: options.ProgramFile,
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[OTHER]", help="A second program, compared with the first.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="HTML", help="The page; FILE.report.html by default.")
     ] = None,
@@ -27,6 +31,12 @@ def report(
     ] = None,
     state_dict: options.StateDict = None,
     data: options.OptionalSamples = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Entry of the data with one class index per sample: accuracy.")
+    ] = None,
+    doctor: Annotated[
+        bool, typer.Option("--doctor", help="Ask the doctor what to do next; needs --model and --data.")
+    ] = False,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Quantize one layer at a time, too; needs --model and --data.")
     ] = False,
@@ -50,25 +60,49 @@ def report(
     Examples:
       intact8 report resnet.safetensors
       intact8 report resnet.safetensors --model mynets:resnet --data images.npy --sensitivity -o resnet.html
+      intact8 report resnet.safetensors better.safetensors --model mynets:resnet --data test.npz --labels y
       intact8 report resnet.safetensors --json | jq '.layers[] | {name, scale}'
     """
     from intact8.diagnose.report import report as gather
 
     program = load_program(file, public_key, expect)
-    read = None
+    read, classes = None, None
     if data is not None:
-        source = options.samples(data, key, size, mean, std)
-        read = list(feeds(program, source, batch_size, samples, bool(key)))
+        source = options.samples(data, [*key, *filter(None, [labels])] if key else None, size, mean, std)
+        inputs, classes = without_labels(source, labels)
+        read = list(feeds(program, inputs, batch_size, samples, bool(key)))
+        classes = None if classes is None else classes[:samples]
     network = None if model is None else load_model(model, state_dict)
     if network is not None and read is None:
         raise InputError("a network without samples", where="--model", remedy="give them with --data")
     scores = _sensitivity(program, network, read) if sensitivity else None
+    found = _doctor(program, network, read, classes) if doctor else None
     timing: dict[str, Any] = {"engine": engine, "seconds": seconds, "batch_size": batch_size}
-    made = gather(program, read, model=network, sensitivity=scores, title=file.name, **timing)
+    timing |= {"labels": classes, "doctor": found}
+    timing["other"] = None if other is None else load_program(other, public_key, expect)
+    title = file.name if model is None else f"{model.rpartition(':')[2]} · {file.name}"
+    made = gather(program, read, model=network, sensitivity=scores, title=title, **timing)
     print_result(made, made.to_json, as_json)
     if output is not None or not as_json:
         path = made.save(output or file.with_suffix(".report.html"))
         stderr().print(f"wrote {path.resolve().as_uri()}", soft_wrap=True)
+
+
+def _doctor(program: Program, network: Any, read: Any, classes: Any) -> Any:
+    if network is None:
+        raise InputError("needs the float32 network", where="--doctor", remedy="give --model and --data")
+    import torch
+
+    from intact8.diagnose.doctor import doctor
+    from intact8.recipe.recipe import Recipe
+
+    entries, start = [], 0
+    for batch in read:
+        values = tuple(torch.from_numpy(np.array(batch[name])) for name in program.inputs)
+        stop = start + len(values[0])
+        entries.append(values if classes is None else (*values, torch.from_numpy(classes[start:stop])))
+        start = stop
+    return doctor(network, entries, recipe=Recipe.from_toml(program.recipe), seconds=0)
 
 
 def _sensitivity(program: Program, network: Any, read: Any) -> Any:

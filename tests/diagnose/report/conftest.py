@@ -80,8 +80,20 @@ def case() -> Case:
         for v, r in zip((30.0, 28.5, 33.25, 21.125, 40.0, 26.0, 27.0, 29.0, 31.0, 32.0), compared, strict=False)
     )
     sensitivity = SensitivityReport("sqnr", True, None, 18.5, rows, (), 48)
+    with torch.no_grad():
+        labels = model(data).argmax(1).numpy()
+    other = intact8.quantize(model, data, intact8.recipes.minmax())
     report = intact8.report(
-        program, data, model=model, sim=sim, compare=compared, sensitivity=sensitivity, seconds=0.2, title="a net"
+        program,
+        data,
+        model=model,
+        sim=sim,
+        compare=compared,
+        sensitivity=sensitivity,
+        seconds=0.2,
+        title="a net",
+        labels=labels,
+        other=other,
     )
     return Case(model, sim, program, data, compared, sensitivity, report)
 

@@ -340,3 +340,37 @@ def test_the_terminal_shows_the_same_figures(case: Case) -> None:
         assert row[3] == ("" if layer.scale is None else f"{layer.scale:.4g}")
         assert row[8] == ("–" if layer.own_sqnr is None else f"{layer.own_sqnr:.1f}")
         assert row[9] == ("–" if layer.cascade_sqnr is None else f"{layer.cascade_sqnr:.1f}")
+
+
+def test_accuracy_and_float_time_are_measured(case: Case) -> None:
+    found, speed = case.report.accuracy, case.report.speed
+    with torch.no_grad():
+        labels = case.model(case.data).argmax(1).numpy()
+    predicted = np.asarray(case.program.run(case.data.numpy())).argmax(1)
+    assert found is not None and found.samples == len(case.data)
+    assert found.float32 == 1.0
+    assert found.int8 == (predicted == labels).mean()
+    assert speed is not None and speed.float32 is not None and speed.float32.median > 0
+
+
+def test_labels_behind_the_inputs_of_a_batch(case: Case) -> None:
+    with torch.no_grad():
+        labels = case.model(case.data).argmax(1)
+    pairs = [(case.data[:30], labels[:30]), (case.data[30:], labels[30:])]
+    made = intact8.report(case.program, pairs, seconds=0.0)
+    assert made.accuracy is not None and case.report.accuracy is not None
+    assert (made.accuracy.int8, made.accuracy.float32) == (case.report.accuracy.int8, None)
+    with pytest.raises(InputError, match="3 labels for 48 samples"):
+        intact8.report(case.program, case.data, labels=[1, 2, 3], seconds=0.0)
+
+
+def test_what_to_do_next(case: Case) -> None:
+    alone = intact8.report(case.program, seconds=0.0)
+    assert "model= and data=" in alone.next_steps[-1]
+    report = intact8.doctor(case.model, case.data.repeat(4, 1, 1, 1), seconds=0, remedies=False)
+    asked = intact8.report(case.program, seconds=0.0, doctor=report)
+    assert all(any(finding.cause in step for step in asked.next_steps) for finding in report.findings[:3])
+
+
+def test_the_title_is_the_models(case: Case) -> None:
+    assert intact8.report(case.program, case.data[:4], model=case.model, seconds=0.0).title == "Net"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from intact8.diagnose.lint.finding import LintReport
@@ -26,12 +27,15 @@ from intact8.program.samples import random_samples
 from intact8.runtime.facts import Facts
 from intact8.verification import batches
 
+from .accuracy import accuracy, run_float
+from .next_steps import next_steps
 from .weights import activation_function, channels, runs_as
 
 if TYPE_CHECKING:
     from torch import nn
 
     from intact8.diagnose.compare.report import CompareReport
+    from intact8.diagnose.doctor.report import DoctorReport
     from intact8.diagnose.sensitivity.report import SensitivityReport
     from intact8.simulation.simulation import Simulation
 
@@ -52,9 +56,11 @@ def report(
     seconds: float = 2.0,
     batch_size: int = 8,
     title: str = "",
+    labels: Any = None,
+    doctor: DoctorReport | None = None,
+    other: Program | None = None,
 ) -> Report:
-    """Return the gather all facts about a program, for a page (``save``), a terminal (``rich.print``) or a script
-    (``to_json``).
+    """Gather all facts about a program, for a page (``save``), a terminal (``rich.print``) or a script (``to_json``).
 
     Args:
         program: a checked program (converted or loaded).
@@ -67,7 +73,11 @@ def report(
         engine: the engine that is timed, "onednn" or "reference"; the fastest of them by default.
         seconds: roughly how long to time; 0 times nothing.
         batch_size: samples run at once, at most.
-        title: title of the page.
+        title: title of the page; the class of the model by default.
+        labels: one class index per sample of ``data``, for the accuracy; found in ``data`` where its batches are
+            ``(inputs, labels)``.
+        doctor: the result of :func:`intact8.doctor`, which says what to do next.
+        other: a second program of the same inputs, measured on the same data and compared with the first.
 
     Raises:
         InputError: a model without data, data that do not fit, or an iterator that can be read only once.
@@ -87,9 +97,16 @@ def report(
     if model is not None and compare is None:
         compare = _compare(model, program if sim is None else sim, data)
     engine = engine or next(name for name in TIMED if name in available_engines())
-    measured = _measure(program, data, engine, seconds, batch_size)
+    measured = _measure(program, data, model, engine, seconds, batch_size)
     found = lint_program(program) if lint is None else lint
-    return _assemble(program, title or "int8 program", measured, compare, sensitivity, found)
+    name = title or ("int8 program" if model is None else type(model).__name__)
+    made = _assemble(program, name, measured, compare, sensitivity, found)
+    beside = None
+    if other is not None:
+        chosen: dict[str, Any] = {"engine": engine, "seconds": seconds, "batch_size": batch_size, "labels": labels}
+        beside = report(other, data, model=model, title="the other program", **chosen)
+    made = replace(made, accuracy=accuracy(program, data, labels, model, engine, batch_size), other=beside)
+    return replace(made, next_steps=next_steps(made, doctor))
 
 
 class _Measured(NamedTuple):
@@ -109,7 +126,9 @@ def _compare(model: nn.Module, quantized: Program | Simulation, data: Any) -> Co
     return compare(model, quantized, data)
 
 
-def _measure(program: Program, data: Any, engine: str, seconds: float, batch_size: int) -> _Measured:
+def _measure(
+    program: Program, data: Any, model: nn.Module | None, engine: str, seconds: float, batch_size: int
+) -> _Measured:
     integers: dict[str, Integers] = {}
     samples, inputs, kind = 0, random_samples(program, 1), "random"
     if data is not None:
@@ -117,7 +136,9 @@ def _measure(program: Program, data: Any, engine: str, seconds: float, batch_siz
         inputs, kind = next(batches(program, data, batch_size)), "given"
     if seconds <= 0:
         return _Measured(integers, samples, None, {})
-    return _Measured(integers, samples, *time_layers(program, inputs, engine, seconds=seconds, data=kind))
+    float32 = None if model is None else partial(run_float, program, model, inputs)
+    timed = time_layers(program, inputs, engine, seconds=seconds, data=kind, float32=float32)
+    return _Measured(integers, samples, *timed)
 
 
 def _assemble(

@@ -133,6 +133,7 @@ class Speed:
         runs: number of runs that the quartiles rest on.
         whole: time of a run as it is deployed.
         data: "given" or "random".
+        float32: time of the float32 network on the same batch, in turns with the others; None without one.
     """
 
     engine: str
@@ -141,6 +142,22 @@ class Speed:
     runs: int
     whole: Milliseconds
     data: str
+    float32: Milliseconds | None = None
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Share of samples whose largest output is that of their label, 0 to 1.
+
+    Attributes:
+        int8: share of the program.
+        float32: share of the float32 network; None without one.
+        samples: number of samples.
+    """
+
+    int8: float
+    float32: float | None
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -204,6 +221,9 @@ class Report:
         recipe: recipe of the program, TOML.
         machine: the machine that made the report: cpu, isa, versions of packages.
         created: when it was made, ISO 8601, UTC.
+        accuracy: accuracy with labels; None without them.
+        next_steps: what to do next, sentences, the most urgent first.
+        other: the report of a second program on the same data, which the first is compared with; None without one.
     """
 
     title: str
@@ -221,6 +241,15 @@ class Report:
     recipe: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     created: str = ""
+    accuracy: Accuracy | None = None
+    next_steps: tuple[str, ...] = ()
+    other: Report | None = None
+
+    @property
+    def end_sqnr(self) -> float | None:
+        """SQNR of the last compared operation in the quantized network, in dB; None where nothing was compared."""
+        compared = [layer for layer in self.layers if layer.error is not None]
+        return compared[-1].cascade_sqnr if compared else None
 
     def to_json(self) -> dict[str, Any]:
         """Return everything in the report as JSON values."""

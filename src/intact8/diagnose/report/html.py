@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from intact8.diagnose.lint.rules import load
 from intact8.diagnose.report import formatting
 from intact8.diagnose.report.chart_data import chart_data
 from intact8.diagnose.report.module_tree import rows
@@ -56,7 +57,9 @@ def render(report: Report) -> str:
         policy=policy,
         library=packed,
         licence=_licence(),
+        others={} if report.other is None else {layer.name: layer for layer in report.other.layers},
         severities=("error", "warning", "note"),
+        rules=[rule for id, rule in load().items() if id in {finding.id for finding in report.findings}],
     )
 
 

@@ -27,6 +27,8 @@ def show(report: Report) -> Group:
     parts: list[RenderableType] = [_summary(report), _layers(report)]
     if report.findings:
         parts.append(_findings(report))
+    if report.other is not None:
+        parts.append(_summary(report.other))
     return Group(*parts)
 
 
@@ -45,15 +47,21 @@ def _summary(report: Report) -> Table:
     if speed is not None:
         threads = "" if speed.threads is None else f", {speed.threads} threads"
         quartiles = f"{milliseconds(speed.whole.lower)}–{milliseconds(speed.whole.upper)}"
+        beside = "" if speed.float32 is None else f"; float32 {milliseconds(speed.float32.median)} ms"
         rows["one run"] = (
             f"{milliseconds(speed.whole.median)} ms ({quartiles}) on {speed.engine}, batch {speed.batch}{threads}, "
-            f"{speed.data} samples"
+            f"{speed.data} samples{beside}"
         )
-    compared = [layer for layer in report.layers if layer.error is not None]
-    if compared:
-        rows["SQNR at the end"] = f"{decibel(compared[-1].cascade_sqnr)} dB over {report.compared} samples"
+    if report.accuracy is not None:
+        a = report.accuracy
+        beside = "" if a.float32 is None else f", float32 {percent(a.float32)}"
+        rows["accuracy"] = f"{percent(a.int8)}{beside}, {a.samples} samples"
+    if report.compared:
+        rows["SQNR at the end"] = f"{decibel(report.end_sqnr)} dB over {report.compared} samples"
     for what, text in rows.items():
         table.add_row(what, inert(text))
+    for step in report.next_steps:
+        table.add_row("to do next", inert(step))
     return table
 
 
