@@ -14,6 +14,10 @@ HIDDEN float scale_of_row(const float *restrict x, isize count);
 /* q = R(fl(x / s)) + 128 */
 HIDDEN void quantize_row(const float *x, float s, uint8_t *q, isize count);
 
+/* The same of gelu(x) instead of x; `g` is memory for gelu_memory(count) floats. Returns the scale. */
+HIDDEN float quantize_gelu(const float *x, uint8_t *q, isize count, float *g);
+INLINE isize gelu_memory(isize count) { return count + ceil_div(count, BLOCK); }
+
 /* Weights (columns, depth), packed. */
 typedef struct {
     const int8_t *packed;

@@ -62,6 +62,8 @@ INLINE double erfc_wide(double x) {
     return x < 0 ? 2.0 - y : y;
 }
 
+INLINE double gelu_wide(double x) { return 0.5 * x * erfc_wide(x * -0.7071067811865476); }
+
 INLINE double erf_wide(double x) {
     const double square = x * x;
     double sum = 1.0 / 76204800; /* Taylor: Σ (-x²)^n / (n! (2n + 1)) */

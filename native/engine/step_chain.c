@@ -21,7 +21,7 @@
     FLOAT(sqrt, sqrtf(u)) FLOAT(reciprocal, 1.0f / u) FLOAT(floor, floorf(u)) FLOAT(ceil, ceilf(u))                     \
     FLOAT(round, rintf(u)) FLOAT(trunc, truncf(u)) WIDE(hardshrink, fabs(x) <= p ? 0 : x) WIDE(threshold, x <= p ? q : x) \
     WIDE(exp, exp_wide(x)) WIDE(sigmoid, sigmoid_wide(x)) WIDE(tanh, tanh_wide(x)) WIDE(silu, x * sigmoid_wide(x))      \
-    WIDE(gelu, 0.5 * x * erfc_wide(x * -0.7071067811865476))                                                            \
+    WIDE(gelu, gelu_wide(x))                                                                                            \
     WIDE(gelu_tanh, 0.5 * x * (1.0 + tanh_wide(0.7978845608028654 * (x + 0.044715 * (x * x * x)))))                     \
     WIDE(hardswish, x * (x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)                                                    \
     WIDE(hardsigmoid, (x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)                                                      \

@@ -38,13 +38,15 @@ typedef struct {
     uint8_t *q;
     float *scales;
     isize width, deep;
-    int together;
+    int together, gelu;
 } quantize_rows_args;
 
 int check_quantize_rows(checker *c, const int64_t *step) {
     const quantize_rows_step *s = (const quantize_rows_step *)(const void *)step;
     if (s->rows < 0 || s->width < 1 || s->width > (int64_t)1 << 40) return refuse(c, "rows of no such size");
     const isize rows = (isize)s->rows, width = (isize)s->width;
+    if (s->gelu && s->together) return refuse(c, "gelu of rows that have one scale");
+    c->scratch = s->gelu ? checked_product(gelu_memory(width), 4) : 0;
     return needs(c, s->x, checked_product(rows, width), 4, "x") &&
            needs(c, s->q, checked_product(rows, packed_depth(width)), 1, "q") &&
            needs(c, s->scales, s->together ? 1 : rows, 4, "scales");
@@ -53,13 +55,15 @@ int check_quantize_rows(checker *c, const int64_t *step) {
 /* An index is a row. */
 static void quantize_rows_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const quantize_rows_args *a = (const quantize_rows_args *)given;
-    (void)scratch;
     for (isize r = lo; r < hi; r++) {
         const float *x = a->x + r * a->width;
         uint8_t *q = a->q + r * a->deep;
-        const float s = a->together ? a->scales[0] : scale_of_row(x, a->width);
-        if (!a->together) a->scales[r] = s;
-        quantize_row(x, s, q, a->width);
+        if (a->gelu) {
+            a->scales[r] = quantize_gelu(x, q, a->width, (float *)(void *)scratch);
+        } else {
+            if (!a->together) a->scales[r] = scale_of_row(x, a->width);
+            quantize_row(x, a->scales[a->together ? 0 : r], q, a->width);
+        }
         memset(q + a->width, 0, (size_t)(a->deep - a->width));
     }
 }
@@ -67,10 +71,11 @@ static void quantize_rows_kernel(const void *given, isize lo, isize hi, uint8_t 
 void run_quantize_rows(frame *f, const int64_t *step, void *prepared) {
     const quantize_rows_step *s = (const quantize_rows_step *)(const void *)step;
     const isize rows = (isize)s->rows, width = (isize)s->width;
-    const quantize_rows_args a = {at(f, s->x), at(f, s->q), at(f, s->scales), width, packed_depth(width), s->together != 0};
+    const quantize_rows_args a = {at(f, s->x), at(f, s->q), at(f, s->scales), width, packed_depth(width), s->together != 0,
+                                  s->gelu != 0};
     (void)prepared;
     if (a.together) a.scales[0] = scale_of_row(a.x, rows * width);
-    parallel(f, quantize_rows_kernel, &a, rows, rows * width);
+    parallel(f, quantize_rows_kernel, &a, rows, a.gelu ? rows * width * 8 : rows * width);
 }
 
 /* ---- the product -------------------------------------------------------------------------------------------------------- */

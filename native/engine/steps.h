@@ -131,9 +131,9 @@
     NUMBER(zero_x) NUMBER(zero_w) NUMBER(ratio) NUMBER(zero) NUMBER(low) NUMBER(high)
 
 /* Rows of float32 as bytes q = R(x / scale) + 128, each row filled up to a multiple of four bytes, and the scales: max(max |x|
-   / 127, 2^-60) of each row, or one of all of them (`together`). */
+   / 127, 2^-60) of each row, or one of all of them (`together`). With `gelu`, gelu(x) in the place of x. */
 #define FIELDS_quantize_rows(READ, MAYBE, WRITE, NUMBER)                                                              \
-    READ(x) WRITE(q) WRITE(scales) NUMBER(rows) NUMBER(width) NUMBER(together)
+    READ(x) WRITE(q) WRITE(scales) NUMBER(rows) NUMBER(width) NUMBER(together) NUMBER(gelu)
 
 /* float32 y = ((Σ (q - 128) weight)·scale)·scales + bias of such rows and int8 weights (columns, depth), one rounding each;
    with `single`, all rows have one scale. */

@@ -61,6 +61,39 @@ def test_dynamic_linear_layers(rows, width, columns, granularity, kind):
     same(Program(tensors, tuple(ops), ("x",), ("y0", "y1")), {"x": numbers(rng, (rows, width), kind)})
 
 
+def gelu_program(rng, width, names):
+    """Return the operations of these names of: y = the linear layer of g = gelu(x)."""
+    arrays = {
+        "weight": rng.integers(-127, 128, (2 * width, width)).astype(np.int8),
+        "scale": rng.uniform(1e-3, 1e-2, 2 * width).astype(np.float32),
+    }
+    ops = {
+        "g": Op("g", "float.unary", ("x",), {"fn": "gelu", "approximate": "none"}),
+        "y": Op("y", "dynamic_linear", ("g",), {"granularity": "per_row"}, arrays),
+    }
+    inputs = ("x",) if "g" in names else ("g",)
+    tensors = {n: Tensor(n, "float32", (None, 2 * width if n == "y" else width)) for n in (*inputs, *names)}
+    return Program(tensors, tuple(ops[n] for n in names), inputs, tuple(names[-1:]))
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "magnitudes", "special", "offset"])
+@pytest.mark.parametrize("width", [1, 7, 128, 1000])
+def test_rows_of_a_gelu_are_made_from_its_input(kind, width):
+    """The bits are those of a layer that reads the results of the GELU."""
+    rng = np.random.default_rng(width)
+    x = numbers(rng, (200, width), "ordinary" if kind == "offset" else kind)
+    if kind == "offset":
+        x = x * np.float32(0.5) + np.linspace(-7, 7, 200, dtype=np.float32)[:, None]
+    first, second, both = (gelu_program(np.random.default_rng(0), width, names) for names in ("g", "y", "gy"))
+    native = get_engine("native")
+    (g,) = native.prepare(first, threads=1)({"x": x})
+    (want,) = native.prepare(second, threads=1)({"g": g})
+    runner = native.prepare(both, threads=2)
+    np.testing.assert_array_equal(bits(runner({"x": x})[0]), bits(want))
+    assert not runner.times({"x": x})["g"]
+    assert runner.tensors({"x": x})["g"].tobytes() == g.tobytes()
+
+
 def layer(rng, kind, sizes, relu=False, both=False, states=False, lengths=False, result="all"):
     """Return a program of one recurrent layer, and inputs."""
     time, batch, width, hidden = sizes

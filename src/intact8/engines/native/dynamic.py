@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from intact8.arithmetic.recurrent import GATES, state_count
@@ -14,14 +16,27 @@ KINDS = {"lstm": 0, "gru": 1, "rnn": 2}
 
 
 def quantized_rows(ctx: OpContext, x: Value, together: bool) -> tuple[Value, ...]:
-    """Return the rows of ``x`` as bytes, and their scales or one of all ``together``; made once for all readers."""
+    """Return the rows of ``x`` as bytes, and their scales or one of all ``together``; made once for all readers.
+
+    Rows of a GELU are made from its input; nobody may need its results any more.
+    """
     b = ctx.builder
     rows, width = x.size // x.shape[-1], x.shape[-1]
+    writer = next((c for c in b.chains.values() if c.y == x.index and not together), None)
+    inner = writer.argument_of("gelu") if writer is not None else None
 
     def make() -> tuple[Value, ...]:
         q = b.value((rows, -(-width // 4) * 4), "uint8")
-        scales = b.value((1 if together else rows,), "float32")
-        b.step("quantize_rows", x=x, q=q, scales=scales, rows=rows, width=width, together=int(together))
+        b.step(
+            "quantize_rows",
+            x=x if inner is None else replace(x, index=inner.value),
+            q=q,
+            scales=(scales := b.value((1 if together else rows,), "float32")),
+            rows=rows,
+            width=width,
+            together=int(together),
+            gelu=int(inner is not None),
+        )
         return q, scales
 
     return b.once(("quantize_rows", x.index, width, together), make)

@@ -69,6 +69,13 @@ class Chain:
         own = [self.sizes[i] for i in self.dimensions(-1)]
         return self.dimensions(operand.mask) == self.dimensions(-1) and own == [n for n in sizes if n != 1]
 
+    def argument_of(self, function: str) -> Operand | None:
+        """Return the tensor of float32 whose every element goes through one function, where the chain does only that."""
+        if [name for name, *_ in self.code] != [function] or self.fields["type"] != FLOATS:
+            return None
+        (operand,) = self.operands()
+        return operand if operand.type == FLOATS and self.reads_whole(operand, self.sizes) else None
+
     def absorb(self, operand: Operand, earlier: Chain) -> bool:
         """Compute the operand by the instructions of the chain that writes it; return whether this chain can."""
         if earlier.code and not self.reads_whole(operand, earlier.sizes):
