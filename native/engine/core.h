@@ -14,7 +14,9 @@ typedef ptrdiff_t isize; /* a size or an index */
 #define INLINE static __forceinline
 #define HIDDEN
 #define restrict __restrict
+#define PREFETCH(at) ((void)(at))
 #else
+#define PREFETCH(at) __builtin_prefetch(at)
 #define INLINE static inline __attribute__((always_inline))
 #define HIDDEN __attribute__((visibility("hidden")))
 #endif

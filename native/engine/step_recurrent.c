@@ -74,8 +74,13 @@ INLINE int look_up(const float *restrict table, const float *restrict v, float *
         index[j] = (signed_index ^ negative[j]) - negative[j];
         bad |= v[j] == v[j] ? 0 : 1;
     }
-    const volatile int32_t *place = index; /* one load each is faster than what compilers make of gathers */
-    for (isize j = 0; j < count; j++) out[j] = table[place[j]];
+    const volatile int32_t *place = index; /* one load each is faster than gathers, and four results are stored at once */
+    isize done = 0;
+    for (; done + 4 <= count; done += 4) {
+        const float four[] = {table[place[done]], table[place[done + 1]], table[place[done + 2]], table[place[done + 3]]};
+        memcpy(out + done, four, sizeof four);
+    }
+    for (; done < count; done++) out[done] = table[place[done]];
     for (isize j = 0; j < count; j++) out[j] = bits_float(float_bits(out[j]) ^ (negative[j] & INT32_MIN));
     return bad;
 }
@@ -180,6 +185,10 @@ static int first_states(const recurrent_args *a, isize b, float *h, float *c) {
     return !bad;
 }
 
+MULTIVERSION static void write_states(const float *restrict state, float unit, float *restrict y, isize count) {
+    for (isize j = 0; j < count; j++) y[j] = state[j] * unit;
+}
+
 /* One sample in one time step; `q` and `scale` are of its state before, and become those of its new state. */
 MULTIVERSION static int step_sample(const recurrent_args *a, isize t, isize b, const int32_t *sums, float *h, float *c,
                                     uint8_t *q, float *scale) {
@@ -193,17 +202,22 @@ MULTIVERSION static int step_sample(const recurrent_args *a, isize t, isize b, c
     const hidden_product p = {sums, a->w->offsets, a->scale, *scale};
     const int bad = a->kind == LSTM ? lstm_cell(a, v, &p, h, c) : a->kind == GRU ? gru_cell(a, v, &p, h) : rnn_cell(a, v, &p, h);
     const float unit = a->kind == RNN_RELU ? 1.0f : 1.0f / REACH;
-    for (isize j = 0; y && j < size; j++) y[j] = h[j] * unit;
+    if (y) write_states(h, unit, y, size);
     *scale = hidden_scale(a, h);
     quantize_row(h, *scale, q, size);
     return !bad;
 }
 
-/* Products of all gates. Every other step begins at the end: weights that just were in the cache are still there. */
-static void hidden_products(const recurrent_args *a, const uint8_t *q, isize count, int backwards, int32_t *sums) {
+/* Products of all gates. Every other step begins at the end: weights that just were in the cache are still there. The input
+   products `v` of the samples, which are read next, come to the cache meanwhile. */
+static void hidden_products(const recurrent_args *a, const uint8_t *q, isize count, int backwards, const float *v,
+                            int32_t *sums) {
     const isize columns = a->w->columns, deep = a->w->depth, blocks = ceil_div(columns, PRODUCT_COLUMNS);
+    const isize gates = gates_of[a->kind] * a->size, line = ALIGNMENT / (isize)sizeof *v;
     for (isize i = 0; i < blocks; i++) {
         const isize from = (backwards ? blocks - 1 - i : i) * PRODUCT_COLUMNS;
+        for (isize k = 0; k < count * PRODUCT_COLUMNS; k += line)
+            PREFETCH(v + k / PRODUCT_COLUMNS * gates + min_size(from + k % PRODUCT_COLUMNS, gates - 1));
         a->w->product(q, deep, count, deep, a->w->packed + from * deep, min_size(columns - from, PRODUCT_COLUMNS),
                       sums + from, columns);
     }
@@ -225,17 +239,15 @@ static int run_group(const recurrent_args *a, isize from, isize count, uint8_t *
     }
     for (isize step = 0; step < a->time; step++) {
         const isize t = a->s->reverse ? a->time - 1 - step : step;
-        hidden_products(a, q, count, (int)(step % 2), sums);
+        hidden_products(a, q, count, (int)(step % 2), a->input + (t * a->batch + from) * gates_of[a->kind] * size, sums);
         for (isize i = 0; i < count; i++)
             fine &= step_sample(a, t, from + i, sums + i * apart, h + i * size, c + i * size, q + i * deep, scales + i);
     }
     const float unit = a->kind == RNN_RELU ? 1.0f : 1.0f / REACH;
     for (isize i = 0; a->s->states && i < count; i++) {
         float *y = a->y + (from + i) * a->s->y_row;
-        for (isize j = 0; j < size; j++) y[j] = h[i * size + j] * unit;
-        if (a->kind != LSTM) continue;
-        y += a->batch * a->s->y_row;
-        for (isize j = 0; j < size; j++) y[j] = c[i * size + j] * (1.0f / CELL_STEPS);
+        write_states(h + i * size, unit, y, size);
+        if (a->kind == LSTM) write_states(c + i * size, 1.0f / CELL_STEPS, y + a->batch * a->s->y_row, size);
     }
     return fine;
 }
