@@ -122,13 +122,26 @@ int check_dynamic_linear(checker *c, const int64_t *step) {
            (s->bias < 0 || needs(c, s->bias, columns, 4, "bias")) && needs(c, s->y, checked_product(rows, columns), 4, "y");
 }
 
-MULTIVERSION static void scale_row(const int32_t *restrict sums, const int32_t *restrict offsets,
-                                   const float *restrict scale, float s, const float *restrict bias, float *restrict y,
-                                   isize count) {
-    if (bias)
-        for (isize i = 0; i < count; i++) y[i] = dynamic_result(sums[i], offsets[i], scale[i], s) + bias[i];
+/* Results of up to PRODUCT_COLUMNS columns from `from` on, from the sums of `rows` rows. */
+INLINE void scale_rows(const dynamic_linear_args *a, const int32_t *restrict sums, const float *restrict s, isize rows,
+                       isize from, isize count, float *restrict y) {
+    const int32_t *restrict offsets = a->w->offsets + from;
+    const float *restrict scale = a->scale + from, *restrict bias = a->bias ? a->bias + from : NULL;
+    const isize columns = a->columns, next = a->single ? 0 : 1;
+    for (isize r = 0; r < rows; r++, sums += PRODUCT_COLUMNS, y += columns, s += next)
+        for (isize i = 0; i < count; i++) {
+            const float v = dynamic_result(sums[i], offsets[i], scale[i], *s);
+            y[i] = bias ? v + bias[i] : v;
+        }
+}
+
+/* A whole block of columns is the usual case. */
+MULTIVERSION static void scale_block(const dynamic_linear_args *a, const int32_t *sums, const float *s, isize rows,
+                                     isize from, isize count, float *y) {
+    if (count == PRODUCT_COLUMNS)
+        scale_rows(a, sums, s, rows, from, PRODUCT_COLUMNS, y);
     else
-        for (isize i = 0; i < count; i++) y[i] = dynamic_result(sums[i], offsets[i], scale[i], s);
+        scale_rows(a, sums, s, rows, from, count, y);
 }
 
 /* An index is a block of columns of a panel of rows. */
@@ -143,9 +156,7 @@ static void dynamic_linear_kernel(const void *given, isize lo, isize hi, uint8_t
             const isize rows = min_size(last - r, CHUNK_ROWS);
             w->product(a->q + r * w->depth, w->depth, rows, w->depth, w->packed + from * w->depth, packed_columns(count),
                        sums, PRODUCT_COLUMNS);
-            for (isize k = 0; k < rows; k++)
-                scale_row(sums + k * PRODUCT_COLUMNS, w->offsets + from, a->scale + from, a->scales[a->single ? 0 : r + k],
-                          a->bias ? a->bias + from : NULL, a->y + (r + k) * a->columns + from, count);
+            scale_block(a, sums, a->scales + (a->single ? 0 : r), rows, from, count, a->y + r * a->columns + from);
         }
     }
 }

@@ -70,7 +70,7 @@ class Chain:
         return self.dimensions(operand.mask) == self.dimensions(-1) and own == [n for n in sizes if n != 1]
 
     def argument_of(self, function: str) -> Operand | None:
-        """Return the tensor of float32 whose every element goes through one function, where the chain does only that."""
+        """Return the tensor of float32 that goes through one function, where the chain does only that."""
         if [name for name, *_ in self.code] != [function] or self.fields["type"] != FLOATS:
             return None
         (operand,) = self.operands()
