@@ -82,10 +82,12 @@ int check_attention(checker *c, const int64_t *step) {
 
 #define LANES 16 /* partial results, which are joined in a fixed order; the columns of packed keys are a multiple of them */
 
+#define LEAST_EXPONENT -88.0f /* exponentials of less are 0 */
+
 /* exp(x) for x <= 0, correct within two units in the last place; 0 below -87.7, NaN for NaN. The range is reduced by ln 2 in
    two parts, then a polynomial of degree 6 follows (expf of Cephes). */
 INLINE float exp_of(float x) {
-    const float v = x < -88.0f ? -88.0f : x;
+    const float v = x < LEAST_EXPONENT ? LEAST_EXPONENT : x;
     const float shifted = v * 1.44269504f + ROUND_MAGIC, n = shifted - ROUND_MAGIC;
     const float r = (v - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f * r + 1.3981999507e-3f;
@@ -100,8 +102,15 @@ INLINE float exp_of(float x) {
 /* The bits of a float as an integer of the same order, and back. Compilers make vectors of the largest of integers. */
 INLINE int32_t ordered_bits(int32_t bits) { return bits ^ (bits >> 31 & INT32_MAX); }
 
-/* v = exp(v + mask - the largest of them); beyond `count`, up to a multiple of LANES, v = 0. Returns the sum. */
-INLINE float exponentials(float *restrict v, const float *restrict mask, isize count) {
+INLINE int reaches(const float *v, float least) {
+    int32_t some = 0;
+    for (int j = 0; j < LANES; j++) some |= v[j] >= least;
+    return some;
+}
+
+/* v = exp(v + mask - the largest of them); beyond `count`, up to a multiple of LANES, v = 0. Returns the sum, and in `used`
+   a number of elements beyond which all are 0: those of padding or of the future, mostly. */
+INLINE float exponentials(float *restrict v, const float *restrict mask, isize count, isize *used) {
     const isize wide = packed_columns(count);
     float sum[LANES] = {0}, eight[8], four[4];
     int32_t most = INT32_MIN;
@@ -112,8 +121,12 @@ INLINE float exponentials(float *restrict v, const float *restrict mask, isize c
         most = bits > most ? bits : most;
     }
     const float largest = bits_float(ordered_bits(most));
-    for (isize i = 0; i < wide; i += LANES)
+    isize end = wide;
+    while (end > LANES && !reaches(v + end - LANES, largest + LEAST_EXPONENT)) end -= LANES;
+    for (isize i = 0; i < end; i += LANES)
         for (int j = 0; j < LANES; j++) sum[j] += v[i + j] = exp_of(v[i + j] - largest);
+    memset(v + end, 0, (size_t)(wide - end) * sizeof *v);
+    *used = min_size(end, count);
     for (int j = 0; j < 8; j++) eight[j] = sum[j] + sum[j + 8];
     for (int j = 0; j < 4; j++) four[j] = eight[j] + eight[j + 4];
     return (four[0] + four[2]) + (four[1] + four[3]);
@@ -126,20 +139,25 @@ MULTIVERSION static void quantized_row(const attention_args *a, const uint8_t *r
     const float zero = (float)s->score_zero, scale = bits_float(s->score_scale);
     const float low = (float)(s->low_p - s->zero_p), high = (float)(s->high_p - s->zero_p);
     for (isize i = 0; i < count; i++) v[i] = ((float)x[i] - zero) * scale;
-    const float factor = 1.0f / exponentials(v, mask, count) / bits_float(s->probability);
+    isize used;
+    const float factor = 1.0f / exponentials(v, mask, count, &used) / bits_float(s->probability);
     for (isize i = 0; i < count; i++) y[i] = to_uint8(v[i] * factor, low, high, (int32_t)s->zero_p);
 }
 
-/* Exponentials of a row of scores that are sums of integers or float32, in place of v. Returns 1 over their sum. */
+/* Exponentials of a row of scores that are sums of integers or float32, in place of v. Returns 1 over their sum, and in `used`
+   the largest number of elements that a row needed. */
 MULTIVERSION static float float_row(const attention_args *a, const int32_t *restrict sums, const int32_t *restrict offsets,
-                                    const float *mask, float *restrict v, isize count) {
+                                    const float *mask, float *restrict v, isize count, isize *used) {
     const float scale = bits_float(a->s->score_scale);
     const isize wide = packed_columns(count);
+    isize own;
     if (sums)
         for (isize i = 0; i < wide; i++) v[i] = (float)(int32_t)((uint32_t)sums[i] + (uint32_t)offsets[i]) * scale;
     else
         for (isize i = 0; i < wide; i++) v[i] *= scale;
-    return 1.0f / exponentials(v, mask, count);
+    const float factor = 1.0f / exponentials(v, mask, count, &own);
+    *used = max_size(*used, own);
+    return factor;
 }
 
 MULTIVERSION static void scale_row(const float *restrict x, float factor, float *restrict y, isize count) {
@@ -157,6 +175,7 @@ typedef struct {
     uint8_t *k, *v;
     int32_t *k_offsets, *v_offsets, *sums;
     float *floats;
+    int finite; /* whether 0 times a value is 0 */
 } head;
 
 MULTIVERSION static void pack_keys_as_floats(const attention_step *s, const float *k, isize wide, float *to) {
@@ -166,20 +185,27 @@ MULTIVERSION static void pack_keys_as_floats(const attention_step *s, const floa
     }
 }
 
-MULTIVERSION static void pack_values_as_floats(const attention_step *s, const void *v, isize wide, float *to) {
+/* Returns whether all values are finite. */
+MULTIVERSION static int pack_values_as_floats(const attention_step *s, const void *v, isize wide, float *to) {
+    int32_t most = 0;
     const float zero = (float)s->zero_v, scale = bits_float(s->value_scale);
     for (isize i = 0; i < s->keys; i++, to += wide) {
         const float *x = (const float *)v + i * s->v_row;
         const uint8_t *b = (const uint8_t *)v + i * s->v_row;
         if (s->form == FLOATS)
-            for (isize c = 0; c < s->width; c++) to[c] = x[c];
+            for (isize c = 0; c < s->width; c++) {
+                const int32_t magnitude = float_bits(x[c]) & INT32_MAX;
+                to[c] = x[c];
+                most = magnitude > most ? magnitude : most;
+            }
         else
             for (isize c = 0; c < s->width; c++) to[c] = ((float)b[c] - zero) * scale;
         for (isize c = (isize)s->width; c < wide; c++) to[c] = 0.0f;
     }
+    return most < 0x7f800000;
 }
 
-static void pack_head(const head *h, const uint8_t *k, const uint8_t *v) {
+static void pack_head(head *h, const uint8_t *k, const uint8_t *v) {
     const attention_step *s = h->a->s;
     const isize depth = (isize)s->depth, keys = (isize)s->keys, width = (isize)s->width;
     if (s->form == FLOATS)
@@ -188,7 +214,7 @@ static void pack_head(const head *h, const uint8_t *k, const uint8_t *v) {
         pack_activations(k, depth, keys, (isize)s->k_depth, (isize)s->k_row, (int)s->zero_q, (int)s->zero_k, (int8_t *)h->k,
                          h->k_offsets);
     if (s->form >= SCORES)
-        pack_values_as_floats(s, v, h->t.width, (float *)(void *)h->v);
+        h->finite = pack_values_as_floats(s, v, h->t.width, (float *)(void *)h->v);
     else
         pack_activations(v, keys, width, (isize)s->v_row, 1, (int)s->zero_p, (int)s->zero_v, (int8_t *)h->v, h->v_offsets);
 }
@@ -221,6 +247,7 @@ static void float_rows(const head *h, const uint8_t *q, isize stride, isize row,
     const attention_args *a = h->a;
     const attention_step *s = a->s;
     const isize keys = (isize)s->keys, apart = h->t.keys;
+    isize used = h->finite ? 0 : keys;
     float factor[CHUNK_ROWS], *context = (float *)(void *)h->sums;
     if (s->form == SCORES)
         a->product(q, stride, count, h->t.deep, (const int8_t *)h->k, h->t.keys, h->sums, apart);
@@ -230,8 +257,8 @@ static void float_rows(const head *h, const uint8_t *q, isize stride, isize row,
     for (isize r = 0; r < count; r++) /* what zero_k adds to a row's scores is the same for all of them, and no softmax sees it */
         factor[r] = float_row(a, s->form == SCORES ? h->sums + r * apart : NULL, h->k_offsets,
                               h->mask ? (const float *)(const void *)h->mask + (row + r) * s->mask_row : NULL,
-                              h->floats + r * apart, keys);
-    a->float_product(h->floats, apart, count, keys, (const float *)(const void *)h->v, h->t.width, context, h->t.width);
+                              h->floats + r * apart, keys, &used);
+    a->float_product(h->floats, apart, count, used, (const float *)(const void *)h->v, h->t.width, context, h->t.width);
     for (isize r = 0; r < count; r++)
         scale_row(context + r * h->t.width, factor[r], (float *)(void *)h->y + (row + r) * s->y_row, (isize)s->width);
 }

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tests.conformance import build, networks, nonlinear
+from tests.engines.native import random_attention
 from tests.fuzz.programs import inputs_of, make
 
 from intact8.engines.native.builder import step_fields
@@ -70,7 +71,7 @@ class Recorder(NativeRunner):
 
 
 def programs(seed: int, count: int) -> Iterator[tuple[Program, dict[str, Any]]]:
-    """Yield programs with inputs: of every kind by chance, of conformance, and networks."""
+    """Yield programs with inputs: of every kind by chance, of conformance, networks, and attention."""
     rng = np.random.default_rng(seed)
     kinds = [*build.KINDS] * 3 + [*nonlinear.CASES]
     for index in range(count):
@@ -78,6 +79,8 @@ def programs(seed: int, count: int) -> Iterator[tuple[Program, dict[str, Any]]]:
             kind = kinds[index // 4 % len(kinds)]
             case = nonlinear.CASES[kind](rng, False) if kind in nonlinear.CASES else build.draw(kind, rng, False)
             yield case.program, case.inputs
+        elif index % 16 == 1:
+            yield random_attention.draw(rng)
         elif index % 40 == 0:
             program, x, _ = networks.draw(seed + index)
             yield program, {"x": x}

@@ -27,11 +27,12 @@ def quantized_rows(ctx: OpContext, x: Value, together: bool) -> tuple[Value, ...
 
     def make() -> tuple[Value, ...]:
         q = b.value((rows, -(-width // 4) * 4), "uint8")
+        scales = b.value((1 if together else rows,), "float32")
         b.step(
             "quantize_rows",
             x=x if inner is None else replace(x, index=inner.value),
             q=q,
-            scales=(scales := b.value((1 if together else rows,), "float32")),
+            scales=scales,
             rows=rows,
             width=width,
             together=int(together),
