@@ -30,14 +30,14 @@ from peers import ort_session
 
 FLOAT, COMPILED, DYNAMIC = "torch fp32", "torch fp32 compiled", "intact8 dynamic/onednn"
 NATIVE, OURS, OURS_OV, OURS_ORT = "intact8/native", "intact8/onednn", "intact8/openvino", "intact8/onnxruntime"
-NATIVE_DYNAMIC = "intact8 dynamic/native"
+NATIVE_DYNAMIC, NATIVE_INTEGER = "intact8 dynamic/native", "intact8 integer/native"
 AO, PT2E = "torch.ao dynamic", "torchao pt2e + compile"
 ORT_DYNAMIC, ORT, NNCF = "ONNX Runtime dynamic", "ONNX Runtime static", "NNCF + OpenVINO"
-INTACT = (NATIVE_DYNAMIC, DYNAMIC, NATIVE, OURS, OURS_OV, OURS_ORT)
+INTACT = (NATIVE_DYNAMIC, DYNAMIC, NATIVE, NATIVE_INTEGER, OURS, OURS_OV, OURS_ORT)
 INT8 = (*INTACT, AO, ORT_DYNAMIC, ORT, PT2E, NNCF)
 FIELD = Field(
     (FLOAT, COMPILED, *INT8), INTACT, INT8,
-    ((NATIVE, NNCF), (NATIVE_DYNAMIC, ORT_DYNAMIC), (DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E),
+    ((NATIVE, NNCF), (NATIVE_INTEGER, NNCF), (NATIVE_DYNAMIC, ORT_DYNAMIC), (DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E),
      (OURS_ORT, ORT), (OURS_OV, NNCF)),
     "Speed of transformers and LSTMs",
     "Milliseconds per call, median (speed-up over float32 eager, share of the int8 peak of the same run, counting the\n"
@@ -134,6 +134,7 @@ class Network:
             NATIVE_DYNAMIC: lambda: recipes.dynamic(),
             DYNAMIC: lambda: recipes.dynamic(),
             NATIVE: lambda: recipes.fast(),
+            NATIVE_INTEGER: lambda: recipes.integer(),
             OURS: lambda: recipes.fast(),
             OURS_OV: lambda: replace(default, engines=(*default.engines, "openvino")),
             OURS_ORT: lambda: default,

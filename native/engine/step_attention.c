@@ -62,6 +62,7 @@ int check_attention(checker *c, const int64_t *step) {
     if (s->form < INTEGERS || s->form > FLOATS || (s->form == INTEGERS && s->table < 0))
         return refuse(c, "attention of no such form");
     if (s->depth > 1 << 17 || s->keys > 1 << 17 || s->samples * s->heads > most) return refuse(c, "attention of no such size");
+    if (s->mask < 0 && (s->mask_sample || s->mask_head || s->mask_row)) return refuse(c, "strides of a mask that is not there");
     const int64_t q[] = {s->q_sample, s->q_head, s->q_row, 1}, k[] = {s->k_sample, s->k_head, s->k_row, s->k_depth};
     const int64_t v[] = {s->v_sample, s->v_head, s->v_row, 1}, m[] = {s->mask_sample, s->mask_head, s->mask_row, 1};
     const int64_t y[] = {s->y_sample, s->y_head, s->y_row, 1};
