@@ -37,7 +37,8 @@ INTACT = (NATIVE_DYNAMIC, DYNAMIC, NATIVE, NATIVE_INTEGER, OURS, OURS_OV, OURS_O
 INT8 = (*INTACT, AO, ORT_DYNAMIC, ORT, PT2E, NNCF)
 FIELD = Field(
     (FLOAT, COMPILED, *INT8), INTACT, INT8,
-    ((NATIVE, NNCF), (NATIVE_INTEGER, NNCF), (NATIVE_DYNAMIC, ORT_DYNAMIC), (DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E),
+    ((NATIVE, NNCF), (NATIVE_INTEGER, NNCF),
+     (NATIVE_DYNAMIC, ORT_DYNAMIC), (DYNAMIC, AO), (DYNAMIC, ORT_DYNAMIC), (OURS, ORT), (OURS, PT2E),
      (OURS_ORT, ORT), (OURS_OV, NNCF)),
     "Speed of transformers and LSTMs",
     "Milliseconds per call, median (speed-up over float32 eager, share of the int8 peak of the same run, counting the\n"
