@@ -174,7 +174,53 @@ static void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth
     }
 }
 
-product_kernel product_of_isa(void) { return current_isa() == AVX512_VNNI ? product_vnni : product_plain; }
+/* ---- AVX2: bytes become int16, whose products are added in pairs to int32 ------------------------------------------------ */
+
+#define AVX2_ROWS 3 /* with four vectors of columns, 12 registers of sums */
+#define AVX2_TARGET __attribute__((target("avx2")))
+#define AVX2_INLINE static inline __attribute__((always_inline, target("avx2")))
+
+/* 16 columns of some rows; `apart_k` is the distance of the words of weights. */
+AVX2_INLINE void tile_avx2(const uint8_t *x, isize stride, isize depth, const int8_t *weight, isize apart_k, int32_t *sums,
+                           isize apart, const int rows) {
+    __m256i sum[AVX2_ROWS][4]; /* each two partial sums of four columns */
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v++) sum[r][v] = _mm256_setzero_si256();
+    for (isize k = 0; k < depth; k += 4, weight += apart_k) {
+        __m256i four[AVX2_ROWS];
+        for (int r = 0; r < rows; r++) {
+            int32_t word;
+            memcpy(&word, x + r * stride + k, 4);
+            four[r] = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(word)));
+        }
+        for (int v = 0; v < 4; v++) {
+            const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(weight + 16 * v)));
+            for (int r = 0; r < rows; r++) sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(four[r], w));
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < 4; v += 2) { /* both partial sums of eight columns, which come out lane by lane */
+            const __m256i both = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[r][v], sum[r][v + 1]), 0xd8);
+            _mm256_storeu_si256((__m256i *)(void *)(sums + r * apart + 4 * v), both);
+        }
+}
+
+AVX2_TARGET static void product_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
+                                     isize columns, int32_t *sums, isize apart) {
+    for (isize from = 0; from < columns; from += 16) {
+        const isize block = from / PRODUCT_COLUMNS * PRODUCT_COLUMNS, wide = min_size(columns - block, PRODUCT_COLUMNS);
+        const int8_t *w = weight + block * depth + (from - block) * 4;
+        isize r = 0;
+        for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
+            tile_avx2(x + r * stride, stride, depth, w, 4 * wide, sums + r * apart + from, apart, AVX2_ROWS);
+        for (; r < rows; r++) tile_avx2(x + r * stride, stride, depth, w, 4 * wide, sums + r * apart + from, apart, 1);
+    }
+}
+
+product_kernel product_of_isa(void) {
+    const enum isa isa = current_isa();
+    return isa == AVX512_VNNI ? product_vnni : isa >= AVX2 && isa < AVX512_VNNI ? product_avx2 : product_plain;
+}
 #else
 product_kernel product_of_isa(void) { return product_plain; }
 #endif

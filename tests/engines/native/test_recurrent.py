@@ -161,11 +161,12 @@ def test_numbers_that_are_not_finite_are_refused(where, bad):
 
 
 @pytest.mark.skipif("INTACT8_ISA" in os.environ, reason="this is the child process")
-def test_plain_instructions():
+@pytest.mark.parametrize(("isa", "chosen"), [("plain", ""), ("avx2", "products or dynamic_linear")])
+def test_other_instruction_sets(isa, chosen):
     files = [__file__, str(Path(__file__).with_name("test_attention.py"))]
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files],
-        env={**os.environ, "INTACT8_ISA": "plain"},
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *files],
+        env={**os.environ, "INTACT8_ISA": isa},
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
