@@ -7,9 +7,35 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from .helpers import check
 from .test_operators import Function
+
+WAVES = torch.randn(4, 6, 4, dtype=torch.cfloat, generator=torch.Generator().manual_seed(2))
+LU = torch.linalg.lu_factor(torch.randn(6, 6, generator=torch.Generator().manual_seed(3)))
+
+
+def modes(x: Tensor) -> Tensor:
+    """The lowest frequencies, written into zeros, as Fourier neural operators do."""
+    spectrum, y = torch.fft.rfft2(x), torch.zeros(x.shape[0], 4, 6, 4, dtype=torch.cfloat)
+    y[:, :, :2, :2] = spectrum[:, :, :2, :2] * (1 + 2j)
+    y[:, :, -2:, :2] = spectrum[:, :, -2:, :2]
+    return y
+
+
+def written(x: Tensor) -> Tensor:
+    """Parts written into new tensors, through views of copies, and one after another."""
+    y, z = torch.zeros(x.shape[0], 4, 6, 6), torch.empty_like(x)
+    y[:, 1:3] = x[:, :2] * 2
+    z[:, ::2], z[:, 1::2] = x[:, :2], x[:, 2:]
+    w = x * 2
+    w.view(x.shape[0], -1)[:, 3:7] = -1
+    w.transpose(1, 2)[:, 0] += 1
+    for i in range(1, 6):
+        w[..., i] = w[..., i] + w[..., i - 1]
+    return y + z + w
+
 
 IMAGE = {
     "sort": lambda x, m: x.sort(1, descending=True).values + x.argsort(3).float() + (x > 0).sort(2).values,
@@ -93,6 +119,62 @@ IMAGE = {
             torch.stft(x[:, 0].flatten(1), 8, 3, 6, torch.hann_window(6), center=False, return_complex=True)
         ),
         torch.fft.rfft(x).unsqueeze(1).imag,
+    ),
+    "transforms": lambda x, m: (
+        torch.fft.fft2(x, norm="ortho").imag
+        + torch.fft.ifftn(torch.fft.fftn(x, dim=(1, 2, 3)), dim=(1, 2, 3)).real
+        + torch.fft.hfftn(x, dim=(1, 3), norm="ortho").narrow(1, 0, 4).narrow(3, 0, 6)
+        + torch.fft.ihfft(x, n=10, dim=2).abs()
+    ),
+    "spectral_filter": lambda x, m: torch.fft.irfft2(torch.fft.rfft2(x, norm="ortho") * WAVES, (6, 6), norm="ortho"),
+    "spectral_products": lambda x, m: torch.fft.irfft(
+        torch.einsum("bixy,oixy->boxy", torch.fft.rfft(x), WAVES[None]), 6
+    ),
+    "complex_arithmetic": lambda x, m: (
+        (torch.cat([torch.fft.fft(x) / (torch.complex(x, x) + 3), torch.complex(x, x.roll(1, 1))], 1) - 1j * m.mean[0])
+        .conj()
+        .exp()
+        .abs(),
+        torch.polar(torch.fft.rfft(x).abs(), torch.fft.rfft(x).angle()).real,
+        torch.fft.ifftshift(torch.fft.fftshift(torch.fft.fft(x), 3) * 0.5, 3).real,
+    ),
+    "rotary": lambda x, m: torch.view_as_real(torch.view_as_complex(x.unflatten(3, (3, 2))) * WAVES[0, :, :3]).flatten(
+        3
+    ),
+    "back_to_signals": lambda x, m: torch.istft(
+        torch.stft(x.flatten(1), 16, 4, window=torch.hann_window(16), return_complex=True),
+        16,
+        4,
+        window=torch.hann_window(16),
+        length=144,
+    ),
+    "written_modes": lambda x, m: torch.fft.irfft2(modes(x), (6, 6)),
+    "written_parts": lambda x, m: written(x),
+    "polynomials": lambda x, m: (
+        torch.special.chebyshev_polynomial_t(x, m.mean.floor())
+        + torch.special.chebyshev_polynomial_u(x, 3)
+        + torch.special.chebyshev_polynomial_v(x, 2)
+        + torch.special.shifted_chebyshev_polynomial_w(x, 4)
+        + torch.special.hermite_polynomial_h(x, 3)
+        + torch.special.hermite_polynomial_he(x, 1)
+        + torch.special.laguerre_polynomial_l(x, 2)
+        + torch.special.legendre_polynomial_p(x, 4)
+    ),
+    "decomposed_equations": lambda x, m: (
+        torch.linalg.lu_solve(*LU, x) + torch.linalg.lu_solve(*LU, x, adjoint=True) + torch.matrix_exp(x)
+    ),
+    "reflections": lambda x, m: torch.ormqr(x, x[..., 0], x.roll(1, 1)),
+    "log_determinant": lambda x, m: torch.logdet(x @ x.mT + torch.eye(6)),
+    "pools_that_stand_out": lambda x, m: (
+        F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)[1],
+        F.max_pool2d(x, (2, 3), 4, 0, ceil_mode=True, return_indices=True)[1],
+        F.avg_pool2d(x, (3, 2), 2, 1, ceil_mode=True, divisor_override=5),
+    ),
+    "pools_without_a_batch": lambda x, m: (
+        F.adaptive_avg_pool1d(x[:, 0, 0], 4)
+        + F.max_pool1d(x[:, 0, 0], 3, 1)
+        + F.avg_pool1d(x[:, 1, 0], 3, 1)
+        + F.adaptive_max_pool1d(x[:, 1, 0], 4)
     ),
     "infinite_limits": lambda x, m: (x / x.relu() == math.inf).float() + (x < math.inf) + (x.log() != -math.inf),
 }

@@ -41,11 +41,14 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
     ("function", "message"),
     [
         (lambda m, x: x * 2 if x.sum() > 0 else x, "control flow"),
-        (lambda m, x: torch.fft.irfft(x, 8), "complex64"),
+        (lambda m, x: torch.fft.fft(x).tanh().real, "complex numbers in this operation .operator aten.tanh"),
         (lambda m, x: x.double().float(), "float64"),
         (lambda m, x: F.dropout(x, 0.5, True), "active in eval mode"),
         (lambda m, x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
-        (lambda m, x: torch.linalg.svdvals(x) * x.sum(), "aten._linalg_svd"),
+        (
+            lambda m, x: torch.linalg.svdvals(x) * x.sum(),
+            "a decomposition of a computed matrix .operator aten._linalg_svd",
+        ),
         (lambda m, x: x[x > 0], "depends on the data.*aten.index.*a mask chooses"),
         (counts, "changes 1.0.count"),
         (lambda m, x: torch.polygamma(3, x), "aten.polygamma"),
@@ -140,6 +143,12 @@ def test_faults_of_capture_name_the_operator_and_keep_their_cause(monkeypatch: p
     ) as caught:
         capture(wrapped(lambda m, x: x.tanh()), torch.randn(3, 4))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_complex_outputs() -> None:
+    with pytest.raises(CaptureError, match=r"complex numbers are returned.*view_as_real") as caught:
+        capture(wrapped(lambda m, x: torch.fft.fft(x)), torch.randn(3, 4))
+    assert caught.value.where == "output 0 of the model"
 
 
 def test_activations_taken_out_of_the_graph() -> None:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -27,6 +27,10 @@ PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimens
 
 class BatchError(CaptureError):
     """The model mixes samples, or uses their number: it can be captured for one batch size only."""
+
+
+class InPlaceError(CaptureError):
+    """The model writes into a part of memory that is read in another way later: writes must be taken out first."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,6 @@ class Value:
             if mine != theirs:
                 return mine[0] == theirs[0]
         return False
-
-
-class Complex(NamedTuple):
-    """An activation of complex numbers."""
-
-    real: Value
-    imag: Value
 
 
 @dataclass(frozen=True)
@@ -197,6 +194,12 @@ class Call:
         """Return the error for what mixes samples of one batch: capture goes on with a fixed batch size, or says so."""
         return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
 
+    def in_place(self, into: str) -> InPlaceError:
+        """Return the error for a write that cannot be followed: capture tries again without any."""
+        what = f"an in-place operation writes into {into} (operator aten.{self.op})"
+        remedy = "build the changed tensor with torch.cat, torch.where or arithmetic instead"
+        return InPlaceError(what, where=self.where(), why="the graph has no shared memory", remedy=remedy)
+
     def where(self) -> str:
         """Return the module the call is in, and the line of code, where the export knows it."""
         path, kind, _ = module_of(self.fx)
@@ -216,10 +219,6 @@ Handler = Callable[[Call], Any]
 
 HANDLERS: dict[str, Handler] = {}
 """ATen operator, without overload and trailing underscore → the function that records nodes for it."""
-
-
-COMPLEX: dict[str, Handler] = {}
-"""The same for operators of complex numbers."""
 
 
 def handles(names: str) -> Callable[[Handler], Handler]:

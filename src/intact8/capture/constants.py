@@ -170,6 +170,7 @@ class ConstantStore:
     derived: dict[str, Derived] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _made: dict[int, Made] = field(default_factory=dict)
+    _parts: dict[int, tuple[Tensor, tuple[Tensor, Tensor]]] = field(default_factory=dict)
 
     def tensor_name(self, tensor: Tensor, fx: torch.fx.Node, role: str) -> str:
         """Return the name of a parameter, buffer or constant; a computed tensor is stored under a new constant's
@@ -193,6 +194,15 @@ class ConstantStore:
             origin = ", ".join(sorted(made.parameters))
             self.notes.append(f"{name} is computed from {origin} once, at capture: not trained")
         return name
+
+    def parts(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the real and the imaginary part of a complex constant."""
+        if id(tensor) not in self._parts:
+            found = tensor.detach().real.contiguous(), tensor.detach().imag.contiguous()
+            for part, target in zip(found, (torch.ops.aten.real.default, torch.ops.aten.imag.default), strict=True):
+                self.record([tensor], target, [tensor], {}, [part])
+            self._parts[id(tensor)] = (tensor, found)
+        return self._parts[id(tensor)][1]
 
     def made_by(self, tensor: Tensor) -> Made | None:
         """Return how a constant was computed; None where it was not."""

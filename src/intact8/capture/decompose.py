@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,19 +55,31 @@ def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
             val = node.meta.get("val")
             return next(feed) if isinstance(val, Tensor) else val
 
-        return target(*torch.fx.map_arg(args, pick), **torch.fx.map_arg(kwargs, pick))
+        given, named = torch.fx.map_arg(args, pick), torch.fx.map_arg(kwargs, pick)
+        found = FORMULAS[target](*given, **named) if target in FORMULAS else NotImplemented
+        return target(*given, **named) if found is NotImplemented else found
 
+    inner = traced(call, run, [node.meta["val"] for node in nodes])
+    return None if any(node.target is target for node in inner.graph.nodes) else inner
+
+
+def traced(call: Call, run: Callable[..., Any], examples: list[Tensor]) -> torch.fx.GraphModule:
+    """Return a function of tensors as a graph of ATen operators, in the module and the line of a call.
+
+    Raises:
+        CaptureError: tracing fails.
+    """
     table: Any = {**core_aten_decompositions(), **FORMULAS}
     try:
-        traced = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(*[node.meta["val"] for node in nodes])
+        graph: torch.fx.GraphModule = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(*examples)
     except FAILURES as error:
+        if any(None in call.builder.shape_of_meta(example, call.fx) for example in examples):
+            raise call.mixes(f"the operator {call.fx.target} needs a fixed batch size") from error
         reason = f"torch's own decomposition of it cannot be traced ({type(error).__name__})"
-        raise call.error(f"the operator {target} is not supported", why=reason) from error
-    if any(node.target is target for node in traced.graph.nodes):
-        return None
-    for node in traced.graph.nodes:
-        node.meta["nn_module_stack"] = call.fx.meta.get("nn_module_stack")
-    return traced
+        raise call.error(f"the operator {call.fx.target} is not supported", why=reason) from error
+    for node in graph.graph.nodes:
+        node.meta |= {key: call.fx.meta.get(key) for key in ("nn_module_stack", "stack_trace")}
+    return graph
 
 
 def tensor_nodes(fx: torch.fx.Node) -> list[torch.fx.Node]:

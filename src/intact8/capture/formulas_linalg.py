@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .formulas import formula
@@ -197,3 +198,44 @@ def householder_product(a: Tensor, tau: Tensor) -> Any:
         v = torch.where(index > k, a[..., k], (index == k).to(a.dtype))[..., None]
         y = y - tau[..., k, None, None] * v @ (v.mT @ y)
     return y
+
+
+@formula("ormqr.default")
+def times_reflections(a: Tensor, tau: Tensor, b: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    """Compute the product of a matrix with all reflections of a QR decomposition."""
+    square = F.pad(a, [0, a.shape[-2] - a.shape[-1]])
+    q = householder_product(square, tau)
+    q = q.mT if transpose else q
+    return q @ b if left else b @ q
+
+
+@formula("linalg_lu_solve.default")
+def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Any:
+    """Solve small systems of a known decomposition P·L·U, from their product."""
+    if not few(lu):
+        return NotImplemented
+    count, index = lu.shape[-1], torch.arange(lu.shape[-1], device=lu.device)
+    a = (lu.tril(-1) + identity(lu)) @ lu.triu()
+    for k in reversed(range(count)):
+        at, here = ((index == place).to(a.dtype)[..., None] for place in (pivots[..., k : k + 1].long() - 1, k))
+        pivot, present = (a * at).sum(-2, keepdim=True), a[..., k : k + 1, :]
+        a = a + (at - here) * (present - pivot)
+    return solve(a.mT if adjoint else a, b, left=left)[0]
+
+
+@formula("linalg_matrix_exp.default")
+def matrix_exp(a: Tensor) -> Tensor:
+    """Compute e^a by Taylor's series of a/2⁸, squared eight times."""
+    part = a * 2.0**-8
+    total = eye = identity(a)
+    for k in range(8, 0, -1):
+        total = eye + part @ total / k
+    for _ in range(8):
+        total = total @ total
+    return total
+
+
+@formula("logdet.default")
+def logdet(a: Tensor) -> Any:
+    """Compute the logarithm of the determinant of small matrices."""
+    return torch.log(eliminated(a, a)[1]) if few(a) else NotImplemented

@@ -18,7 +18,8 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added
-from intact8.capture.aten_call import COMPLEX, HANDLERS, Call, Complex, Missing, Prefix, Shape, Value
+from intact8.capture.aten_call import HANDLERS, Call, Missing, Prefix, Shape, Value
+from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
 from intact8.capture.graph import Graph, Node
@@ -160,10 +161,8 @@ class Builder(ConstantStore):
 
         def load(node: torch.fx.Node) -> Any:
             if node in self._stale:
-                what = "an in-place operation writes into a view of a tensor that is used again afterwards"
-                why = "the graph has no shared memory"
-                remedy = "build the changed tensor with torch.cat, torch.where or arithmetic instead"
-                raise Call(self, node, self._stale[node], {}).error(what, why=why, remedy=remedy)
+                call = Call(self, node, self._stale[node], {})
+                raise call.in_place("a view of a tensor that is used again afterwards")
             value = self.env[node]
             if used and isinstance(value, Missing):
                 raise value.error
@@ -235,12 +234,10 @@ class Builder(ConstantStore):
         call = Call(self, node, name, _bind(target, args, kwargs))
         if meta is None and not target._schema.returns:
             return None  # assertions about metadata and ranges: they hold for the shapes captured
-        if any(isinstance(a, Complex) for a in call.args.values()):
-            if name not in COMPLEX:
-                raise call.error("complex numbers in this operation", remedy="take abs() or torch.view_as_real before")
-            return COMPLEX[name](call)
         if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
             return self.fold(call, target, args, kwargs)
+        if in_pairs(call):
+            return by_parts(call)
         if not any(isinstance(a, Value) for a in flat) and not writes_in_place(target):
             known = at_largest(call, target, args, kwargs)
             if known is not None:
@@ -318,10 +315,8 @@ class Builder(ConstantStore):
     def write(self, call: Call, result: Value) -> Value:
         """Follow an in-place operation: every name of the same memory now means the result."""
         old = next(iter(call.args.values()))
-        if not isinstance(old, Value):
-            what = "an activation is written in place into a constant tensor"
-            remedy = "build the tensor with torch.cat or F.pad instead of writing into torch.zeros"
-            raise call.error(what, why="the graph has no shared memory", remedy=remedy)
+        if not isinstance(old, Value) or old.storage not in self._in_storage:
+            raise call.in_place("a constant tensor")
         new = Value(result.name, old.storage, old.region)
         for node in self._in_storage[old.storage]:
             value = self.env[node]

@@ -43,17 +43,20 @@ def im2col(c: Call) -> Value:
     return c.reshape(windows(c, x, 0.0)[0])
 
 
-def windows(c: Call, x: Value, border: float) -> tuple[Value, tuple[int, int]]:
-    """Record the windows of images, (B, C, places of the kernel, windows), and return their rows and columns."""
+def windows(c: Call, x: Value, border: float, extra: tuple[int, int] = (0, 0)) -> tuple[Value, tuple[int, int]]:
+    """Record the windows of images, (B, C, places of the kernel, windows), and return their rows and columns.
+
+    ``extra`` rows and columns stand behind the padding.
+    """
     (kh, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
     (ph, pw), (sh, sw) = (spatial(c[name], 2) for name in ("padding", "stride"))
     if kh * kw > MAX_PIECES:
         raise c.error(f"windows of {kh * kw} places", why=f"they would become more than {MAX_PIECES} slices")
     batch, channels, height, width = c.shape(x)
     height, width = c.static(height, width)
-    if ph or pw:
-        height, width = height + 2 * ph, width + 2 * pw
-        pads = [[0, 0], [0, 0], [ph, ph], [pw, pw]]
+    pads = [[0, 0], [0, 0], [ph, ph + extra[0]], [pw, pw + extra[1]]]
+    if any(map(any, pads)):
+        height, width = height + sum(pads[2]), width + sum(pads[3])
         x = c.move("pad", x, out=[batch, channels, height, width], pads=pads, value=border)
     rows, columns = (height - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
     parts = []
@@ -69,12 +72,14 @@ def windows(c: Call, x: Value, border: float) -> tuple[Value, tuple[int, int]]:
 
 def places_of_largest(c: Call, x: Value) -> Value:
     """Record where in the image the largest element of every window lies, counted along its rows."""
-    if c["ceil_mode"]:
-        raise c.error("indices of max pooling with ceil_mode", remedy="pad the image, and leave ceil_mode out")
-    (_, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
+    (kh, kw), (dh, dw) = (spatial(c[name], 2) for name in ("kernel_size", "dilation"))
     (ph, pw), (sh, sw) = (spatial(c[name], 2) for name in ("padding", "stride"))
-    joint, (rows, columns) = windows(c, x, finite(-math.inf))
-    width = c.static(c.shape(x)[3])[0]
+    height, width, rows, columns = c.static(*c.shape(x)[2:], *c.out_shape[2:])
+    extra = (  # that the last windows need where ceil_mode says that they stand out
+        max(dh * (kh - 1) + 1 + (rows - 1) * sh - height - 2 * ph, 0),
+        max(dw * (kw - 1) + 1 + (columns - 1) * sw - width - 2 * pw, 0),
+    )
+    joint, (rows, columns) = windows(c, x, finite(-math.inf), extra)
     shape = (*c.shape(joint)[:2], rows * columns)
     of_kernel = c.emit("reduce", joint, out=shape, out_dtype="int64", fn="argmax", dims=[2], keepdim=False)
     line = c.emit("affine_scalar", of_kernel, out=shape, out_dtype="float32", mul=1 / kw, add=0.5 / kw)

@@ -138,7 +138,17 @@ def pool(c: Call, op: str, **attrs: Any) -> Value:
     kernel = spatial(c["kernel_size"], n)
     attrs |= {"kernel": kernel, "stride": spatial(c["stride"], n) if c["stride"] else kernel}
     attrs |= {"padding": spatial(c["padding"], n), "ceil_mode": bool(c["ceil_mode"])}
-    return c.emit(op, batched(c, c["self"], n + 2), **attrs)
+    x = c.value(c["self"])
+    if len(c.shape(x)) == n + 1:  # without a batch: rows of one channel each are the same
+        out = c.out_shape
+        y = c.emit(op, alone(c, x), out=(out[0], 1, *out[1:]), **attrs)
+        return c.reshape(y)
+    return c.emit(op, batched(c, x, n + 2), **attrs)
+
+
+def alone(c: Call, x: Value) -> Value:
+    """Record a channel dimension of one behind the first dimension."""
+    return c.reshape(x, (c.shape(x)[0], 1, *c.shape(x)[1:]))
 
 
 @handles("max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices")
@@ -158,17 +168,31 @@ def avg_pool(c: Call) -> Value:
     divisor = c.args.get("divisor_override")
     if divisor is None:
         return pool(c, "avg_pool", count_include_pad=bool(c["count_include_pad"]))
-    if c["ceil_mode"]:
-        raise c.error("average pooling with divisor_override and ceil_mode", remedy="leave one of them out")
+    n = int(c.op[8])
+    kernel, padding = spatial(c["kernel_size"], n), spatial(c["padding"], n)
+    size = math.prod(kernel)
+    if c["ceil_mode"]:  # the zeros that the last windows stand out by are padding, too
+        x = batched(c, c["self"], n + 2)
+        stride = spatial(c["stride"], n) if c["stride"] else kernel
+        given, found = c.static(*c.shape(x)[2:]), c.static(*c.out_shape[2:])
+        ends = [(o - 1) * s + k - i - p for o, s, k, i, p in zip(found, stride, kernel, given, padding, strict=True)]
+        pads = [[0, 0], [0, 0], *([p, max(end, 0)] for p, end in zip(padding, ends, strict=True))]
+        shape = [*c.shape(x)[:2], *(i + sum(p) for i, p in zip(given, pads[2:], strict=True))]
+        padded = c.move("pad", x, out=shape, pads=pads, value=0.0)
+        c.args |= {"self": padded, "padding": [0] * n, "ceil_mode": False}
     mean = pool(c, "avg_pool", count_include_pad=True)
-    size = math.prod(spatial(c["kernel_size"], int(c.op[8])))
     return c.emit("affine_scalar", mean, mul=size / divisor, add=0)
 
 
 @handles("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d")
 def adaptive_avg_pool(c: Call) -> Value:
     """Record a mean where the output is 1 everywhere, nothing where the sizes agree."""
-    x = batched(c, c["self"], int(c.op.removeprefix("_")[17]) + 2)
+    n, x = int(c.op.removeprefix("_")[17]), c.value(c["self"])
+    if len(c.shape(x)) == n + 1:
+        size = c.static(*c.out_shape[1:])
+        out = (c.out_shape[0], 1, *size)
+        return c.reshape(c.emit("adaptive_avg_pool", alone(c, x), out=out, output_size=size))
+    x = batched(c, x, n + 2)
     size, rank = list(c.out_shape[2:]), len(c.shape(x))
     if size == [1] * (rank - 2):
         return c.emit("mean", x, dims=list(range(2, rank)), keepdim=True)
@@ -180,8 +204,9 @@ def adaptive_avg_pool(c: Call) -> Value:
 @handles("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d")
 def adaptive_max_pool(c: Call) -> Any:
     """Record max pooling, dimension by dimension where windows are uneven: each of them is a slice of its own."""
-    x = batched(c, c["self"], int(c.op[17]) + 2)
-    size, given = c.static(*c.out_shape[2:]), c.static(*c.shape(x)[2:])
+    n, x = int(c.op[17]), c.value(c["self"])
+    x = alone(c, x) if len(c.shape(x)) == n + 1 else batched(c, x, n + 2)
+    size, given = c.static(*c.out_shape[-n:]), c.static(*c.shape(x)[2:])
     y = largest(c, x, [g // s if g % s == 0 else 1 for g, s in zip(given, size, strict=True)])
     for axis, (length, wanted) in enumerate(zip(given, size, strict=True), start=2):
         if length % wanted == 0:
@@ -193,7 +218,7 @@ def adaptive_max_pool(c: Call) -> Any:
         parts = [largest(c, cut(c, y, axis, a, b), k) for (a, b), k in zip(ends, kernels, strict=True)]
         shape = [*c.shape(y)[:axis], wanted, *c.shape(y)[axis + 1 :]]
         y = c.emit("cat", *parts, out=shape, out_dtype=c.dtype(y), axis=axis)
-    return [y, None]
+    return [c.reshape(y), None]
 
 
 def largest(c: Call, x: Value, kernel: list[int]) -> Value:

@@ -337,13 +337,13 @@ def shuffle(c: Call) -> Value:
     return c.reshape(permuted(c, c.reshape(x, shape), dims))
 
 
-FILL = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
+EMPTY = "empty empty_like new_empty empty_permuted empty_strided new_empty_strided"
 
 
-@handles("zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like")
+@handles(f"zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like {EMPTY}")
 def factory(c: Call) -> Value | Tensor:
-    """Record a filled tensor: a constant, expanded to the batch where the shape has it."""
-    value = FILL[c.op] if c.op in FILL else c["fill_value"]
+    """Record a filled tensor: a constant, expanded to the batch where the shape has it. Empty ones hold zeros."""
+    value = c["fill_value"] if "fill_value" in c.args else int("ones" in c.op)
     if not isinstance(value, (int, float)):
         raise c.error("a tensor filled with a computed value")
     dtype = c.fx.meta["val"].dtype

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -252,6 +252,13 @@ def _export(
     with warnings.catch_warnings(), torch.no_grad(), traceable():
         warnings.simplefilter("ignore")
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+
+
+def without_writes(exported: Exported) -> Exported:
+    """Return the same program with operators that compute new tensors in the place of those that write."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return replace(exported, program=exported.program.run_decompositions({}))
 
 
 def blame(model: nn.Module, error: BaseException) -> str:

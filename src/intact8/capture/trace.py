@@ -16,15 +16,16 @@ from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
-from intact8.capture.aten_call import REPORT, BatchError, Missing, Prefix, Value
+from intact8.capture.aten_call import REPORT, BatchError, InPlaceError, Missing, Prefix, Value
 from intact8.capture.constants import Derived
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
+from intact8.capture.formulas_complex import Complex
 from intact8.capture.graph import Graph
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
 from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_lists
-from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export
+from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError
 
 
@@ -164,7 +165,10 @@ class Example:
     def captured(self, dynamic_batch: bool, named: dict[int, dict[int, str]], wanted: Dynamic) -> Captured:
         """Return the model's graph, which computes what the model does."""
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
-        captured = _build(self.model, exported, self.layout, wanted)
+        try:
+            captured = _build(self.model, exported, self.layout, wanted)
+        except InPlaceError:
+            captured = _build(self.model, without_writes(exported), self.layout, wanted)
         if captured.comparable:
             require_agreement(self.model, captured, self.args, self.kwargs)
             if exported.resized:
@@ -281,6 +285,10 @@ def _plain(item: Any, given: Any, position: int) -> Any:
     """
     if isinstance(item, Missing):
         raise item.error
+    if isinstance(item, Complex):
+        remedy = "return torch.view_as_real(y), and join it outside with torch.view_as_complex"
+        where = f"output {position} of the model"
+        raise CaptureError("complex numbers are returned", where=where, why="programs hold real ones", remedy=remedy)
     if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
         what = "a number that changes with the size of the input is returned"
         why = "a program returns tensors, and numbers that are always the same"

@@ -1,0 +1,86 @@
+"""Complex activations: an operator that has some becomes what its formula does with real and imaginary parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from intact8.capture.constants import leaves, writes_in_place
+from intact8.capture.decompose import traced
+from intact8.capture.formulas_complex import COMPLEX, MOVES, ZEROS, Complex, moved
+from intact8.capture.ops_scatter import filled
+
+if TYPE_CHECKING:
+    from intact8.capture.aten_call import Call
+
+REMEDY = "write it for real and imaginary parts, or take abs() or torch.view_as_real before"
+
+
+def in_pairs(call: Call) -> bool:
+    """Return whether complex numbers go into an operator or come out of it, or are on its way."""
+    found = [*(node.meta.get("val") for node in call.fx.all_input_nodes), call.fx.meta.get("val")]
+    on_its_way = call.op.startswith("fft_") and call.op in COMPLEX
+    return on_its_way or any(isinstance(x, Tensor) and x.is_complex() for x in leaves(found))
+
+
+def by_parts(call: Call) -> Any:
+    """Record an operator of complex numbers by the formula of its parts.
+
+    Raises:
+        CaptureError: there is none.
+    """
+    if writes_in_place(call.fx.target):
+        raise call.in_place("complex numbers")
+    name = call.op.removesuffix("_copy")
+    if name in ZEROS.split():
+        zeros = filled(call, 0.0, call.out_shape, "float32")
+        return Complex(zeros, zeros)
+    formula = COMPLEX.get(name) or (moved(call.fx.target) if name in MOVES.split() else None)
+    if formula is None:
+        raise call.error("complex numbers in this operation", why="it has no form in real numbers", remedy=REMEDY)
+    feed: list[Any] = []
+    examples: list[Tensor] = []
+
+    def entered(x: Any, example: Tensor) -> int:
+        feed.append(x)
+        examples.append(example)
+        return len(feed) - 1
+
+    def place(node: torch.fx.Node) -> Any:
+        value, example = call.builder.env[node], node.meta.get("val")
+        if not isinstance(example, Tensor):
+            return example
+        if isinstance(value, Tensor) and value.is_complex():
+            value = Complex(*call.builder.parts(value))
+        if not isinstance(value, Complex):
+            return Place(entered(call.builder.made(value, node), example))
+        return Complex(*(Place(entered(x, example.new_empty(example.shape, dtype=torch.float32))) for x in value))
+
+    args: Any = torch.fx.map_arg(call.fx.args, place)
+    kwargs: Any = torch.fx.map_arg(call.fx.kwargs, place)
+    structure: list[Any] = []
+
+    def run(*inputs: Tensor) -> list[Any]:
+        def pick(x: Any) -> Any:
+            return inputs[x.index] if isinstance(x, Place) else x
+
+        result = formula(*pytree.tree_map(pick, args), **pytree.tree_map(pick, kwargs))
+        if result is NotImplemented:
+            raise NotImplementedError
+        found, spec = pytree.tree_flatten(result)
+        structure[:] = [spec]
+        return found
+
+    inner = traced(call, run, examples)
+    return pytree.tree_unflatten(call.builder.run(inner, feed), structure[0])
+
+
+class Place:
+    """In place of a tensor among arguments: its number."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
