@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .formulas import Formula
+
 
 class Complex(NamedTuple):
     """Complex numbers: activations while a graph is built, tensors inside of formulas."""
@@ -36,10 +38,10 @@ ZEROS = "zeros zeros_like new_zeros empty empty_like new_empty"
 """Operators that make complex numbers that are 0."""
 
 
-def complex_formula(names: str) -> Callable[[ComplexFormula], ComplexFormula]:
+def complex_formula(names: str) -> Callable[[Formula], Formula]:
     """Enter the decorated function for these ATen operators, separated by blanks."""
 
-    def register(function: ComplexFormula) -> ComplexFormula:
+    def register(function: Formula) -> Formula:
         COMPLEX.update(dict.fromkeys(names.split(), function))
         return function
 
@@ -217,7 +219,7 @@ def waves(size: int, rows: int, columns: int, sign: int = -1) -> Complex:
 def scale(size: int, norm: str | None, inverse: bool) -> float:
     """Return the factor of a transform under a normalization."""
     if norm == "ortho":
-        return size**-0.5
+        return float(size**-0.5)
     return 1 / size if (norm == "forward") != inverse else 1.0
 
 

@@ -204,7 +204,7 @@ def householder_product(a: Tensor, tau: Tensor) -> Any:
 def times_reflections(a: Tensor, tau: Tensor, b: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Compute the product of a matrix with all reflections of a QR decomposition."""
     square = F.pad(a, [0, a.shape[-2] - a.shape[-1]])
-    q = householder_product(square, tau)
+    q: Tensor = householder_product(square, tau)
     q = q.mT if transpose else q
     return q @ b if left else b @ q
 

@@ -189,9 +189,9 @@ def adaptive_avg_pool(c: Call) -> Value:
     """Record a mean where the output is 1 everywhere, nothing where the sizes agree."""
     n, x = int(c.op.removeprefix("_")[17]), c.value(c["self"])
     if len(c.shape(x)) == n + 1:
-        size = c.static(*c.out_shape[1:])
-        out = (c.out_shape[0], 1, *size)
-        return c.reshape(c.emit("adaptive_avg_pool", alone(c, x), out=out, output_size=size))
+        wanted = c.static(*c.out_shape[1:])
+        y = c.emit("adaptive_avg_pool", alone(c, x), out=(c.out_shape[0], 1, *wanted), output_size=wanted)
+        return c.reshape(y)
     x = batched(c, x, n + 2)
     size, rank = list(c.out_shape[2:]), len(c.shape(x))
     if size == [1] * (rank - 2):
