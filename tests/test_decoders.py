@@ -109,3 +109,52 @@ def test_a_decoder_without_a_cache_returns_one(torchvision: ModuleType) -> None:
             expected = getattr(wanted.past_key_values.layers[i], part.removesuffix("_cache") + "s")
             assert (found - expected).norm() < 0.1 * expected.norm()
     assert intact8.verify(program, data[2], engines=ENGINES).exact
+
+
+def encoder_decoder(transformers: Any, name: str) -> Any:
+    torch.manual_seed(0)
+    if name == "t5":
+        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": LAYERS, "num_heads": 4}
+        config = transformers.T5Config(vocab_size=60, decoder_start_token_id=0, **sizes)
+        return transformers.T5ForConditionalGeneration(config).eval()
+    sides = {
+        f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in (("attention_heads", 4), ("ffn_dim", 48))
+    }
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    layers = {"encoder_layers": 1, "decoder_layers": LAYERS, "max_source_positions": 20, "max_target_positions": PLACES}
+    config = transformers.WhisperConfig(vocab_size=60, num_mel_bins=16, d_model=32, **sides, **tokens, **layers)
+    return transformers.WhisperForConditionalGeneration(config).eval()
+
+
+@pytest.mark.parametrize("name", ["whisper", pytest.param("t5", marks=pytest.mark.slow)])
+def test_a_decoder_that_reads_an_encoder(torchvision: ModuleType, name: str) -> None:
+    model = encoder_decoder(pytest.importorskip("transformers"), name)
+
+    def step(past: int, size: int = 2) -> dict[str, Any]:
+        random = torch.Generator().manual_seed(past)
+        read = (torch.randn(size, 20, 32, generator=random),)
+        before = torch.randint(3, 60, (size, past), generator=random)
+        with torch.no_grad():
+            cache = model(decoder_input_ids=before, encoder_outputs=read, use_cache=True).past_key_values
+        token = torch.randint(3, 60, (size, 1), generator=random)
+        return {"decoder_input_ids": token, "encoder_outputs": read, "past_key_values": cache}
+
+    past = Dim("past", max=PLACES - 1)
+    own = "past_key_values.self_attention_cache"
+    shapes = {f"{own}.{part}_cache.{i}": {2: past} for part in ("key", "value") for i in range(LAYERS)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = [step(n) for n in (3, 7, 12, 20, 30)]
+        sim = intact8.prepare(model, data[0], dynamic_shapes=shapes)
+        intact8.calibrate(sim, data)
+        program = intact8.convert(sim)
+    for length, size in ((1, 1), (30, 3)):
+        given = step(length, size)
+        with torch.no_grad():
+            wanted = model(**copy.deepcopy(given))
+        found = program.run(**given)
+        assert (found["logits"] - wanted.logits).norm() < 0.3 * wanted.logits.norm()
+        keys = found["past_key_values"]["self_attention_cache"]["key_cache"]
+        assert [tuple(k.shape) for k in keys] == [(size, 4, length + 1, 8)] * LAYERS
+        engines = [name for name in ("native", "onnxruntime") if name in available_engines()]
+        assert intact8.verify(program, given, engines=engines).exact

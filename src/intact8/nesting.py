@@ -7,15 +7,35 @@ from typing import Any
 
 from intact8.errors import InputError
 
+PAIR = "EncoderDecoderCache"
+"""Name of transformers' cache that holds two: that of the decoder, and that of what it reads of the encoder."""
+
+
+CACHES = ("self_attention_cache", "cross_attention_cache")
+"""The two caches of a pair."""
+
 
 def is_cache(value: Any) -> bool:
     """Return whether ``value`` is a cache of keys and values as transformers' decoders take and return it."""
-    return type(value).__name__ == "DynamicCache" and isinstance(getattr(value, "layers", None), list)
+    simple = type(value).__name__ == "DynamicCache" and isinstance(getattr(value, "layers", None), list)
+    return simple or type(value).__name__ == PAIR
 
 
-def parts_of_cache(cache: Any) -> dict[str, list[Any]]:
-    """Return the keys and the values of a cache, layer by layer, by the names that inputs and outputs have."""
+def parts_of_cache(cache: Any) -> dict[str, Any]:
+    """Return the keys and the values of a cache, layer by layer, by the names that inputs and outputs have.
+
+    Of a pair of caches, these are those of each.
+    """
+    if type(cache).__name__ == PAIR:
+        return {name: parts_of_cache(getattr(cache, name)) for name in CACHES}
     return {f"{part}_cache": [getattr(layer, f"{part}s") for layer in cache.layers] for part in ("key", "value")}
+
+
+def with_parts(cache: Any, parts: Mapping[str, Any]) -> Any:
+    """Return a cache like ``cache`` of other keys and values, nested as :func:`parts_of_cache` gives them."""
+    if type(cache).__name__ == PAIR:
+        return type(cache)(*(with_parts(getattr(cache, name), parts[name]) for name in CACHES))
+    return type(cache)(zip(*parts.values(), strict=True))
 
 
 def nests(value: Any) -> bool:

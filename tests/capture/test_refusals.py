@@ -110,8 +110,9 @@ def test_devices() -> None:
         (nn.Sequential(nn.Linear(2, 2)), torch.zeros(1, 3), CaptureError, r"0 \(Linear\): the model does not run"),
         (nn.Linear(2, 2).half(), torch.zeros(1, 2).half(), CaptureError, "float16"),
         (nn.Conv2d(2, 2, 1), torch.zeros(2, 4, 4), CaptureError, "batch of samples"),
+        (nn.Linear(2, 2), torch.zeros(0, 2), CaptureError, "at least one sample"),
     ],
-    ids=["function", "state-dict", "no-inputs", "empty", "lazy", "shape", "half", "unbatched"],
+    ids=["function", "state-dict", "no-inputs", "empty", "lazy", "shape", "half", "unbatched", "no-sample"],
 )
 def test_bad_input(model: Any, inputs: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -143,6 +144,48 @@ def test_faults_of_capture_name_the_operator_and_keep_their_cause(monkeypatch: p
     ) as caught:
         capture(wrapped(lambda m, x: x.tanh()), torch.randn(3, 4))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def decides(m: nn.Module, x: Tensor) -> Tensor:
+    y = x * 2
+    if y.sum() > 0:
+        y = y + 1
+    return y
+
+
+def test_control_flow_names_the_line_and_torch_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CaptureError, match=r"control flow, or the size of a tensor, depends on the values") as caught:
+        capture(wrapped(decides), torch.randn(3, 4))
+    line = decides.__code__.co_firstlineno + 2
+    assert caught.value.where == f"1.0 (Layer), test_refusals.py:{line}"
+    assert "torch.where" in caught.value.remedy
+    assert capfd.readouterr() == ("", "")
+
+
+def test_errors_of_the_model_name_the_line() -> None:
+    with pytest.raises(CaptureError, match=r"1\.0 \(Layer\), test_refusals\.py:\d+: the model does not run"):
+        capture(wrapped(raises), torch.randn(3, 4))
+
+
+def test_transforms_of_functions() -> None:
+    captured = capture(wrapped(lambda m, x: torch.vmap(lambda row: row * row.sum())(x)), torch.randn(3, 4))
+    assert captured.graph.dynamic_batch
+
+
+def failing(m: nn.Module, x: Tensor) -> Tensor:
+    try:
+        return x @ x
+    except RuntimeError:
+        return x * 2
+
+
+def test_branches_that_failed_in_the_model_are_no_part_of_it() -> None:
+    assert "affine_scalar" in [n.op for n in capture(wrapped(failing), torch.randn(3, 4)).graph]
+
+
+def test_integers_that_programs_do_not_return() -> None:
+    with pytest.raises(CaptureError, match=r"a tensor of dtype int32 is returned.*return y\.long\(\)"):
+        capture(wrapped(lambda m, x: x.argmax(1).int()), torch.randn(3, 4))
 
 
 def test_complex_outputs() -> None:

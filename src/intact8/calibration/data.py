@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
 from intact8.errors import CalibrationError
-from intact8.nesting import arguments, is_cache, leaves, nests, parts_of_cache
+from intact8.nesting import arguments, is_cache, leaves, nests, parts_of_cache, with_parts
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ LABELS = ("labels", "label")
 
 SLICE = 32
 """Samples per batch where data is one tensor and the model takes any batch size."""
+
+PLAIN = (bool, int, float, str, type(None))
+"""Arguments that are no tensors: they are part of the captured model."""
 
 _HOW = "give a tensor, or an iterable of tensors, of tuples (x, …, labels) or of dicts by input name"
 """The remedy where data are of no form that is known."""
@@ -191,7 +194,7 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
         batch = batch[0]
     if isinstance(batch, Mapping):
         return _call_by_key(batch, specs, index, ignored)
-    values = list(batch) if isinstance(batch, (tuple, list)) else [batch]
+    values = [v for v in batch if not isinstance(v, PLAIN)] if isinstance(batch, (tuple, list)) else [batch]
     if any(map(nests, values)):
         places = arguments(name for name, _, _ in specs)
         return tuple(_nested(places, values, specs, index)), {}
@@ -258,6 +261,8 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     name, dtype, shape = spec
     tensor = _tensor(value, name, index)
     expected = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
+    if expected is torch.int64 and tensor.dtype is torch.int32:
+        tensor = tensor.long()
     where = f"batch {index}, input {name}"
     if tensor.dtype != expected:
         raise CalibrationError(
@@ -286,13 +291,13 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
 def _each(value: Any, name: str, convert: Callable[[Any, str], Tensor]) -> Any:
     """Return ``value``, which may nest tensors, with every tensor converted; ``convert`` also gets its name."""
     if is_cache(value):
-        return type(value)(zip(*_each(parts_of_cache(value), name, convert).values(), strict=True))
+        return with_parts(value, _each(parts_of_cache(value), name, convert))
     if isinstance(value, Mapping):
         return {key: _each(inner, f"{name}.{key}", convert) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         inside = [_each(inner, f"{name}.{i}", convert) for i, inner in enumerate(value)]
         return inside if isinstance(value, list) else tuple(inside)
-    return None if value is None else convert(value, name)
+    return value if isinstance(value, PLAIN) else convert(value, name)
 
 
 def _first(value: Any, name: str) -> Tensor:

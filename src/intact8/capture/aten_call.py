@@ -29,8 +29,11 @@ class BatchError(CaptureError):
     """The model mixes samples, or uses their number: it can be captured for one batch size only."""
 
 
-class InPlaceError(CaptureError):
-    """The model writes into a part of memory that is read in another way later: writes must be taken out first."""
+class NotFunctional(CaptureError):
+    """The export has writes into memory that is read in another way later, or transforms of functions.
+
+    Capture tries again with an export that has neither.
+    """
 
 
 @dataclass(frozen=True)
@@ -194,11 +197,11 @@ class Call:
         """Return the error for what mixes samples of one batch: capture goes on with a fixed batch size, or says so."""
         return BatchError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=PER_SAMPLE)
 
-    def in_place(self, into: str) -> InPlaceError:
-        """Return the error for a write that cannot be followed: capture tries again without any."""
+    def in_place(self, into: str) -> NotFunctional:
+        """Return the error for a write that cannot be followed."""
         what = f"an in-place operation writes into {into} (operator aten.{self.op})"
         remedy = "build the changed tensor with torch.cat, torch.where or arithmetic instead"
-        return InPlaceError(what, where=self.where(), why="the graph has no shared memory", remedy=remedy)
+        return NotFunctional(what, where=self.where(), why="the graph has no shared memory", remedy=remedy)
 
     def where(self) -> str:
         """Return the module the call is in, and the line of code, where the export knows it."""
@@ -211,7 +214,7 @@ class Call:
 def line_of(fx: torch.fx.Node) -> str:
     """Return file and line of the user's code that made a node, innermost outside torch; "" where it is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', fx.meta.get("stack_trace") or "")
-    own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path]
+    own = [(path, line) for path, line in frames if f"{os.sep}torch{os.sep}" not in path and path[0] != "<"]
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
 
 

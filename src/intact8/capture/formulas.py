@@ -89,6 +89,18 @@ def floor_divide(x: Tensor, y: Any) -> Tensor:
     return quotient(x, y, "floor")[1]
 
 
+@formula("__rshift__.Scalar bitwise_right_shift.Tensor_Scalar")
+def right_shift(x: Tensor, y: int) -> Tensor:
+    """Compute x / 2^y, rounded down."""
+    return floor_divide(x, 2**y)
+
+
+@formula("__lshift__.Scalar bitwise_left_shift.Tensor_Scalar")
+def left_shift(x: Tensor, y: int) -> Tensor:
+    """Compute x · 2^y."""
+    return x * int(2**y)
+
+
 @formula("copysign.Tensor copysign.Scalar")
 def copysign(x: Tensor, y: Any) -> Tensor:
     """Compute |x| with the sign of y; zeros count as positive."""

@@ -18,14 +18,14 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added
-from intact8.capture.aten_call import HANDLERS, Call, Missing, Prefix, Shape, Value
+from intact8.capture.aten_call import HANDLERS, Call, Missing, NotFunctional, Prefix, Shape, Value
 from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
 from intact8.capture.graph import Graph, Node
 from intact8.capture.names import module_of
 from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
-from intact8.errors import IntactError, InternalError
+from intact8.errors import CaptureError, IntactError, InternalError
 
 READ_PREFIXES = frozenset(
     {"index", "index_put", "__and__", "bitwise_and", "logical_and", "scaled_dot_product_attention"}
@@ -152,7 +152,10 @@ class Builder(ConstantStore):
         if name in ("float16", "bfloat16", "float64") or name.startswith(("float8", "complex")):
             why = "quantization starts from a float32 model"
             remedy = "call model.float() first, give float32 inputs, and remove casts and autocast"
-            raise Call(self, fx, operator_name(fx), {}).error(f"a tensor of dtype {name}", why=why, remedy=remedy)
+            what, call = f"a tensor of dtype {name}", Call(self, fx, operator_name(fx), {})
+            if fx.op == "placeholder":
+                raise CaptureError(what, where=f"input {fx.name} of the model", why=why, remedy=remedy)
+            raise call.error(what, why=why, remedy=remedy)
         return "int64" if name == "int32" else name  # every int32 number is an int64 number
 
     # --- interpretation --------------------------------------------------------------------------------------
@@ -229,7 +232,16 @@ class Builder(ConstantStore):
         if isinstance(meta, (int, float, bool)) and not any(isinstance(a, Tensor) for a in flat):
             return meta
         if not isinstance(target, torch._ops.OpOverload):
+            if "functorch" in str(getattr(target, "__module__", "")):
+                what, why = (
+                    "a transform of a function, such as torch.vmap,",
+                    "operations are recorded for whole tensors",
+                )
+                where = Call(self, node, operator_name(node), {}).where()
+                raise NotFunctional(what + " is called", where=where, why=why, remedy="write it for a whole batch")
             return target(*args, **kwargs) if callable(target) else None
+        if meta is None and target._schema.returns and not node.users:
+            return None  # it failed in the model, which caught the error
         name = target._schema.name.split("::")[-1]
         call = Call(self, node, name, _bind(target, args, kwargs))
         if meta is None and not target._schema.returns:
@@ -265,7 +277,9 @@ class Builder(ConstantStore):
             return float(expr)
         if not expr.free_symbols <= set(self.symbols):
             raise Call(self, node, operator_name(node), {}).error(
-                "a number is read from a tensor", why="its value is only known when the model runs"
+                "a number is read from a tensor",
+                why="its value is only known when the model runs",
+                remedy="keep it a tensor: leave out .item(), .tolist(), int() and float(), and choose by torch.where",
             )
         return meta
 

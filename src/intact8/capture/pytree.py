@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.errors import CaptureError, InputError
-from intact8.nesting import is_cache, spread
+from intact8.nesting import CACHES, PAIR, is_cache, spread
 from intact8.outputs import remember
 
 
@@ -99,14 +99,20 @@ class InputLayout:
         return out
 
     def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor] | None:
-        """Return tensors given one by one where the model nests them, in order or by name; None where they are not."""
+        """Return tensors given one by one, in order or by name, where the model nests them or takes other values, too.
+
+        None where they are not.
+        """
         keys = self.tensor_keys()
-        if not any("." in key for key in keys):
+        nested = any("." in key for key in keys)
+        if not nested and not self.fixed:
             return None
         if len(args) + len(kwargs) == len(keys):
             given = dict(zip(keys, args, strict=False)) | dict(kwargs)
             if set(given) == set(keys) and all(isinstance(value, Tensor) for value in given.values()):
                 return [given[key] for key in keys]
+        if not nested:
+            return None
         fixed = {self.keys[at]: value for at, value in self.fixed.items()}
         try:
             given = spread(self.keys, args, kwargs)
@@ -123,7 +129,7 @@ class InputLayout:
         given = dict(zip(self.parameters, args, strict=False))
         wanted = (*self.parameters[: self.positional], *self.keywords)
         if len(args) > len(self.parameters) or set(given) & set(kwargs):
-            raise InputError("too many inputs", remedy=f"give {', '.join(wanted)}")
+            raise InputError("too many inputs", remedy=f"give {', '.join(wanted) or ', '.join(self.keys)}")
         given.update(kwargs)
         missing = [name for name in wanted if name not in given]
         unknown = [name for name, value in given.items() if name not in wanted and value is not None]
@@ -186,6 +192,19 @@ def register_cache() -> None:
         what, remedy = "a cache of a version of transformers that cannot be exported", "pip install -U transformers"
         raise CaptureError(what, where="transformers", why=str(error), remedy=remedy) from error
     register_dynamic_cache_export_support()  # type: ignore[no-untyped-call]
+    from transformers import EncoderDecoderCache
+
+    if EncoderDecoderCache not in pytree.SUPPORTED_NODES:
+        pytree.register_pytree_node(
+            EncoderDecoderCache,
+            lambda cache: ([getattr(cache, name) for name in CACHES], (list(CACHES),)),
+            lambda parts, _: EncoderDecoderCache(*parts),
+            serialized_type_name=f"{EncoderDecoderCache.__module__}.{PAIR}",
+            flatten_with_keys_fn=lambda cache: (
+                [(pytree.MappingKey(name), getattr(cache, name)) for name in CACHES],
+                (list(CACHES),),
+            ),
+        )
 
 
 def register_inputs(value: Any) -> None:
@@ -195,11 +214,11 @@ def register_inputs(value: Any) -> None:
 
 
 def with_lists(spec: pytree.TreeSpec, kind: type = list) -> pytree.TreeSpec:
-    """Return a structure in which caches are lists of two lists, keys and values, or dicts of them by name."""
+    """Return a structure in which caches are lists of two, keys and values or caches, or dicts of them by name."""
     children = [with_lists(child, kind) for child in spec.children()]
     if spec.type is None or not spec.children():
         return spec
-    if spec.type.__name__ != "DynamicCache":
+    if spec.type.__name__ not in ("DynamicCache", PAIR):
         return pytree.TreeSpec(spec.type, spec.context, children)
     return pytree.TreeSpec(kind, spec.context[0] if kind is dict else None, children)
 

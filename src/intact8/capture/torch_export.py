@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import io
+import logging
+import os
 import re
+import traceback
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -184,7 +188,7 @@ def export(
     except Exception as error:
         what = "the model does not run on the example inputs"
         remedy = "check that model(*example_inputs) works in eval mode"
-        raise CaptureError(what, where=blame(model, error), why=first_lines(error), remedy=remedy) from error
+        raise CaptureError(what, where=place_of(model, error), why=first_lines(error), remedy=remedy) from error
     # Export without bytecode analysis comes first: it is faster, follows more models, and names the user's line.
     failures: list[BaseException] = []
     # A model that remembers the shape it saw last, as YOLO's heads do, fixes it where it comes again: one sample more.
@@ -201,10 +205,7 @@ def export(
                 reason = f"{FIXED_BATCH}: {first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
-    shown = failures[len(attempts) - 1]
-    remedy = "rewrite control flow that depends on values (torch.where instead of if), or capture the part without any"
-    where, why = blame(model, shown), first_lines(shown)
-    raise CaptureError("torch.export cannot follow the model", where=where, why=why, remedy=remedy) from shown
+    raise not_followed(model, failures[len(attempts) - 1])
 
 
 def _with_dynamic(
@@ -249,16 +250,67 @@ def _export(
     shapes: dict[str, Any] | None = None
     if dynamic_batch or named:
         args, kwargs, shapes = _with_dynamic(args, kwargs, model, dynamic_batch, named, more)
-    with warnings.catch_warnings(), torch.no_grad(), traceable():
-        warnings.simplefilter("ignore")
+    with quiet(), torch.no_grad(), traceable():
         return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
 
 def without_writes(exported: Exported) -> Exported:
     """Return the same program with operators that compute new tensors in the place of those that write."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet():
         return replace(exported, program=exported.program.run_decompositions({}))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep to ourselves what torch.export warns of and prints: what matters to the user becomes an error or a note."""
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.split(".")[0] == "torch"]
+    handlers = [handler for logger in loggers for handler in logger.handlers]
+    levels = [handler.level for handler in handlers]
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            for handler in handlers:
+                handler.setLevel(logging.CRITICAL)
+            yield
+        finally:
+            for handler, level in zip(handlers, levels, strict=True):
+                handler.setLevel(level)
+
+
+VALUES_DECIDE = (
+    "DataDependent",
+    "data-dependent",
+    "DynamicOutputShape",
+    "aten.equal.default",
+    "aten._local_scalar_dense",
+)
+"""What names or messages of torch's errors have where a path or a size follows from the values of tensors."""
+
+
+def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
+    """Return the error for a model that torch.export cannot follow."""
+    remedy = "rewrite control flow that depends on values (torch.where instead of if), or capture the part without any"
+    if any(sign in f"{type(error).__name__}: {error}" for sign in VALUES_DECIDE):
+        what = "control flow, or the size of a tensor, depends on the values of the input"
+        why = "a program takes the same path for every input"
+    else:
+        what, why = "torch.export cannot follow the model", first_lines(error, 1)
+    found = CaptureError(what, where=place_of(model, error), why=why, remedy=remedy)
+    found.__cause__ = error
+    return found
+
+
+def place_of(model: nn.Module, error: BaseException) -> str:
+    """Return the module an error comes from, and the line of the user's code, where they are known."""
+    line = ""
+    seen: BaseException | None = error
+    while seen is not None and not line:
+        for frame in traceback.extract_tb(seen.__traceback__):
+            parts = frame.filename.split(os.sep)
+            if not {"torch", "intact8"} & set(parts) and not frame.filename.startswith("<"):
+                line = f"{parts[-1]}:{frame.lineno}"
+        seen = seen.__cause__ or seen.__context__
+    return ", ".join(filter(None, (blame(model, error), line)))
 
 
 def blame(model: nn.Module, error: BaseException) -> str:
@@ -280,7 +332,8 @@ def blame(model: nn.Module, error: BaseException) -> str:
 
 
 ADVICE = re.compile(
-    r"For more information, run with|If you're using mark_dynamic|The error above occurred|If you would like"
+    r"For more information, run with|If you're using mark_dynamic|The error above occurred|If you would like|"
+    r"Please file an issue"
 )
 
 

@@ -16,7 +16,7 @@ from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
-from intact8.capture.aten_call import REPORT, BatchError, InPlaceError, Missing, Prefix, Value
+from intact8.capture.aten_call import REPORT, BatchError, Missing, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
@@ -167,7 +167,7 @@ class Example:
         exported = export(self.model, self.args, self.kwargs, dynamic_batch, named)
         try:
             captured = _build(self.model, exported, self.layout, wanted)
-        except InPlaceError:
+        except NotFunctional:
             captured = _build(self.model, without_writes(exported), self.layout, wanted)
         if captured.comparable:
             require_agreement(self.model, captured, self.args, self.kwargs)
@@ -236,6 +236,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     for position, (item, given) in enumerate(zip(result, node.args[0], strict=True)):
         if isinstance(item, (Tensor, Prefix)):
             item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
+        _known_dtype(given, position)
         if isinstance(item, Value):
             leaves.append(Slot(len(outputs)))
             outputs.append(item.name)
@@ -254,6 +255,9 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     )
     graph = rename(graph, builder.labels, builder.calls, leaves_of_tree)
     for n in graph:
+        if n.op == "input" and 0 in n.shape:
+            what = f"an example input of shape {show(n.shape)}, which holds nothing"
+            raise CaptureError(what, where=n.name, remedy="give an example of at least one sample")
         if 0 in n.shape:
             what = f"a tensor of shape {show(n.shape)}, which holds nothing"
             why = "programs have no empty tensors"
@@ -275,6 +279,15 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         derived,
         builder.comparable,
     )
+
+
+def _known_dtype(given: Any, position: int) -> None:
+    """Refuse integers as outputs that programs compute as int64."""
+    dtype = getattr(given.meta.get("val"), "dtype", None) if isinstance(given, torch.fx.Node) else None
+    if dtype in (torch.int8, torch.int16, torch.int32):
+        name = str(dtype).removeprefix("torch.")
+        where, why = f"output {position} of the model", "programs hold float32, int64, bool and uint8"
+        raise CaptureError(f"a tensor of dtype {name} is returned", where=where, why=why, remedy="return y.long()")
 
 
 def _plain(item: Any, given: Any, position: int) -> Any:
