@@ -158,7 +158,9 @@ VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isiz
 VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const depthwise_block *t, uint8_t *y,
                           isize offset, isize bytes, isize before, isize width, const isize wide,
                           const isize height, const int general) {
-    const isize groups = (height + 3) / 4, step = a->stride_w, pixels = a->block_pixels, line = a->channels;
+    const isize groups = (height + 3) / 4, pixels = a->block_pixels, step = a->stride_w * pixels, line = a->channels;
+    /* Columns that lie between the windows of two vectors are not interleaved. */
+    const isize apart = min_size(step, wide);
     const __m512i blank = _mm512_set1_epi8((char)a->in_zero);
     const uint8_t *rows[4 * MAX_GROUPS];
     /* The weights of rows beyond the window are 0. */
@@ -166,24 +168,26 @@ VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const de
     __m512i sum[TILE][4], *columns = (__m512i *)r->columns;
     for (isize o = 0; o < a->out_width; o += ROW_TILE) {
         const isize count = min_size(a->out_width - o, ROW_TILE);
-        interleave_columns(rows, o * step - before, width, line, (count - 1) * step + wide, height, byte_mask(bytes),
-                           blank, columns);
+        const isize first = o * a->stride_w - before, vectors = ceil_div(count, pixels);
+        for (isize k = 0; k < (apart < step ? vectors : 1); k++)
+            interleave_columns(rows, first + k * step, width, line, apart < step ? wide : (vectors - 1) * step + wide, height,
+                               byte_mask(bytes), blank, columns + 4 * k * wide * groups);
         uint8_t *to = y + o * line + offset;
         /* Prefetches the next row: a block writes 64 bytes of every pixel, which hardware prefetchers do not predict. */
         for (isize k = 0; k < count; k += pixels) __builtin_prefetch(to + (a->out_width + k) * line, 1);
         isize i = 0;
-        for (; i + TILE * pixels <= count; i += TILE * pixels) {
-            microkernel(t, columns + 4 * i * step * groups, pixels * step, TILE, wide * groups, groups, sum);
-            for (int k = 0; k < TILE; k++) finish_vector(a, t, sum[k], to + (i + k * pixels) * line, bytes, general);
+        for (; (i + TILE) * pixels <= count; i += TILE) {
+            microkernel(t, columns + 4 * i * apart * groups, apart, TILE, wide * groups, groups, sum);
+            for (int k = 0; k < TILE; k++) finish_vector(a, t, sum[k], to + (i + k) * pixels * line, bytes, general);
         }
-        for (; i + 2 * pixels <= count; i += 2 * pixels) {
-            microkernel(t, columns + 4 * i * step * groups, pixels * step, 2, wide * groups, groups, sum);
-            for (int k = 0; k < 2; k++) finish_vector(a, t, sum[k], to + (i + k * pixels) * line, bytes, general);
+        for (; (i + 2) * pixels <= count; i += 2) {
+            microkernel(t, columns + 4 * i * apart * groups, apart, 2, wide * groups, groups, sum);
+            for (int k = 0; k < 2; k++) finish_vector(a, t, sum[k], to + (i + k) * pixels * line, bytes, general);
         }
-        for (; i < count; i += pixels) {
-            const isize left = (count - i) * line;
-            microkernel(t, columns + 4 * i * step * groups, 0, 1, wide * groups, groups, sum);
-            finish_vector(a, t, sum[0], to + i * line, pixels > 1 && left < bytes ? left : bytes, general);
+        for (; i < vectors; i++) {
+            const isize left = (count - i * pixels) * line;
+            microkernel(t, columns + 4 * i * apart * groups, 0, 1, wide * groups, groups, sum);
+            finish_vector(a, t, sum[0], to + i * pixels * line, pixels > 1 && left < bytes ? left : bytes, general);
         }
     }
 }

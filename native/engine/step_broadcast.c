@@ -212,6 +212,13 @@ MULTIVERSION static void mul_plain(const void *given, isize lo, isize hi, uint8_
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include "avx512.h"
 
+/* 64 bytes as floats. */
+#define FOUR_QUARTERS(v, bytes)                                                                       \
+    v[0] = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm512_castsi512_si128(bytes)));                   \
+    v[1] = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(bytes, 1)));             \
+    v[2] = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(bytes, 2)));             \
+    v[3] = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm512_extracti32x4_epi32(bytes, 3)));
+
 /* The products of 16 bytes, rounded. Differences of bytes fit the lower halves of words, whose products are summed in
    pairs: those of the upper halves, of which `low_halves` leaves nothing, are 0. */
 AVX512_INLINE __m512i multiply_16(__m128i x, __m512i gate, __m512i zero_x, __m512 ratio) {
@@ -253,7 +260,50 @@ AVX512_TARGET static void mul_avx512(const void *given, isize lo, isize hi, uint
     }
 }
 
+#define LARGEST_SMALL_RATIO 0.4f /* products of bytes times it are rounded in int16 */
+
+/* Whether every `size` rows that follow each other in x are multiplied by the same row of w, with small results. */
+static int shares_gates(const mul_args *a) {
+    const broadcast *b = a->b;
+    return b->rank && pieces_of(b) == 1 && b->step[0] && b->step[1] && !b->stride[b->rank - 1][1] &&
+           b->stride[b->rank - 1][0] == b->row && a->ratio < LARGEST_SMALL_RATIO && a->ratio > -LARGEST_SMALL_RATIO;
+}
+
+/* Multiplies columns k to k + 63 of some rows by the same gates: (x - zero_x) (w - zero_w) is exact in float32. */
+AVX512_INLINE void multiply_columns(const mul_args *a, const uint8_t *x, const uint8_t *w, uint8_t *y, isize rows,
+                                    __mmask64 mask, const epilogue *end) {
+    const __m512 ratio = _mm512_set1_ps(a->ratio), zero_w = _mm512_set1_ps((float)a->zero_w);
+    const __m512 zero_x = _mm512_set1_ps((float)-a->zero_x);
+    const __m512i given = _mm512_maskz_loadu_epi8(mask, w);
+    __m512 gate[4], offset[4], v[4];
+    FOUR_QUARTERS(gate, given)
+    for (int q = 0; q < 4; q++) gate[q] = _mm512_sub_ps(gate[q], zero_w), offset[q] = _mm512_mul_ps(gate[q], zero_x);
+    for (isize r = 0; r < rows; r++, x += a->b->row, y += a->b->row) {
+        const __m512i u = _mm512_maskz_loadu_epi8(mask, x);
+        FOUR_QUARTERS(v, u)
+        for (int q = 0; q < 4; q++) v[q] = _mm512_fmadd_ps(_mm512_fmadd_ps(v[q], gate[q], offset[q]), ratio, end->magic);
+        _mm512_mask_storeu_epi8(y, mask, from_lane_order(small_to_bytes(v, end)));
+    }
+}
+
+/* As mul_plain, where shares_gates() says so. */
+AVX512_TARGET static void mul_shared(const void *given, isize lo, isize hi, uint8_t *scratch) {
+    const mul_args *a = (const mul_args *)given;
+    const broadcast *b = a->b;
+    const epilogue end = make_epilogue(a->zero, (int)a->low + a->zero, (int)a->high + a->zero);
+    (void)scratch;
+    for (isize i = lo, rows; i < hi; i += rows) {
+        row_position at;
+        seek_row(b, i, &at);
+        rows = min_size(hi - i, b->size[b->rank - 1] - at.index[b->rank - 1]);
+        for (isize k = 0; k < b->row; k += VECTOR_BYTES)
+            multiply_columns(a, a->x + at.offset[0] + k, a->w + at.offset[1] + k, a->y + i * b->row + k, rows,
+                             byte_mask(b->row - k), &end);
+    }
+}
+
 static kernel mul_kernel(const mul_args *a) {
+    if (current_isa() == AVX512_VNNI && shares_gates(a)) return mul_shared;
     /* Beyond this ratio, which no real program has, results would not fit int32. */
     const int fits = a->ratio < 32768.0f && a->ratio > -32768.0f;
     return fits && a->b->step[0] && current_isa() == AVX512_VNNI ? mul_avx512 : mul_plain;

@@ -81,6 +81,19 @@ static void copy_line(const uint8_t *from, uint8_t *to, isize n, isize sx, isize
         COPY_LINE(uint64_t);
 }
 
+/* Copies rows of `bytes` bytes, `sx` and `sy` bytes apart. Short ones go in pieces of one size, the last of which overlaps. */
+static void copy_rows(const uint8_t *from, uint8_t *to, isize rows, isize sx, isize sy, isize bytes) {
+    for (isize r = 0; r < rows; r++, from += sx, to += sy)
+        if (bytes >= 16 && bytes <= 256) {
+            for (isize k = 0; k < bytes - 16; k += 16) memcpy(to + k, from + k, 16);
+            memcpy(to + bytes - 16, from + bytes - 16, 16);
+        } else if (bytes >= 8 && bytes < 16) {
+            memcpy(to, from, 8), memcpy(to + bytes - 8, from + bytes - 8, 8);
+        } else {
+            memcpy(to, from, (size_t)bytes);
+        }
+}
+
 #define TILE 16 /* rows and columns that are turned at once */
 
 #if defined(__SSE2__)
@@ -127,6 +140,8 @@ static void copy_level(const copy_args *a, isize level, const uint8_t *from, uin
     const isize last = a->rank - 1, k = a->turned;
     if (level == k)
         copy_level(a, level + 1, from, to);
+    else if (level == last - 1 && k < 0 && a->x[last] == a->element && a->y[last] == a->element)
+        copy_rows(from, to, a->size[level], a->x[level], a->y[level], a->size[last] * a->element);
     else if (level < last)
         for (isize i = 0; i < a->size[level]; i++) copy_level(a, level + 1, from + i * a->x[level], to + i * a->y[level]);
     else if (k < 0)
