@@ -78,6 +78,22 @@ def test_sums_of_many_terms(terms: int) -> None:
         assert mismatches(case, 1) == 0, (shapes, a)
 
 
+@pytest.mark.parametrize("ratio", [(3, 1001), (-70, 8191), (300, 1001), (900, 7)])
+def test_gates_of_images(ratio: tuple[int, int]) -> None:
+    """Images with their channels last, of each of which all pixels have the same gates, and ratios of any size."""
+    rng = np.random.default_rng(ratio[1])
+    for _ in range(20):
+        d, shape = Draft(rng), (2, *(int(n) for n in rng.integers(1, 150, 1)), *(int(n) for n in rng.integers(1, 9, 2)))
+        x, w = d.input("x", shape, computed=False), d.input("w", (*shape[:2], 1, 1), computed=False)
+        lo, z, hi = sorted(int(n) for n in rng.integers(0, 256, 3))
+        a, b = ratio
+        expected = integer.mul(x[1], x[2], w[1], w[2], a, b, z, lo, hi)
+        case = d.finish(Op("y", "mul", (x[0], w[0]), {"a": a, "b": b, "lo": lo, "hi": hi}), z, expected, "gates")
+        given = {n: np.asarray(v.transpose(0, 2, 3, 1).copy()).transpose(0, 3, 1, 2) for n, v in case.inputs.items()}
+        (y,) = prepare(case.program, 1)(given)
+        np.testing.assert_array_equal(y, expected)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_decoded_embeddings(bits: int) -> None:
     rng = np.random.default_rng(bits)
