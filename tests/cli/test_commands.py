@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 pytest.importorskip("torch", reason="quantizing needs torch")
 
 from intact8.cli.app import app
-from intact8.engines import available_engines
+from intact8.engines import available_engines, get_engine
+from intact8.opset.op import Op, Tensor
 from intact8.program.golden import products
 from intact8.program.program import Program
 
@@ -145,7 +146,18 @@ def test_inspect_names_every_operation(program: Path, flag: list[str]) -> None:
 
 
 def test_inspect_json_is_json(program: Path) -> None:
-    assert isinstance(json.loads(intact8("inspect", str(program), "--json").stdout), dict)
+    assert json.loads(intact8("inspect", str(program), "--json").stdout)["numpy_on_native"] in ([], None)
+
+
+@pytest.mark.skipif("native" not in available_engines(), reason="the native library was not built")
+def test_inspect_names_what_numpy_computes(tmp_path: Path) -> None:
+    x, y = Tensor("x", "float32", (None, "n", 4)), Tensor("order", "int64", (None, "n", 4))
+    op = Op("order", "float.argsort", ("x",), {"axis": 1, "descending": False})
+    program = Program({"x": x, "order": y}, (op,), ("x",), ("order",), dimensions={"n": (1, None)})
+    path = str(program.save(tmp_path / "sort.safetensors"))
+    assert "numpy on the native engine, exactly and slowly: order (float.argsort)" in intact8("inspect", path).stdout
+    assert json.loads(intact8("inspect", path, "--json").stdout)["numpy_on_native"] == ["order"]
+    assert get_engine("native").prepare(program).numpy_operations == ("order",)  # type: ignore[attr-defined]
 
 
 def test_verify_counts_every_integer(program: Path) -> None:

@@ -24,13 +24,16 @@ from ..prepared_cache import PreparedCache
 from ..reference import evaluate
 from ..shapes import sized
 from .builder import CONSTANT, INPUT, OUTPUT, Constants, Value, address, channels_last, plain
-from .lower import Lowered, lower
+from .lower import Lowered, lower, lowered_at
 
 PLANS = 64
 """Plans a runner keeps; packed weights are shared between them."""
 
 ALIGNMENT = 64
 """Bytes to which workspaces are aligned."""
+
+
+NOT_BUILT = "the compiled library was not built: install a wheel, or a C compiler and intact8 again"
 
 
 def library() -> Any:
@@ -40,6 +43,22 @@ def library() -> Any:
     except ImportError:
         return None
     return _library
+
+
+def numpy_operations(program: Program) -> tuple[str, ...]:
+    """Return the names of the operations for which the library has no steps: the reference's numpy functions compute
+    them in the middle of a plan, exactly and slowly.
+
+    Args:
+        program: checked; named dimensions are taken as small as they may be.
+
+    Raises:
+        EngineError: the library was not built.
+    """
+    compiled = library()
+    if compiled is None:
+        raise EngineError("the native engine cannot lower a program", why=NOT_BUILT, remedy="see the reason")
+    return lowered_at(program, Constants(compiled)).numpy_operations
 
 
 class NativeEngine:
@@ -55,7 +74,7 @@ class NativeEngine:
     def available(self) -> str | None:
         """Return None, or why it cannot run here and what to do."""
         if library() is None:
-            return "the compiled library was not built: install a wheel, or a C compiler and intact8 again"
+            return NOT_BUILT
         return None
 
     def prepare(self, program: Program, *, threads: int | None = None) -> NativeRunner:
@@ -129,6 +148,11 @@ class NativeRunner:
         found = dict.fromkeys((op.name for op in self.program.ops), 0.0)
         self._run(given, self.program.outputs, found)
         return found
+
+    @property
+    def numpy_operations(self) -> tuple[str, ...]:
+        """Names of the operations for which the library has no steps, see :func:`numpy_operations`."""
+        return numpy_operations(self.program)
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the inputs as :func:`check_inputs` does, which is asked once for each combination of dtypes and

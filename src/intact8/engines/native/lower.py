@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from intact8.opset.op import Op, Tensor
+from intact8.program.dimensions import fixed, sizes_near
 from intact8.program.program import Program
 
 from ..image_layout import read_as_images
+from ..shapes import sized
 from . import affine, dynamic, elementwise, float_chains, float_layers, moves, norms, pools, products
 from .attention import find_attention, lower_attention
-from .builder import INPUT, Constants, PlanBuilder, Value
+from .builder import INPUT, Constants, PlanBuilder, Value, plain
 from .fuse import chains
 from .lowering import OpContext, Rule
 
@@ -51,14 +53,21 @@ class Lowered:
     """A plan and what belongs to it.
 
     Attributes:
+        program: what was lowered, every shape in numbers.
         builder: the finished builder.
         outputs: the outputs.
         fallbacks: operations that the reference computes, by the index in their step.
     """
 
+    program: Program
     builder: PlanBuilder
     outputs: Sequence[Value]
     fallbacks: Sequence[Fallback]
+
+    @property
+    def numpy_operations(self) -> tuple[str, ...]:
+        """Names of the operations that the reference computes."""
+        return tuple(f.op.name for f in self.fallbacks)
 
 
 def lower(
@@ -103,7 +112,23 @@ def lower(
     found = [values[name] for name in outputs]
     b.outputs(found)
     float_chains.finish(b)
-    return Lowered(b, found, fallbacks)
+    return Lowered(program, b, found, fallbacks)
+
+
+def lowered_at(
+    program: Program, constants: Constants, batch: int = 1, sizes: Mapping[str, int] | None = None
+) -> Lowered:
+    """Lower a program for plain inputs of given sizes.
+
+    Args:
+        program: checked.
+        constants: what plans of the program share.
+        batch: number of samples.
+        sizes: sizes of named dimensions; None: 2, or what is nearest to it.
+    """
+    found = sized(fixed(program, sizes_near(program, 2) if sizes is None else sizes), batch)
+    given = {name: (found.tensors[name].dtype, plain(len(found.tensors[name].shape))) for name in found.inputs}
+    return lower(found, given, constants, found.outputs)
 
 
 def _fall_back(ctx: OpContext, fallbacks: list[Fallback]) -> Value:

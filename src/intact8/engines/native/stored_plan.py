@@ -16,10 +16,9 @@ from intact8.errors import EngineError
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.program import Program
 
-from ..shapes import sized
-from .builder import Constants, address, plain
+from .builder import Constants, address
 from .engine import library
-from .lower import lower
+from .lower import lowered_at
 
 SMALL = 256
 """Bytes up to which constants are stored as they are."""
@@ -42,9 +41,9 @@ def stored_plan(program: Program, places: Mapping[str, int]) -> str:
     if program.dimensions:
         names = ", ".join(program.dimensions)
         raise EngineError(f"a plan has fixed sizes, and {names} may change", where=where, remedy=remedy)
-    fixed, constants = sized(program, 1), Constants(compiled)
-    given = {name: (fixed.tensors[name].dtype, plain(len(fixed.tensors[name].shape))) for name in fixed.inputs}
-    lowered = lower(fixed, given, constants, fixed.outputs)
+    constants = Constants(compiled)
+    lowered = lowered_at(program, constants)
+    fixed = lowered.program
     if lowered.fallbacks:
         kinds = ", ".join(sorted({f.op.kind for f in lowered.fallbacks}))
         raise EngineError(f"the library has no steps for {kinds}", where=lowered.fallbacks[0].op.name, remedy=remedy)
