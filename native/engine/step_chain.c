@@ -1,5 +1,5 @@
-/* Chains: operations of every element of float32 tensors, block by block, so that what lies between them stays in the cache.
-   What they read may be integers on a grid, and what they write, too. */
+/* Chains: operations of every element of tensors, block by block, so that what lies between them stays in the cache. Registers
+   hold float32 or int64; what floats are read from may be integers on a grid, and what they are written to, too. */
 
 #include "functions.h"
 #include "plan.h"
@@ -8,9 +8,9 @@
 #define MAX_OPERANDS 16
 #define MAX_INSTRUCTIONS 32
 
-/* FLOAT: one float32 operation each of u and v. WIDE: computed in float64, and rounded once. p and q are numbers of the
-   instruction. NaN stays NaN unless a comparison chooses something else. */
-#define OPERATIONS(FLOAT, WIDE)                                                                                         \
+/* FLOAT: one float32 operation each of u and v. WIDE: computed in float64, and rounded once. WHOLE: of int64, modulo 2^64;
+   x is u as a double. p and q are numbers of the instruction. NaN stays NaN unless a comparison chooses something else. */
+#define OPERATIONS(FLOAT, WIDE, WHOLE)                                                                                         \
     FLOAT(add, u + v) FLOAT(sub, u - v) FLOAT(mul, u * v) FLOAT(div, u / v)                                             \
     FLOAT(maximum, u > v || u != u ? u : v) FLOAT(minimum, u < v || u != u ? u : v)                                     \
     FLOAT(prelu, u >= 0 ? u : u * v) FLOAT(fill, v != 0 ? p : u)                                                        \
@@ -34,12 +34,17 @@
     WIDE(tanhshrink, x - tanh(x)) WIDE(log, log(x)) WIDE(log1p, log1p(x))                                               \
     WIDE(pow, p == 0.5 ? sqrt(x) : pow(x, p)) /* numpy and torch take the root, whose value at -infinity is NaN */      \
     WIDE(sin, sin(x)) WIDE(cos, cos(x)) WIDE(tan, tan(x)) WIDE(asin, asin(x)) WIDE(acos, acos(x)) WIDE(atan, atan(x))   \
-    WIDE(sinh, sinh(x)) WIDE(cosh, cosh(x)) WIDE(asinh, asinh(x)) WIDE(acosh, acosh(x)) WIDE(atanh, atanh(x))
+    WIDE(sinh, sinh(x)) WIDE(cosh, cosh(x)) WIDE(asinh, asinh(x)) WIDE(acosh, acosh(x)) WIDE(atanh, atanh(x))           \
+    WHOLE(whole_add, wrapped(u, v, 1)) WHOLE(whole_sub, wrapped(u, v, -1)) WHOLE(whole_mul, wrapped(0, u, v))           \
+    WHOLE(whole_maximum, u > v ? u : v) WHOLE(whole_minimum, u < v ? u : v) WHOLE(whole_fill, v ? p : u)                \
+    WHOLE(whole_affine, wrapped(q, u, p)) WHOLE(whole_clamp, (u < p ? p : u) > q ? q : (u < p ? p : u))                 \
+    WHOLE(whole_eq, x == number) WHOLE(whole_ne, x != number) WHOLE(whole_lt, x < number)                               \
+    WHOLE(whole_le, x <= number) WHOLE(whole_gt, x > number) WHOLE(whole_ge, x >= number)
 
 #define ENUM(name, formula) OPERATION_##name,
-enum { OPERATIONS(ENUM, ENUM) OPERATION_COUNT };
+enum { OPERATIONS(ENUM, ENUM, ENUM) OPERATION_COUNT };
 #define NAME(name, formula) #name,
-static const char *const names[] = {OPERATIONS(NAME, NAME)};
+static const char *const names[] = {OPERATIONS(NAME, NAME, NAME)};
 
 const char *const *chain_operations(isize *count) {
     *count = OPERATION_COUNT;
@@ -52,7 +57,16 @@ INLINE double mish_factor(double e) { return e * (e + 2) / (e * (e + 2) + 2); }
 /* ln(1 + e^x) */
 INLINE double log1p_exp(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 
-enum { FLOATS, GRID, INT64S, BOOLS }; /* types of operands and results */
+/* a + b c modulo 2^64 */
+INLINE int64_t wrapped(int64_t a, int64_t b, int64_t c) { return (int64_t)((uint64_t)a + (uint64_t)b * (uint64_t)c); }
+
+/* The integer of a double; the nearest one of those beyond int64; NaN gives the least. */
+INLINE int64_t nearest_int64(double v) { return v >= 0x1p63 ? INT64_MAX : v >= -0x1p63 ? (int64_t)v : INT64_MIN; }
+
+/* Types of results, and of operands, whose int64 and bytes are read as float32 (INT64S, GRID) or as int64. */
+enum { FLOATS, GRID, INT64S, BOOLS, WHOLE_INT64S = 3, WHOLE_BYTES };
+
+#define ELEMENT 8 /* bytes of an element of a register */
 
 typedef struct {
     isize type, mask;
@@ -84,7 +98,13 @@ typedef struct {
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
 
-static isize type_size(int64_t type) { return type == FLOATS ? 4 : type == INT64S ? 8 : 1; }
+static isize operand_size(isize type) { return type == FLOATS ? 4 : type == INT64S || type == WHOLE_INT64S ? 8 : 1; }
+static isize result_size(int64_t type) { return type == FLOATS ? 4 : type == INT64S ? 8 : 1; }
+
+/* Whether a register holds int64. */
+static int is_whole(const chain_plan *t, isize r) {
+    return r < t->operands ? t->operand[r].type >= WHOLE_INT64S : t->instruction[r - t->operands].operation >= OPERATION_whole_add;
+}
 
 /* Dimensions that the same operands have become one; those of one element go. */
 static void merge_dimensions(chain_plan *t, const chain_step *s) {
@@ -108,19 +128,22 @@ static void merge_dimensions(chain_plan *t, const chain_step *s) {
 
 static int check_operand(checker *c, const chain_step *s, int64_t value, const int64_t *word, chain_operand *to) {
     const int64_t *sizes = &s->d0;
-    if (word[0] < FLOATS || word[0] > INT64S || word[1] < 0 || word[1] >> MAX_RANK || word[2] < 0 || word[2] > 255)
+    if (word[0] < FLOATS || word[0] > WHOLE_BYTES || word[1] < 0 || word[1] >> MAX_RANK || word[2] < 0 || word[2] > 255)
         return refuse(c, "an operand of no such type");
     isize count = 1;
     for (int64_t i = 0; i < s->rank; i++)
         if (word[1] >> i & 1) count = checked_product(count, (isize)sizes[i]);
     *to = (chain_operand){.type = (isize)word[0], .mask = (isize)word[1], .zero = (int32_t)word[2], .scale = bits_float(word[3])};
-    return needs(c, value, count, type_size(to->type), "an operand");
+    return needs(c, value, count, operand_size(to->type), "an operand");
 }
 
 static int check_instruction(checker *c, const chain_plan *t, isize index, const int64_t *word, chain_instruction *to) {
     const isize registers = t->operands + index;
     if (word[0] < 0 || word[0] >= OPERATION_COUNT || word[1] < 0 || word[1] >= registers || word[2] < 0 || word[2] >= registers)
         return refuse(c, "there is no such operation or register");
+    const int whole = word[0] >= OPERATION_whole_add;
+    if (is_whole(t, (isize)word[1]) != whole || is_whole(t, (isize)word[2]) != whole)
+        return refuse(c, "an operation on floats and integers");
     *to = (chain_instruction){word[0], (isize)word[1], (isize)word[2], bits_double(word[3]), bits_double(word[4])};
     return 1;
 }
@@ -131,10 +154,10 @@ int check_chain(checker *c, const int64_t *step) {
     const int64_t *list = list_of(step, &operands), *sizes = &s->d0;
     const char *code = (const char *)constant_at(c, s->code);
     if (s->rank < 0 || s->rank > MAX_RANK || operands < 1 || operands > MAX_OPERANDS || s->instructions < 0 ||
-        s->instructions > MAX_INSTRUCTIONS || s->type < FLOATS || s->type > BOOLS || s->type == INT64S)
+        s->instructions > MAX_INSTRUCTIONS || s->type < FLOATS || s->type > BOOLS)
         return refuse(c, "a chain of no such rank, length or type");
     for (int64_t i = 0; i < s->rank; i++) count = checked_product(count, (isize)sizes[i]);
-    if (!code || !check_clamp(c, s->zero, s->low, s->high) || !needs(c, s->y, count, type_size(s->type), "y") ||
+    if (!code || !check_clamp(c, s->zero, s->low, s->high) || !needs(c, s->y, count, result_size(s->type), "y") ||
         !needs(c, s->code, 4 * operands + 5 * (isize)s->instructions, 8, "code"))
         return code ? 0 : refuse(c, "code that is not a constant");
     chain_plan *t = (chain_plan *)plan_memory(c, sizeof *t);
@@ -148,18 +171,37 @@ int check_chain(checker *c, const int64_t *step) {
         memcpy(word, code, 40);
         if (!check_instruction(c, t, t->instructions, word, &t->instruction[t->instructions])) return 0;
     }
+    if (is_whole(t, t->operands + t->instructions - 1) && s->type < INT64S) return refuse(c, "a result of another type");
     if (count) merge_dimensions(t, s);
     c->prepared = t;
-    c->scratch = (t->operands + t->instructions) * CHAIN_BLOCK * (isize)sizeof(float);
+    c->scratch = (t->operands + t->instructions) * CHAIN_BLOCK * ELEMENT;
     return 1;
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
-/* Returns n elements from `at` on: where they are, or as float32 in `to`. */
-MULTIVERSION static const float *load(const chain_operand *o, const void *x, isize at, isize stride, isize n, float *restrict to) {
+/* Repeats the first of n elements. */
+#define REPEAT(to, n)                                    \
+    for (isize i = 1; i < (n); i++) (to)[i] = (to)[0]
+
+/* Returns n elements from `at` on as int64: where they are, or in `to`. */
+MULTIVERSION static const void *load_whole(const chain_operand *o, const void *x, isize at, isize stride, isize n,
+                                           int64_t *restrict to) {
+    const int64_t *wide = (const int64_t *)x + (o->type == WHOLE_INT64S ? at : 0);
+    const uint8_t *bytes = (const uint8_t *)x + (o->type == WHOLE_INT64S ? 0 : at);
+    if (o->type == WHOLE_INT64S && stride) return wide;
+    if (o->type == WHOLE_INT64S)
+        to[0] = *wide;
+    else
+        for (isize i = 0; i < (stride ? n : 1); i++) to[i] = bytes[i];
+    if (!stride) REPEAT(to, n);
+    return to;
+}
+
+/* Returns n elements from `at` on as float32: where they are, or in `to`. */
+MULTIVERSION static const void *load(const chain_operand *o, const void *x, isize at, isize stride, isize n, float *restrict to) {
     const float *floats = (const float *)x + (o->type == FLOATS ? at : 0);
-    const uint8_t *bytes = (const uint8_t *)x + (o->type == FLOATS ? 0 : at * type_size(o->type));
+    const uint8_t *bytes = (const uint8_t *)x + (o->type == FLOATS ? 0 : at * operand_size(o->type));
     if (o->type == FLOATS && stride) return floats;
     const isize read = stride ? n : 1;
     if (o->type == FLOATS) {
@@ -175,10 +217,7 @@ MULTIVERSION static const float *load(const chain_operand *o, const void *x, isi
         const float scale = o->scale;
         for (isize i = 0; i < read; i++) to[i] = (float)((int32_t)bytes[i] - zero) * scale;
     }
-    if (!stride) {
-        const float v = to[0];
-        for (isize i = 1; i < n; i++) to[i] = v;
-    }
+    if (!stride) REPEAT(to, n);
     return to;
 }
 
@@ -199,12 +238,32 @@ MULTIVERSION static const float *load(const chain_operand *o, const void *x, isi
         }                                 \
         break;
 
+#define NO_CASE(name, formula)
+
 MULTIVERSION static void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
     const double p = t->p, q = t->q;
     const float narrow_p = (float)p, narrow_q = (float)q;
-    switch (t->operation) { OPERATIONS(FLOAT_CASE, WIDE_CASE) }
+    switch (t->operation) { OPERATIONS(FLOAT_CASE, WIDE_CASE, NO_CASE) }
 }
 
+#define WHOLE_CASE(name, formula)                   \
+    case OPERATION_##name:                          \
+        for (isize i = 0; i < n; i++) {             \
+            const int64_t u = a[i], v = b[i];       \
+            const double x = (double)u;             \
+            (void)v, (void)x;                       \
+            y[i] = formula;                         \
+        }                                           \
+        break;
+
+MULTIVERSION static void compute_whole(const chain_instruction *t, const int64_t *a, const int64_t *b, int64_t *restrict y,
+                                       isize n) {
+    const double number = t->p;
+    const int64_t p = nearest_int64(t->p), q = nearest_int64(t->q);
+    switch (t->operation) { OPERATIONS(NO_CASE, NO_CASE, WHOLE_CASE) }
+}
+
+/* Stores results of float32. */
 MULTIVERSION static void store(const chain_args *g, const float *restrict x, isize at, isize n) {
     if (g->type == GRID) {
         uint8_t *restrict y = (uint8_t *)g->y + at;
@@ -214,8 +273,21 @@ MULTIVERSION static void store(const chain_args *g, const float *restrict x, isi
     } else if (g->type == BOOLS) {
         uint8_t *restrict y = (uint8_t *)g->y + at;
         for (isize i = 0; i < n; i++) y[i] = x[i] != 0;
+    } else if (g->type == INT64S) {
+        int64_t *restrict y = (int64_t *)g->y + at;
+        for (isize i = 0; i < n; i++) y[i] = x[i] < 0x1p63f ? nearest_int64((double)x[i]) : INT64_MIN; /* as x86 has it */
     } else if (x != (const float *)g->y + at)
         memcpy((float *)g->y + at, x, (size_t)n * sizeof *x);
+}
+
+/* Stores results of int64. */
+MULTIVERSION static void store_whole(const chain_args *g, const int64_t *restrict x, isize at, isize n) {
+    if (g->type == INT64S) {
+        memcpy((int64_t *)g->y + at, x, (size_t)n * sizeof *x);
+        return;
+    }
+    uint8_t *restrict y = (uint8_t *)g->y + at;
+    for (isize i = 0; i < n; i++) y[i] = x[i] != 0;
 }
 
 /* An index is a block of a row: of the last dimension. */
@@ -223,24 +295,33 @@ static void chain_kernel(const void *given, isize lo, isize hi, uint8_t *scratch
     const chain_args *g = (const chain_args *)given;
     const chain_plan *c = g->c;
     const isize last = c->rank - 1, columns = c->size[last];
-    const float *at[MAX_OPERANDS + MAX_INSTRUCTIONS];
+    const void *at[MAX_OPERANDS + MAX_INSTRUCTIONS];
+    const isize results = c->operands + c->instructions - 1;
     for (isize index = lo; index < hi; index++) {
         const isize row = index / c->blocks, from = index % c->blocks * CHAIN_BLOCK, n = min_size(columns - from, CHAIN_BLOCK);
         for (isize j = 0; j < c->operands; j++) {
             const chain_operand *o = &c->operand[j];
+            void *to = scratch + j * CHAIN_BLOCK * ELEMENT;
             isize offset = from * o->stride[last];
             for (isize i = last - 1, left = row; i >= 0; left /= c->size[i--]) offset += left % c->size[i] * o->stride[i];
-            at[j] = load(o, g->x[j], offset, o->stride[last], n, (float *)(void *)scratch + j * CHAIN_BLOCK);
+            at[j] = is_whole(c, j) ? load_whole(o, g->x[j], offset, o->stride[last], n, to)
+                                   : load(o, g->x[j], offset, o->stride[last], n, to);
         }
         const isize place = row * columns + from;
         for (isize k = 0, r = c->operands; k < c->instructions; k++, r++) {
             const chain_instruction *t = &c->instruction[k];
             const int ends = k == c->instructions - 1 && g->type == FLOATS;
-            float *y = ends ? (float *)g->y + place : (float *)(void *)scratch + r * CHAIN_BLOCK;
-            compute(t, at[t->a], at[t->b], y, n);
+            void *y = ends ? (void *)((float *)g->y + place) : scratch + r * CHAIN_BLOCK * ELEMENT;
+            if (is_whole(c, r))
+                compute_whole(t, at[t->a], at[t->b], y, n);
+            else
+                compute(t, at[t->a], at[t->b], y, n);
             at[r] = y;
         }
-        store(g, at[c->operands + c->instructions - 1], place, n);
+        if (is_whole(c, results))
+            store_whole(g, at[results], place, n);
+        else
+            store(g, at[results], place, n);
     }
 }
 

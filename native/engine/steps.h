@@ -27,8 +27,9 @@
 /* Operations of every element: y[i] of sizes d0 … is what the last instruction computes. `code` holds int64 words: for each
    value of the list its type, the dimensions that it has (bit i: d_i; it is broadcast along the others), zero and the bits of
    a float32 scale; for each instruction its operation, the registers of two arguments, and the bits of two doubles. Registers
-   are the values of the list, and then the results of instructions; without any, the last value is the result. Types: 0
-   float32, 1 (x - zero) scale of uint8, 2 int64. y: 0 float32, 1 uint8 clamp(R(v / divisor) + zero, low, high), 3 bool. */
+   are the values of the list, and then the results of instructions; without any, the last value is the result. Types of what
+   is read as float32: 0 float32, 1 (x - zero) scale of uint8, 2 int64; as int64: 3 int64, 4 uint8. y: 0 float32, 1 uint8
+   clamp(R(v / divisor) + zero, low, high), both of floats only; 2 int64, 3 bool. */
 #define FIELDS_chain(READ, MAYBE, WRITE, NUMBER)                                                                      \
     READ(code) WRITE(y) NUMBER(rank) NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(d4) NUMBER(d5) NUMBER(d6)     \
     NUMBER(d7) NUMBER(instructions) NUMBER(type) NUMBER(divisor) NUMBER(zero) NUMBER(low) NUMBER(high)

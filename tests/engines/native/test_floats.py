@@ -10,6 +10,7 @@ import pytest
 
 from intact8.arithmetic.unary_functions import UNARY, unary64
 from intact8.engines import get_engine
+from intact8.engines.native.engine import numpy_operations
 from intact8.opset import output_shape
 from intact8.opset.op import Op, Tensor
 from intact8.program.program import Program
@@ -131,6 +132,57 @@ def test_chains_give_the_bits_of_the_reference(seed: int) -> None:
     with np.errstate(all="ignore"):
         wanted = get_engine("reference").prepare(p)(given)
     for a, b in zip(runner(given), wanted, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+def whole(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]:
+    """Return a program of operations on indices and truth values, as masks and positions are computed."""
+    shape = tuple(int(n) for n in rng.choice([1, 2, 5, 300], 3))
+    inputs: dict[str, Array] = {}
+    tensors: dict[str, Tensor] = {}
+    ops: list[Op] = []
+    for i, dtype in enumerate(("int64", "int64", "bool", "uint8", "float32")):
+        own = tuple(n if k == 0 or rng.random() < 0.7 else 1 for k, n in enumerate(shape))
+        high = 2 if dtype == "bool" else int(rng.choice([256, 2**31])) if dtype == "int64" else 256
+        inputs[f"x{i}"] = x = (rng.integers(0, high, own) - (high // 2) * (dtype in ("int64", "float32"))).astype(dtype)
+        tensors[f"x{i}"] = Tensor(f"x{i}", dtype, (None, *x.shape[1:]))
+
+    def add(kind: str, names: tuple[str, ...], gives: str, **attrs: Any) -> str:
+        name, own = f"y{len(ops)}", [tensors[n].shape for n in names]
+        out = np.broadcast_shapes(*[(shape[0], *s[1:]) for s in own])
+        tensors[name] = Tensor(name, gives, (None, *out[1:]))
+        ops.append(Op(name, f"float.{kind}", names, attrs))
+        return name
+
+    known, masks = ["x0", "x1"], ["x2"]
+    for _ in range(int(rng.integers(1, 9))):
+        a, b = (str(rng.choice(known)) for _ in range(2))
+        kind = str(rng.choice(["add", "sub", "mul", "maximum", "minimum", "affine", "clamp", "fill", "compare", "cast"]))
+        if kind == "affine":
+            known.append(add("affine_scalar", (a,), "int64", mul=int(rng.integers(-3, 4)), add=int(rng.integers(99))))
+        elif kind == "clamp":
+            known.append(add("clamp", (a,), "int64", min=int(rng.integers(-9, 9)), max=rng.choice([None, 100])))
+        elif kind == "fill":
+            known.append(add("masked_fill", (a, str(rng.choice(masks))), "int64", value=-(2**40)))
+        elif kind == "compare":
+            fn, source = str(rng.choice(["eq", "ne", "lt", "le", "gt", "ge"])), str(rng.choice([*known, *masks, "x3"]))
+            masks.append(add("compare", (source,), "bool", fn=fn, value=rng.choice([0, 1, 7, 0.5])))
+        elif kind == "cast":
+            known.append(add("cast", (str(rng.choice([*masks, "x3", "x4"])),), "int64", dtype="int64"))
+            masks.append(add("cast", (str(rng.choice([*known, "x3"])),), "bool", dtype="bool"))
+        else:
+            other = b if kind == "sub" or rng.random() < 0.7 else str(rng.choice(["x2", "x3"]))
+            known.append(add(kind, (a, other), "int64"))
+    outputs = dict.fromkeys([name for name in (known[-1], masks[-1], str(rng.choice(known))) if name[0] == "y"])
+    return Program(tensors, tuple(ops), tuple(inputs), tuple(outputs) or (ops[-1].name,), structure=0), inputs
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_integers_are_computed_exactly(seed: int) -> None:
+    p, given = whole(np.random.default_rng(seed))
+    runner = get_engine("native").prepare(p, threads=1)
+    assert not numpy_operations(p)
+    for a, b in zip(runner(given), get_engine("reference").prepare(p)(given), strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
 
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 FLOATS, GRID, INT64, BOOL = range(4)
-"""Types of operands and results: float32, uint8 on a grid, int64, bool."""
+"""Types of results, and of operands that are read as float32: float32, uint8 on a grid, int64, bool."""
+
+WHOLE_INT64, WHOLE_BYTES = 3, 4
+"""Types of operands that are read as int64."""
 
 MAX_OPERANDS, MAX_INSTRUCTIONS = 16, 32
 
@@ -54,6 +57,11 @@ class Chain:
     code: list[Instruction]
     result: Source
     fields: Mapping[str, int]
+
+    @property
+    def whole(self) -> bool:
+        """Whether registers hold int64."""
+        return self.operands()[0].type >= WHOLE_INT64
 
     def operands(self) -> list[Operand]:
         """Return the operands, in the order of their first use."""

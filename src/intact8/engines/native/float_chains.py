@@ -1,8 +1,9 @@
-"""Rules of elementwise operations on floats; they are joined to chains, whose results stay in the cache."""
+"""Rules of elementwise operations on floats, indices and truth values; they are joined to chains, whose results stay in
+the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,18 @@ from intact8.arithmetic.unary_functions import UNARY
 from intact8.opset.op import Array
 
 from .builder import MAX_RANK, WORKSPACE, PlanBuilder, Value, double_bits, float_bits
-from .float_chain_code import BOOL, FLOATS, GRID, INT64, Chain, Instruction, Operand, Source
+from .float_chain_code import (
+    BOOL,
+    FLOATS,
+    GRID,
+    INT64,
+    WHOLE_BYTES,
+    WHOLE_INT64,
+    Chain,
+    Instruction,
+    Operand,
+    Source,
+)
 from .lowering import OpContext, Rule
 
 Code = Sequence[tuple[str, int, int, float, float]]
@@ -20,6 +32,11 @@ Code = Sequence[tuple[str, int, int, float, float]]
 
 NO_GRID = {"type": FLOATS, "divisor": 0, "zero": 0, "low": 0, "high": 0}
 TYPES = {"float32": FLOATS, "int64": INT64, "bool": GRID, "uint8": GRID}
+WHOLE_TYPES = {"int64": WHOLE_INT64, "bool": WHOLE_BYTES, "uint8": WHOLE_BYTES}
+RESULTS = {"float32": FLOATS, "int64": INT64, "bool": BOOL}
+
+LARGEST = 2.0**53
+"""Integers up to it are exact in float64, which holds the numbers of instructions."""
 
 
 @cache
@@ -38,29 +55,38 @@ def chain(ctx: OpContext, inputs: Sequence[Value], code: Code, grids: Sequence[t
         inputs: its operands, which broadcast to its result.
         code: instructions.
         grids: zero point and scale of the operands; empty: raw numbers.
+
+    Where the code computes integers or truth values from those alone, registers hold int64.
     """
     rank, dtype = len(ctx.shape), ctx.out.dtype
-    if rank > MAX_RANK or (dtype not in ("float32", "bool") and "lo" not in ctx.op.attrs):
+    if rank > MAX_RANK or (dtype not in RESULTS and "lo" not in ctx.op.attrs):
         return None
-    fields = NO_GRID | {"type": BOOL if dtype == "bool" else FLOATS}
+    whole = dtype in ("int64", "bool") and all(x.dtype != "float32" for x in inputs)
+    if whole and any(abs(n) > LARGEST for _, _, _, *numbers in code for n in numbers if np.isfinite(n)):
+        return None
+    fields = NO_GRID | {"type": RESULTS.get(dtype, GRID)}
     if dtype == "uint8":
         fields = {"type": GRID, "divisor": float_bits(ctx.out.scale or 1.0), **ctx.grid()}
     y = ctx.make(ctx.usual_order())
-    operands = [_operand(ctx.builder, x, y, *(grids[i] if grids else (0, 1.0))) for i, x in enumerate(inputs)]
+    types = WHOLE_TYPES if whole else TYPES
+    operands = [_operand(ctx.builder, x, y, types, *(grids[i] if grids else (0, 1.0))) for i, x in enumerate(inputs)]
     last: Source = operands[0]
     made: list[Instruction] = []
     for name, a, b, p, q in code:
+        name = f"whole_{name}" if whole else name
         made.append((name, operands[a] if a >= 0 else last, operands[b] if b >= 0 else last, p, q))
         last = len(made) - 1
     ctx.builder.chain(Chain(y.index, y.physical, made, last, fields))
     return y
 
 
-def _operand(builder: PlanBuilder, x: Value, y: Value, zero: int, scale: float) -> Operand:
+def _operand(
+    builder: PlanBuilder, x: Value, y: Value, types: Mapping[str, int], zero: int, scale: float
+) -> Operand:
     """Return an operand of a chain that writes ``y``, copied where its dimensions lie in another order."""
     x = builder.in_order(x.of_rank(len(y.shape)), y.order)
     mask = sum(1 << k for k, d in enumerate(y.order) if x.shape[d] != 1)
-    return Operand(x.index, mask, TYPES[x.dtype], zero, float_bits(scale))
+    return Operand(x.index, mask, types[x.dtype], zero, float_bits(scale))
 
 
 def quantize(ctx: OpContext) -> Value | None:
@@ -97,17 +123,13 @@ def _unary(ctx: OpContext) -> Value | None:
 
 
 def _compare(ctx: OpContext) -> Value | None:
-    if ctx.inputs[0].dtype != "float32":
-        return None
     return chain(ctx, ctx.inputs, [(ctx.op.attrs["fn"], 0, 0, float(ctx.op.attrs["value"]), 0.0)])
 
 
 def _cast(ctx: OpContext) -> Value | None:
-    if (
-        ctx.out.dtype == "bool" and ctx.inputs[0].dtype != "int64"
-    ):  # large int64 are not exact in float32, but not 0 either
+    if ctx.out.dtype == "bool":
         return chain(ctx, ctx.inputs, [("ne", 0, 0, 0.0, 0.0)])
-    return chain(ctx, ctx.inputs, ()) if ctx.out.dtype == "float32" else None
+    return chain(ctx, ctx.inputs, ())
 
 
 def _by_channel(ctx: OpContext, role: str) -> Value:
@@ -178,8 +200,10 @@ def _joined(
     """Let the chain at ``at`` compute an operand itself; return whether it does."""
     where, later = writers.get(operand.value, -1), builder.chains[at]
     earlier = builder.chains.get(where)
-    if earlier is None or earlier.fields["type"] != FLOATS or operand.type != FLOATS:
+    if earlier is None or (earlier.fields["type"], operand.type) not in ((FLOATS, FLOATS), (INT64, WHOLE_INT64)):
         return False
+    if earlier.whole != (operand.type == WHOLE_INT64):
+        return False  # floats that are cast to integers
     if earlier.code and readers[operand.value] != {at}:
         return False  # another step needs the result in memory
     if not later.absorb(operand, earlier):
