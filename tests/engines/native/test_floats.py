@@ -157,7 +157,9 @@ def whole(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]:
     known, masks = ["x0", "x1"], ["x2"]
     for _ in range(int(rng.integers(1, 9))):
         a, b = (str(rng.choice(known)) for _ in range(2))
-        kind = str(rng.choice(["add", "sub", "mul", "maximum", "minimum", "affine", "clamp", "fill", "compare", "cast"]))
+        kind = str(
+            rng.choice(["add", "sub", "mul", "maximum", "minimum", "affine", "clamp", "fill", "compare", "cast"])
+        )
         if kind == "affine":
             known.append(add("affine_scalar", (a,), "int64", mul=int(rng.integers(-3, 4)), add=int(rng.integers(99))))
         elif kind == "clamp":
