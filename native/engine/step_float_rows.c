@@ -130,7 +130,7 @@ void run_float_softmax(frame *f, const int64_t *step, void *prepared) {
 
 /* ---- reductions ------------------------------------------------------------------------------------------------------- */
 
-enum { MEAN, SUM, LARGEST, LEAST };
+enum { MEAN, SUM, LARGEST, LEAST, PRODUCT };
 
 typedef struct {
     const float *x;
@@ -142,7 +142,7 @@ typedef struct {
 int check_float_reduce(checker *c, const int64_t *step) {
     const float_reduce_step *s = (const float_reduce_step *)(const void *)step;
     const isize results = checked_product((isize)s->outer, (isize)s->inner);
-    if (s->function < MEAN || s->function > LEAST || s->count < 1) return refuse(c, "a reduction of no such function or size");
+    if (s->function < MEAN || s->function > PRODUCT || s->count < 1) return refuse(c, "a reduction of no such function or size");
     return needs(c, s->x, checked_product(results, (isize)s->count), 4, "x") && needs(c, s->y, results, 4, "y");
 }
 
@@ -155,13 +155,15 @@ INLINE void reduce_columns(const float_reduce_args *a, const float *restrict x, 
     for (isize k = 0; k < a->count; k++, x += a->inner) {
         if (function <= SUM)
             for (isize i = 0; i < columns; i++) sum[i] += (double)x[i];
+        else if (function == PRODUCT)
+            for (isize i = 0; i < columns; i++) sum[i] = (k ? sum[i] : 1.0) * (double)x[i];
         else if (function == LARGEST)
             for (isize i = 0; i < columns; i++) most[i] = x[i] > most[i] || x[i] != x[i] ? x[i] : most[i];
         else
             for (isize i = 0; i < columns; i++) most[i] = x[i] < most[i] || x[i] != x[i] ? x[i] : most[i];
     }
     const double divisor = function == MEAN ? (double)a->count : 1.0;
-    for (isize i = 0; i < columns; i++) y[i] = function <= SUM ? (float)(sum[i] / divisor) : most[i];
+    for (isize i = 0; i < columns; i++) y[i] = function <= SUM || function == PRODUCT ? (float)(sum[i] / divisor) : most[i];
 }
 
 /* An index is a block of columns of an outer index; with one column each, a row. */

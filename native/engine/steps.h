@@ -177,9 +177,39 @@
 /* Softmax of the rows of float32 x, or its logarithm. */
 #define FIELDS_float_softmax(READ, MAYBE, WRITE, NUMBER) READ(x) WRITE(y) NUMBER(rows) NUMBER(columns) NUMBER(logarithm)
 
-/* Mean (0), sum (1), largest (2) or least (3) element of float32 x (outer, count, inner) over the second dimension. */
+/* Mean (0), sum (1), largest (2) or least (3) element of float32 x (outer, count, inner) over the second dimension, or their
+   product (4). */
 #define FIELDS_float_reduce(READ, MAYBE, WRITE, NUMBER)                                                               \
     READ(x) WRITE(y) NUMBER(outer) NUMBER(count) NUMBER(inner) NUMBER(function)
+
+/* float32 y = x w (+ bias, one element a column): products of matrices x (rows, depth) and w (depth, columns) for d0 d1 d2 d3
+   leading indices, of which those of the bias are b0 … b3 apart; strides as of `matmul`. With `bits`, 8 or 4, w holds rows of
+   codes, one for each column, as of `decode_rows`. */
+#define FIELDS_float_matmul(READ, MAYBE, WRITE, NUMBER)                                                               \
+    READ(x) READ(w) MAYBE(bias) MAYBE(scales) WRITE(y) NUMBER(rows) NUMBER(depth) NUMBER(columns)                     \
+    NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(x0) NUMBER(x1) NUMBER(x2) NUMBER(x3)                           \
+    NUMBER(w0) NUMBER(w1) NUMBER(w2) NUMBER(w3) NUMBER(y0) NUMBER(y1) NUMBER(y2) NUMBER(y3)                           \
+    NUMBER(b0) NUMBER(b1) NUMBER(b2) NUMBER(b3) NUMBER(x_row) NUMBER(w_depth) NUMBER(w_column) NUMBER(y_row)          \
+    NUMBER(bits) NUMBER(group)
+
+/* Of x (outer, size, inner), whose elements are of a type: 0 float32, 1 int64, 2 bytes. gather: y[o, j, i] = x[o, index[o, j,
+   i], i] for j < count. scatter: y = x, and then for j = 0, 1 … y[o, index[o, j, i], i] becomes source[o, j, i] (function 0),
+   or their sum (1), product (2), largest (3) or least (4) element. Indices are int64; one outside counts as the nearest
+   inside. */
+#define FIELDS_gather(READ, MAYBE, WRITE, NUMBER)                                                                     \
+    READ(x) READ(index) WRITE(y) NUMBER(type) NUMBER(outer) NUMBER(size) NUMBER(inner) NUMBER(count)
+#define FIELDS_scatter(READ, MAYBE, WRITE, NUMBER)                                                                    \
+    READ(x) READ(index) READ(source) WRITE(y)                                                                         \
+    NUMBER(type) NUMBER(outer) NUMBER(size) NUMBER(inner) NUMBER(count) NUMBER(function)
+
+/* The same x: sums of all elements up to each one, float32 or int64; the int64 order that sorts, equal elements as they were
+   and NaN as the largest; and the int64 sum (0), product (1), largest (2) or least (3) element, or the place of the first
+   largest one (4, the only one of float32). */
+#define FIELDS_cumsum(READ, MAYBE, WRITE, NUMBER) READ(x) WRITE(y) NUMBER(type) NUMBER(outer) NUMBER(size) NUMBER(inner)
+#define FIELDS_argsort(READ, MAYBE, WRITE, NUMBER)                                                                    \
+    READ(x) WRITE(y) NUMBER(type) NUMBER(outer) NUMBER(size) NUMBER(inner) NUMBER(descending)
+#define FIELDS_integer_reduce(READ, MAYBE, WRITE, NUMBER)                                                             \
+    READ(x) WRITE(y) NUMBER(type) NUMBER(outer) NUMBER(size) NUMBER(inner) NUMBER(function)
 
 /* Every kind, in the order of their numbers. */
 #define STEP_KINDS(STEP) \
@@ -207,6 +237,12 @@
     STEP(attention) \
     STEP(float_norm) \
     STEP(float_softmax) \
-    STEP(float_reduce)
+    STEP(float_reduce) \
+    STEP(float_matmul) \
+    STEP(gather) \
+    STEP(scatter) \
+    STEP(cumsum) \
+    STEP(argsort) \
+    STEP(integer_reduce)
 
 #endif

@@ -210,6 +210,11 @@ def test_chains_are_joined() -> None:
     assert [n for n, seconds in times.items() if seconds > 0] == ["y"]
 
 
+POOL = {"kernel": [3, 2], "stride": [2, 2], "padding": [1, 1], "ceil_mode": True}
+INSIDE = {"kernel": [2, 3, 2], "stride": [2, 1, 2], "padding": [0, 0, 0], "ceil_mode": False}
+CONV = {"stride": [2, 1], "padding": [1, 0], "dilation": [1, 2], "groups": 1, "transposed": False}
+CONV |= {"output_padding": [0, 0]}
+POINT = {"stride": [1], "padding": [0], "dilation": [1], "groups": 1, "transposed": False, "output_padding": [0]}
 LAYERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], dict[str, tuple[int, ...]]]] = {
     "layer_norm": ("float.layer_norm", {"shape": [37], "eps": 1e-5}, (5, 37), {"weight": (37,), "bias": (37,)}),
     "layer_norm 2": ("float.layer_norm", {"shape": [3, 40], "eps": 1e-5}, (2, 3, 40), {}),
@@ -224,6 +229,31 @@ LAYERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], dict[str, tuple[in
     "sum": ("float.reduce", {"fn": "sum", "dims": [], "keepdim": False}, (7, 4), {}),
     "amax": ("float.reduce", {"fn": "amax", "dims": [1], "keepdim": True}, (7, 300), {}),
     "amin": ("float.reduce", {"fn": "amin", "dims": [2], "keepdim": False}, (7, 30), {}),
+    "prod sum": ("float.reduce", {"fn": "prod", "dims": [1], "keepdim": False}, (5, 30), {}),
+    "argmax": ("float.reduce", {"fn": "argmax", "dims": [1], "keepdim": True}, (9, 30), {}),
+    "argmax of all": ("float.reduce", {"fn": "argmax", "dims": [], "keepdim": False}, (9, 30), {}),
+    "cumsum": ("float.cumsum", {"axis": 1}, (9, 30), {}),
+    "argsort": ("float.argsort", {"axis": 2, "descending": False}, (9, 30), {}),
+    "argsort down": ("float.argsort", {"axis": 1, "descending": True}, (9, 3), {}),
+    "linear": ("float.linear", {}, (5, 37), {"weight": (70, 37), "bias": (70,)}),
+    "linear without bias": ("float.linear", {}, (300, 3), {"weight": (5, 3)}),
+    "avg_pool": ("float.avg_pool", POOL | {"count_include_pad": False}, (5, 9, 7), {}),
+    "avg_pool with padding": ("float.avg_pool", POOL | {"count_include_pad": True}, (5, 9, 7), {}),
+    "avg_pool 3": ("float.avg_pool", INSIDE | {"count_include_pad": True}, (5, 4, 6, 4), {}),
+    "adaptive_avg_pool": ("float.adaptive_avg_pool", {"output_size": [1, 1]}, (20, 9, 7), {}),
+    "adaptive_avg_pool 3": ("float.adaptive_avg_pool", {"output_size": [3, 2]}, (5, 9, 8), {}),
+    "conv": ("float.conv", CONV, (6, 9, 8), {"weight": (20, 6, 3, 2), "bias": (20,)}),
+    "conv of groups": ("float.conv", CONV | {"groups": 3}, (6, 9, 8), {"weight": (9, 2, 3, 2)}),
+    "conv 1": ("float.conv", POINT, (6, 300), {"weight": (20, 6, 1), "bias": (20,)}),
+    "conv transposed": (
+        "float.conv",
+        CONV | {"transposed": True, "groups": 2, "output_padding": [1, 0]},
+        (6, 5, 8),
+        {"weight": (6, 5, 3, 2), "bias": (10,)},
+    ),
+    "bilinear": ("upsample", {"mode": "bilinear", "size": [11, 3], "align_corners": False}, (5, 7, 6), {}),
+    "bilinear corners": ("upsample", {"mode": "bilinear", "size": [11, 6], "align_corners": True}, (5, 7, 6), {}),
+    "bicubic": ("upsample", {"mode": "bicubic", "size": [11, 3], "align_corners": False}, (5, 7, 6), {}),
 }
 
 
@@ -237,8 +267,14 @@ def test_layers(name: str, special: bool) -> None:
         x.reshape(-1)[rng.permutation(x.size)[:2]] = np.nan, rng.choice([np.inf, -np.inf])
     arrays = {role: rng.standard_normal(size).astype(np.float32) for role, size in sizes.items()}
     y = output_shape(Op("y", kind, ("x0",), attrs, arrays), [Tensor("x0", "float32", (None, *x.shape[1:]))], ())
-    got, wanted = run(of_kind(kind, attrs, [x], Tensor("y", "float32", y), arrays), [x])
-    if "softmax" in kind or "sum" in name:  # the reference adds float32 numbers, and its exponential is off by 2 units
+    made = of_kind(kind, attrs, [x], Tensor("y", "int64" if "arg" in name else "float32", y), arrays)
+    assert not numpy_operations(made)
+    got, wanted = run(made, [x])
+    if any(word in name for word in ("linear", "conv", "pool")):  # sums in another order
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    elif name.startswith(("arg", "bi", "cumsum")):
+        np.testing.assert_array_equal(got, wanted)
+    elif "softmax" in kind or "sum" in name:  # the reference adds float32 numbers, and its exponential is off by 2 units
         finite = np.isfinite(wanted)
         np.testing.assert_array_equal(got[~finite], wanted[~finite])
         np.testing.assert_allclose(got[finite], wanted[finite], rtol=2e-6, atol=2e-6)

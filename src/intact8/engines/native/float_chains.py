@@ -28,7 +28,7 @@ from .float_chain_code import (
 from .lowering import OpContext, Rule
 
 Code = Sequence[tuple[str, int, int, float, float]]
-"""Instructions whose arguments are numbers of operands, or −1: the result before."""
+"""Instructions whose arguments are numbers of operands, or −1: the result before, −2: the one before that …"""
 
 NO_GRID = {"type": FLOATS, "divisor": 0, "zero": 0, "low": 0, "high": 0}
 TYPES = {"float32": FLOATS, "int64": INT64, "bool": GRID, "uint8": GRID}
@@ -70,19 +70,18 @@ def chain(ctx: OpContext, inputs: Sequence[Value], code: Code, grids: Sequence[t
     y = ctx.make(ctx.usual_order())
     types = WHOLE_TYPES if whole else TYPES
     operands = [_operand(ctx.builder, x, y, types, *(grids[i] if grids else (0, 1.0))) for i, x in enumerate(inputs)]
-    last: Source = operands[0]
     made: list[Instruction] = []
+
+    def source(number: int) -> Source:
+        return operands[number] if number >= 0 else len(made) + number if made else operands[0]
+
     for name, a, b, p, q in code:
-        name = f"whole_{name}" if whole else name
-        made.append((name, operands[a] if a >= 0 else last, operands[b] if b >= 0 else last, p, q))
-        last = len(made) - 1
-    ctx.builder.chain(Chain(y.index, y.physical, made, last, fields))
+        made.append((f"whole_{name}" if whole else name, source(a), source(b), p, q))
+    ctx.builder.chain(Chain(y.index, y.physical, made, source(-1), fields))
     return y
 
 
-def _operand(
-    builder: PlanBuilder, x: Value, y: Value, types: Mapping[str, int], zero: int, scale: float
-) -> Operand:
+def _operand(builder: PlanBuilder, x: Value, y: Value, types: Mapping[str, int], zero: int, scale: float) -> Operand:
     """Return an operand of a chain that writes ``y``, copied where its dimensions lie in another order."""
     x = builder.in_order(x.of_rank(len(y.shape)), y.order)
     mask = sum(1 << k for k, d in enumerate(y.order) if x.shape[d] != 1)

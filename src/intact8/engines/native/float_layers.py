@@ -1,4 +1,4 @@
-"""Rules of norms, softmax and reductions of floats."""
+"""Rules of norms, softmax and reductions of floats, and of reductions of integers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import itertools
 import math
 
 from .builder import MAX_RANK, Value, double_bits
+from .indexing import TYPES
 from .lowering import OpContext, Rule
 
-REDUCTIONS = {"mean": 0, "sum": 1, "amax": 2, "amin": 3}
+REDUCTIONS = {"mean": 0, "sum": 1, "amax": 2, "amin": 3, "prod": 4}
 """Functions of ``float_reduce``."""
+
+INTEGER_REDUCTIONS = {"sum": 0, "prod": 1, "amax": 2, "amin": 3, "argmax": 4}
+"""Functions of ``integer_reduce``."""
 
 
 def _norm(ctx: OpContext, x: Value, groups: int, each: int, places: int, *, centered: bool = True) -> Value:
@@ -70,8 +74,10 @@ def _reduce(ctx: OpContext) -> Value | None:
     t, x = ctx.op.attrs, ctx.inputs[0]
     rank, function = len(x.shape), t.get("fn", "mean")
     dims = {d % rank for d in t["dims"]} or set(range(rank))
-    if function not in REDUCTIONS or x.dtype != "float32" or not 0 < rank <= MAX_RANK or 0 in x.shape:
+    if not 0 < rank <= MAX_RANK or 0 in x.shape:
         return None
+    if function == "argmax" and len(dims) == rank:
+        x = ctx.builder.plain(x)  # the place counts elements in this order
     if sum(reduced for reduced, _ in itertools.groupby(x.order, dims.__contains__)) > 1:
         x = ctx.builder.in_order(x, [*(d for d in x.order if d not in dims), *sorted(dims)])
     kept = [d for d in x.order if d not in dims]
@@ -80,15 +86,14 @@ def _reduce(ctx: OpContext) -> Value | None:
     before = list(itertools.takewhile(lambda d: d not in dims, x.order))
     outer, count = (math.prod(x.shape[d] for d in some) for some in (before, dims))
     y = ctx.make(order)
-    ctx.builder.step(
-        "float_reduce",
-        x=x,
-        y=y,
-        outer=outer,
-        count=count,
-        inner=x.size // (outer * count),
-        function=REDUCTIONS[function],
-    )
+    inner = x.size // (outer * count)
+    if ctx.out.dtype == "float32":
+        ctx.builder.step("float_reduce", x=x, y=y, outer=outer, count=count, inner=inner, function=REDUCTIONS[function])
+    else:
+        number = INTEGER_REDUCTIONS[function]
+        ctx.builder.step(
+            "integer_reduce", x=x, y=y, type=TYPES[x.dtype], outer=outer, size=count, inner=inner, function=number
+        )
     return y
 
 

@@ -11,7 +11,19 @@ from intact8.program.program import Program
 
 from ..image_layout import read_as_images
 from ..shapes import sized
-from . import affine, dynamic, elementwise, float_chains, float_layers, moves, norms, pools, products
+from . import (
+    affine,
+    dynamic,
+    elementwise,
+    float_chains,
+    float_images,
+    float_layers,
+    indexing,
+    moves,
+    norms,
+    pools,
+    products,
+)
 from .attention import find_attention, lower_attention
 from .builder import INPUT, Constants, PlanBuilder, Value, plain
 from .fuse import chains
@@ -21,7 +33,9 @@ RULES: dict[str, Rule] = {
     **affine.RULES,
     **dynamic.RULES,
     **float_chains.RULES,
+    **float_images.RULES,
     **float_layers.RULES,
+    **indexing.RULES,
     **elementwise.RULES,
     **moves.RULES,
     **norms.RULES,

@@ -20,14 +20,14 @@ SEPARABLE = 16
 """Elements of a window from which a maximum is taken axis by axis."""
 
 
-def _image(ctx: OpContext) -> Value:
+def image(ctx: OpContext) -> Value:
     """Return the only input with its channels last."""
     return ctx.builder.in_order(ctx.inputs[0], channels_last(len(ctx.inputs[0].shape)))
 
 
 def max_pool(ctx: OpContext) -> Value:
     """Lower a largest element of windows: of all axes at once, or axis by axis where windows are large."""
-    t, x = ctx.op.attrs, _image(ctx)
+    t, x = ctx.op.attrs, image(ctx)
     rank = len(t["kernel"])
     parts = [range(rank)]
     if math.prod(t["kernel"]) >= SEPARABLE:
@@ -57,7 +57,7 @@ def _average(ctx: OpContext, edges: Edges, lengths: Sequence[Array]) -> Value:
         edges: start and end of the windows along each axis.
         lengths: what each window counts along each axis.
     """
-    x = _image(ctx)
+    x = image(ctx)
     y = ctx.make(x.order)
     one = (np.zeros(1, np.int64), np.ones(1, np.int64))
     axes = image_axes([np.stack([*e, n], 1) for e, n in zip(edges, lengths, strict=True)], np.stack([*one, one[1]], 1))
@@ -121,7 +121,7 @@ def mean(ctx: OpContext) -> Value:
 
 def resize_linear(ctx: OpContext) -> Value | None:
     """Lower linear resizing by weights whose sums float32 holds: all that conversion chooses."""
-    t, x = ctx.op.attrs, _image(ctx)
+    t, x = ctx.op.attrs, image(ctx)
     if math.prod(t["denominators"]) > LARGEST_PRODUCT:
         return None
     rows = zip(x.shape[2:], t["size"], t["denominators"], strict=True)
@@ -135,38 +135,44 @@ def resize_linear(ctx: OpContext) -> Value | None:
     return y
 
 
-def upsample(ctx: OpContext) -> Value | None:
+def nearest(ctx: OpContext) -> Value:
     """Lower resizing to the nearest pixels: a copy that repeats them where sizes are multiples, else rows by index."""
-    x, size, mode = _image(ctx), ctx.op.attrs["size"], ctx.op.attrs["mode"]
-    if not mode.startswith("nearest"):
-        return None
+    x, size, mode = image(ctx), ctx.op.attrs["size"], ctx.op.attrs["mode"]
     at = [nearest_index(n, out, mode == "nearest-exact") for n, out in zip(x.shape[2:], size, strict=True)]
     sizes, strides, step = [x.shape[1]], [1], x.shape[1]
     for n, out, index in reversed(list(zip(x.shape[2:], size, at, strict=True))):
         if out % n or (index != np.arange(out) // (out // n)).any():
-            return _take_pixels(ctx, x, at)
+            for axis, rows in enumerate(at, start=2):
+                x = take_pixels(ctx, x, axis, rows, f"{axis} {x.shape[axis]}")
+            return x
         sizes, strides, step = [n, out // n, *sizes], [step, 0, *strides], step * n
     y = ctx.make(x.order)
     ctx.builder.copy(x, y, [x.shape[0], *sizes], [step, *strides])
     return y
 
 
-def _take_pixels(ctx: OpContext, x: Value, at: Sequence[Array]) -> Value:
-    """Read pixels by their index along each axis, one axis after the other."""
-    for axis, index in enumerate(at, start=2):
-        y = ctx.builder.value((*x.shape[:axis], len(index), *x.shape[axis + 1 :]), x.dtype, x.order)
-        ctx.builder.step(
-            "take_rows",
-            x=x,
-            index=ctx.constant(f"index {axis} {x.shape[axis]}", index.copy),
-            y=y,
-            outer=math.prod(x.shape[:axis]) // x.shape[1],
-            rows=x.shape[axis],
-            count=len(index),
-            bytes=math.prod(x.shape[axis + 1 :]) * x.shape[1] * x.itemsize,
-        )
-        x = y
-    return x
+def take_pixels(ctx: OpContext, x: Value, axis: int, index: Array, place: str) -> Value:
+    """Return the rows of images by their index along an axis.
+
+    Args:
+        ctx: the operation.
+        x: images with their channels last.
+        axis: dimension of x.
+        index: row of every result.
+        place: tells the indices of an operation apart.
+    """
+    y = ctx.builder.value((*x.shape[:axis], len(index), *x.shape[axis + 1 :]), x.dtype, x.order)
+    ctx.builder.step(
+        "take_rows",
+        x=x,
+        index=ctx.constant(f"index {place}", index.astype(np.int64).copy),
+        y=y,
+        outer=math.prod(x.shape[:axis]) // x.shape[1],
+        rows=x.shape[axis],
+        count=len(index),
+        bytes=math.prod(x.shape[axis + 1 :]) * x.shape[1] * x.itemsize,
+    )
+    return y
 
 
 RULES: dict[str, Rule] = {
@@ -175,5 +181,4 @@ RULES: dict[str, Rule] = {
     "adaptive_avg_pool": adaptive_avg_pool,
     "mean": mean,
     "resize_linear": resize_linear,
-    "upsample": upsample,
 }
