@@ -274,7 +274,9 @@ def test_layers(name: str, special: bool) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
     elif name.startswith(("arg", "bi", "cumsum")):
         np.testing.assert_array_equal(got, wanted)
-    elif "softmax" in kind or "sum" in name:  # the reference adds float32 numbers, and its exponential is off by 2 units
+    elif (
+        "softmax" in kind or "sum" in name
+    ):  # the reference adds float32 numbers, and its exponential is off by 2 units
         finite = np.isfinite(wanted)
         np.testing.assert_array_equal(got[~finite], wanted[~finite])
         np.testing.assert_allclose(got[finite], wanted[finite], rtol=2e-6, atol=2e-6)
