@@ -1,6 +1,6 @@
-/* Classifies images with a program file: no Python, no other library.
+/* Classifies images with a program file that has a plan, as that of the demonstration: no Python, no other library.
 
-       python -c "import intact8; intact8.Program.load('digits.safetensors').save('digits.safetensors', plan=True)"
+       intact8 demo
        make libintact8
        cc -Inative/c_api examples/c/classify.c -Lbuild -lintact8 -Wl,-rpath,build -o classify
        ./classify digits.safetensors images.bin

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define MAX_ARRAYS 4096     /* inputs or outputs */
+#define MAX_PLANS 4096
 #define MAX_CONSTANTS (1 << 20)
 #define MAX_ELEMENTS ((int64_t)1 << 40)
 
@@ -18,19 +19,25 @@
 #define THREAD_LOCAL _Thread_local
 #endif
 
-struct intact8_program {
-    program_file file; /* names of arrays lie in its plan */
-    model *constants;
+/* A plan and what its calls are given and give. */
+typedef struct {
     plan *steps;
     int64_t step_count;
-    uint8_t **owned; /* memory of constants */
-    isize owned_count;
     intact8_array *arrays; /* inputs, then outputs */
     int inputs, outputs;
+} stored_plan;
+
+struct intact8_program {
+    program_file file; /* names of arrays lie in its plans */
+    model *constants;
+    stored_plan *plans;
+    int plan_count;
+    uint8_t **owned; /* memory of constants */
+    isize owned_count;
 };
 
 struct intact8_runner {
-    const intact8_program *program;
+    const stored_plan *plan;
     uint8_t *block, *workspace;
     int threads;
 };
@@ -170,12 +177,12 @@ static int take_constants(stream *s, intact8_program *p) {
     return p->owned && !s->short_of;
 }
 
-static int take_steps(stream *s, intact8_program *p, char reason[REASON]) {
+static int take_steps(stream *s, stored_plan *p, model *constants, char reason[REASON]) {
     const isize count = take_count(s, INT64_MAX);
     int64_t *words = (int64_t *)calloc((size_t)count + 3, sizeof *words);
     for (isize i = 0; words && i < count; i++) words[i] = take_number(s);
     if (words && !s->short_of) {
-        p->steps = open_plan(p->constants, words, count, reason);
+        p->steps = open_plan(constants, words, count, reason);
         p->step_count = words[2];
     }
     free(words);
@@ -183,7 +190,7 @@ static int take_steps(stream *s, intact8_program *p, char reason[REASON]) {
 }
 
 /* Whether the arrays that a caller is told of are as large as the plan needs. */
-static int interface_fits(const intact8_program *p) {
+static int interface_fits(const stored_plan *p) {
     for (int o = 0; o < 2; o++) {
         const enum storage storage = o ? OUTPUT : INPUT;
         const int count = o ? p->outputs : p->inputs;
@@ -194,18 +201,27 @@ static int interface_fits(const intact8_program *p) {
     return 1;
 }
 
-static const char *take_plan(intact8_program *p, char reason[REASON]) {
+static const char *take_plan(stream *s, stored_plan *p, model *constants, char reason[REASON]) {
+    p->inputs = (int)take_count(s, MAX_ARRAYS), p->outputs = (int)take_count(s, MAX_ARRAYS);
+    p->arrays = (intact8_array *)calloc((size_t)(p->inputs + p->outputs) + 1, sizeof *p->arrays);
+    if (!p->arrays) return "there is no memory for it";
+    for (int i = 0; i < p->inputs + p->outputs; i++)
+        if (!take_array(s, &p->arrays[i])) return "its inputs or outputs are of no known type or size";
+    if (!take_steps(s, p, constants, reason))
+        return s->short_of ? "its plan ends too early" : *reason ? reason : "there is no memory for it";
+    return interface_fits(p) ? NULL : "its inputs or outputs do not fit its plan";
+}
+
+static const char *take_plans(intact8_program *p, char reason[REASON]) {
     stream s = {p->file.plan, p->file.plan + p->file.plan_bytes, 0};
     if (take_number(&s) != fingerprint()) return "its plan is of another version of the library: save the program again";
-    p->inputs = (int)take_count(&s, MAX_ARRAYS), p->outputs = (int)take_count(&s, MAX_ARRAYS);
-    p->arrays = (intact8_array *)calloc((size_t)(p->inputs + p->outputs) + 1, sizeof *p->arrays);
-    p->constants = open_model();
-    if (!p->arrays || !p->constants) return "there is no memory for it";
-    for (int i = 0; i < p->inputs + p->outputs; i++)
-        if (!take_array(&s, &p->arrays[i])) return "its inputs or outputs are of no known type or size";
+    if (!(p->constants = open_model())) return "there is no memory for it";
     if (!take_constants(&s, p)) return s.short_of ? "its plan ends too early" : "a constant is not in it, or there is no memory";
-    if (!take_steps(&s, p, reason)) return s.short_of ? "its plan ends too early" : *reason ? reason : "there is no memory for it";
-    return interface_fits(p) ? NULL : "its inputs or outputs do not fit its plan";
+    const int count = (int)take_count(&s, MAX_PLANS);
+    if (!(p->plans = (stored_plan *)calloc((size_t)count + 1, sizeof *p->plans))) return "there is no memory for it";
+    const char *why = count ? NULL : "it has no plan";
+    while (!why && p->plan_count < count) why = take_plan(&s, &p->plans[p->plan_count++], p->constants, reason);
+    return why;
 }
 
 /* ---- the interface -------------------------------------------------------------------------------------------------- */
@@ -215,33 +231,42 @@ intact8_program *intact8_open(const char *path) {
     if (!p) return fail(path, "there is no memory for it"), NULL;
     char detail[REASON] = "";
     const char *reason = read_program_file(path, &p->file);
-    if (!reason) reason = take_plan(p, detail);
+    if (!reason) reason = take_plans(p, detail);
     if (reason) return fail(path, reason), intact8_close(p), NULL;
     free(p->file.content);
     p->file.content = NULL;
     return p;
 }
 
-intact8_interface intact8_describe(const intact8_program *p) {
-    return (intact8_interface){p->inputs, p->outputs, p->arrays, p->arrays + p->inputs};
+int intact8_plan_count(const intact8_program *p) { return p->plan_count; }
+
+intact8_interface intact8_describe_plan(const intact8_program *p, int plan) {
+    if (plan < 0 || plan >= p->plan_count) return (intact8_interface){0, 0, NULL, NULL};
+    const stored_plan *found = &p->plans[plan];
+    return (intact8_interface){found->inputs, found->outputs, found->arrays, found->arrays + found->inputs};
 }
 
-intact8_runner *intact8_prepare(const intact8_program *p, int threads) {
+intact8_interface intact8_describe(const intact8_program *p) { return intact8_describe_plan(p, 0); }
+
+intact8_runner *intact8_prepare_plan(const intact8_program *p, int plan, int threads) {
     const int used = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    const isize bytes = workspace_bytes(p->steps, used);
+    if (plan < 0 || plan >= p->plan_count) return fail("prepare", "the program has no such plan"), NULL;
+    const isize bytes = workspace_bytes(p->plans[plan].steps, used);
     intact8_runner *r = bytes < 0 ? NULL : (intact8_runner *)calloc(1, sizeof *r);
     if (r) r->block = (uint8_t *)calloc(1, (size_t)bytes + ALIGNMENT);
     if (!r || !r->block) return fail("prepare", "there is no memory for a call"), free(r), NULL;
-    r->program = p, r->threads = used;
+    r->plan = &p->plans[plan], r->threads = used;
     r->workspace = r->block + (ALIGNMENT - (uintptr_t)r->block % ALIGNMENT) % ALIGNMENT;
     return r;
 }
 
+intact8_runner *intact8_prepare(const intact8_program *p, int threads) { return intact8_prepare_plan(p, 0, threads); }
+
 int intact8_run(intact8_runner *r, const void *const *inputs, void *const *outputs) {
     char reason[REASON] = "a step of the plan needs Python";
     void *const *given = (void *const *)(uintptr_t)inputs; /* steps do not write to inputs */
-    const isize at = run_plan(r->program->steps, 0, r->workspace, given, outputs, r->threads, NULL, reason);
-    return at == r->program->step_count || fail("run", reason);
+    const isize at = run_plan(r->plan->steps, 0, r->workspace, given, outputs, r->threads, NULL, reason);
+    return at == r->plan->step_count || fail("run", reason);
 }
 
 void intact8_release(intact8_runner *r) {
@@ -251,10 +276,10 @@ void intact8_release(intact8_runner *r) {
 
 void intact8_close(intact8_program *p) {
     if (!p) return;
-    close_plan(p->steps);
+    for (int i = 0; i < p->plan_count; i++) close_plan(p->plans[i].steps), free(p->plans[i].arrays);
     close_model(p->constants);
     for (isize i = 0; i < p->owned_count; i++) free(p->owned[i]);
-    free(p->owned), free(p->arrays);
+    free(p->owned), free(p->plans);
     free_program_file(&p->file);
     free(p);
 }

@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-typedef struct intact8_program intact8_program; /* a network: constants and plan, not changed by runs */
+typedef struct intact8_program intact8_program; /* a network: constants and plans, not changed by runs */
 typedef struct intact8_runner intact8_runner;   /* memory of one call */
 
 /* An input or output: an array in C order, in the dimensions of the model. */
@@ -54,12 +54,17 @@ typedef struct {
    of the library. Its constants stay in memory until intact8_close. */
 INTACT8_API intact8_program *intact8_open(const char *path);
 
-/* Returns what a call is given and gives. */
+/* Returns what a call is given and gives: of the first plan, or of any. Plans have the order in which they were asked for
+   when the program was saved; one that is not there has no inputs and outputs. */
 INTACT8_API intact8_interface intact8_describe(const intact8_program *program);
+INTACT8_API intact8_interface intact8_describe_plan(const intact8_program *program, int plan);
+INTACT8_API int intact8_plan_count(const intact8_program *program);
 
 /* Makes ready to run with up to `threads` threads: allocates all memory that runs need. NULL where there is not so much.
-   Runners of one program may run at the same time in threads of the caller's; one runner runs one call at a time. */
-INTACT8_API intact8_runner *intact8_prepare(const intact8_program *program, int threads);
+   Runners of one program may run at the same time in threads of the caller's; one runner runs one call at a time. Plans of
+   one program share its weights. */
+INTACT8_API intact8_runner *intact8_prepare(const intact8_program *program, int threads); /* the first plan */
+INTACT8_API intact8_runner *intact8_prepare_plan(const intact8_program *program, int plan, int threads);
 
 /* Runs: reads every input, writes every output, allocates nothing. Returns 1; or 0 where an integer input is an index
    outside of its table. The result does not depend on threads or on the CPU. */

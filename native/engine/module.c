@@ -103,47 +103,57 @@ FUNCTION(value_offset) {
     return PyLong_FromSsize_t(v && v->storage == WORKSPACE ? v->offset : -1);
 }
 
-/* Reads addresses and sizes of inputs or outputs, and checks that they are as large as the plan needs. */
-static int read_interface(PyObject *const *args, isize number, const plan *p, enum storage storage, void **at) {
+/* What the capsule `__array_struct__` of an array holds: numpy's array interface. */
+typedef struct {
+    int two, rank;
+    char kind;
+    int element, flags;
+    Py_intptr_t *shape, *strides;
+    void *data;
+} array_struct;
+
+#define WRITEABLE 0x400
+
+/* Reads the addresses of inputs or outputs, and checks that they are as large as the plan needs. */
+static int read_interface(PyObject *const *arrays, isize number, const plan *p, enum storage storage, void **at) {
     for (isize i = 0; i < number; i++) {
-        at[i] = PyLong_AsVoidPtr(args[2 * i]);
-        const isize bytes = PyLong_AsSsize_t(args[2 * i + 1]);
-        if (PyErr_Occurred()) return 0;
-        if (bytes < interface_bytes(p, storage, i))
-            return PyErr_Format(engine_error, "array %zd has %zd bytes, and the plan needs %zd", i, bytes,
-                                interface_bytes(p, storage, i)), 0;
+        const array_struct *a = (const array_struct *)PyCapsule_GetPointer(arrays[i], NULL);
+        isize bytes = a ? a->element : 0;
+        for (int d = 0; a && d < a->rank; d++) bytes = checked_product(bytes, (isize)a->shape[d]);
+        if (a) at[i] = a->data;
+        const int fits = a && a->two == 2 && bytes >= interface_bytes(p, storage, i) && (storage == INPUT || a->flags & WRITEABLE);
+        if (fits) continue;
+        if (a) PyErr_Format(engine_error, "array %zd has %zd bytes, and the plan needs %zd", i, bytes, interface_bytes(p, storage, i));
+        return 0;
     }
     return 1;
 }
 
-/* run(plan, from, workspace, its bytes, threads, seconds (address or 0), number of inputs, address, bytes, …) */
+/* run(plan, from, workspace, its bytes, threads, seconds (address or 0), number of inputs, `__array_struct__` of an array, …) */
 FUNCTION(run) {
-    if (count < 7 || (count - 7) % 2) return PyErr_SetString(PyExc_TypeError, "run takes pairs of addresses and sizes"), NULL;
+    if (count < 7) return PyErr_SetString(PyExc_TypeError, "run takes seven arguments and arrays"), NULL;
     const plan *p = PyCapsule_GetPointer(args[0], "plan");
     const Py_ssize_t from = PyLong_AsSsize_t(args[1]), bytes = PyLong_AsSsize_t(args[3]);
     uint8_t *workspace = PyLong_AsVoidPtr(args[2]);
     const long threads = PyLong_AsLong(args[4]);
     double *seconds = PyLong_AsVoidPtr(args[5]);
-    const Py_ssize_t inputs = PyLong_AsSsize_t(args[6]), outputs = (count - 7) / 2 - inputs;
+    const Py_ssize_t inputs = PyLong_AsSsize_t(args[6]), outputs = count - 7 - inputs;
     if (PyErr_Occurred()) return NULL;
     if (inputs < 0 || outputs < 0 || inputs > MAX_INTERFACE || outputs > MAX_INTERFACE || from < 0 || threads < 1 ||
         threads > MAX_THREADS || bytes < workspace_bytes(p, (int)threads) || (uintptr_t)workspace % ALIGNMENT ||
         inputs < interface_count(p, INPUT) || outputs < interface_count(p, OUTPUT))
         return PyErr_SetString(engine_error, "a workspace or arrays that do not fit the plan"), NULL;
-    void *in[64], *out[64], **all_in = in, **all_out = out;
-    if (inputs > 64 && !(all_in = PyMem_Malloc((size_t)inputs * sizeof *in))) return PyErr_NoMemory();
-    if (outputs > 64 && !(all_out = PyMem_Malloc((size_t)outputs * sizeof *out)))
-        return all_in != in ? PyMem_Free(all_in) : (void)0, PyErr_NoMemory();
+    void *few[64], **all = few;
+    if (inputs + outputs > 64 && !(all = PyMem_Malloc((size_t)(inputs + outputs) * sizeof *all))) return PyErr_NoMemory();
     isize next = -1;
     char reason[REASON] = "";
-    if (read_interface(args + 7, inputs, p, INPUT, all_in) && read_interface(args + 7 + 2 * inputs, outputs, p, OUTPUT, all_out)) {
+    if (read_interface(args + 7, inputs, p, INPUT, all) && read_interface(args + 7 + inputs, outputs, p, OUTPUT, all + inputs)) {
         Py_BEGIN_ALLOW_THREADS
-        next = run_plan(p, from, workspace, all_in, all_out, (int)threads, seconds, reason);
+        next = run_plan(p, from, workspace, all, all + inputs, (int)threads, seconds, reason);
         Py_END_ALLOW_THREADS
         if (next < 0) PyErr_SetString(next == -OUTSIDE ? PyExc_IndexError : PyExc_FloatingPointError, reason);
     }
-    if (all_in != in) PyMem_Free(all_in);
-    if (all_out != out) PyMem_Free(all_out);
+    if (all != few) PyMem_Free(all);
     return next < 0 ? NULL : PyLong_FromSsize_t(next);
 }
 

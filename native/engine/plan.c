@@ -23,6 +23,7 @@ struct plan {
     const int64_t **step;
     void **prepared;
     isize arena, scratch; /* bytes of the workspace: of all values, and of each thread */
+    isize count[2], *interface[2]; /* inputs and outputs: how many, and the bytes of each */
     memory_list *owned;
 };
 
@@ -96,6 +97,20 @@ static int check_values(checker *c, const int64_t *words) {
     }
     free(taken);
     return sound;
+}
+
+/* Notes how many inputs or outputs there are, and the bytes that the plan needs of each. */
+static int note_interface(checker *c, enum storage storage) {
+    plan *p = c->p;
+    isize count = 0, *bytes = NULL;
+    for (isize i = 0; i < p->values; i++)
+        if (p->value[i].storage == (int64_t)storage) count = max_size(count, (isize)p->value[i].index + 1);
+    if (!(bytes = (isize *)calloc((size_t)count + 1, sizeof *bytes))) return refuse(c, "there is no memory for the plan");
+    for (isize i = 0; i < p->values; i++)
+        if (p->value[i].storage == (int64_t)storage)
+            bytes[p->value[i].index] = max_size(bytes[p->value[i].index], (isize)p->value[i].bytes);
+    p->count[storage - INPUT] = count, p->interface[storage - INPUT] = bytes;
+    return 1;
 }
 
 /* Checks one value that a step reads or writes, and notes the lifetime. */
@@ -177,7 +192,7 @@ static int read_plan(checker *c, const int64_t *words, isize count) {
     p->prepared = (void **)calloc((size_t)p->steps + 1, sizeof *p->prepared);
     if (!p->words || !p->value || !p->step || !p->prepared) return refuse(c, "there is no memory for the plan");
     memcpy(p->words, words, (size_t)count * sizeof *words);
-    if (!check_values(c, p->words + 3)) return 0;
+    if (!check_values(c, p->words + 3) || !note_interface(c, INPUT) || !note_interface(c, OUTPUT)) return 0;
     isize at = 3 + 3 * p->values;
     for (c->index = 0; c->index < p->steps; c->index++) {
         if (count - at < 2 || p->words[at + 1] < 2 || p->words[at + 1] > count - at)
@@ -211,7 +226,7 @@ void close_plan(plan *p) {
         next = m->next;
         free(m);
     }
-    free(p->words), free(p->value), free((void *)p->step), free(p->prepared), free(p);
+    free(p->interface[0]), free(p->interface[1]), free(p->words), free(p->value), free((void *)p->step), free(p->prepared), free(p);
 }
 
 isize workspace_bytes(const plan *p, int threads) {
@@ -221,19 +236,10 @@ isize workspace_bytes(const plan *p, int threads) {
 isize plan_values(const plan *p) { return p->values; }
 const value *plan_value(const plan *p, isize index) { return index < 0 || index >= p->values ? NULL : &p->value[index]; }
 
-isize interface_count(const plan *p, enum storage storage) {
-    isize most = 0;
-    for (isize i = 0; i < p->values; i++)
-        if (p->value[i].storage == (int64_t)storage) most = max_size(most, (isize)p->value[i].index + 1);
-    return most;
-}
+isize interface_count(const plan *p, enum storage storage) { return p->count[storage - INPUT]; }
 
 isize interface_bytes(const plan *p, enum storage storage, isize index) {
-    isize most = 0;
-    for (isize i = 0; i < p->values; i++)
-        if (p->value[i].storage == (int64_t)storage && p->value[i].index == index)
-            most = max_size(most, (isize)p->value[i].bytes);
-    return most;
+    return index < 0 || index >= p->count[storage - INPUT] ? 0 : p->interface[storage - INPUT][index];
 }
 
 /* ---- execution ------------------------------------------------------------------------------------------------------ */

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 pytest.importorskip("torch", reason="the demonstration trains with torch")
 pytest.importorskip("sklearn", reason="the demonstration trains on scikit-learn's digits")
 
+from tests.engines.native.c_library import CC, CLASSIFY, build
+
 from intact8.cli.app import app
+from intact8.demo import digits
 from intact8.demo import run as demo
 from intact8.demo.tables import show
+from intact8.engines import available_engines
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +46,18 @@ def test_every_integer_of_simulation_and_engines_is_equal(report: demo.DemoRepor
 def test_the_file_is_much_smaller_and_nothing_stays_float(report: demo.DemoReport) -> None:
     assert report.path.stat().st_size == report.nbytes["int8"] < 0.35 * report.nbytes["float32"]
     assert report.program.islands() == []
+
+
+@pytest.mark.skipif(CC is None or "native" not in available_engines(), reason="needs a C compiler, and the library")
+def test_a_c_program_classifies_with_the_file(report: demo.DemoReport, tmp_path: Path) -> None:
+    build(tmp_path, CLASSIFY)
+    images = digits.load(0).held_out_images[:50]
+    images.tofile(tmp_path / "images.bin")
+    command = [tmp_path / "classify", report.path, tmp_path / "images.bin"]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    for line, row in zip(lines, report.program.run(images, engine="reference"), strict=True):
+        best, _, scores = line.partition(":")
+        assert int(best) == row.argmax() and np.array_equal(np.array(scores.split(), np.float32), row)
 
 
 def test_batch_norms_and_relus_are_fused(report: demo.DemoReport) -> None:

@@ -118,7 +118,7 @@ def run(path: Path, *, seed: int = 0, seconds_per_timing: float = 3.0, progress:
     images = torch.from_numpy(data.train_images[:CALIBRATION_IMAGES])
     sim = prepare(model, images[:2])
     calibrate(sim, _tracked(torch.split(images, 64), report, "calibrate", -(-len(images) // 64)))
-    convert(sim).save(path)
+    convert(sim).save(path, plan="native" in available_engines())
     program = Program.load(path)
     report("convert", 1.0)
 

@@ -15,7 +15,7 @@ from intact8.program.certify import claim_error, in_order, register
 from intact8.program.program import Program
 
 from .base import Engine, Runner
-from .binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from .binding import bind, empty_outputs, is_empty, is_torch, rebuild, to_torch
 from .fallback import no_engine_error, startable
 from .fork_safety import follow
 from .memory import Admission
@@ -196,7 +196,7 @@ def run_flat(program: Program, arrays: Mapping[str, Array], engine: str = "auto"
     """Return the outputs in order, for inputs as :func:`intact8.engines.binding.bind` returns them. See :func:`run`."""
     runner, admit = _prepared(program, engine)
     admit(arrays)
-    outputs = empty_outputs(program, arrays) if batch_size(program, arrays) == 0 else runner(arrays)
+    outputs = empty_outputs(program, arrays) if is_empty(program, arrays) else runner(arrays)
     return [np.asarray(y) for y in outputs]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,14 @@ PLAN = "plan"
 """Entry of ``provenance`` with the plan for the C API, which readers without it pass over."""
 
 
-def save(program: Program, path: str | Path, *, plan: bool = False) -> Path:
+def save(program: Program, path: str | Path, *, plan: bool | Sequence[Mapping[str, int]] = False) -> Path:
     """Check ``program`` and write it to ``path``, replacing what is there, all at once or not at all.
 
     Args:
         program: what to write.
         path: of the file.
-        plan: store the native engine's plan of one sample, too, see :mod:`intact8.engines.native.stored_plan`.
+        plan: store the native engine's plan of one sample, too, or plans of given sizes, see
+            :mod:`intact8.engines.native.stored_plan`.
 
     Returns:
         The path.
@@ -60,7 +62,7 @@ def save(program: Program, path: str | Path, *, plan: bool = False) -> Path:
     content = serialize({**arrays_by_name(program), **golden})
     provenance = {key: value for key, value in program.provenance.items() if key != PLAN}
     if plan:
-        provenance[PLAN] = late.call("stored_plan", program, _places(content))
+        provenance[PLAN] = late.call("stored_plan", program, _places(content), plan)
     program = replace(program, provenance=provenance)
     metadata = {"format": FORMAT, "version": str(lowest_version(program)), FORMAT: _text(program)}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:

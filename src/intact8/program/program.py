@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,13 @@ class Program:
             f"{len(self.ops)} operations, {islands} of them float islands, {size:.3g} MB>"
         )
 
-    def save(self, path: str | Path, *, plan: bool = False) -> Path:
+    def save(self, path: str | Path, *, plan: bool | Sequence[Mapping[str, int]] = False) -> Path:
         """Write one .safetensors file, atomically. See ``intact8.program.file``.
 
         Args:
             path: of the file.
-            plan: store how the native engine runs one sample, too, so that the C API (``native/c_api/intact8.h``) can.
+            plan: store how the native engine runs one sample, too, so that the C API (``native/c_api/intact8.h``) can;
+                or how it runs each of given sizes, ``[{"batch": 8, "tokens": 64}]`` for example.
         """
         saved: Path = late.call("save", self, path, plan=plan)
         return saved

@@ -16,7 +16,7 @@ import numpy as np
 
 from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
-from intact8.engines.binding import batch_size, bind, empty_outputs, is_torch, rebuild, to_torch
+from intact8.engines.binding import bind, empty_outputs, is_empty, is_torch, rebuild, to_torch
 from intact8.engines.fallback import no_engine_error, startable
 from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError
@@ -347,7 +347,7 @@ class LoadedProgram:
             raise InputError("no input is given", where="call", remedy=f"give {', '.join(self.program.inputs)}")
         arrays = bind(self.program, inputs, named, self.layout)
         self._admit(arrays)
-        outputs = empty_outputs(self.program, arrays) if batch_size(self.program, arrays) == 0 else self._runner(arrays)
+        outputs = empty_outputs(self.program, arrays) if is_empty(self.program, arrays) else self._runner(arrays)
         if any(is_torch(value) for value in (*inputs, *named.values())):
             return rebuild(self.program.structure, [to_torch(y) for y in outputs])
         return rebuild(self.program.structure, [np.asarray(y) for y in outputs])

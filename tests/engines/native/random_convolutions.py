@@ -211,8 +211,7 @@ class Step:
         size = _library.workspace_bytes(plan, threads)
         memory = np.full(size + 64, 0xAB, np.uint8)
         base = -(-address(memory) // 64) * 64
-        buffers = [n for v in (*inputs, y) for n in (address(v), v.nbytes)]
-        _library.run(plan, 0, base, size, threads, 0, len(inputs), *buffers)
+        _library.run(plan, 0, base, size, threads, 0, len(inputs), *(v.__array_struct__ for v in (*inputs, y)))
         return y
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.conformance.networks import Network
 from tests.conformance.networks import draw as draw_network
+from tests.engines.native.c_library import CC, CLASSIFY, ROOT, build
 
 from intact8.engines import engine_status, get_engine
 from intact8.engines.native.stored_plan import stored_plan
@@ -23,13 +24,10 @@ from intact8.program import integrity
 from intact8.program.file import digest, load, save
 from intact8.program.program import Program
 
-ROOT = Path(__file__).parents[3]
-CC = shutil.which("gcc") or shutil.which("cc")
 pytestmark = [
     pytest.mark.skipif(engine_status()["native"] is not None, reason="the native library was not built"),
     pytest.mark.skipif(CC is None, reason="needs a C compiler"),
 ]
-STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-ffp-contract=off"]
 RUN_ALL = r"""
 #include <intact8.h>
 #include <stdio.h>
@@ -37,15 +35,16 @@ RUN_ALL = r"""
 int main(int count, char **arguments) {
     intact8_program *net = intact8_open(arguments[1]);
     if (!net) return fprintf(stderr, "%s\n", intact8_error()), 1;
-    const intact8_interface ends = intact8_describe(net);
+    const int plan = count > 3 ? atoi(arguments[3]) : 0;
+    const intact8_interface ends = intact8_describe_plan(net, plan);
     void *in[64], *out[64];
     for (int i = 0; i < ends.inputs; i++) {
         in[i] = malloc(ends.input[i].bytes);
         if (fread(in[i], 1, ends.input[i].bytes, stdin) != ends.input[i].bytes) return 2;
     }
     for (int i = 0; i < ends.outputs; i++) out[i] = malloc(ends.output[i].bytes);
-    intact8_runner *runner = intact8_prepare(net, atoi(arguments[2]));
-    const int failed = !runner || !intact8_run(runner, (const void *const *)in, out) || count != 3;
+    intact8_runner *runner = intact8_prepare_plan(net, plan, atoi(arguments[2]));
+    const int failed = !runner || !intact8_run(runner, (const void *const *)in, out) || count < 3;
     if (failed) return fprintf(stderr, "%s\n", intact8_error()), 1;
     for (int i = 0; i < ends.outputs; i++) fwrite(out[i], 1, ends.output[i].bytes, stdout), free(out[i]);
     for (int i = 0; i < ends.inputs; i++) free(in[i]);
@@ -60,22 +59,18 @@ int main(int count, char **arguments) {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library, quickly built, the example, and a program that runs anything."""
     made = tmp_path_factory.mktemp("c")
-    engine = [p for p in sorted((ROOT / "native" / "engine").glob("*.c")) if p.name != "module.c"]
-    own = sorted((ROOT / "native" / "c_api").glob("*.c"))
-    command = [str(CC), *STRICT, "-O0", "-fPIC", "-fvisibility=hidden", "-shared", "-o", str(made / "libintact8.so")]
-    subprocess.run([*command, *map(str, own + engine), "-lpthread", "-lm"], check=True)
     (made / "run.c").write_text(RUN_ALL)
-    for source in (ROOT / "examples" / "c" / "classify.c", made / "run.c"):
-        link = [f"-I{ROOT / 'native' / 'c_api'}", f"-L{made}", "-lintact8", f"-Wl,-rpath,{made}"]
-        subprocess.run([str(CC), *STRICT, "-o", str(made / source.stem), str(source), *link], check=True)
+    build(made, CLASSIFY, made / "run.c")
     return made
 
 
-def run(folder: Path, path: Path, *inputs: np.ndarray, threads: int = 1) -> subprocess.CompletedProcess[bytes]:
+def run(
+    folder: Path, path: Path, *inputs: np.ndarray, threads: int = 1, plan: int = 0
+) -> subprocess.CompletedProcess[bytes]:
     """What the C program says of a call."""
     given = b"".join(np.ascontiguousarray(x).tobytes() for x in inputs)
     return subprocess.run(
-        [folder / "run", path, str(threads)], input=given, capture_output=True, timeout=60, check=False
+        [folder / "run", path, str(threads), str(plan)], input=given, capture_output=True, timeout=60, check=False
     )
 
 
@@ -135,6 +130,26 @@ def test_networks_give_the_references_integers(folder: Path, tmp_path: Path, see
         done = run(folder, path, *inputs.values(), threads=threads)
         assert done.returncode == 0, done.stderr
         assert done.stdout == wanted
+
+
+def test_plans_of_several_sizes(folder: Path, tmp_path: Path) -> None:
+    x, y = Tensor("x", "float32", (None, "n", 4)), Tensor("y", "float32", (None, "n", 7))
+    weight = np.random.default_rng(0).normal(0, 1, (7, 4)).astype(np.float32)
+    op = Op("y", "float.linear", ("x",), {}, {"weight": weight})
+    program = Program({"x": x, "y": y}, (op,), ("x",), ("y",), dimensions={"n": (1, 9)})
+    sizes = [{"n": 3}, {"batch": 5, "n": 9}, {"batch": 2, "n": 1}]
+    path = save(program, tmp_path / "net.safetensors", plan=sizes)
+    for plan, size in enumerate(sizes):
+        given = np.random.default_rng(plan).normal(0, 1, (size.get("batch", 1), size["n"], 4)).astype(np.float32)
+        done = run(folder, path, given, plan=plan)
+        assert done.returncode == 0, done.stderr
+        wanted = program.run(given, engine="reference")
+        np.testing.assert_allclose(np.frombuffer(done.stdout, np.float32).reshape(wanted.shape), wanted, rtol=1e-5)
+    for plan in (-1, len(sizes)):
+        assert b"no such plan" in run(folder, path, plan=plan).stderr
+    for wrong in ({"batch": 2}, {"n": 10}, {"n": 2, "m": 3}, {"batch": 0, "n": 2}):
+        with pytest.raises(EngineError, match=r"plan: .* Remedy: plan=\[\{'batch': 1, 'n': …\}\]"):
+            save(program, tmp_path / "other.safetensors", plan=[wrong])
 
 
 def test_a_plan_changes_nothing_for_other_readers(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ Addresses and sizes are integers; sizes are in bytes. The caller answers for lif
 model, inputs and outputs as long as the call.
 """
 
+from typing import Any
+
 class Handle: ...
 
 def step_fields() -> dict[str, str]:
@@ -35,17 +37,18 @@ def value_offset(plan: Handle, value: int, /) -> int:
     """Return where a value lies in the workspace; -1 where it lies elsewhere."""
 
 def run(
-    plan: Handle, start: int, workspace: int, size: int, threads: int, seconds: int, inputs: int, /, *buffers: int
+    plan: Handle, start: int, workspace: int, size: int, threads: int, seconds: int, inputs: int, /, *arrays: Any
 ) -> int:
     """Run from step ``start`` on, until a step that the caller computes, which is returned, or to the end.
 
     Args:
         workspace: aligned to 64 bytes.
         seconds: address of as many float64 as there are steps, to which their times are added; or 0.
-        inputs: number of inputs among the buffers.
-        buffers: address and size of every input, then of every output.
+        inputs: number of inputs among the arrays.
+        arrays: ``__array_struct__`` of every input, then of every output, each contiguous in the order of dimensions
+            that the plan expects.
 
     Raises:
         IndexError: an index is outside of its table.
-        EngineError: a buffer is smaller than the plan needs.
+        EngineError: an array is smaller than the plan needs.
     """

@@ -19,7 +19,7 @@ from intact8.program.inputs import outside, sole_quantizers
 from intact8.program.program import Program
 
 from .. import cpu
-from ..binding import batch_size, check_inputs, empty_outputs, is_channels_last
+from ..binding import batch_size, check_inputs, empty_outputs, is_channels_last, is_empty
 from ..prepared_cache import PreparedCache
 from ..reference import evaluate
 from ..shapes import sized
@@ -28,6 +28,9 @@ from .lower import Lowered, lower, lowered_at
 
 PLANS = 64
 """Plans a runner keeps; packed weights are shared between them."""
+
+READY = 8
+"""Forms of inputs for which a runner finds the plan without checking them again."""
 
 ALIGNMENT = 64
 """Bytes to which workspaces are aligned."""
@@ -123,16 +126,29 @@ class NativeRunner:
         self._plans: PreparedCache[Plan] = PreparedCache(PLANS)
         self._constants = Constants(self._library)
         self._workspaces: list[tuple[Array, int]] = []
-        self._signatures: set[tuple[tuple[type, np.dtype[Any], tuple[int, ...]], ...]] = set()
+        self._ready: dict[tuple[object, ...], Plan] = {}
         self._takes_integers = sole_quantizers(program).keys()
         self._build_for_one()
 
     def __call__(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the flattened outputs as numpy arrays. See ``intact8.engines.base.Runner``."""
-        given = self._checked(inputs)
-        if any(0 in x.shape for x in given.values()) and batch_size(self.program, given) == 0:
+        try:
+            arrays = [inputs[name] for name in self.program.inputs]
+            signature = tuple([(type(x), x.dtype, x.shape, x.strides) for x in arrays])
+            plan = self._ready.get(signature)
+        except (KeyError, AttributeError, TypeError):
+            arrays, signature, plan = [], (), None
+        if plan is not None:
+            return self._execute(plan, arrays)
+        given = check_inputs(self.program, inputs, self._takes_integers)
+        if is_empty(self.program, given):
             return empty_outputs(self.program, given)
-        return self._run(given, self.program.outputs)
+        plan, used = self._plan(given, self.program.outputs)
+        if all(type(x) is np.ndarray and x is y for x, y in zip(arrays, used, strict=False)):
+            if len(self._ready) >= READY:
+                self._ready.clear()
+            self._ready[signature] = plan
+        return self._execute(plan, used)
 
     def tensors(self, inputs: Mapping[str, Array], feed: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Return every tensor by name, inputs included. See ``intact8.engines.base.Runner``."""
@@ -140,13 +156,14 @@ class NativeRunner:
         floats = {op.name for op in self.program.ops if op.is_float}
         fed = {name: np.asarray(value) for name, value in (feed or {}).items() if name in floats}
         names = [op.name for op in self.program.ops]
-        return {**given, **dict(zip(names, self._run({**given, **fed}, names), strict=True))}
+        values = self._execute(*self._plan({**given, **fed}, names))
+        return {**given, **dict(zip(names, values, strict=True))}
 
     def times(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """Return the seconds every op took in one run, by name. An op that runs as part of another counts there."""
         given = check_inputs(self.program, inputs, self._takes_integers)
         found = dict.fromkeys((op.name for op in self.program.ops), 0.0)
-        self._run(given, self.program.outputs, found)
+        self._execute(*self._plan(given, self.program.outputs), found)
         return found
 
     @property
@@ -154,45 +171,23 @@ class NativeRunner:
         """Names of the operations for which the library has no steps, see :func:`numpy_operations`."""
         return numpy_operations(self.program)
 
-    def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the inputs as :func:`check_inputs` does, which is asked once for each combination of dtypes and
-        shapes."""
-        try:
-            given = {name: inputs[name] for name in self.program.inputs}
-            signature = tuple((type(x), x.dtype, x.shape) for x in given.values())
-            if signature in self._signatures:
-                return given
-        except (KeyError, AttributeError, TypeError):
-            signature = ()
-        given = check_inputs(self.program, inputs, self._takes_integers)
-        if all(type(x) is np.ndarray for x in inputs.values()):
-            if len(self._signatures) >= PLANS:
-                self._signatures.clear()
-            self._signatures.add(signature)
-        return given
-
-    def _run(
-        self, given: Mapping[str, Array], outputs: Sequence[str], times: dict[str, float] | None = None
-    ) -> list[Array]:
+    def _plan(self, given: Mapping[str, Array], outputs: Sequence[str]) -> tuple[Plan, list[Array]]:
+        """Return the plan for checked inputs, and these as it reads them."""
         arrays = [_contiguous(x) for x in given.values()]
         is_plain = [x.flags.c_contiguous for x in arrays]
         key = (tuple(outputs), *given, *is_plain, *((x.dtype, x.shape) for x in arrays))
-        plan = self._plans.get(key, lambda: self._make(given, arrays, is_plain, outputs))
+        return self._plans.get(key, lambda: self._make(given, arrays, is_plain, outputs)), arrays
+
+    def _execute(self, plan: Plan, arrays: Sequence[Array], times: dict[str, float] | None = None) -> list[Array]:
+        """Run a plan; add the seconds of every operation to ``times``."""
         made = [np.empty(shape, dtype) for shape, dtype in plan.shapes]
-        buffers = [n for x in (*arrays, *made) for n in (address(x), x.nbytes)]
         seconds = np.zeros(plan.steps) if times is not None else None
         workspace, base = self._workspace(plan.bytes)
+        numbers = base, plan.bytes, self._threads, 0 if seconds is None else address(seconds), len(arrays)
+        structs = [x.__array_struct__ for x in (*arrays, *made)]
         at, run = 0, self._library.run
-        fixed_args = (
-            base,
-            plan.bytes,
-            self._threads,
-            address(seconds) if seconds is not None else 0,
-            len(arrays),
-            *buffers,
-        )
         try:
-            while (at := run(plan.handle, at, *fixed_args)) < plan.steps:
+            while (at := run(plan.handle, at, *numbers, *structs)) < plan.steps:
                 start = time.perf_counter()
                 self._fall_back(plan, at, workspace, base, arrays, made)
                 if seconds is not None:

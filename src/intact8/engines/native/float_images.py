@@ -165,7 +165,7 @@ def upsample(ctx: OpContext) -> Value | None:
         operands, code = list[Value](), list[tuple[str, int, int, float, float]]()
         rows = taps(x.shape[axis], size, t["mode"] == "bicubic", bool(t["align_corners"]))
         for i, (at, weight) in enumerate(rows):
-            place, last = f"{axis} {x.shape[axis]} {i}", len(operands)
+            place, last = f"{axis} {x.shape[axis]} {size} {i}", len(operands)
             shaped = weight.astype(np.float32).reshape([-1 if d == axis else 1 for d in range(len(x.shape))])
             operands += take_pixels(ctx, x, axis, at, place), ctx.constant(f"weight {place}", shaped.copy)
             code.append(("mul", last, last + 1, 0.0, 0.0))

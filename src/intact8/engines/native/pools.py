@@ -143,7 +143,7 @@ def nearest(ctx: OpContext) -> Value:
     for n, out, index in reversed(list(zip(x.shape[2:], size, at, strict=True))):
         if out % n or (index != np.arange(out) // (out // n)).any():
             for axis, rows in enumerate(at, start=2):
-                x = take_pixels(ctx, x, axis, rows, f"{axis} {x.shape[axis]}")
+                x = take_pixels(ctx, x, axis, rows, f"{axis} {x.shape[axis]} {len(rows)}")
             return x
         sizes, strides, step = [n, out // n, *sizes], [step, 0, *strides], step * n
     y = ctx.make(x.order)

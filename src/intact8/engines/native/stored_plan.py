@@ -1,8 +1,8 @@
 """A plan as it is stored in a program's file, for the C API (``native/c_api``), which has no Python to make one.
 
 Numbers and bytes one after the other, a number seven bits a byte, the lowest first, its sign in the lowest bit of all:
-a fingerprint of the kinds of steps; inputs and outputs; constants, each either its bytes, or, where it is an array of
-the file in another order of its elements, its place there and its strides; the words of the plan.
+a fingerprint of the kinds of steps; constants, each either its bytes, or, where it is an array of the file in another
+order of its elements, its place there and its strides; and of every plan its inputs and outputs, and its words.
 """
 
 from __future__ import annotations
@@ -14,51 +14,72 @@ import numpy as np
 
 from intact8.errors import EngineError
 from intact8.opset.op import Array, Op, Tensor
+from intact8.program.dimensions import LONGEST
 from intact8.program.program import Program
 
 from .builder import Constants, address
 from .engine import library
-from .lower import lowered_at
+from .lower import Lowered, lowered_at
+
+BATCH = "batch"
 
 SMALL = 256
 """Bytes up to which constants are stored as they are."""
 
 
-def stored_plan(program: Program, places: Mapping[str, int]) -> str:
-    """Return the plan of one sample, in base64.
+def stored_plan(program: Program, places: Mapping[str, int], plan: bool | Sequence[Mapping[str, int]] = True) -> str:
+    """Return plans in base64.
 
     Args:
         program: checked.
         places: array → its offset among the arrays of the file.
+        plan: True for one sample; or sizes, for every one of which there is a plan: of the batch, which is 1 without,
+            and of every named dimension.
 
     Raises:
-        EngineError: the library was not built, a dimension has no fixed size, or an operation runs in Python only.
+        EngineError: the library was not built, a dimension has no size, or an operation runs in Python only.
     """
     compiled = library()
-    where, remedy = "plan", "save the program without plan=True"
+    where, remedy = "plan", "save the program without plan"
     if compiled is None:
         raise EngineError("the native library was not built", where=where, remedy=remedy)
-    if program.dimensions:
-        names = ", ".join(program.dimensions)
-        raise EngineError(f"a plan has fixed sizes, and {names} may change", where=where, remedy=remedy)
     constants = Constants(compiled)
-    lowered = lowered_at(program, constants)
-    fixed = lowered.program
-    if lowered.fallbacks:
-        kinds = ", ".join(sorted({f.op.kind for f in lowered.fallbacks}))
-        raise EngineError(f"the library has no steps for {kinds}", where=lowered.fallbacks[0].op.name, remedy=remedy)
-    ends = [_end(fixed.tensors[name]) for name in (*fixed.inputs, *fixed.outputs)]
-    sources = _sources(fixed.ops, places)
+    plans = [_lowered(program, constants, sizes) for sizes in ([{}] if plan is True else plan or ())]
+    for lowered in plans:
+        if lowered.fallbacks:
+            kinds = ", ".join(sorted({f.op.kind for f in lowered.fallbacks}))
+            found = lowered.fallbacks[0].op.name
+            raise EngineError(f"the library has no steps for {kinds}", where=found, remedy=remedy)
+    parts = [part for lowered in plans for part in _plan(lowered)]
+    sources = _sources(program.ops, places)
     stored = [_constant(array, sources) for array in constants.arrays]
-    words = lowered.builder.words().tolist()
-    parts = [
-        _numbers([_fingerprint(), len(fixed.inputs), len(fixed.outputs)]),
-        *ends,
-        _numbers([len(stored)]),
-        *stored,
-        _numbers([len(words), *words]),
-    ]
-    return base64.b64encode(b"".join(parts)).decode()
+    head = [_numbers([_fingerprint(), len(stored)]), *stored, _numbers([len(plans)])]
+    return base64.b64encode(b"".join([*head, *parts])).decode()
+
+
+def _lowered(program: Program, constants: Constants, sizes: Mapping[str, int]) -> Lowered:
+    """Return the program lowered for sizes of the batch and of named dimensions.
+
+    Raises:
+        EngineError: a dimension has no size, or one outside of its limits.
+    """
+    named = {name: size for name, size in sizes.items() if name != BATCH}
+    remedy = f"plan=[{{'{BATCH}': 1, {', '.join(f'{name!r}: …' for name in program.dimensions)}}}]"
+    if named.keys() != program.dimensions.keys():
+        names = ", ".join(sorted(named.keys() ^ program.dimensions.keys()))
+        raise EngineError(f"a plan has fixed sizes, and {names} may change", where="plan", remedy=remedy)
+    for name, size in sizes.items():
+        least, most = program.dimensions.get(name, (1, None))
+        if not least <= size <= (LONGEST if most is None else most):
+            raise EngineError(f"{name} cannot be {size}", where="plan", remedy=remedy)
+    return lowered_at(program, constants, sizes.get(BATCH, 1), named)
+
+
+def _plan(lowered: Lowered) -> list[bytes]:
+    """Return the inputs and outputs of a plan, and its words."""
+    program, words = lowered.program, lowered.builder.words().tolist()
+    ends = [_end(program.tensors[name]) for name in (*program.inputs, *program.outputs)]
+    return [_numbers([len(program.inputs), len(program.outputs)]), *ends, _numbers([len(words), *words])]
 
 
 def _fingerprint() -> int:
