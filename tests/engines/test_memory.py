@@ -40,6 +40,43 @@ def test_prediction_is_within_a_factor_of_two(engine: str) -> None:
     assert not off
 
 
+EXACT = """
+from memory_prediction import NAMES, WARM, SMALL, alone, drawn, get_engine, inputs, once, peak
+for kind in list(NAMES)[:WARM]:
+    once("native", alone(kind, SMALL))
+for seed in (4, 6, 11):
+    program = drawn(seed, 3_000_000)
+    given, runner, kept = inputs(program, 1), get_engine("native").prepare(program, threads=1), []
+    more = runner.call_bytes(given) - sum(x.nbytes for x in given.values())
+    print(more, peak(lambda: kept.append(runner(given))))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux")
+@pytest.mark.skipif("native" not in available_engines(), reason="the native library was not built")
+def test_the_native_engine_knows_what_a_call_takes() -> None:
+    path = os.pathsep.join([str(SCRIPT.parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", EXACT],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for line in done.stdout.splitlines():
+        told, measured = map(int, line.split())
+        assert measured > 16 << 20 and measured / 1.25 < told < 1.25 * measured
+
+
+def test_a_call_is_refused_by_what_its_plan_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 30)
+    x, asked = np.broadcast_to(np.float32(0), (4, 512, 1024)), list[str]()
+    admit = Admission(stretched(), "native", None, lambda _: asked.append("probe"), lambda _: 3 << 30)
+    with pytest.raises(InputError, match="would take about"):
+        admit({"x": x})
+    assert asked == ["probe"]
+
+
 def stretched() -> Program:
     """A batch of rows of any length."""
     x, y = Tensor("x", "float32", (None, "n", 1024)), Tensor("y", "float32", (None, "n", 1024))

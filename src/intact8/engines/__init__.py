@@ -162,7 +162,8 @@ def prepare(program: Program, engine: str, threads: int | None = None) -> Runner
 
 def admission(runner: Runner, engine: str, then: Callable[[Mapping[str, Array]], None] | None = None) -> Admission:
     """Return the check that refuses calls of ``runner`` for which memory is too small."""
-    return Admission(runner.program, engine, getattr(runner, "largest_part", None), then)
+    part, exact = getattr(runner, "largest_part", None), getattr(runner, "call_bytes", None)
+    return Admission(runner.program, engine, part, then, exact)
 
 
 def run(

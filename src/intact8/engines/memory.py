@@ -136,9 +136,9 @@ MODELS = {
             "float.avg_pool": (4, 8), "float.log_softmax": (4, 8), "float.softmax": (0, 8),
         },
     ),
-    # The workspace of a plan, and weights as stored, reordered and packed. Numpy computes what has no steps.
+    # Before there is a plan, which knows: its workspace, and weights as stored, reordered and packed.
     "native": MemoryModel(
-        3.0, 1, 0.0, (0, 0), (0, 8),
+        3.0, 1, 0.0, (0, 0), (0, 4),
         dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0)),
         {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)},
     ),
@@ -206,7 +206,7 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
     usual = model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
     by_input, by_output = model.kinds.get(_form(op, tensors), usual)
     size = by_input * first + by_output * out
-    if engine == "reference" and op.kind in ("conv", "float.conv"):
+    if op.kind in {"reference": ("conv", "float.conv"), "native": ("float.conv",)}.get(engine, ()):
         size = max(size, _unfolded(op, first, out))
     return int(size)
 
@@ -259,6 +259,7 @@ class Admission:
         engine: its name.
         part: samples that the engine runs at once; None: all.
         then: a further check of every size, called once after the memory was.
+        exact: the bytes that a call with these inputs takes, where the engine knows them; asked after ``then``.
     """
 
     def __init__(
@@ -267,8 +268,9 @@ class Admission:
         engine: str,
         part: int | None = None,
         then: Callable[[Mapping[str, Array]], None] | None = None,
+        exact: Callable[[Mapping[str, Array]], int] | None = None,
     ) -> None:
-        self._program, self._engine, self._part, self._then = program, engine, part, then
+        self._program, self._engine, self._part, self._then, self._exact = program, engine, part, then, exact
         self._known: set[tuple[object, ...]] = set()
 
     def __call__(self, arrays: Mapping[str, Array]) -> None:
@@ -280,16 +282,11 @@ class Admission:
         shapes = tuple([(x.shape, x.itemsize) for x in arrays.values()])  # images come as floats or bytes
         if shapes in self._known:
             return
-        given = sum(x.nbytes for x in arrays.values())
-        needed = self.needed(arrays) - given
-        free = available_memory() if needed > ALWAYS_ADMITTED else None
-        if free is not None and needed > free:
-            sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
-            what = f"this call would take about {needed >> 20} MiB, and {free >> 20} MiB are free"
-            remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
-            raise InputError(what, where=sizes[:200], remedy=remedy)
+        _refuse_beyond(self.needed(arrays), arrays)
         if self._then is not None:
             self._then(arrays)
+        if self._exact is not None:
+            _refuse_beyond(self._exact(arrays), arrays)
         if len(self._known) >= MAX_SIZES:
             self._known.clear()
         self._known.add(shapes)
@@ -304,6 +301,17 @@ class Admission:
         shapes = ([d if isinstance(d, int) else batch for d in t.shape] for t in ends)
         whole = sum(np.dtype(t.dtype).itemsize * math.prod(shape) for t, shape in zip(ends, shapes, strict=True))
         return whole + running(self._program, self._engine, self._part, sizes)
+
+
+def _refuse_beyond(needed: int, arrays: Mapping[str, Array]) -> None:
+    """Refuse a call for which memory has no room, where it needs so many bytes, its inputs included."""
+    more = needed - sum(x.nbytes for x in arrays.values())
+    free = available_memory() if more > ALWAYS_ADMITTED else None
+    if free is not None and more > free:
+        sizes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
+        what = f"this call would take about {more >> 20} MiB, and {free >> 20} MiB are free"
+        remedy = "give fewer samples or smaller sizes at once, free memory, or raise the container's limit"
+        raise InputError(what, where=sizes[:200], remedy=remedy)
 
 
 def seconds(program: Program) -> float:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import mmap
 import tempfile
 import weakref
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from intact8.opset.op import Array
 from intact8.program.program import Program
 
 LEAST = 1 << 22
@@ -37,24 +39,37 @@ def to_mmap(program: Program) -> Program:
         True
     """
     large = {id(a): a for op in program.ops for a in op.arrays.values() if a.nbytes >= LARGE}
-    if sum(a.nbytes for a in large.values()) < LEAST or not hasattr(mmap, "MADV_DONTNEED"):
+    moved = _in_file(large) if sum(a.nbytes for a in large.values()) >= LEAST else {}
+    if not moved:
         return program
+    ops = (replace(op, arrays={role: moved.get(id(a), a) for role, a in op.arrays.items()}) for op in program.ops)
+    return replace(program, ops=tuple(ops))
+
+
+def spilled(array: Array) -> Array:
+    """Return the same numbers in a file without a name; the array itself where that saves or can do nothing."""
+    moved = _in_file({0: array}) if array.nbytes >= LARGE else {}
+    return moved.get(0, array)
+
+
+def _in_file(arrays: Mapping[int, Array]) -> dict[int, Array]:
+    """Return copies of arrays in a file without a name; nothing where there is none to be had."""
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return {}
     try:
         with tempfile.TemporaryFile(prefix="intact8-") as file:
             starts = {}
-            for key, array in large.items():
+            for key, array in arrays.items():
                 file.write(bytes(-file.tell() % _ALIGNED))
                 starts[key] = file.tell()
                 file.write(np.ascontiguousarray(array).data)
             file.flush()
             # Writable, as OpenVINO asks of what it shares; nobody writes.
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    except OSError:  # no room, or no folder for temporary files: it stays in memory
-        return program
-    moved = {k: np.frombuffer(memory, a.dtype, a.size, starts[k]).reshape(a.shape) for k, a in large.items()}
+    except OSError:  # no room, or no folder for temporary files: they stay in memory
+        return {}
     _mapped.add(memory)
-    ops = (replace(op, arrays={role: moved.get(id(a), a) for role, a in op.arrays.items()}) for op in program.ops)
-    return replace(program, ops=tuple(ops))
+    return {k: np.frombuffer(memory, a.dtype, a.size, starts[k]).reshape(a.shape) for k, a in arrays.items()}
 
 
 def evict() -> None:

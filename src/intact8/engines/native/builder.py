@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from intact8.opset.op import Array
+from intact8.program.spill import spilled
 
 from .float_chain_code import Chain
 
@@ -139,10 +140,15 @@ class Constants:
         self._number: dict[int, int] = {}
 
     def get(self, op: str, role: str, make: Callable[[], Array]) -> Array:
-        """Return the array of that operation and role, contiguous; made at the first request."""
+        """Return the array of that operation and role, contiguous; made at the first request.
+
+        A copy in another order, of which kernels mostly pack one of their own, takes memory while it is read only.
+        """
         key = op, role
         if key not in self._made:
-            self._made[key] = np.ascontiguousarray(make())
+            made = make()
+            array = np.ascontiguousarray(made)
+            self._made[key] = array if array is made or array.base is not None else spilled(array)
         return self._made[key]
 
     def number(self, array: Array) -> int:
