@@ -152,8 +152,9 @@ def claim_error(program: Program, engine: str) -> EngineError | None:
     certificate is not exact on any engine, and one whose certificate only was not asked to claim the engine are no
     reason to refuse: they are told of as remarks.
     """
-    if engine not in EVALUATIONS:
-        return None  # it computes integers, or is an engine of which nothing is known
+    proved: set[str] = vars(program).setdefault("_proved", set())
+    if engine not in EVALUATIONS or engine in proved:
+        return None  # without an entry it computes integers, or is an engine of which nothing is known
     tensors: dict[str, Tensor] | None = None
     for op in program.ops:
         if not certifiable(op) or op.certificate is None or engine in op.certificate.get("engines", ()):
@@ -167,6 +168,7 @@ def claim_error(program: Program, engine: str) -> EngineError | None:
                 why=reason,
                 remedy="use engine='auto', which takes an engine that is proved, or engine='reference'",
             )
+    proved.add(engine)
     return None
 
 
