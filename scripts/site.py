@@ -37,7 +37,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if path.is_relative_to(docs) or not path.is_relative_to(root):
             return before + re.sub(r"\.ipynb$", ".md", target) + after
         kind = "tree" if path.is_dir() else "blob"
-        return f"{before}{config.repo_url}/{kind}/main/{path.relative_to(root).as_posix()}{after}"
+        return f"{before}{config.extra['repository']}/{kind}/main/{path.relative_to(root).as_posix()}{after}"
 
     return LINK.sub(mended, markdown)
 

@@ -41,7 +41,9 @@ def report(
         bool, typer.Option("--sensitivity", help="Quantize one layer at a time, too; needs --model and --data.")
     ] = False,
     samples: Annotated[int, typer.Option(min=1, help="Use the first this many samples.")] = 32,
-    engine: Annotated[str, typer.Option(help="What is timed: onednn or reference; the faster one by default.")] = "",
+    engine: Annotated[
+        str, typer.Option(help="What is timed: native, onednn or reference; the first that is here by default.")
+    ] = "",
     seconds: Annotated[float, typer.Option(min=0.0, help="Time spent on timing; 0 for none.")] = 3.0,
     batch_size: options.BatchSize = 8,
     key: options.Keys = None,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from intact8.diagnose.sensitivity.report import SensitivityReport
     from intact8.simulation.simulation import Simulation
 
-TIMED = ("onednn", "reference")
+TIMED = ("native", "onednn", "reference")
 """Engines that time their operations, fastest first."""
 
 
@@ -70,7 +70,7 @@ def report(
         compare: the result of :func:`intact8.compare`, used in place of comparing again.
         sensitivity: the result of :func:`intact8.sensitivity`.
         lint: the result of :func:`intact8.lint`; the program is linted when None.
-        engine: the engine that is timed, "onednn" or "reference"; the fastest of them by default.
+        engine: the engine that is timed, "native", "onednn" or "reference"; the first that is here by default.
         seconds: roughly how long to time; 0 times nothing.
         batch_size: samples run at once, at most.
         title: title of the page; the class of the model by default.

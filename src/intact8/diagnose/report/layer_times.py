@@ -32,7 +32,7 @@ def time_layers(
     Args:
         program: a checked program.
         inputs: one batch by name.
-        engine: "onednn" or "reference", or one of another package whose runner has ``times``.
+        engine: "native", "onednn" or "reference", or one of another package whose runner has ``times``.
         seconds: roughly how long to time; at least LEAST runs of each kind are made.
         data: kind of the batch, "given" or "random".
         float32: runs the float32 network on the batch.
@@ -46,7 +46,7 @@ def time_layers(
     runner = get_runner(program, engine)
     if not isinstance(runner, TimedRunner):
         what, why = "this engine does not time its operations one by one", "it runs the network as one call"
-        raise EngineError(what, where=engine, why=why, remedy="give engine='onednn' or 'reference'")
+        raise EngineError(what, where=engine, why=why, remedy="give engine='native', 'onednn' or 'reference'")
     run_float = float32 or (lambda: None)
     for _ in range(WARMUP):
         runner.times(inputs)
