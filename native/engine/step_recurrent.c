@@ -45,12 +45,12 @@ int check_recurrent(checker *c, const int64_t *step) {
     const isize states = (isize)s->batch * size;
     const int64_t state_rows = s->states ? s->kind == LSTM ? 2 : 1 : 0;
     const int64_t sizes[] = {state_rows + (s->steps ? s->time : 0), s->batch, s->size};
-    const int64_t strides[] = {s->y_row * s->batch, s->y_row, 1};
     if (s->kind != RNN_RELU && s->tanh < 0) return refuse(c, "a layer without a table");
     if (s->kind == GRU && s->bias < 0) return refuse(c, "a GRU without a hidden bias");
     if (s->y_row < 1 || s->y_row > most || s->y_offset < 0 || s->y_offset > most || s->h0_offset < 0 ||
         s->h0_offset > (int64_t)1 << 40)
         return refuse(c, "results of no such size");
+    const int64_t strides[] = {s->y_row * s->batch, s->y_row, 1};
     c->scratch = scratch_of((isize)s->kind, size).all;
     if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, size, gates))) return 0;
     return needs(c, s->input, checked_product(rows, gates), 4, "input") && needs(c, s->row_scales, rows, 4, "row_scales") &&

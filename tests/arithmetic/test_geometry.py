@@ -105,6 +105,7 @@ def test_rows_takes_its_own_indices_only() -> None:
 def test_moves() -> None:
     x = np.arange(24).reshape(2, 3, 4)
     assert moves.reshape(x, [-1, 12]).shape == (2, 12) and moves.reshape(x[:0], [-1, 12]).shape == (0, 12)
+    assert moves.reshape(np.zeros((0, 4)), [-1, 0]).shape == (0, 0)
     assert moves.reshape(x, [4, 6]).tolist() == x.reshape(4, 6).tolist()
     assert moves.permute(x, [2, 0, 1]).tolist() == x.transpose(2, 0, 1).tolist()
     assert moves.cut(x, 2, 1, 4, 2).tolist() == x[:, :, 1:4:2].tolist()

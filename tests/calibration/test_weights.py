@@ -93,3 +93,9 @@ def test_refusals() -> None:
         weight_scales(np.ones((1, 1)), 0, 255)
     with pytest.raises(CalibrationError, match="channel dimension"):
         weight_scales(np.float32(1), -127, 127)
+
+
+def test_mse_looks_no_further_than_it_says() -> None:
+    # Steps of 1/6 would be exact, but are 7/6 times those of minmax.
+    (scale,) = weight_scales(np.array([[1.0, 0.5]]), -7, 7, "mse", portable=False)
+    assert 1 / 7 < scale < 1.13 / 7

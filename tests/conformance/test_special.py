@@ -95,4 +95,7 @@ def test_what_comes_from_integers_needs_no_look() -> None:
     tensors = [Tensor("x", *grid), *(Tensor(n, "float32", SHAPE) for n in ("d", "r", "l", "s"))]
     ops = (Op("d", "dequantize", ("x",)), Op("r", "float.relu", ("d",)),
            Op("l", "float.unary", ("r",), {"fn": "log"}), Op("s", "float.add", ("l", "d")))  # fmt: skip
+    slopes = Op("r", "float.prelu", ("d",), {}, {"weight": np.array([0.5], np.float32)})
+    finite = Program({t.name: t for t in tensors[:3]}, (ops[0], slopes), ("x",), ("r",))
+    assert not nonfinite_tensors(finite)
     assert nonfinite_tensors(Program({t.name: t for t in tensors}, ops, ("x",), ("s",))) == {"l", "s"}

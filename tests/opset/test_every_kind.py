@@ -402,3 +402,30 @@ def test_sums_have_so_many_terms_that_int64_holds_them(terms: int) -> None:
 def test_no_kind_takes_an_input_more(kind: str) -> None:
     attrs, arrays, inputs, output = CASES[kind]
     assert not taken(kind, attrs, arrays, [*inputs, inputs[0]], output)
+
+
+PROPERTIES = {
+    "in_result_dtype": {
+        *("float.clamp", "float.unary", "float.affine_scalar", "float.add", "float.sub", "float.mul"),
+        *("float.maximum", "float.minimum", "float.div", "float.mean", "float.cumsum"),
+    },
+    "nonlinear": {"softmax", "layer_norm", "rms_norm", "group_norm", "embedding"},
+    "rows_by_index": {"embedding", "float.embedding", "decoded_embedding"},
+    "multiplies_weights": {"conv", "linear", "dynamic_linear"},
+    "multiplies_activations": {"matmul"},
+    "univariate": {
+        *("float.relu", "float.clamp", "float.leaky_relu", "float.prelu", "float.unary", "float.affine_scalar"),
+    },
+    "homogeneous": {"float.relu", "float.leaky_relu", "float.prelu", "float.add", "float.sub", "float.mean"},
+    "shares_grid": {"resize_linear"},
+}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_properties_are_those_of_few_kinds(name: str) -> None:
+    assert {kind.name for kind in KINDS.values() if getattr(kind, name)} == PROPERTIES[name]
+
+
+def test_dimensions_keep_their_places_but_in_these_kinds() -> None:
+    moved = {"mean", "embedding", "float.embedding", "reshape", "permute", "float.mean", "float.reduce"}
+    assert {kind.name for kind in KINDS.values() if not kind.aligned} == moved

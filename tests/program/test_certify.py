@@ -47,6 +47,14 @@ def test_numbers_of_a_conv() -> None:
     assert got["margin"] == pytest.approx(float((1 / 2002 - error_bound("affine", bias * 5 / 1001)).min()))
 
 
+def test_the_margin_of_a_product_of_activations() -> None:
+    tensors = {n: Tensor(n, "uint8", (None, 4), 0.5, 3) for n in ("x", "w", "y")}
+    op = Op("y", "mul", ("x", "w"), {"a": 30, "b": 401, "lo": 0, "hi": 255})
+    got = certificate(certify(Program(tensors, (op,), ("x", "w"), ("y",))), "y")
+    bound = error_bound("scaled", engines=[name for name in got["engines"] if name != "reference"])
+    assert got["margin"] == pytest.approx(1 / 802 - float(bound), rel=1e-9)
+
+
 def test_margin_runs_out_just_above_the_largest_denominator() -> None:
     limit = int(largest_denominator("affine"))
     for b, exact in ((limit, True), (limit + 2, False)):

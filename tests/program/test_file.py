@@ -207,6 +207,14 @@ def test_malformed_ops(path: Path, key: str, value: Any, reason: str) -> None:
     assert reason in str(caught.value) and "net.c1" in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["scale", "zero_point"])
+def test_truth_values_are_no_numbers(path: Path, key: str) -> None:
+    tensors = to_document(certified())["tensors"]
+    next(t for t in tensors if t.get("scale") is not None)[key] = True
+    with pytest.raises(ProgramError, match=f"{key} has the wrong type"):
+        load(rewrite(path, **{FORMAT: document(certified(), tensors=tensors)}))
+
+
 def test_altered_certificate_in_a_file(path: Path) -> None:
     ops = to_document(certified())["ops"]
     ops[1]["certificate"]["accumulator"] = 1

@@ -11,7 +11,7 @@ from tests.floats import run_float
 
 from intact8.opset.kind import UNKNOWN
 from intact8.opset.op import Op, Tensor
-from intact8.program.indices import _interval, table_rows, unproved
+from intact8.program.indices import _interval, intervals, table_rows, unproved
 from intact8.program.program import Program
 
 ENDS = [(-3, 4), (2, 5), (-7, -2), (0, 0), (1, 6)]
@@ -133,3 +133,22 @@ def test_the_interval_of_a_scatter_holds_every_result() -> None:
             )
             assert got is not None
             assert got[0] <= values.min() <= values.max() <= got[1]
+
+
+def cast_from(scale: float, *steps: Op) -> tuple[int, int] | None:
+    """The interval of an int64 cast of floats that come from a quantized input with zero point 10."""
+    floats = ["f", *(op.name for op in steps)]
+    tensors = {n: Tensor(n, "float32", (4,)) for n in floats}
+    tensors |= {"x": Tensor("x", "uint8", (4,), scale, 10), "i": Tensor("i", "int64", (4,))}
+    ops = (Op("f", "dequantize", ("x",)), *steps, Op("i", "float.cast", (floats[-1],), {"dtype": "int64"}))
+    return intervals(Program(tensors, ops, ("x",), ("i",))).get("i")
+
+
+def test_casts_of_floats_reach_one_integer_further() -> None:
+    assert cast_from(0.5) == (-6, 124)
+    assert cast_from(0.5, Op("s", "float.clamp", ("f",), {"min": 1.5, "max": 6.0})) == (0, 7)
+
+
+def test_floats_beyond_int64_are_not_followed() -> None:
+    clamp = Op("s", "float.clamp", ("f",), {"min": 0.0, "max": 3.0})
+    assert cast_from(1.0, clamp) == (-1, 4) and cast_from(2.0**80, clamp) is None

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8 import recipes
+from intact8.arithmetic.dynamic_torch import quantize_rows
 from intact8.arithmetic.tie_free import largest_denominator
 from intact8.capture.graph import Graph, Node
 from intact8.engines import get_runner
@@ -25,6 +26,8 @@ from intact8.simulation.ops.exact_sums import EXACT, chunk_edges
 from intact8.simulation.ops.integer_conv import Exact, _value
 from intact8.simulation.ops.integer_op import observe_activated
 from intact8.simulation.ops.pools import _total
+from intact8.simulation.ops.quantized_add import add_round
+from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.scales.layer_multipliers import Layer
 from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 from intact8.simulation.simulation import _last_uses
@@ -276,3 +279,37 @@ def test_scales_are_no_buffers_that_ranks_copy(wrapped: bool, monkeypatch: pytes
     ranks = parallel.data_parallel_ranks(sim)
     own = {name for name, _ in module.named_buffers() if "quantizers." in name}
     assert ranks.size == 2 and own and wrapper.parameters_to_ignore == own
+
+
+def test_a_batch_norm_in_training_sees_rounded_inputs_of_a_dynamic_layer() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).train()
+    with torch.no_grad():  # every weight is an integer of its grid, so that only inputs are rounded
+        model[0].weight.copy_(torch.tensor([127.0, -64, 3, 9, 0, 1]).repeat(4, 1) / 127)
+    x = torch.randn(32, 6)
+    sim = intact8.prepare(model.eval(), x, replace(recipes.dynamic(), portable=False))
+    q, scale = quantize_rows(x, "per_row")
+    want = F.batch_norm(F.linear(q * scale, model[0].weight, model[0].bias), None, None, training=True)
+    torch.testing.assert_close(sim.train()(x), want)
+
+
+def test_sums_in_evaluation_are_watched_as_in_training() -> None:
+    point = QuantPoint("x", Scheme(), ["x"])
+    point.set(1.0, 0)
+    terms = [Quantized(torch.tensor([3.0, -5.0]), point), Quantized(torch.tensor([1.0, 2.0]), point)]
+    for grad in (False, True):
+        seen: list[Tensor] = []
+        ratios = [torch.tensor(0.5, requires_grad=grad), torch.tensor(2.0)]
+        add_round(terms, ratios, -2, 3, lambda v: seen.append(v.detach().clone()))
+        assert [v.tolist() for v in seen] == [[3.5, 1.5]]
+
+
+def test_gradients_of_ratios_do_not_depend_on_the_order_in_memory() -> None:
+    point = QuantPoint("x", Scheme(), ["x"])
+    point.set(1.0, 0)
+    q, found = torch.randint(-9, 9, (2, 3, 4, 5)).float(), []
+    for order in (torch.contiguous_format, torch.channels_last):
+        ratio = torch.tensor(0.5, requires_grad=True)
+        terms = [Quantized(q.to(memory_format=order), point), Quantized(2 * q.to(memory_format=order), point)]
+        add_round(terms, [ratio, torch.tensor(0.25)], -9, 9).mul(q).sum().backward()
+        found.append(float(ratio.grad))  # type: ignore[arg-type]
+    assert found[0] == found[1] != 0

@@ -57,6 +57,6 @@ class PercentileObserver(SketchObserver):
 def _quantile(bins: Bins, p: float) -> float:
     ends = np.cumsum(bins.count)
     target = p * float(ends[-1])
-    i = min(int(np.searchsorted(ends, target)), len(ends) - 1)
+    i = int(np.searchsorted(ends, target))
     inside = (target - float(ends[i] - bins.count[i])) / float(bins.count[i])
     return float(bins.low[i] + inside * (bins.high[i] - bins.low[i]))

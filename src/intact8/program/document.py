@@ -112,7 +112,7 @@ class _Reader:
                 return default[0]
             raise _malformed(f"{key} is missing", self.where)
         value = self.rest.pop(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not isinstance(value, kind) or isinstance(value, bool):
             raise _malformed(f"{key} has the wrong type: {value!r:.60}", self.where)
         return value
 
