@@ -343,3 +343,9 @@ def test_decoded_layers(bits: int, columns: int, group: int) -> None:
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)
     if bits == 4 and columns % 2:
         assert (codes[:, -1] >> 4 == 8).all()  # an odd row ends in a zero
+
+
+def test_means_of_infinities() -> None:
+    x, inf = np.array([[[np.inf, 1, np.inf, -np.inf, -np.inf, 2, 3, 5]]], np.float32), np.inf
+    attrs = {"kernel": [2], "stride": [2], "padding": [0], "ceil_mode": False, "count_include_pad": True}
+    assert np.array_equal(run_float("avg_pool", attrs, [x], {})[0, 0], [inf, np.nan, -inf, 4], equal_nan=True)

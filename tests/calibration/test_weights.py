@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from intact8.arithmetic.affine import SMALLEST_SCALE
-from intact8.calibration.weights import DEAD, weight_scales
+from intact8.calibration.weights import DEAD, pairs_can_saturate, weight_scales
 from intact8.errors import CalibrationError, RecipeError
 
 WEIGHTS = hnp.arrays(
@@ -99,3 +99,9 @@ def test_mse_looks_no_further_than_it_says() -> None:
     # Steps of 1/6 would be exact, but are 7/6 times those of minmax.
     (scale,) = weight_scales(np.array([[1.0, 0.5]]), -7, 7, "mse", portable=False)
     assert 1 / 7 < scale < 1.13 / 7
+
+
+@pytest.mark.parametrize(("qmin", "qmax", "room"), [(-64, 64, False), (-65, 64, True), (-127, 127, True)])
+def test_ranges_in_which_two_products_can_saturate(qmin: int, qmax: int, room: bool) -> None:
+    assert (2 * 255 * max(-qmin, qmax) > 32767) is room
+    assert pairs_can_saturate(qmin, qmax, True) is room and not pairs_can_saturate(qmin, qmax, False)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import intact8
-from intact8.placement.error_amplification import AMPLIFIED
+from intact8.capture.graph import Graph, Node
+from intact8.placement.error_amplification import AMPLIFIED, _ends, _ordinary
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
@@ -170,3 +171,20 @@ def test_only_one_transition_on_either_side() -> None:
     model = nn.Sequential(Network(layer_norm_rsqrt), nn.Conv2d(8, 4, 1))
     ops = [n.op for n in intact8.prepare(model, torch.randn(2, 3, 9, 9)).graph]
     assert (ops.count("quantize"), ops.count("dequantize")) == (2, 2)
+
+
+def test_what_carries_ordinary_activations() -> None:
+    nodes = [
+        Node("x", "input"),
+        Node("conv", "conv", ["x"]),
+        Node("moved", "reshape", ["conv"], {"shape": [-1, 4]}),
+        Node("joined", "cat", ["conv", "conv"], {"axis": 1}),
+        Node("padded", "pad", ["conv"], {"pads": [[0, 0]], "value": 1.0}),
+    ]
+    assert _ordinary(Graph({n.name: n for n in nodes}), vanishing=False) == {"x", "conv", "moved"}
+
+
+def test_a_product_with_a_reciprocal_is_an_end() -> None:
+    nodes = [Node("x", "input"), Node("r", "input"), Node("y", "mul", ["x", "r"])]
+    graph = Graph({n.name: n for n in nodes})
+    assert _ends(graph, {"r"}) == ["x", "r"] and _ends(graph, set()) == []

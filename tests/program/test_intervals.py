@@ -135,11 +135,11 @@ def test_the_interval_of_a_scatter_holds_every_result() -> None:
             assert got[0] <= values.min() <= values.max() <= got[1]
 
 
-def cast_from(scale: float, *steps: Op) -> tuple[int, int] | None:
-    """The interval of an int64 cast of floats that come from a quantized input with zero point 10."""
+def cast_from(scale: float, *steps: Op, zero_point: int = 10) -> tuple[int, int] | None:
+    """Return the interval of an int64 cast of floats that come from a quantized input."""
     floats = ["f", *(op.name for op in steps)]
     tensors = {n: Tensor(n, "float32", (4,)) for n in floats}
-    tensors |= {"x": Tensor("x", "uint8", (4,), scale, 10), "i": Tensor("i", "int64", (4,))}
+    tensors |= {"x": Tensor("x", "uint8", (4,), scale, zero_point), "i": Tensor("i", "int64", (4,))}
     ops = (Op("f", "dequantize", ("x",)), *steps, Op("i", "float.cast", (floats[-1],), {"dtype": "int64"}))
     return intervals(Program(tensors, ops, ("x",), ("i",))).get("i")
 
@@ -151,4 +151,11 @@ def test_casts_of_floats_reach_one_integer_further() -> None:
 
 def test_floats_beyond_int64_are_not_followed() -> None:
     clamp = Op("s", "float.clamp", ("f",), {"min": 0.0, "max": 3.0})
-    assert cast_from(1.0, clamp) == (-1, 4) and cast_from(2.0**80, clamp) is None
+    assert cast_from(1.0, clamp) == (-1, 4)
+    assert cast_from(2.0**80, clamp) is None and cast_from(2.0**80, clamp, zero_point=0) is None
+
+
+def test_sums_along_dimensions_are_those_of_every_term() -> None:
+    tensors = {"x": Tensor("x", "int64", (4, 5)), "out": Tensor("out", "int64", (5,))}
+    op = Op("out", "float.reduce", ("x",), {"fn": "sum", "dims": [0], "keepdim": False})
+    assert _interval(op, Program(tensors, (op,), ("x",), ("out",)), {"x": (-3, 5)}) == (-12, 20)

@@ -29,7 +29,7 @@ from intact8.simulation.ops.pools import _total
 from intact8.simulation.ops.quantized_add import add_round
 from intact8.simulation.quantized_tensor import Quantized
 from intact8.simulation.scales.layer_multipliers import Layer
-from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
+from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.simulation import _last_uses
 from intact8.simulation.tensors import Tensors
 from intact8.simulation.weights.folding import own_params
@@ -313,3 +313,10 @@ def test_gradients_of_ratios_do_not_depend_on_the_order_in_memory() -> None:
         add_round(terms, [ratio, torch.tensor(0.25)], -9, 9).mul(q).sum().backward()
         found.append(float(ratio.grad))  # type: ignore[arg-type]
     assert found[0] == found[1] != 0
+
+
+def test_multipliers_that_are_exact_say_so() -> None:
+    multipliers = Requantization()
+    multipliers.put(a=[1], b=[3], gain_error=0.25)
+    multipliers.put(a=[1], b=[3])
+    assert float(multipliers.gain_error) == 0

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.program.file import digest
+from intact8.simulation.parameters import copy_parameters
 
 
 class Net(nn.Module):
@@ -214,3 +215,12 @@ def test_verbs_out_of_order() -> None:
         intact8.convert(model())  # type: ignore[arg-type]
     with pytest.raises(intact8.StateError, match="no scale yet"):
         sim.integer_tensors([DATA[:1]])
+
+
+def test_shared_modules_keep_both_of_their_names() -> None:
+    model = nn.Module()
+    model.a = model.b = nn.Linear(2, 3)
+    root = nn.Module()
+    copy_parameters(root, model)
+    found = dict(root.named_parameters(remove_duplicate=False))
+    assert list(found) == ["a.weight", "a.bias", "b.weight", "b.bias"] and found["a.weight"] is found["b.weight"]

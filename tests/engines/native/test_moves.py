@@ -10,6 +10,7 @@ import pytest
 
 from intact8.arithmetic.windows import max_pool, pool_size, sees_padding_only
 from intact8.engines import get_engine
+from intact8.engines.native.builder import Value
 from intact8.opset import KINDS, Call
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.program import Program
@@ -154,3 +155,8 @@ def test_a_nan_is_the_largest_element() -> None:
     program = Program({"x": tensor("x", x), "y": Tensor("y", "float32", (1, 1, 3))}, (op,), ("x",), ("y",), structure=0)
     (y,) = get_engine("native").prepare(program)({"x": x})
     np.testing.assert_array_equal(y, [[[np.nan, 3.0, -np.inf]]])
+
+
+def test_dimensions_of_one_element_may_lie_anywhere() -> None:
+    value = Value(0, (2, 1, 3), (1, 0, 2), "uint8")
+    assert value.is_in((0, 1, 2)) and value.is_in((0, 2, 1)) and not value.is_in((2, 1, 0))

@@ -146,6 +146,14 @@ def test_recurrent_layers(kind, relu, states, lengths, result):
 
 
 @pytest.mark.parametrize(("kind", "relu"), KINDS)
+def test_recurrent_layers_do_not_fall_back(kind, relu):
+    program, given = layer(np.random.default_rng(1), kind, (4, 3, 5, 7), relu, states=True)
+    runner = get_engine("native").prepare(program, threads=1)
+    runner(given)
+    assert not any(plan.lowered.fallbacks for plan in runner._plans._values.values())
+
+
+@pytest.mark.parametrize(("kind", "relu"), KINDS)
 def test_wide_recurrent_layers(kind, relu):
     same(*layer(np.random.default_rng(1), kind, (9, 2, 96, 200), relu))
 
