@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.simulation.networks import Builder, quantized
 from tests.simulation.test_exact import RECIPES
-from torch import Tensor
+from torch import Tensor, nn
 
+import intact8
 from intact8.arithmetic.dimensions import known
 from intact8.opset.op import Op
 from intact8.program.program import Program
@@ -56,3 +58,12 @@ def leaves(result: Any) -> list[Tensor]:
 def snr(want: Tensor, got: Tensor) -> float:
     """Signal to noise in dB."""
     return float(10 * torch.log10(want.var() / ((want - got) ** 2).mean()))
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.25, -0.5])
+def test_multipliers_of_negative_sums_are_the_slope_times_those_of_positive_ones(slope: float) -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.LeakyReLU(slope)).eval()
+    program = intact8.quantize(model, torch.randn(8, 4, 9, 9))
+    (arrays,) = [op.arrays for op in program.ops if op.kind == "conv"]
+    ratio = arrays["a_neg"] / arrays["b_neg"] / (arrays["a"] / arrays["b"])
+    np.testing.assert_allclose(ratio, slope, rtol=1e-3)

@@ -320,3 +320,16 @@ def test_multipliers_that_are_exact_say_so() -> None:
     multipliers.put(a=[1], b=[3], gain_error=0.25)
     multipliers.put(a=[1], b=[3])
     assert float(multipliers.gain_error) == 0
+
+
+def test_a_learned_scale_is_what_its_parameter_says() -> None:
+    sim = intact8.prepare(nn.Sequential(nn.Linear(6, 5)), torch.randn(4, 6), intact8.Recipe(scales="learned"))
+    intact8.calibrate(sim, [torch.randn(64, 6)])
+    (name,) = sim.weight_points
+    point: Any = sim.weight_points[name]
+    point.source = "learned"
+    with torch.no_grad():
+        point.learner.value.mul_(3.0)
+        base = Layer(sim.graph.nodes[name], sim.quantized_graph, fresh=False).base
+    assert base == pytest.approx(point.learner().detach().double().numpy())
+    assert (base > 1.5 * point.scale.double().numpy()).all()
