@@ -215,3 +215,15 @@ def test_a_call_takes_little_beside_its_kernels() -> None:
         runner(x)
         least = min(least, time.perf_counter() - start)
     assert least < 50e-6
+
+
+def test_what_is_no_array_is_converted_in_every_call() -> None:
+    import torch
+
+    tensors = {name: Tensor(name, "uint8", (None, 8), 0.5, 10) for name in "xyz"}
+    op = Op("z", "add", ("x", "y"), {"a": [30, 40], "b": 101, "lo": 0, "hi": 255})
+    runner = get_engine("native").prepare(Program(tensors, (op,), ("x", "y"), ("z",)))
+    x, y = RNG.integers(0, 256, (2, 3, 8), dtype=np.uint8)
+    want = runner({"x": x, "y": y})[0]
+    for _ in range(2):
+        np.testing.assert_array_equal(runner({"x": x, "y": torch.from_numpy(y)})[0], want)
