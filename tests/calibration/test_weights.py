@@ -101,7 +101,9 @@ def test_mse_looks_no_further_than_it_says() -> None:
     assert 1 / 7 < scale < 1.13 / 7
 
 
-@pytest.mark.parametrize(("qmin", "qmax", "room"), [(-63, 63, False), (-64, 64, False), (-65, 64, True), (-127, 127, True)])
+@pytest.mark.parametrize(
+    ("qmin", "qmax", "room"), [(-63, 63, False), (-64, 64, False), (-65, 64, True), (-127, 127, True)]
+)
 def test_ranges_in_which_two_products_can_saturate(qmin: int, qmax: int, room: bool) -> None:
     assert (2 * 255 * max(-qmin, qmax) > 32767) is room
     assert pairs_can_saturate(qmin, qmax, True) is room and not pairs_can_saturate(qmin, qmax, False)
