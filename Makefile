@@ -6,6 +6,7 @@
 #   make bench   the tests that bound a time, then speed against float32 and ONNX Runtime (needs a quiet machine)
 #   make release-check   dist/: an sdist and the wheel made from it, and what the checkers of packages say of both
 #   make libintact8   build/libintact8.so, to run programs from C without Python (native/c_api/intact8.h)
+#   make proofs      check the proofs of the arithmetic (apt-get install coq libcoq-flocq), and what they assume
 #   make clean   remove .venv and caches
 #
 # PIP_FLAGS is handed to every pip install. On Linux, PyPI's torch brings several GB of CUDA; this avoids them:
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 INPUTS := pyproject.toml constraints.txt Makefile
 
-.PHONY: demo test test-all lint types browser docs bench release-check libintact8 clean
+.PHONY: demo test test-all lint types browser docs bench release-check libintact8 proofs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact8 demo
@@ -64,6 +65,9 @@ libintact8:
 	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -shared \
 	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c $(filter-out %/module.c,$(wildcard native/engine/*.c)) -lpthread -lm
 
+proofs:
+	cd proofs && for file in $$(grep '[.]v$$' _CoqProject); do coqc -q -Q . Intact $$file || exit 1; done
+
 $(VENV)/.created: Makefile
 	$(PYTHON) -m venv $(VENV)
 	touch $@
@@ -85,4 +89,5 @@ $(VENV)/.release: $(VENV)/.created $(INPUTS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis digits.safetensors digits.report.html
+	rm -f proofs/*.vo* proofs/*.glob proofs/.*.aux
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

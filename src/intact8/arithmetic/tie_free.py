@@ -29,6 +29,10 @@ LARGEST_NEGATIVE = (1 << 20) - 1
 STEPS = 256.0
 """Bound of an unsaturated result, in output steps."""
 
+LARGEST_STEPS = 131072.0
+"""What bias and residual steps, times their roundings, may add up to per rounding of the result: beyond, roundings of
+roundings may be more than what lies between an unsaturated result and STEPS (``proofs/Contract.v``)."""
+
 
 class Roundings(NamedTuple):
     """How often an engine rounds, and what: error ≤ U·(256·result + bias_steps·bias + residual_steps·residual)."""
@@ -107,6 +111,9 @@ def error_bound(
         result_steps: bounds the unsaturated result: less than STEPS for the negative side of a leaky ReLU.
         engines: whose evaluation is meant; None: any engine's.
 
+    Returns:
+        float64, of the broadcast shape; infinite beyond LARGEST_STEPS, where nothing is proved.
+
     Example:
         >>> bool(error_bound("sum", 0.0, 300.0, engines=("onednn",)) < error_bound("sum", 0.0, 300.0))
         True
@@ -114,9 +121,12 @@ def error_bound(
     bias, residual = np.asarray(bias_steps, np.float64), np.asarray(residual_steps, np.float64)
     known = ROUNDINGS.values() if engines is None else [ROUNDINGS[name] for name in engines if name in ROUNDINGS]
     forms = {FORMS[form], *(roundings[form] for roundings in known if form in roundings)}
-    return np.asarray(
-        U * np.max([n.result * result_steps + n.bias * bias + n.residual * residual for n in forms], axis=0)
-    )
+    bounds = []
+    for n in forms:
+        steps = n.bias * bias + n.residual * residual
+        proved = steps <= LARGEST_STEPS * n.result
+        bounds.append(np.where(proved, U * (n.result * result_steps + steps), np.inf))
+    return np.asarray(np.max(np.broadcast_arrays(*bounds), axis=0))
 
 
 def largest_denominator(
@@ -164,9 +174,12 @@ def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:
     return a_out, b_out
 
 
-def negative_steps(zero_point: int, lo: int) -> float:
-    """Return the bound of an unsaturated result below zero, in output steps: down to the clamp, and the rounding."""
-    return max(zero_point - lo, 0) + 1.0
+def negative_steps(zero_point: int) -> float:
+    """Return the bound of an unsaturated result below zero, in output steps: down to 0, and the rounding.
+
+    A clamp above 0 makes it no smaller: engines round the sum with the zero point, too.
+    """
+    return zero_point + 1.0
 
 
 def nearest_ratios(m: Array, b_max: Array) -> tuple[Array, Array]:

@@ -169,7 +169,7 @@ def _multipliers(op: Op, tensors: Tensors) -> list[Multipliers]:
     if "a_neg" not in op.arrays:
         return [Multipliers(b, _form(op), bias * a / b, 255.0 * op.attrs["residual_a"] / b)]
     a_neg, b_neg = op.arrays["a_neg"].astype(np.int64), op.arrays["b_neg"].astype(np.int64)
-    below = negative_steps(tensors[op.name].zero_point or 0, op.attrs["lo"])
+    below = negative_steps(tensors[op.name].zero_point or 0)
     # A negative slope turns negative sums into results above the zero point.
     result = np.where(a_neg < 0, UNSATURATED, below)
     return [

@@ -1,0 +1,65 @@
+"""The numbers of the code are those of the proofs, and the proofs hold."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from intact8.arithmetic import tie_free
+
+PROOFS = Path(__file__).parents[2] / "proofs"
+AXIOMS = {
+    "ClassicalDedekindReals.sig_forall_dec",
+    "ClassicalDedekindReals.sig_not_dec",
+    "FunctionalExtensionality.functional_extensionality_dep",
+    "Classical_Prop.classic",
+}
+"""What Coq's real numbers and classical logic rest on."""
+
+
+def test_the_counted_roundings_are_those_of_the_proofs() -> None:
+    proved = {
+        (table, form): tuple(map(int, numbers.split()))
+        for table, form, numbers in re.findall(
+            r"Definition (FORMS|OPENVINO)_(\w+) := Build_roundings ([\d ]+)\.", (PROOFS / "Roundings.v").read_text()
+        )
+    }
+    counted = {("FORMS", form): tuple(n) for form, n in tie_free.FORMS.items()}
+    assert proved == counted | {("OPENVINO", form): tuple(n) for form, n in tie_free.OPENVINO.items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "statement"),
+    [
+        ("Float32.v", f"Definition u : R := / {int(1 / tie_free.U)}."),
+        ("Contract.v", f"<= {int(tie_free.LARGEST_STEPS)} * INR (of_result k)."),
+        ("Contract.v", f"some_reach : 3/10 <= reach <= {int(tie_free.STEPS)}."),
+        ("Main.v", f"reach = {int(tie_free.STEPS)} \\/"),
+        ("Main.v", "reach = IZR z + 1);"),
+    ],
+)
+def test_other_constants(file: str, statement: str) -> None:
+    assert statement in (PROOFS / file).read_text()
+    assert tie_free.negative_steps(17) == 18
+
+
+def test_the_proofs_hold(tmp_path: Path) -> None:
+    """Coq checks every file; no proof is left open, and nothing is assumed but the axioms of the real numbers."""
+    if shutil.which("coqc") is None:
+        pytest.skip("coqc is not installed: apt-get install coq libcoq-flocq")
+    files = re.findall(r"^\w+\.v$", (PROOFS / "_CoqProject").read_text(), re.MULTILINE)
+    assert sorted(files) == sorted(p.name for p in PROOFS.glob("*.v"))
+    for file in files:
+        shutil.copy(PROOFS / file, tmp_path)
+        command = ["coqc", "-q", "-Q", ".", "Intact", file]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{file}: {done.stderr}"
+    assert "Closed under the global context" in done.stdout
+    names = re.findall(r"^([A-Za-z_]+\.[A-Za-z_]+)", done.stdout, re.MULTILINE)
+    assert set(names) <= AXIOMS
+    for file in files:
+        assert not re.search(r"\b(Admitted|Axiom|Parameter|admit)\b", (PROOFS / file).read_text())
