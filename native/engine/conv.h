@@ -58,6 +58,17 @@ VNNI_INLINE __m512i requantize(const __m512i *accumulator, const float *const *m
     return small_to_bytes(v, e);
 }
 
+/* The same for results up to LARGE_RESULT. */
+VNNI_INLINE __m512i requantize_large(const __m512i *accumulator, const float *const *multiplier, const epilogue *e) {
+    const __m512i magic = _mm512_set1_epi32(float_bits(ROUND_MAGIC));
+    __m512i v[4];
+    for (int q = 0; q < 4; q++) {
+        const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(accumulator[q]), load_floats(multiplier[q]), e->magic);
+        v[q] = _mm512_sub_epi32(_mm512_castps_si512(sum), magic);
+    }
+    return clamp_words(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]), e);
+}
+
 /* The same for results of any size. `negative` holds the multipliers of negative accumulators, if that is another one than
    `multiplier`; `residual` 64 bytes vector by vector, which are added before the rounding where that is asked for. */
 VNNI_INLINE __m512i requantize_general(const __m512i *accumulator, const float *const *multiplier,

@@ -5,7 +5,9 @@
 
 #include "plan.h"
 
-#define SMALL_RESULT 32000 /* results before the clamp that are rounded in int16 */
+/* Results before the clamp that are rounded in int16, and those that are rounded by ROUND_MAGIC. */
+#define SMALL_RESULT 32000
+#define LARGE_RESULT 4000000
 
 /* A convolution of images (N, H, W, C) without dilation: y = clamp(R(accumulator * multiplier) + out_zero, low, high). It
    is depthwise, or dense (one group, or narrow ones). Weights, initial accumulators and multipliers are packed by step_conv.c. */
@@ -22,7 +24,8 @@ typedef struct {
     isize block_pixels; /* depthwise: pixels of few channels that make one block of 64 */
     isize group_width;  /* 0, or dense: 4, 8 or 16 input channels of a group, and as many output channels */
     int split_channels; /* dense: whether an index is a block of 64 channels; otherwise it is a row of results */
-    int general; /* whether results need not be small before the clamp, or one of the next two pointers is given */
+    int large;   /* whether results before the clamp may be beyond SMALL_RESULT */
+    int general; /* whether they may be beyond what the kernel rounds otherwise, or one of the next two pointers is given */
     const float *multiplier_negative; /* NULL, or the multipliers of negative accumulators */
     /* NULL, or as many bytes as y: with residual_joint, (residual - residual_zero) residual_ratio is added before the
        rounding; without, each result becomes

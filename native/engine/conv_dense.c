@@ -24,6 +24,7 @@ typedef struct {
     const int32_t *offset; /* window i begins at x + offset[i]; the last offset is repeated OFFSET_PADDING times */
     isize count;
     isize kernel_h, line, bytes; /* rows of a window, bytes from one to the next, bytes of one (a multiple of four) */
+    int large;                   /* whether results need not be small before the clamp */
     isize pixel;                 /* bytes from one pixel to the next */
     __m512i to_lanes, from_lanes; /* narrow groups: how bytes of 16 channels come to the lanes that compute them, and back */
     const int8_t *weight;
@@ -105,6 +106,8 @@ VNNI_INLINE void store_results(const panel *p, __m512i *sum, isize i, const int 
         y = requantize_general(sum, p->multiplier, p->negative, residual, p->args, &p->end);
     else if (form == RESIDUAL)
         y = requantize_sum(p, sum, residual);
+    else if (p->large)
+        y = requantize_large(sum, p->multiplier, &p->end);
     else
         y = requantize(sum, p->multiplier, &p->end);
     y = from_lane_order(y);
@@ -297,7 +300,7 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         const isize top = (r / a->out_height * a->height + r % a->out_height * a->stride_h) * t.line;
         panel p = {.x = t.padded ? rows : a->x + top, .offset = offset, .count = (end - r) * a->out_width,
                    .kernel_h = a->kernel_h, .line = t.line, .bytes = ceil_div(a->kernel_w * a->channels, 4) * 4,
-                   .pixel = a->channels, .stride = a->out_channels, .args = a, .end = conv_epilogue(a),
+                   .pixel = a->channels, .large = a->large, .stride = a->out_channels, .args = a, .end = conv_epilogue(a),
                    .sum_end = make_epilogue(a->sum_zero, a->sum_low, a->sum_high)};
         if (a->group_width) order_lanes(a, &p);
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);

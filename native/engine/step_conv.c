@@ -141,7 +141,8 @@ static conv_form choose(const conv_step *s, conv_args *a) {
     a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
     a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
     a->residual_joint = s->residual >= 0 && s->residual_joint;
-    a->general = s->reach < 0 || s->reach > SMALL_RESULT || s->ratio_negative >= 0 || a->residual_joint;
+    a->large = s->reach > SMALL_RESULT;
+    a->general = s->reach < 0 || s->reach > (depthwise ? SMALL_RESULT : LARGE_RESULT) || s->ratio_negative >= 0 || a->residual_joint;
     a->own_ratio = bits_float(s->own_ratio), a->residual_ratio = bits_float(s->residual_ratio);
     a->residual_zero = (int)s->residual_zero;
     a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
