@@ -123,7 +123,8 @@ class Step:
         zero, low, high = grid(rng)
         most = 2047 if self.behind in ("joint", "separate") else 8191  # so that float32 decides every rounding rightly
         b = 2 * rng.integers(most // 4, most // 2, outputs) + 1
-        a = np.maximum(np.rint(b * 60.0 / max(float(np.abs(acc).mean()), 1e-3)), 1).astype(np.int64)
+        size = float(rng.choice([60, 60, 60, 3000, 100000]))  # of results before the clamp
+        a = np.maximum(np.rint(b * size / max(float(np.abs(acc).mean()), 1e-3)), 1).astype(np.int64)
         if self.behind == "joint":
             b[:] = b[0]
         self.fields: dict[str, int] = {"residual_joint": int(self.behind == "joint")}
