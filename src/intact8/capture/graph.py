@@ -32,7 +32,6 @@ depthwise 1×1 convolution. ``matmul`` may carry ``mul``, a positive factor of i
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -173,4 +172,10 @@ class Graph:
 
     def copy(self) -> Graph:
         """Return a copy whose nodes can be edited without touching this graph."""
-        return deepcopy(self)
+        nodes = {}
+        for name, node in self.nodes.items():
+            inputs, source = [*node.inputs], [*node.source]
+            nodes[name] = replace(node, inputs=inputs, attrs={**node.attrs}, params={**node.params}, source=source)
+        return replace(
+            self, nodes=nodes, inputs=[*self.inputs], outputs=[*self.outputs], dimensions={**self.dimensions}
+        )

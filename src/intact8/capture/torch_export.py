@@ -180,9 +180,10 @@ def export(
     """
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            # The model may put more into a cache that it is given: this is a copy of the structure, not of tensors.
-            given = pytree.tree_unflatten(*pytree.tree_flatten((args, kwargs)))
-            register_outputs(model(*given[0], **given[1]))
+            try:
+                register_outputs(called(model, args, kwargs, FEW if dynamic_batch else None))
+            except Exception:  # noqa: BLE001 - the model may need all samples; what it raises then is reported
+                register_outputs(called(model, args, kwargs, None))
     except (IntactError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -206,6 +207,21 @@ def export(
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
     raise not_followed(model, failures[len(attempts) - 1])
+
+
+FEW = 2
+"""How many samples a model is run on first, to see what it returns."""
+
+
+def called(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], most: int | None) -> Any:
+    """Return what the model gives for the first ``most`` samples of a call, or for all of them."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    size = next((x.shape[0] for x in leaves if isinstance(x, Tensor) and x.ndim), None)
+    if most is not None and size is not None and size > most:
+        leaves = [x[:most] if isinstance(x, Tensor) and x.ndim and x.shape[0] == size else x for x in leaves]
+    # The model may put more into a cache that it is given: this is a copy of the structure, not of tensors.
+    given = pytree.tree_unflatten(leaves, spec)
+    return model(*given[0], **given[1])
 
 
 def _with_dynamic(
