@@ -73,7 +73,8 @@ def test_uint8_in_is_float_in() -> None:
 def test_any_batch_size_and_mode() -> None:
     net = model().train()
     sim = intact8.prepare(net, DATA[:1])
-    assert sim.training
+    assert not sim.training and net.training
+    sim.train()
     intact8.calibrate(sim, DATA)
     assert sim.training, "calibration leaves the mode as it was"
     with pytest.raises(intact8.StateError, match="training mode"):

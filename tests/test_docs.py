@@ -71,7 +71,7 @@ def test_the_readme_names_both_commands() -> None:
 
 
 def test_presets_in_the_table_are_those_there_are() -> None:
-    from intact8.cli.models import presets
+    from intact8.recipes import presets
 
     text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split("## Presets")[1]
     assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(presets())

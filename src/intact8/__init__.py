@@ -21,6 +21,7 @@ from intact8.errors import (
     EngineError,
     InputError,
     IntactError,
+    MissingTorchError,
     ProgramError,
     RecipeError,
     StateError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from intact8.diagnose.compare import compare
     from intact8.diagnose.compare.report import CompareReport
     from intact8.diagnose.doctor import DoctorReport, doctor
+    from intact8.diagnose.evaluate import EvaluationReport, evaluate
     from intact8.diagnose.lint import lint
     from intact8.diagnose.report import report
     from intact8.diagnose.sensitivity import sensitivity
@@ -48,6 +50,7 @@ __all__ = [
     "calibrate",
     "convert",
     "verify",
+    "evaluate",
     "compare",
     "sensitivity",
     "lint",
@@ -59,6 +62,7 @@ __all__ = [
     "CompareReport",
     "SensitivityReport",
     "DoctorReport",
+    "EvaluationReport",
     "recipes",
     "IntactError",
     "CalibrationError",
@@ -77,6 +81,8 @@ _HOMES = {
     "convert": "intact8.api",
     "verify": "intact8.verification",
     "lint": "intact8.diagnose.lint",
+    "evaluate": "intact8.diagnose.evaluate",
+    "EvaluationReport": "intact8.diagnose.evaluate",
     "compare": "intact8.diagnose.compare",
     "sensitivity": "intact8.diagnose.sensitivity",
     "report": "intact8.diagnose.report",
@@ -94,7 +100,13 @@ def __getattr__(name: str) -> Any:
     if name in ("recipes", "runtime", "testing", "torch", "train"):
         return import_module(f"intact8.{name}")
     if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        try:
+            value = getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            remedy = "pip install 'intact8[torch]'"
+            raise MissingTorchError("this needs torch", where=f"intact8.{name}", remedy=remedy) from error
         globals()[name] = value  # the next look-up does not come here again
         return value
     raise AttributeError(f"module 'intact8' has no attribute {name!r}")

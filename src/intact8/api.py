@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -15,11 +15,11 @@ from intact8.calibration.run import Progress, calibrate
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import require_module
 from intact8.diagnose.fidelity import check_outputs
-from intact8.errors import AccuracyWarning, CalibrationError, StateError
+from intact8.errors import CalibrationError, StateError
 from intact8.lower import lower
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.prepare import prepare
+from intact8.simulation.prepare import prepare, warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 from intact8.verification import verify
 
@@ -48,24 +48,10 @@ def convert(sim: Simulation) -> Program:
     return replace(program, provenance=program.provenance | check_outputs(sim))
 
 
-def _warn_of_training_mode(model: nn.Module) -> None:
-    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-    found = next((name for name, m in model.named_modules() if m.training and isinstance(m, kinds)), None)
-    if found is not None:
-        warnings.warn(
-            AccuracyWarning(
-                f"{found or 'the model'} is in training mode; what is quantized is what the model computes after "
-                "model.eval(). Every call of it as it is computes something else, and moves batch norm's statistics. "
-                "Remedy: call model.eval() first"
-            ),
-            stacklevel=3,
-        )
-
-
 def quantize(
     model: nn.Module,
     data: Iterable[Any] | Any,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | Path | None = None,
     example_inputs: Any = None,
     *,
     dynamic_shapes: Mapping[str, Mapping[int, Any]] | None = None,
@@ -77,7 +63,7 @@ def quantize(
         model: any module torch.export can capture.
         data: calibration data, no labels needed: a tensor, an iterable of tensors, tuples or dicts, or a DataLoader
             yielding ``(x, y)``.
-        recipe: see :class:`intact8.Recipe`.
+        recipe: see :class:`intact8.Recipe`; or the name of a preset ("accurate"), or the path of a TOML file.
         example_inputs: as for :func:`prepare`; taken from the first batch when None.
         dynamic_shapes: as for :func:`prepare`. When None, dimensions that differ between the first batches may change,
             where the model allows it: token sequences padded batch by batch give a program for any length.
@@ -96,13 +82,13 @@ def quantize(
     if isinstance(model, Simulation):
         raise StateError("this model is a simulation already", remedy="call calibrate and convert on it")
     require_module(model)
-    _warn_of_training_mode(model)
+    warn_of_training_mode(model)
     if example_inputs is None:
         example_inputs, data = first_batch(model, data)
     dynamic: Mapping[str, Mapping[int, Any]] | Dynamic | None = dynamic_shapes
     if dynamic is None:
         dynamic, data = changing(model, example_inputs, data)
-    sim = prepare(model, example_inputs, recipe, dynamic_shapes=dynamic).eval()
+    sim = prepare(model, example_inputs, recipe, dynamic_shapes=dynamic)
     calibrate(sim, data, progress=progress)
     return convert(sim)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import html
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from intact8.text import printable
+from intact8.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+WIDTH = 120
+"""Characters of a line where no terminal says how wide it is."""
 
 _STYLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
 _CELL = "padding:0.15em 0.6em;vertical-align:top;text-align:"
@@ -80,6 +84,29 @@ class Grid:
             tag, scope = ("th", " scope='row'") if i == 0 else ("td", "")
             out.append(f"<{tag}{scope} style='{_CELL}{column.align}'>{_html(cell)}</{tag}>")
         return "".join(out)
+
+
+class Shown:
+    """Base of reports that have ``__rich__``: ``print`` and notebooks show what a terminal shows.
+
+    Example:
+        >>> class Answer(Shown):
+        ...     def __rich__(self):
+        ...         return Grid((Column("answer"),), (("42",),)).__rich__()
+        >>> "42" in str(Answer())
+        True
+    """
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), width=WIDTH, markup=False, emoji=False, color_system=None)
+        with console.capture() as captured:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(printable_lines(str(self)))}</pre>"
 
 
 def _html(text: str) -> str:

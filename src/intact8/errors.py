@@ -68,6 +68,10 @@ class ProgramError(IntactError):
     """A program or its file breaks the specification."""
 
 
+class MissingTorchError(IntactError, ImportError):
+    """A function that needs torch was asked for where torch is not installed."""
+
+
 class EngineError(IntactError):
     """An engine is missing, or cannot run a program on this machine."""
 

@@ -9,7 +9,10 @@ Example:
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from intact8.errors import RecipeError
 from intact8.recipe.recipe import LEARNED, Recipe, Scheme
@@ -17,7 +20,7 @@ from intact8.recipe.recipe import LEARNED, Recipe, Scheme
 
 def default() -> Recipe:
     """Start here: clips of least error for activations, one scale per weight channel, every engine and CPU."""
-    return Recipe(activation=Scheme(observer="histogram"), bias_correction=True)
+    return Recipe()
 
 
 def fast() -> Recipe:
@@ -29,12 +32,12 @@ def fast() -> Recipe:
 
 def minmax() -> Recipe:
     """Use when calibration data shows the true ranges, nothing may be clipped, or results must be easy to explain."""
-    return Recipe(activation=Scheme(observer="minmax"))
+    return Recipe(activation=Scheme(observer="minmax"), bias_correction=False)
 
 
 def percentile() -> Recipe:
     """Use when a few extreme activations stretch the ranges and you want to say yourself how much is cut off."""
-    return Recipe(activation=Scheme(observer="percentile"))
+    return Recipe(activation=Scheme(observer="percentile"), bias_correction=False)
 
 
 def accurate() -> Recipe:
@@ -42,7 +45,6 @@ def accurate() -> Recipe:
     return Recipe(
         activation=Scheme(observer="mse"),
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
-        bias_correction=True,
     )
 
 
@@ -64,18 +66,18 @@ def integer() -> Recipe:
 def full_range() -> Recipe:
     """Use when every CPU that will run the program has VNNI: weights use [−128, 127] without room for pair sums."""
     weight = Scheme(dtype="int8", symmetric=True, qmin=-128, granularity="per_channel", observer="minmax")
-    return Recipe(weight=weight, portable=False)
+    return Recipe(weight=weight, portable=False, bias_correction=False)
 
 
 def symmetric() -> Recipe:
     """Use when qparams go on to hardware with symmetric int8 activations only; costs a bit of range after ReLU."""
-    return Recipe(activation=Scheme(dtype="int8", symmetric=True))
+    return Recipe(activation=Scheme(dtype="int8", symmetric=True), bias_correction=False)
 
 
 def w4a8() -> Recipe:
     """Use when you study 4-bit weights: error-minimal scales in [−7, 7]. Files and speed stay those of int8."""
     weight = Scheme(dtype="int8", bits=4, symmetric=True, granularity="per_channel", observer="mse")
-    return Recipe(activation=Scheme(observer="mse"), weight=weight)
+    return Recipe(activation=Scheme(observer="mse"), weight=weight, bias_correction=False)
 
 
 def dynamic(rows: str = "per_row") -> Recipe:
@@ -93,7 +95,7 @@ def dynamic(rows: str = "per_row") -> Recipe:
         >>> intact8.quantize(torch.nn.Linear(4, 2), torch.randn(1, 4), recipe=dynamic()).ops[0].kind
         'dynamic_linear'
     """
-    return Recipe(mode="dynamic", rows=rows, equalize=False)
+    return Recipe(mode="dynamic", rows=rows, equalize=False, bias_correction=False)
 
 
 def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
@@ -117,7 +119,14 @@ def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
     weight = Scheme(
         dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="minmax" if bits == 8 else "mse"
     )
-    return Recipe(weight=weight, mode="weight_only", group=group or 0, portable=False, equalize=False)
+    return Recipe(
+        weight=weight,
+        mode="weight_only",
+        group=group or 0,
+        portable=False,
+        equalize=False,
+        bias_correction=False,
+    )
 
 
 def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> Recipe:
@@ -160,4 +169,45 @@ def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> 
         scales=scales,
         # PACT has no factor of its own; LSQ's would shrink its gradients, and the penalty's, by a thousand times.
         scale_gradient="plain" if scales == "pact" else "lsq",
+        bias_correction=False,
     )
+
+
+def presets() -> dict[str, Callable[[], Recipe]]:
+    """Return name → function of every preset that needs no arguments.
+
+    Example:
+        >>> presets()["default"]() == Recipe()
+        True
+    """
+    found: dict[str, Callable[[], Recipe]] = {}
+    for name, function in globals().items():
+        if inspect.isfunction(function) and function.__module__ == __name__:
+            signature = inspect.signature(function)
+            defaults = all(p.default is not p.empty for p in signature.parameters.values())
+            if defaults and signature.return_annotation == "Recipe":
+                found[name] = function
+    return found
+
+
+def as_recipe(given: Recipe | str | Path | None) -> Recipe:
+    """Return a recipe, the preset of a name, or the recipe of a TOML file; the default one for None.
+
+    Raises:
+        RecipeError: there is no such preset or file, the file is malformed, or ``given`` is something else.
+
+    Example:
+        >>> as_recipe("accurate") == accurate()
+        True
+    """
+    if given is None or isinstance(given, Recipe):
+        return default() if given is None else given
+    if not isinstance(given, str | Path):
+        remedy = 'give intact8.Recipe(…), the name of a preset ("accurate") or the path of a TOML file'
+        raise RecipeError(f"expected an intact8.Recipe, got {type(given).__name__}", where="recipe", remedy=remedy)
+    path, known = Path(given), presets()
+    if isinstance(given, Path) or path.suffix == ".toml" or (given not in known and path.is_file()):
+        return Recipe.load(path)
+    if given not in known:
+        raise RecipeError("no such preset or file", where=given, remedy=f"presets are {', '.join(known)}")
+    return known[given]()

@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch", reason="loading models needs torch")
 from safetensors.torch import save_file  # noqa: E402
 
 from intact8 import recipes  # noqa: E402
-from intact8.cli.models import load_model, load_recipe, presets  # noqa: E402
+from intact8.cli.models import load_model  # noqa: E402
 from intact8.errors import InputError, RecipeError  # noqa: E402
+from intact8.recipes import as_recipe, presets  # noqa: E402
 
 SOURCE = """
 from torch import nn
@@ -88,10 +89,10 @@ def test_weights_that_do_not_fit_or_hold_code_are_refused(tmp_path: Path) -> Non
 def test_recipes_are_presets_by_name_or_files(tmp_path: Path) -> None:
     assert {"default", "fast", "accurate", "images"} <= set(presets())
     for name in presets():
-        assert load_recipe(name) == getattr(recipes, name)()
+        assert as_recipe(name) == getattr(recipes, name)()
     written = recipes.accurate().save(tmp_path / "mine.toml")
-    assert load_recipe(str(written)) == recipes.accurate()
+    assert as_recipe(str(written)) == recipes.accurate()
     with pytest.raises(RecipeError, match="nonsense.*presets are .*default"):
-        load_recipe("nonsense")
+        as_recipe("nonsense")
     with pytest.raises(RecipeError, match="absent.toml"):
-        load_recipe("absent.toml")
+        as_recipe("absent.toml")

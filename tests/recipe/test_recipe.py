@@ -215,3 +215,7 @@ def test_a_symmetric_uint8_has_its_zero_point_inside_its_range() -> None:
     for outside in ({"qmax": 100}, {"qmin": 130}, {"qmin": 128}, {"qmax": 128}):
         with pytest.raises(RecipeError, match="zero point 128"):
             check_activation(Scheme(symmetric=True, **outside), "x")
+
+
+def test_there_is_one_set_of_defaults() -> None:
+    assert Recipe() == Recipe.from_toml("") == recipes.default() == recipes.as_recipe(None)

@@ -246,7 +246,8 @@ def play(scene: Scene, noise: float = 0.0) -> Iterator[tuple[str, Array]]:
     shapes = NETWORKS[scene.network][1]
     batches = [data_of(shapes, i, noise) for i in range(3)]
     activation = {"observer": "minmax", **scene.recipe.get("activation", {})}
-    sim = prepared(scene.network, intact8.Recipe(**{**scene.recipe, "activation": activation}))
+    settings = {"bias_correction": False, **scene.recipe, "activation": activation}
+    sim = prepared(scene.network, intact8.Recipe(**settings))
     for point in sim.points.values():
         point.observed_qparams = functools.partial(short_qparams, point.observed_qparams)  # type: ignore[method-assign]
     with warnings.catch_warnings():

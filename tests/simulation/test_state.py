@@ -143,10 +143,11 @@ def test_before_calibration_it_is_the_float_model_and_the_model_is_left_alone() 
         assert torch.equal(tensor, before[name]), name
 
 
-def test_training_mode_is_kept_and_trains() -> None:
+def test_evaluation_mode_at_first_and_training_mode_trains() -> None:
     net = model().train()
     sim = intact8.prepare(net, DATA[:2])
-    assert sim.training and net.training
+    assert not sim.training and net.training
+    sim.train()
     mean = sim.get_buffer("norm.running_mean").clone()
     torch.manual_seed(3)
     first = sim(DATA[:8])

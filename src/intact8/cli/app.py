@@ -13,6 +13,7 @@ from intact8.cli.compare import compare
 from intact8.cli.console import command
 from intact8.cli.demo import demo
 from intact8.cli.doctor import doctor
+from intact8.cli.evaluate import evaluate
 from intact8.cli.export import export
 from intact8.cli.inspect import inspect
 from intact8.cli.lint import lint
@@ -49,7 +50,7 @@ def _intact(
 
 
 FIRST_STEPS = (demo, quantize, inspect, verify)
-DIAGNOSIS = (compare, sensitivity, report, lint, doctor)
+DIAGNOSIS = (evaluate, compare, sensitivity, report, lint, doctor)
 DEPLOYMENT = (check, run, export, sign, bench)
 
 for function in (*FIRST_STEPS, *DIAGNOSIS, *DEPLOYMENT):

@@ -7,18 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
 
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
 from intact8.cli.models import load_model, load_program
-from intact8.timing import Timing, interleaved
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from torch import nn
 
     from intact8.opset.op import Array
     from intact8.program.program import Program
+    from intact8.timing import Timing
 
 FLOAT = "float32"
 SETTLE = 0.01
@@ -54,6 +54,7 @@ def bench(
     from intact8.engines.peak_throughput import int8_peak
     from intact8.program.golden import products
     from intact8.program.samples import random_samples
+    from intact8.timing import interleaved
 
     program = load_program(file, public_key, expect)
     network = None if model is None else load_model(model)
@@ -140,6 +141,8 @@ def _float32(network: nn.Module, arrays: list[Array], threads: int | None) -> Ca
 
 
 def _table(rows: list[Row], peak: float | None) -> Table:
+    from rich.table import Table
+
     table = Table("batch", "contender", "median ms", "quartiles ms", "calls", "ratio", "of int8 peak")
     for row in rows:
         timing = row.timing

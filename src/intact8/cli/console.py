@@ -12,19 +12,25 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.text import Text
 
 from intact8.errors import IntactError
 from intact8.text import one_line, printable_lines
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
 FAILED = 2
 INTERRUPTED = 130  # what shells expect of a process that SIGINT ended: 128 + 2
+
+EXTRAS = {"jinja2": "report", "onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino", "plotly": "report"}
+EXTRAS |= {"PIL": "images", "cryptography": "sign", "sklearn": "demo", "torch": "torch", "transformers": "transformers"}
+"""Package → the extra of intact8 that installs it."""
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -74,6 +80,14 @@ def print_result(table: RenderableType, to_json: Callable[[], Any], as_json: boo
         stdout().print(table)
 
 
+def report_written(text: str, facts: dict[str, Any], as_json: bool) -> None:
+    """Say on stderr what a command wrote; with ``--json``, print the facts on stdout instead."""
+    if as_json:
+        print_json(facts)
+    else:
+        stderr().print(text, highlight=False)
+
+
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command with the additional option ``--debug``; :func:`friendly` shows its errors."""
 
@@ -105,6 +119,12 @@ def friendly(debug: bool) -> Iterator[None]:
             if debug:
                 raise
             _fail(str(error))
+        except ModuleNotFoundError as error:
+            if debug:
+                raise
+            package = (error.name or "").split(".")[0]
+            name = f"'intact8[{EXTRAS[package]}]'" if package in EXTRAS else package
+            _fail(f"this command needs the package {package}. Remedy: pip install {name}")
         except Exception as error:  # the outermost boundary; --debug shows what it hides
             if debug:
                 raise
@@ -130,6 +150,8 @@ def show_completed(bar: Progress, task: TaskID, completed: float) -> None:
 
 def progress_bar() -> Progress:
     """Return a progress bar on stderr, so that stdout can be piped; it vanishes when done."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

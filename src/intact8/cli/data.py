@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from intact8.errors import InputError
-from intact8.opset.op import Array
+
+if TYPE_CHECKING:
+    from intact8.opset.op import Array
 
 IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 ARRAYS = frozenset({".npy", ".npz", ".safetensors"})
@@ -44,6 +45,8 @@ class Preprocessing:
 
     def read(self, path: Path) -> Array:
         """Read one image. Raises InputError where the file is not an image, or Pillow is missing."""
+        import numpy as np
+
         try:
             from PIL import Image, UnidentifiedImageError
         except ImportError as error:
@@ -78,6 +81,8 @@ class Images:
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
         """Return images ``start`` to ``stop`` as one array."""
+        import numpy as np
+
         return {"": np.stack([self.preprocessing.read(file) for file in self.files[start:stop]])}
 
 
@@ -139,6 +144,7 @@ def _images(path: Path, preprocessing: Preprocessing) -> Images:
 def _arrays(path: Path) -> dict[str, Array]:
     import zipfile
 
+    import numpy as np
     from safetensors import SafetensorError
 
     try:

@@ -11,7 +11,7 @@ import typer
 from intact8.cli import options
 from intact8.cli.console import print_result, stderr
 from intact8.cli.data import Data, batches
-from intact8.cli.models import entries_for, load_model, load_recipe
+from intact8.cli.models import entries_for, load_model
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,13 +22,14 @@ DO_NOT = 1
 
 def doctor(
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help=options.MODEL_HELP)] = None,
-    data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help=options.DATA_HELP)] = None,
+    given: Annotated[Path | None, typer.Argument(metavar="", help="DATA, as before --data.", hidden=True)] = None,
+    data: options.OptionalSamples = None,
     env: Annotated[bool, typer.Option("--env", help="Examine this machine in place of a network.")] = False,
     labels: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Entry of DATA with one class index per sample.")
+        str | None, typer.Option(metavar="NAME", help="Entry of the data with one class index per sample.")
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option(help="What the network is calibrated on; a quarter of DATA by default.")
+        Path | None, typer.Option(help="What the network is calibrated on; a quarter of the data by default.")
     ] = None,
     recipe: options.RecipeName = "default",
     output: Annotated[
@@ -42,8 +43,8 @@ def doctor(
     batch_size: options.BatchSize = 32,
     key: options.Keys = None,
     size: options.Size = 224,
-    mean: options.Mean = "0,0,0",
-    std: options.Std = "1,1,1",
+    mean: options.Mean = None,
+    std: options.Std = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Find out where a quantized network loses accuracy, why, and what helps; or, with --env, what can run here.
@@ -52,18 +53,19 @@ def doctor(
 
     \b
     Examples:
-      intact8 doctor mynets:resnet validation.npz --labels y -o better.toml
-      intact8 doctor mynets:resnet validation.npz --labels y --calibration calibration.npy --recipe mine.toml
+      intact8 doctor mynets:resnet --data validation.npz --labels y -o better.toml
+      intact8 doctor mynets:resnet --data validation.npz --labels y --calibration calibration.npy --recipe mine.toml
       intact8 doctor --env
     """
     if env:
         _environment(as_json)
         return
+    data = data or given
     if model is None or data is None:
-        raise InputError("MODEL and DATA are missing", where="intact8 doctor", remedy="give both, or --env")
+        raise InputError("MODEL and --data are missing", where="intact8 doctor", remedy="give both, or --env")
     import intact8
 
-    settings: dict[str, Any] = {"recipe": load_recipe(recipe), "tolerance": tolerance, "seconds": seconds, "seed": seed}
+    settings: dict[str, Any] = {"recipe": recipe, "tolerance": tolerance, "seconds": seconds, "seed": seed}
     network = load_model(model, state_dict)
     if calibration is not None:
         source = options.samples(calibration, key, size, mean, std)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import stdout
+from intact8.cli.console import print_result
 from intact8.cli.models import load_program
 from intact8.errors import InputError
 
@@ -22,6 +22,7 @@ def export(
     layout: Annotated[str, typer.Option(help="NHWC: take images with channels last.")] = "NCHW",
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write a program in another format, with the same integers.
 
@@ -33,4 +34,5 @@ def export(
     if onnx is None:
         raise InputError("no format chosen", where="intact8 export", remedy="give --onnx PATH")
     path = load_program(file, public_key, expect).export_onnx(onnx, uint8_input=uint8_input, layout=layout)
-    stdout().print(f"{path}: {path.stat().st_size:,} bytes")
+    size = path.stat().st_size
+    print_result(f"{path}: {size:,} bytes", lambda: {"file": str(path), "bytes": size}, as_json)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from intact8.cli.data import Arrays, Data, batches
 from intact8.cli.models import entries_for
 from intact8.errors import InputError
-from intact8.opset.op import Array
-from intact8.program.program import Program
 
 if TYPE_CHECKING:
     from rich.progress import Progress
     from torch import nn
+
+    from intact8.opset.op import Array
+    from intact8.program.program import Program
 
 
 def without_labels(data: Data, labels: str | None) -> tuple[Data, Array | None]:
@@ -24,6 +23,8 @@ def without_labels(data: Data, labels: str | None) -> tuple[Data, Array | None]:
     Raises:
         InputError: there is no such entry, or the data are images.
     """
+    import numpy as np
+
     if labels is None:
         return data, None
     if labels not in data.names or not isinstance(data, Arrays):
@@ -81,6 +82,7 @@ def model_inputs(network: nn.Module, data: Data, chosen: bool, size: int, sample
     Several entries are a dict of tensors by name; entries chosen with ``--key`` are a tuple of tensors in that order; a
     single entry is the tensor itself.
     """
+    import numpy as np
     import torch
 
     named = len(data.names) > 1 and not chosen

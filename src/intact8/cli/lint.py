@@ -52,10 +52,11 @@ def lint(
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
-    mean: options.Mean = "0,0,0",
-    std: options.Std = "1,1,1",
+    mean: options.Mean = None,
+    std: options.Std = None,
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Look for the mistakes quantization makes silently: in a program, a float, prepared or torch.ao model.
 
@@ -73,6 +74,7 @@ def lint(
 
     if target is None:
         raise InputError("nothing to lint", where="lint", remedy="name a file, or package.module:factory")
+    format = "json" if as_json else format
     if format not in FORMATS:
         raise InputError(f"unknown format {format!r}", where="--format", remedy=f"choose {', '.join(FORMATS)}")
     chosen = config.find()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intact8.errors import InputError, RecipeError
+from intact8.errors import InputError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from intact8.program.program import Program
-    from intact8.recipe.recipe import Recipe
 
 
 def load_program(file: Path | str, public_key: Path | None, expect: str | None) -> Program:
@@ -119,30 +118,3 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise InputError("these weights do not fit the model", where=str(path), why=str(error)) from error
-
-
-def presets() -> dict[str, Callable[[], Recipe]]:
-    """Return name → function of every preset in ``intact8.recipes``: its public functions that need no arguments."""
-    from intact8 import recipes
-
-    functions = inspect.getmembers(recipes, inspect.isfunction)
-    own = {name: function for name, function in functions if function.__module__ == recipes.__name__}
-    needed = {name: inspect.signature(function).parameters.values() for name, function in own.items()}
-    return {name: own[name] for name, those in needed.items() if all(p.default is not p.empty for p in those)}
-
-
-def load_recipe(spec: str) -> Recipe:
-    """Return the recipe of a TOML file, or the preset of that name.
-
-    Raises:
-        RecipeError: there is no such file and no such preset, or the file is malformed.
-    """
-    from intact8.recipe.recipe import Recipe
-
-    path = Path(spec)
-    if path.suffix == ".toml" or path.is_file():
-        return Recipe.load(path)
-    known = presets()
-    if spec not in known:
-        raise RecipeError("no such preset or file", where=spec, remedy=f"presets are {', '.join(known)}")
-    return known[spec]()

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from intact8.cli.data import Data, Preprocessing, load
+from intact8.cli.console import stderr
+from intact8.cli.data import Data, Images, Preprocessing, load
 from intact8.errors import InputError
 
 DATA_HELP = "Samples: .npy, .npz or .safetensors arrays (dimension 0 counts samples), an image, or a folder of images."
@@ -38,19 +39,26 @@ Keys = Annotated[
     typer.Option("--key", metavar="NAME", help="Entry of the data file that feeds an input; repeat it, in order."),
 ]
 Size = Annotated[int, typer.Option(min=1, help="Images: side in pixels after resizing and centre crop.")]
-Mean = Annotated[str, typer.Option(metavar="R,G,B", help="Images: mean to subtract, of pixels in 0..1.")]
-Std = Annotated[str, typer.Option(metavar="R,G,B", help="Images: standard deviation to divide by.")]
+Mean = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: mean to subtract, of pixels in 0..1.")]
+Std = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: standard deviation to divide by.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per batch.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of engine and framework; all by default.")]
 
 
-def samples(path: Path, key: list[str] | None, size: int, mean: str, std: str) -> Data:
-    """Open the samples at ``path`` as ``--key``, ``--size``, ``--mean`` and ``--std`` ask. Raises InputError."""
-    means, stds = _three("--mean", mean), _three("--std", std)
+def samples(path: Path, key: list[str] | None, size: int, mean: str | None, std: str | None) -> Data:
+    """Open the samples at ``path`` as ``--key``, ``--size``, ``--mean`` and ``--std`` ask. Raises InputError.
+
+    Says on stderr how images are normalized where neither option is given.
+    """
+    means, stds = _three("--mean", mean or "0"), _three("--std", std or "1")
     if 0.0 in stds:
         raise InputError(f"{std} would divide by zero", where="--std")
-    return load(path, keys=key or (), preprocessing=Preprocessing(size, means, stds))
+    found = load(path, keys=key or (), preprocessing=Preprocessing(size, means, stds))
+    if isinstance(found, Images) and mean is None and std is None:
+        text = "images are scaled to 0..1 and not normalized (mean 0, standard deviation 1); --mean and --std change it"
+        stderr().print(text, style="yellow", highlight=False)
+    return found
 
 
 def _three(option: str, text: str) -> tuple[float, ...]:

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import progress_bar, stderr
+from intact8.cli.console import progress_bar, report_written
 from intact8.cli.data import count
 from intact8.cli.inputs import model_inputs, tracked
-from intact8.cli.models import load_model, load_recipe
+from intact8.cli.models import load_model
 from intact8.errors import InputError
 
 
@@ -34,8 +34,9 @@ def quantize(
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
-    mean: options.Mean = "0,0,0",
-    std: options.Std = "1,1,1",
+    mean: options.Mean = None,
+    std: options.Std = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Quantize a network, calibrated on DATA, and write it as one file.
 
@@ -51,7 +52,6 @@ def quantize(
 
     import intact8
 
-    chosen = load_recipe(recipe)
     source = options.samples(data, key, size, mean, std)
     network = load_model(model, state_dict)
     example = next(model_inputs(network, source, bool(key), min(2, batch_size)))
@@ -63,13 +63,19 @@ def quantize(
         inputs = model_inputs(network, source, bool(key), batch_size, samples)
         calibration = tracked(bar, "calibrate", count(source, samples), inputs)
         shapes = options.dynamic(dynamic)
-        program = intact8.quantize(network, calibration, recipe=chosen, example_inputs=example, dynamic_shapes=shapes)
+        program = intact8.quantize(network, calibration, recipe=recipe, example_inputs=example, dynamic_shapes=shapes)
     program.save(output)
     islands = program.islands()
-    stderr().print(
-        f"{output}: {len(program.ops)} operations, {len(program.integer_tensors())} integer tensors, "
-        f"{len(islands)} float operations, {output.stat().st_size:,} bytes",
-        highlight=False,
+    facts = {
+        "file": str(output),
+        "operations": len(program.ops),
+        "integer_tensors": len(program.integer_tensors()),
+        "bytes": output.stat().st_size,
+        "float_operations": [{"name": op.name, "kind": op.kind, "note": op.note} for op in islands],
+    }
+    said = (
+        f"{output}: {facts['operations']} operations, {facts['integer_tensors']} integer tensors, "
+        f"{len(islands)} float operations, {facts['bytes']:,} bytes"
     )
-    for op in islands:
-        stderr().print(f"  stays float: {op.name} ({op.kind.removeprefix('float.')}) {op.note}", highlight=False)
+    floats = [f"  stays float: {op.name} ({op.kind.removeprefix('float.')}) {op.note}" for op in islands]
+    report_written("\n".join([said, *floats]), facts, as_json)

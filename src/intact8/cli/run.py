@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from intact8.cli import options
-from intact8.cli.console import progress_bar, stderr
+from intact8.cli.console import progress_bar, report_written
 from intact8.cli.data import count
 from intact8.cli.inputs import feeds, tracked
 from intact8.cli.models import load_program
 from intact8.errors import InputError
-from intact8.opset.op import Array
+
+if TYPE_CHECKING:
+    from intact8.opset.op import Array
 
 
 def run(
@@ -28,10 +29,11 @@ def run(
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
-    mean: options.Mean = "0,0,0",
-    std: options.Std = "1,1,1",
+    mean: options.Mean = None,
+    std: options.Std = None,
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a program on samples and write its outputs.
 
@@ -40,6 +42,8 @@ def run(
       intact8 run resnet.safetensors --data images.npy -o logits.npy
       intact8 run detector.safetensors --data images/ --size 320 -o found.npz --engine onednn
     """
+    import numpy as np
+
     if output.suffix not in (".npy", ".npz"):
         raise InputError("results are written as .npy or .npz", where=str(output))
     program = load_program(file, public_key, expect)
@@ -53,8 +57,9 @@ def run(
                 parts.setdefault(name, []).append(np.asarray(array))
     arrays = {name: np.concatenate(found) for name, found in parts.items()}
     write(output, arrays)
-    shapes = ", ".join(f"{name or 'output'} {array.shape}" for name, array in arrays.items())
-    stderr().print(f"{output}: {shapes}", highlight=False)
+    shapes = {name or "output": list(array.shape) for name, array in arrays.items()}
+    said = f"{output}: {', '.join(f'{name} {tuple(shape)}' for name, shape in shapes.items())}"
+    report_written(said, {"file": str(output), "outputs": shapes}, as_json)
 
 
 def flatten(results: Any, prefix: str = "") -> dict[str, Any]:
@@ -88,6 +93,8 @@ def write(path: Path, arrays: dict[str, Array]) -> None:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise InputError("cannot write here", where=str(path), why=str(error)) from error
+    import numpy as np
+
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:

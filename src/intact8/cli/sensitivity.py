@@ -10,7 +10,7 @@ import typer
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar
 from intact8.cli.inputs import model_inputs
-from intact8.cli.models import load_model, load_recipe
+from intact8.cli.models import load_model
 
 
 def sensitivity(
@@ -31,8 +31,8 @@ def sensitivity(
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,
     size: options.Size = 224,
-    mean: options.Mean = "0,0,0",
-    std: options.Std = "1,1,1",
+    mean: options.Mean = None,
+    std: options.Std = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure what quantizing each layer of a network costs.
@@ -55,6 +55,5 @@ def sensitivity(
         def progress(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
 
-        chosen = load_recipe(recipe)
-        found = intact8.sensitivity(network, inputs, recipe=chosen, state=state, progress=progress, **measured)
+        found = intact8.sensitivity(network, inputs, recipe=recipe, state=state, progress=progress, **measured)
     print_result(found, found.to_dict, as_json)

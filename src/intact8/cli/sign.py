@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from intact8.cli.console import stderr
-from intact8.cli.options import ProgramFile
+from intact8.cli.console import report_written
+from intact8.cli.options import AsJson, ProgramFile
 
 
 def sign(
@@ -22,6 +22,7 @@ def sign(
         int,
         typer.Option(min=0, help="A number to raise with every release; 0: not counted."),
     ] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Sign a program, its name and its version: write FILE.sig, an Ed25519 signature. Needs the package cryptography.
 
@@ -39,4 +40,5 @@ def sign(
     from intact8.program.signing import sign as write_signature
 
     parse(read(file), file)  # what is signed is a whole and checked program, signed already or not
-    stderr().print(f"signed: {write_signature(file, key, name, version)}", highlight=False)
+    written = write_signature(file, key, name, version)
+    report_written(f"signed: {written}", {"signature": str(written)}, as_json)

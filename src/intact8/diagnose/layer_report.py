@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from intact8.diagnose.json_report import JsonReport
-from intact8.display import Grid
+from intact8.display import Grid, Shown
 from intact8.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 
-class LayerReport(JsonReport, Generic[R]):
+class LayerReport(Shown, JsonReport, Generic[R]):
     """Base of frozen dataclasses with the field ``rows``; prints as a table with rich and in Jupyter."""
 
     rows: tuple[R, ...]

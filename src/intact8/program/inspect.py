@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.display import Column, Grid, inert
+from intact8.display import Column, Grid, Shown, inert
 from intact8.opset.op import Op
 
 from .certify import certifiable
@@ -54,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Shown):
     """Rows in execution order; prints as a table with rich.
 
     Attributes:
@@ -100,7 +100,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 @dataclass
-class Branch:
+class Branch(Shown):
     """A module and what it holds; prints as a tree with rich.
 
     Attributes:

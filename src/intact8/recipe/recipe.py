@@ -99,7 +99,7 @@ class Recipe:
     attention: str = "integer"
     nonlinear: str = "float"
     engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime", "openvino")
-    bias_correction: bool = False
+    bias_correction: bool = True
     equalize: bool = True
     smooth: float = 0.0
     scales: str = "calibrated"

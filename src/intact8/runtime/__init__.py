@@ -13,9 +13,43 @@ passed one step goes to the next, and an engine's library is not imported here b
 
 from __future__ import annotations
 
-from .facts import Facts
-from .info import Info, Skipped
-from .load import LoadedProgram, load
-from .preflight import Row, preflight
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .facts import Facts
+    from .info import Info, Skipped
+    from .load import LoadedProgram, load
+    from .preflight import Row, preflight
+
+_HOMES = {
+    "Facts": "facts",
+    "Info": "info",
+    "LoadedProgram": "load",
+    "Row": "preflight",
+    "Skipped": "info",
+    "load": "load",
+    "preflight": "preflight",
+}
+
+
+class _Runtime(ModuleType):
+    """This package. Submodules have the names of the functions ``load`` and ``preflight``, which stay what is seen."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, getattr(value, name) if name in _HOMES and isinstance(value, ModuleType) else value)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'intact8.runtime' has no attribute {name!r}")
+    value = getattr(import_module(f"intact8.runtime.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+sys.modules[__name__].__class__ = _Runtime
 
 __all__ = ["Facts", "Info", "LoadedProgram", "Row", "Skipped", "load", "preflight"]

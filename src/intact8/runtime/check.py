@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intact8.display import Shown, inert
 from intact8.errors import EngineError, ProgramError
 from intact8.program.certify import by_claim
 from intact8.program.document import VERSION
@@ -43,7 +44,7 @@ class EngineCheck:
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(Shown):
     """What ``intact8 check`` shows; prints as tables with rich.
 
     Attributes:
@@ -69,8 +70,6 @@ class CheckReport:
     def __rich__(self) -> Group:
         from rich.console import Group
 
-        from intact8.display import inert
-
         tables = [_table("file", self.file), *(_table(e.engine, e.rows) for e in self.engines)]
         return Group(*tables, inert(self.verdict, "bold green" if self.ok else "bold red"))
 
@@ -78,7 +77,7 @@ class CheckReport:
 def _table(title: str, rows: Sequence[Row]) -> Any:
     from rich.text import Text
 
-    from intact8.display import inert, titled_table
+    from intact8.display import titled_table
 
     cells = []
     for row in rows:

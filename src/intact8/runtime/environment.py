@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intact8.display import titled_table
+from intact8.display import Shown, titled_table
 from intact8.engines.cpu import LEVELS, has_vnni, isa
 from intact8.engines.spec import SPECS
 from intact8.golden import with_golden
@@ -67,7 +67,7 @@ class Ability:
 
 
 @dataclass(frozen=True)
-class Environment:
+class Environment(Shown):
     """What ``intact8 doctor --env`` shows; prints as tables with rich.
 
     Attributes:

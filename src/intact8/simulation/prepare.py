@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,17 +14,18 @@ from intact8.arithmetic.dimensions import show
 from intact8.capture import Captured, capture
 from intact8.capture.dynamic_shapes import Dynamic
 from intact8.capture.torch_export import FIXED_BATCH
-from intact8.errors import CaptureWarning, RecipeError, StateError
+from intact8.errors import AccuracyWarning, CaptureWarning, StateError
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
 from intact8.recipe.recipe import Recipe
+from intact8.recipes import as_recipe
 from intact8.simulation.simulation import Simulation
 
 
 def prepare(
     model: nn.Module,
     example_inputs: Any,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | Path | None = None,
     *,
     dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
 ) -> Simulation:
@@ -32,14 +34,15 @@ def prepare(
     Args:
         model: any module torch.export can capture, in training or evaluation mode, on any one device.
         example_inputs: a tensor, a tuple of arguments or a dict of keyword arguments; dimension 0 is the batch.
-        recipe: schemes, observers, per-module overrides; ``recipes.default()`` when None.
+        recipe: schemes, observers, per-module overrides; the name of a preset in ``recipes``, or the path of a TOML
+            file; ``recipes.default()`` when None.
         dynamic_shapes: dimensions beside the batch that may change from call to call, by input and dimension:
             ``{"input_ids": {1: "sequence"}, "attention_mask": {1: "sequence"}}``, or ``torch.export.Dim("sequence",
             max=512)`` in place of a name. Dimensions of one name have one size.
 
     Returns:
-        An nn.Module with the original parameter names, signature and output structure. It computes the float model
-        until it is calibrated.
+        An nn.Module in evaluation mode with the original parameter names, signature and output structure. It computes
+        the float model until it is calibrated; ``sim.train()`` before it is trained.
 
     Raises:
         CaptureError: the model cannot be captured; names the module and the reason.
@@ -57,21 +60,15 @@ def prepare(
         what, why = "this model is a simulation already", "preparing twice would throw its learned scales away"
         remedy = "call intact8.calibrate or intact8.convert on it, or prepare the original float model"
         raise StateError(what, why=why, remedy=remedy)
-    if recipe is not None and not isinstance(recipe, Recipe):
-        remedy = "build one with intact8.Recipe(…), intact8.recipes.default() or intact8.Recipe.load(path)"
-        raise RecipeError(f"expected an intact8.Recipe, got {type(recipe).__name__}", where="recipe", remedy=remedy)
-    if recipe is None:
-        from intact8 import recipes
-
-        recipe = recipes.default()
+    chosen = as_recipe(recipe)
     # The simulation will be trained, so none of its tensors may be made in inference mode.
     with torch.inference_mode(False):
         captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
         _warn_of_a_fixed_batch(captured)
-        residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
+        residual, leaky, masks = chosen.residual == "fused", chosen.leaky == "fused", chosen.nonlinear == "integer"
         fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
-        placed = place(fused.graph, recipe)
-        return Simulation(model, captured, fused, placed, recipe).train(model.training)
+        placed = place(fused.graph, chosen)
+        return Simulation(model, captured, fused, placed, chosen).eval()
 
 
 def _warn_of_a_fixed_batch(captured: Captured) -> None:
@@ -83,3 +80,18 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
             )
             text = f"the program will take {shapes} and no other batch size: {note.removeprefix(FIXED_BATCH)[2:]}"
             warnings.warn(CaptureWarning(text), stacklevel=3)
+
+
+def warn_of_training_mode(model: nn.Module) -> None:
+    """Warn where a float model has a batch norm or dropout in training mode."""
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    found = next((name for name, m in model.named_modules() if m.training and isinstance(m, kinds)), None)
+    if found is not None:
+        warnings.warn(
+            AccuracyWarning(
+                f"{found or 'the model'} is in training mode; what is quantized is what the model computes after "
+                "model.eval(). Every call of it as it is computes something else, and moves batch norm's statistics. "
+                "Remedy: call model.eval() first"
+            ),
+            stacklevel=3,
+        )

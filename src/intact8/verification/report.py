@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from intact8.display import inert
+from intact8.display import Shown, inert
 from intact8.text import printable
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class EngineReport:
 
 
 @dataclass
-class VerifyReport:
+class VerifyReport(Shown):
     """What :func:`verify` found. Prints as a table with rich.
 
     Attributes:

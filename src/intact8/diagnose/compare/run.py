@@ -33,6 +33,7 @@ from intact8.lower import draft
 from intact8.opset.op import Op
 from intact8.program.program import Program
 from intact8.recipe.recipe import Recipe
+from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.verification import Difference
@@ -88,6 +89,7 @@ def compare(
     """
     if samples is not None and samples < 1:
         raise InputError(f"samples = {samples}", where="compare", remedy="give 1 or more")
+    warn_of_training_mode(model)
     if isinstance(quantized, Program):
         if program is not None:
             raise InputError("two programs", where="compare", remedy="compare the simulation with one of them")

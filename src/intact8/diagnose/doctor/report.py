@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intact8.diagnose.json_report import JsonReport
+from intact8.display import Shown
 from intact8.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class DoctorReport(JsonReport):
+class DoctorReport(Shown, JsonReport):
     """What :func:`intact8.doctor` found and tried. Prints with rich and in Jupyter.
 
     Attributes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
 from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
+from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
 
 SHARES = (0.25, 0.25, 0.5)
@@ -35,7 +37,7 @@ def doctor(
     data: Any,
     *,
     calibration: Any = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | Path | None = None,
     sim: Simulation | None = None,
     metric: Metric | None = None,
     tolerance: float = 0.01,
@@ -56,7 +58,7 @@ def doctor(
         data: representative batches, as for :func:`intact8.calibrate`, with labels behind the inputs where there are
             any. A quarter of it stands in for poor calibration data, a quarter is examined, half is held out.
         calibration: the data that the network is calibrated on; a quarter of ``data`` when None.
-        recipe: how it is quantized; ``sim``'s, or the default.
+        recipe: how it is quantized, as for :func:`intact8.prepare`; ``sim``'s, or the default.
         sim: a simulation to examine, with its own scales and weights (after training, say), in place of what
             ``recipe`` and ``calibration`` give.
         metric: called with (outputs, batch): higher is better, a mean over the samples. When None: accuracy where one
@@ -84,6 +86,7 @@ def doctor(
     step = progress or (lambda _: None)
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
+    warn_of_training_mode(model)
     step("capture")
     given_sim = sim is not None
     if sim is not None:
@@ -96,8 +99,7 @@ def doctor(
     if calibration is not None:
         given = gather(calibration, network.captured, network.device, max_samples)
     chosen = chosen.first(EXAMINED)
-    recipe = recipe or recipes.default()
-    candidate = Candidate(recipe if sim is None else sim.recipe, recalibrate=calibration is None)
+    candidate = Candidate(recipes.as_recipe(recipe) if sim is None else sim.recipe, recalibrate=calibration is None)
     step("calibrate")
     before = network.simulate(candidate.recipe, given) if sim is None else sim
     before.require_deployable()

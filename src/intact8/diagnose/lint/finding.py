@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from intact8.display import Column, Grid, inert
+from intact8.display import Column, Grid, Shown, inert
 from intact8.text import printable
 
 SEVERITIES = ("error", "warning", "note")
@@ -73,7 +73,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class LintReport:
+class LintReport(Shown):
     """The findings of one run, worst first.
 
     Attributes:

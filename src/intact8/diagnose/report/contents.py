@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.diagnose.lint.finding import Finding
+from intact8.display import Shown
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -202,7 +203,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Shown):
     """Everything one page says about a program. Prints as tables with rich; see ``save`` for the page.
 
     Attributes:

@@ -50,7 +50,7 @@ def sensitivity(
     parts: Iterable[Part] = ("both",),
     greedy: int = 0,
     calibration: Any = None,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | Path | None = None,
     samples: int | None = None,
     memory: int = 1 << 30,
     state: str | Path | None = None,
@@ -133,7 +133,9 @@ def _chosen(what: str, given: Iterable[Any], known: Sequence[Any]) -> list[Any]:
     return [value for value in known if value in wanted]
 
 
-def _simulation(model: nn.Module | Simulation, data: Any, calibration: Any, recipe: Recipe | None) -> Simulation:
+def _simulation(
+    model: nn.Module | Simulation, data: Any, calibration: Any, recipe: Recipe | str | Path | None
+) -> Simulation:
     """Return the calibrated simulation to measure."""
     if isinstance(model, Simulation):
         if recipe is not None:
@@ -152,11 +154,12 @@ def _simulation(model: nn.Module | Simulation, data: Any, calibration: Any, reci
     from intact8.calibration.data import first_batch
     from intact8.calibration.dynamic_dimensions import changing
     from intact8.calibration.run import calibrate
-    from intact8.simulation.prepare import prepare
+    from intact8.simulation.prepare import prepare, warn_of_training_mode
 
+    warn_of_training_mode(model)
     example, calibration = first_batch(model, data if calibration is None else calibration)
     found, calibration = changing(model, example, calibration)
-    sim = prepare(model, example, recipe, dynamic_shapes=found).eval()
+    sim = prepare(model, example, recipe, dynamic_shapes=found)
     calibrate(sim, calibration)
     return sim
 

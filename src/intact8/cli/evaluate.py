@@ -1,0 +1,80 @@
+"""``intact8 evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from intact8.cli import options
+from intact8.cli.console import print_result, progress_bar, show_completed
+from intact8.cli.data import Arrays, count
+from intact8.cli.inputs import feeds
+from intact8.cli.models import load_model, load_program
+from intact8.errors import InputError
+
+
+def evaluate(
+    file: options.ProgramFile,
+    data: options.Samples,
+    labels: Annotated[
+        str, typer.Option(metavar="NAME", help="One class index per sample: an entry of the data, or a .npy file.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="package.module:factory of the float32 network, measured beside the program.")
+    ] = None,
+    state_dict: options.StateDict = None,
+    metric: Annotated[list[str] | None, typer.Option(help="top1 or top5; repeat it. top1 by default.")] = None,
+    engine: Annotated[str, typer.Option(help="auto, reference, onednn …")] = "auto",
+    samples: options.Limit = None,
+    batch_size: options.BatchSize = 64,
+    key: options.Keys = None,
+    size: options.Size = 224,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    public_key: options.PublicKey = None,
+    expect: options.Expect = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure accuracy: the program and, with --model, the float network on the same samples, with the difference.
+
+    \b
+    Examples:
+      intact8 evaluate resnet.safetensors --data validation.npz --labels y
+      intact8 evaluate resnet.safetensors --model mynets:resnet --data validation.npz --labels y --metric top5
+      intact8 evaluate resnet.safetensors --model mynets:resnet --data images/ --labels labels.npy --mean 0.5 --std 0.5
+    """
+    import intact8
+
+    program = load_program(file, public_key, expect)
+    outside = labels.endswith(".npy")
+    source = options.samples(data, [*key, *([] if outside else [labels])] if key else None, size, mean, std)
+    classes = options.samples(Path(labels), None, size, mean, std) if outside else source
+    entry = "" if outside else labels
+    if entry not in classes.names or not isinstance(classes, Arrays):
+        why = f"the file holds {', '.join(map(repr, classes.names))}"
+        raise InputError(f"no entry {labels!r}", where="--labels", why=why)
+    if len(classes) != len(source):
+        raise InputError(f"{len(classes)} labels for {len(source)} samples", where="--labels")
+    inputs = Arrays({k: v for k, v in source.arrays.items() if k != entry}) if isinstance(source, Arrays) else source
+    networks = {} if model is None else {"float32": load_model(model, state_dict)}
+    total = count(source, samples)
+
+    def batches() -> Iterator[Any]:
+        import torch
+
+        start = 0
+        for batch in feeds(program, inputs, batch_size, samples, bool(key)):
+            arrays = [torch.tensor(batch[name]) for name in program.inputs]
+            yield (*arrays, torch.tensor(classes.arrays[entry][start : start + len(arrays[0])]))
+            start += len(arrays[0])
+
+    with progress_bar() as bar:
+        progress = partial(show_completed, bar, bar.add_task("evaluate", total=total))
+        found = intact8.evaluate(
+            {**networks, "int8": program}, batches(), metric or ["top1"], engine=engine, progress=progress
+        )
+    print_result(found, found.to_dict, as_json)

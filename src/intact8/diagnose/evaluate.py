@@ -1,0 +1,335 @@
+"""Accuracy of a float network, its simulation and its program side by side, on the same samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.diagnose.json_report import JsonReport
+from intact8.display import Grid, Shown, columns, number
+from intact8.errors import InputError
+from intact8.opset.op import Array
+from intact8.program.program import Program
+from intact8.simulation.prepare import warn_of_training_mode
+from intact8.simulation.simulation import Simulation
+
+Network = nn.Module | Program
+Metric = Callable[[Any, Any], Any]
+"""Called with (outputs, labels): a score per sample, or one number for the batch. Or an object of torchmetrics."""
+
+LABELS = ("labels", "label", "targets", "target")
+"""Keys of a dict batch that hold its labels."""
+
+RESAMPLES = 2000
+NORMAL_975 = 1.959963984540054
+"""The 97.5 % point of the normal distribution, for intervals of 95 %."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric of one network, and its difference from the first network's.
+
+    Attributes:
+        network: name of the network.
+        metric: name of the metric.
+        value: mean over the samples.
+        difference: ``value`` minus the first network's, sample by sample; None for the first network.
+        low, high: a 95 % confidence interval of the difference; None where scores of single samples are not known.
+        p: exact McNemar test of "no difference", for scores that are 0 or 1; otherwise None.
+    """
+
+    network: str
+    metric: str
+    value: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationReport(Shown, JsonReport):
+    """What :func:`evaluate` measured: a row per metric and network.
+
+    Attributes:
+        scores: rows, network by network.
+        samples: how many samples were run.
+    """
+
+    scores: tuple[Score, ...]
+    samples: int
+
+    def score(self, network: str, metric: str | None = None) -> Score:
+        """Return the score of a network; of the first metric when None.
+
+        Raises:
+            InputError: there is no such score.
+        """
+        for found in self.scores:
+            if found.network == network and metric in (None, found.metric):
+                return found
+        known = ", ".join(f"{s.network} {s.metric}" for s in self.scores)
+        raise InputError(f"no score of {network!r}", where="evaluate", remedy=f"choose from {known}")
+
+    def grid(self) -> Grid:
+        """Return the report as a table."""
+        rows = tuple(
+            (s.network, s.metric, number(s.value, 5), number(s.difference), _interval(s), number(s.p))
+            for s in self.scores
+        )
+        headings = columns("<network", "<metric", "value", "difference", "95 % interval", "p (McNemar)")
+        return Grid(headings, rows, f"{self.samples:,} samples; differences are paired, from the first network")
+
+    def __rich__(self) -> Any:
+        return self.grid().__rich__()
+
+
+def evaluate(
+    networks: Network | Sequence[Network] | Mapping[str, Network],
+    data: Iterable[Any],
+    metric: Metric | str | Sequence[str] | None = None,
+    *,
+    engine: str = "auto",
+    batch_size: int = 64,
+    progress: Callable[[int], object] | None = None,
+    seed: int = 0,
+) -> EvaluationReport:
+    """Measure the accuracy of networks side by side, every sample on all of them.
+
+    Args:
+        networks: a float network, a simulation or a program; several in a list or, with names, in a dict. Differences
+            are from the first. Modules run in evaluation mode without gradients, and go back to their mode.
+        data: batches ``(inputs…, labels)`` (a DataLoader), dicts with an entry "labels", or one pair of tensors
+            ``(inputs, labels)`` with all samples.
+        metric: "top1", "top5" or several names; a function of (outputs, labels) that returns a score per sample or one
+            number for the batch; or a metric of torchmetrics. Outputs are the tensor the network returns: of a dict or
+            ``ModelOutput`` the entry "logits" where it has one. "top1" when None.
+        engine: what runs programs.
+        batch_size: of a pair of tensors.
+        progress: called with the number of samples done so far.
+        seed: of the bootstrap, which gives the interval of scores that are not 0 or 1 (else: Agresti and Min 2005).
+
+    Raises:
+        InputError: no networks, no data, batches without labels, or an unknown metric.
+
+    Example:
+        >>> import torch, intact8
+        >>> _ = torch.manual_seed(0)
+        >>> net, x = torch.nn.Linear(8, 4).eval(), torch.randn(256, 8)
+        >>> program = intact8.quantize(net, x)
+        >>> report = intact8.evaluate({"float32": net, "int8": program}, (x, net(x).argmax(1)))
+        >>> report.score("float32").value, report.score("int8").value > 0.9
+        (1.0, True)
+    """
+    named = _named(networks)
+    metrics = _metrics(metric)
+    tallies = {(name, m): _tally(function) for name in named for m, function in metrics.items()}
+    done = 0
+    for network in named.values():
+        if isinstance(network, nn.Module) and not isinstance(network, Simulation):
+            warn_of_training_mode(network)
+    with _evaluating([n for n in named.values() if isinstance(n, nn.Module)]), torch.no_grad():
+        for inputs, labels in _batches(data, batch_size):
+            for name, network in named.items():
+                outputs = _outputs(_run(network, inputs, engine))
+                for m in metrics:
+                    tallies[name, m].add(outputs, labels)
+            done += len(labels)
+            if progress is not None:
+                progress(done)
+    if not done:
+        raise InputError("no samples", where="evaluate", remedy="give batches of inputs and labels")
+    first = next(iter(named))
+    rng = np.random.default_rng(seed)
+    scores = [_score(name, m, tallies[name, m], tallies[first, m], rng) for name in named for m in metrics]
+    return EvaluationReport(tuple(scores), done)
+
+
+class _Scores:
+    """Scores that a function gives: per sample, or per batch."""
+
+    def __init__(self, function: Metric) -> None:
+        self.function, self.paired = function, True
+        self.parts: list[Array] = []
+        self.weights: list[int] = []
+
+    def add(self, outputs: Any, labels: Any) -> None:
+        found = np.atleast_1d(np.asarray(self.function(outputs, labels), dtype=np.float64))
+        count = len(labels)
+        if found.shape != (count,):
+            self.paired, found = False, np.array([found.mean()])
+        self.parts.append(found)
+        self.weights.append(count // len(found))
+
+    def value(self) -> float:
+        total = sum(float(part.sum()) * weight for part, weight in zip(self.parts, self.weights, strict=True))
+        return total / sum(len(part) * weight for part, weight in zip(self.parts, self.weights, strict=True))
+
+
+class _Accumulated(_Scores):
+    """A metric of torchmetrics, which keeps its own state."""
+
+    def __init__(self, metric: Any) -> None:
+        super().__init__(metric)
+        self.metric, self.paired = metric.clone(), False
+
+    def add(self, outputs: Any, labels: Any) -> None:
+        self.metric.update(outputs, labels)
+
+    def value(self) -> float:
+        return float(self.metric.compute())
+
+
+def _tally(function: Any) -> _Scores:
+    return _Accumulated(function) if hasattr(function, "update") and hasattr(function, "compute") else _Scores(function)
+
+
+def _score(name: str, metric: str, tally: _Scores, first: _Scores, rng: np.random.Generator) -> Score:
+    value = tally.value()
+    if tally is first:
+        return Score(name, metric, value)
+    if not (tally.paired and first.paired):
+        return Score(name, metric, value, value - first.value())
+    d = np.concatenate(tally.parts) - np.concatenate(first.parts)
+    scores = np.concatenate([*tally.parts, *first.parts])
+    if np.isin(scores, (0, 1)).all():
+        gained, lost = int((d > 0).sum()), int((d < 0).sum())
+        low, high = paired_interval(gained, lost, len(d))
+        return Score(name, metric, value, float(d.mean()), low, high, mcnemar(gained, lost))
+    means = [float(rng.choice(d, len(d)).mean()) for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Score(name, metric, value, float(d.mean()), float(low), float(high))
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Return the two-sided p of the exact McNemar test: ``gained`` and ``lost`` are as likely.
+
+    Example:
+        >>> mcnemar(0, 0), round(mcnemar(1, 9), 4)
+        (1.0, 0.0215)
+    """
+    n, k = gained + lost, min(gained, lost)
+    tail = sum(math.comb(n, i) for i in range(k + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def paired_interval(gained: int, lost: int, samples: int) -> tuple[float, float]:
+    """Return a 95 % interval of a difference of paired shares: Wald's with half a sample more in every cell (Agresti
+    and Min 2005).
+
+    Example:
+        >>> low, high = paired_interval(0, 0, 1000)
+        >>> round(low, 4), round(high, 4)
+        (-0.002, 0.002)
+    """
+    more, less, n = gained + 0.5, lost + 0.5, samples + 2
+    difference = (more - less) / n
+    error = math.sqrt(more + less - n * difference**2) / n
+    return difference - NORMAL_975 * error, difference + NORMAL_975 * error
+
+
+def _named(networks: Any) -> dict[str, Network]:
+    if isinstance(networks, Mapping):
+        found = dict(networks)
+    else:
+        several = list(networks) if isinstance(networks, list | tuple) else [networks]
+        found = {}
+        for network in several:
+            base = "int8" if isinstance(network, Program) else "float32"
+            base = "simulation" if isinstance(network, Simulation) else base
+            count = sum(name.split(" ")[0] == base for name in found)
+            found[f"{base} {count + 1}" if count else base] = network
+    wrong = [type(n).__name__ for n in found.values() if not isinstance(n, nn.Module | Program)]
+    if wrong or not found:
+        what = f"a {wrong[0]} is no network" if wrong else "no networks"
+        raise InputError(what, where="evaluate", remedy="give modules, simulations or programs")
+    return found
+
+
+def _metrics(metric: Any) -> dict[str, Any]:
+    if metric is None or isinstance(metric, str | list | tuple):
+        names = ["top1"] if metric is None else [metric] if isinstance(metric, str) else list(metric)
+        unknown = [name for name in names if name not in METRICS]
+        if unknown or not names:
+            remedy = f"choose from {', '.join(METRICS)}, or give a function of (outputs, labels)"
+            raise InputError(f"no metric {(unknown or [''])[0]!r}", where="evaluate", remedy=remedy)
+        return {name: METRICS[name] for name in names}
+    if not callable(metric):
+        raise InputError(f"a {type(metric).__name__} is no metric", where="evaluate", remedy="give a function")
+    return {getattr(metric, "__name__", type(metric).__name__): metric}
+
+
+def top1(outputs: Tensor, labels: Tensor) -> Array:
+    """Return 1 for every sample whose largest output is its label's, else 0."""
+    return _within(outputs, labels, 1)
+
+
+def top5(outputs: Tensor, labels: Tensor) -> Array:
+    """Return 1 for every sample whose label is among the five largest outputs, else 0."""
+    return _within(outputs, labels, 5)
+
+
+METRICS: dict[str, Metric] = {"top1": top1, "top5": top5}
+
+
+def _within(outputs: Tensor, labels: Tensor, k: int) -> Array:
+    best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
+    found: Array = (best == labels.unsqueeze(-1)).any(-1).cpu().numpy()
+    return found
+
+
+def _run(network: Network, inputs: Any, engine: str) -> Any:
+    named = inputs if isinstance(inputs, Mapping) else {}
+    ordered = () if named else inputs
+    return network.run(*ordered, engine=engine, **named) if isinstance(network, Program) else network(*ordered, **named)
+
+
+def _outputs(found: Any) -> Any:
+    if isinstance(found, Mapping):
+        return found["logits"] if "logits" in found else next(iter(found.values()))
+    if not isinstance(found, Tensor) and hasattr(found, "logits"):
+        return found.logits
+    return found[0] if isinstance(found, list | tuple) else found
+
+
+def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
+    """Yield (inputs, labels): inputs as a tuple, or as a dict by name."""
+    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor) for part in data):
+        data = zip(*(part.split(batch_size) for part in data), strict=True)
+    for batch in data:
+        if isinstance(batch, Mapping):
+            key = next((key for key in LABELS if key in batch), None)
+            if key is None:
+                remedy = f"name them {', '.join(LABELS)}"
+                raise InputError("a batch without labels", where="evaluate", remedy=remedy)
+            yield {name: value for name, value in batch.items() if name != key}, batch[key]
+        elif isinstance(batch, list | tuple) and len(batch) > 1:
+            yield tuple(batch[:-1]), batch[-1]
+        else:
+            raise InputError("a batch without labels", where="evaluate", remedy="give (inputs…, labels)")
+
+
+@contextmanager
+def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+    modes = [(module, module.training) for network in modules for module in network.modules()]
+    try:
+        for network in modules:
+            network.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _interval(score: Score) -> str:
+    return "" if score.low is None else f"{number(score.low)} … {number(score.high)}"
+
+
+__all__ = ["EvaluationReport", "Score", "evaluate"]

@@ -1,0 +1,115 @@
+"""Accuracy side by side: values, paired differences and their intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intact8
+from intact8.diagnose.evaluate import mcnemar, paired_interval
+from intact8.errors import AccuracyWarning, InputError
+
+
+class Fixed(nn.Module):
+    """Answers class 0 for a share of the samples and class 1 for the others."""
+
+    def __init__(self, zeros: int) -> None:
+        super().__init__()
+        self.zeros = zeros
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        zero = (x[:, 0] < self.zeros).float()
+        return torch.stack([zero, 1 - zero], 1)
+
+
+X, Y = torch.arange(100.0).reshape(100, 1), torch.zeros(100, dtype=torch.int64)
+
+
+def test_paired_differences_have_intervals_and_a_test() -> None:
+    report = intact8.evaluate({"a": Fixed(90), "b": Fixed(70)}, (X, Y))
+    a, b = report.score("a"), report.score("b")
+    assert (a.value, a.difference, b.value, b.difference) == (0.9, None, 0.7, pytest.approx(-0.2))
+    assert (b.low, b.high) == paired_interval(0, 20, 100) and b.high is not None and b.high < 0
+    assert b.p == mcnemar(0, 20) == pytest.approx(2 / 2**20)
+    assert report.samples == 100 and "-0.2" in str(report) and "-0.2" in report._repr_html_()
+    assert type(report).from_dict(report.to_dict()) == report
+
+
+def test_intervals_of_scores_that_are_no_shares_are_bootstrapped() -> None:
+    def distance(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return outputs[:, 0] + labels
+
+    noise = np.random.default_rng(0).normal(0.5, 1, 400).astype(np.float32)
+    x, y = torch.from_numpy(noise)[:, None], torch.zeros(400)
+    score = intact8.evaluate([nn.Identity(), Doubled()], (x, y), distance).score("float32 2")
+    mean, error = float(noise.mean()), float(noise.std()) / 20
+    assert score.difference == pytest.approx(mean, abs=1e-5) and score.p is None
+    assert score.low == pytest.approx(mean - 1.96 * error, abs=error / 4)
+    assert score.high == pytest.approx(mean + 1.96 * error, abs=error / 4)
+
+
+class Doubled(nn.Module):
+    """Returns its input twice as large."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def test_float_simulation_and_program_side_by_side() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 6)).eval()
+    x = torch.randn(256, 8)
+    sim = intact8.prepare(net, x[:2])
+    intact8.calibrate(sim, x)
+    batches = list(zip(x.split(50), net(x).argmax(1).split(50), strict=True))
+    seen: list[int] = []
+    report = intact8.evaluate([net, sim, intact8.convert(sim)], batches, ["top1", "top5"], progress=seen.append)
+    assert [s.network for s in report.scores[::2]] == ["float32", "simulation", "int8"]
+    assert report.score("float32").value == 1 and seen == [50, 100, 150, 200, 250, 256]
+    assert report.score("simulation").value == report.score("int8").value > 0.9
+    assert report.score("int8", "top5").value >= report.score("int8").value
+
+
+def test_a_network_in_training_mode_is_named_and_left_so() -> None:
+    net = nn.Sequential(nn.Linear(1, 2), nn.Dropout())
+    with pytest.warns(AccuracyWarning, match="1 is in training mode"):
+        intact8.evaluate(net, (X, Y))
+    assert net.training and net[1].training
+
+
+class Counter:
+    """A metric with a state of its own, as those of torchmetrics."""
+
+    def __init__(self) -> None:
+        self.right = self.count = 0
+
+    def clone(self) -> Counter:
+        return Counter()
+
+    def __call__(self, outputs: torch.Tensor, labels: torch.Tensor) -> float:
+        raise AssertionError("update and compute are called")
+
+    def update(self, outputs: torch.Tensor, labels: torch.Tensor) -> None:
+        self.right += int((outputs.argmax(1) == labels).sum())
+        self.count += len(labels)
+
+    def compute(self) -> float:
+        return self.right / self.count
+
+
+def test_metrics_with_a_state() -> None:
+    score = intact8.evaluate([Fixed(90), Fixed(70)], (X, Y), Counter()).score("float32 2")
+    assert (score.value, score.difference, score.low) == (0.7, pytest.approx(-0.2), None)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InputError, match="no metric 'top2'"):
+        intact8.evaluate(Fixed(1), (X, Y), "top2")
+    with pytest.raises(InputError, match="without labels"):
+        intact8.evaluate(Fixed(1), [{"x": X}])
+    with pytest.raises(InputError, match="no samples"):
+        intact8.evaluate(Fixed(1), [])
+    with pytest.raises(InputError, match="no network"):
+        intact8.evaluate([3], (X, Y))
