@@ -161,7 +161,7 @@ def test_evaluation_mode_at_first_and_training_mode_trains() -> None:
 
 def test_batch_norm_statistics_are_those_of_float_training() -> None:
     net = model().train()
-    sim = intact8.prepare(net, DATA[:2])
+    sim = intact8.prepare(net, DATA[:2]).train()
     net(DATA[:16])
     sim(DATA[:16])
     for name, buffer in net.named_buffers():

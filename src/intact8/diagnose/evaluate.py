@@ -217,7 +217,7 @@ def mcnemar(gained: int, lost: int) -> float:
     """
     n, k = gained + lost, min(gained, lost)
     tail = sum(math.comb(n, i) for i in range(k + 1))
-    return min(1.0, 2 * tail / 2**n)
+    return min(1.0, 2 * tail / (1 << n))
 
 
 def paired_interval(gained: int, lost: int, samples: int) -> tuple[float, float]:
@@ -231,7 +231,7 @@ def paired_interval(gained: int, lost: int, samples: int) -> tuple[float, float]
     """
     more, less, n = gained + 0.5, lost + 0.5, samples + 2
     difference = (more - less) / n
-    error = math.sqrt(more + less - n * difference**2) / n
+    error = math.sqrt(more + less - n * difference * difference) / n
     return difference - NORMAL_975 * error, difference + NORMAL_975 * error
 
 
