@@ -10,6 +10,7 @@ import nox
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 
+TORCH = ["2.8.0", "2.13.0", "newest"]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 INDEX = os.environ.get("INTACT8_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
 CORE = ("tests/arithmetic", "tests/opset", "tests/recipe", "tests/program", "tests/lower", "tests/calibration")
@@ -34,7 +35,7 @@ def small(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
-@nox.parametrize("version", ["2.8.0", "2.13.0", "newest"])
+@nox.parametrize("version", TORCH, ids=TORCH)
 def torch(session: nox.Session, version: str) -> None:
     """Test the core with one version of torch."""
     _torch(session, "torch" if version == "newest" else f"torch=={version}")

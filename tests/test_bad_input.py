@@ -107,9 +107,7 @@ def test_a_pattern_that_matches_nothing() -> None:
         intact8.prepare(model(), DATA[:2], intact8.Recipe(overrides={"heda": None}))
 
 
-@pytest.mark.parametrize(
-    "recipe", ["default", {"activation": {}}, intact8.recipes.default], ids=["name", "dict", "function"]
-)
+@pytest.mark.parametrize("recipe", [8, {"activation": {}}, intact8.recipes.default], ids=["number", "dict", "function"])
 def test_something_else_than_a_recipe(recipe: Any) -> None:
     with pytest.raises(intact8.RecipeError, match="Recipe"):
         intact8.prepare(model(), DATA[:2], recipe)

@@ -17,7 +17,8 @@ from intact8.train.extra_state import pack, unpack
 def test_a_state_dict_survives_safetensors(tmp_path: Path, observer: str) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(32, 4)
-    recipe = intact8.Recipe(activation=intact8.Scheme(observer=observer), scales="learned")
+    activation = intact8.Scheme(observer=observer)
+    recipe = intact8.Recipe(activation=activation, scales="learned", bias_correction=False)
     sim = intact8.prepare(model, x[:2], recipe)
     intact8.calibrate(sim, x)
     state = sim.state_dict()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from intact8.cli import options
@@ -93,6 +92,7 @@ def report(
 def _doctor(program: Program, network: Any, read: Any, classes: Any) -> Any:
     if network is None:
         raise InputError("needs the float32 network", where="--doctor", remedy="give --model and --data")
+    import numpy as np
     import torch
 
     from intact8.diagnose.doctor import doctor
