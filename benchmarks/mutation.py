@@ -34,7 +34,10 @@ sys.path[:1] = [str(ROOT)]  # instead of this folder, which has a module named c
 
 from benchmarks.mutations import Mutation, mutations  # noqa: E402
 
-ROOMS = ("arithmetic", "program", "lower", "recipe", "simulation", "runtime")
+ROOMS = (
+    *("arithmetic", "opset", "program", "placement", "calibration", "lower", "recipe", "simulation", "runtime"),
+    "engines/native",
+)
 """What is mutated: the meaning of numbers, the checker and the certificates, lowering, placement, training, loading."""
 
 TESTS = (
