@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from intact8.diagnose.sensitivity.report import SensitivityReport
     from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe, Scheme
+    from intact8.splitting import split
     from intact8.verification import verify
 
 __version__ = "0.2.0"
@@ -49,6 +50,7 @@ __all__ = [
     "prepare",
     "calibrate",
     "convert",
+    "split",
     "verify",
     "evaluate",
     "compare",
@@ -79,6 +81,7 @@ _HOMES = {
     "prepare": "intact8.simulation.prepare",
     "calibrate": "intact8.api",
     "convert": "intact8.api",
+    "split": "intact8.splitting",
     "verify": "intact8.verification",
     "lint": "intact8.diagnose.lint",
     "evaluate": "intact8.diagnose.evaluate",

@@ -82,6 +82,18 @@ class Module(nn.Module):
         return f"{self.program!r}, engine={self.engine!r}"
 
 
+def programs(model: nn.Module) -> dict[str, Program]:
+    """Return the programs inside a model, by the path of the module that runs each.
+
+    Saved one by one, they are put back with ``model.set_submodule(path, intact8.torch.Module(program))``.
+
+    Example:
+        >>> programs(nn.Sequential(nn.ReLU()))
+        {}
+    """
+    return {path: module.program for path, module in model.named_modules() if isinstance(module, Module)}
+
+
 @torch.library.custom_op(
     "intact8::run", mutates_args=(), schema="(Tensor[] inputs, int program, str engine, str layout) -> Tensor[]"
 )
@@ -134,4 +146,4 @@ def _find(number: int) -> Program:
     return program
 
 
-__all__ = ["Module"]
+__all__ = ["Module", "programs"]

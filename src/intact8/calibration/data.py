@@ -64,7 +64,7 @@ def batches(data: Any, specs: Sequence[Spec], device: torch.device) -> Iterator[
     """
     ignored: set[str] = set()
     index = -1
-    for index, batch in enumerate(_split(data, specs)):
+    for index, batch in enumerate(raw_batches(data, specs)):
         args, kwargs = _call(batch, specs, index, ignored)
         yield (
             tuple(_moved(a, device) for a in args),
@@ -130,28 +130,37 @@ def first_batch(model: nn.Module, data: Any) -> tuple[Any, Any]:
             raise CalibrationError("the calibration data holds no batch", remedy=_HOW) from None
         if iterator is data:
             data = itertools.chain([first], iterator)
+    return inputs_of(model, first), data
+
+
+def inputs_of(model: nn.Module, batch: Any) -> Any:
+    """Return the model's inputs in a batch, without labels, on the model's device: a tensor, a tuple or a dict.
+
+    Raises:
+        CalibrationError: see :func:`first_batch`.
+    """
     device = device_of(model)
     parameters = inspect.signature(model.forward).parameters.values()
-    if _dict_and_labels(first):
-        first = first[0]
-    if isinstance(first, Mapping):
+    if _dict_and_labels(batch):
+        batch = batch[0]
+    if isinstance(batch, Mapping):
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = [p.name for p in parameters]
-        chosen = {k: _each(v, k, _first) for k, v in first.items() if (anything or k in names) and k not in LABELS}
+        chosen = {k: _each(v, k, _first) for k, v in batch.items() if (anything or k in names) and k not in LABELS}
         if not chosen:
             raise CalibrationError(
-                f"no key of batch 0 is an input of the model: {sorted(map(str, first))}",
+                f"no key of batch 0 is an input of the model: {sorted(map(str, batch))}",
                 why=f"its forward takes {', '.join(names)}",
                 remedy="rename the keys, or pass example_inputs",
             )
-        return {k: _moved(v, device) for k, v in chosen.items()}, data
-    if isinstance(first, (tuple, list)):
+        return {k: _moved(v, device) for k, v in chosen.items()}
+    if isinstance(batch, (tuple, list)):
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         needed = max(1, sum(p.default is p.empty for p in positional))
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-            needed = len(first)
-        return tuple(_moved(_each(v, str(i), _first), device) for i, v in enumerate(first[:needed])), data
-    return _moved(_first(first, "input"), device), data
+            needed = len(batch)
+        return tuple(_moved(_each(v, str(i), _first), device) for i, v in enumerate(batch[:needed]))
+    return _moved(_first(batch, "input"), device)
 
 
 def device_of(model: Any) -> torch.device:
@@ -160,7 +169,12 @@ def device_of(model: Any) -> torch.device:
     return torch.device("cpu") if tensor is None else tensor.device
 
 
-def _split(data: Any, specs: Sequence[Spec]) -> Iterator[Any]:
+def raw_batches(data: Any, specs: Sequence[Spec] = ()) -> Iterator[Any]:
+    """Yield the batches of ``data`` as they are; a tensor is cut into some.
+
+    Raises:
+        CalibrationError: not the kind of data :func:`batches` takes.
+    """
     if isinstance(data, (Tensor, np.ndarray)):
         if data.ndim == 0:
             raise CalibrationError("the calibration data is a single number", remedy=_HOW)

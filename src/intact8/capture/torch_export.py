@@ -18,6 +18,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from intact8.capture.dynamic_shapes import doubled
 from intact8.capture.pytree import register_outputs, with_lists
@@ -201,6 +202,8 @@ def export(
                 program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
             except (MemoryError, torch.OutOfMemoryError):
                 raise
+            except GuardOnDataDependentSymNode as error:  # every other attempt would meet it, too
+                raise not_followed(model, error) from error
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
                 reason = f"{FIXED_BATCH}: {first_lines(error)}"
@@ -305,7 +308,10 @@ VALUES_DECIDE = (
 
 def not_followed(model: nn.Module, error: BaseException) -> CaptureError:
     """Return the error for a model that torch.export cannot follow."""
-    remedy = "rewrite control flow that depends on values (torch.where instead of if), or capture the part without any"
+    remedy = (
+        "rewrite control flow that depends on values (torch.where instead of if); or leave it in torch: "
+        "intact8.split(model, data) converts the modules that can be captured"
+    )
     if any(sign in f"{type(error).__name__}: {error}" for sign in VALUES_DECIDE):
         what = "control flow, or the size of a tensor, depends on the values of the input"
         why = "a program takes the same path for every input"
