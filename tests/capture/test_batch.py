@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
+from intact8.capture import capture
 from intact8.engines import available_engines
 from intact8.errors import CaptureWarning
 
@@ -153,3 +154,21 @@ def test_a_shape_that_the_model_remembers_does_not_fix_the_batch(ran: bool) -> N
         model(x)
     assert check(model, x, batches=(1, 5)).graph.dynamic_batch
     assert type(model.places) is Tensor
+
+
+class TakesANumber(nn.Module):
+    """As YOLO's heads do: strides are a tensor, and one of them fills another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.strides = torch.tensor([8.0, 16.0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.linear(x)
+        return y * y.new_full((4,), self.strides[1])
+
+
+def test_a_number_read_from_a_constant_is_that_number() -> None:
+    captured = capture(TakesANumber().eval(), torch.randn(2, 4))
+    assert captured.graph.dynamic_batch and not captured.notes

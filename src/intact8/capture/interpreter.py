@@ -228,7 +228,8 @@ class Builder(ConstantStore):
             return self.item(args[0], args[1], node)
         meta = node.meta.get("val")
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return self.symbol(meta, node)
+            constants = bool(flat) and all(isinstance(a, Tensor) for a in flat)
+            return target(*flat) if constants else self.symbol(meta, node)
         if isinstance(meta, (int, float, bool)) and not any(isinstance(a, Tensor) for a in flat):
             return meta
         if not isinstance(target, torch._ops.OpOverload):
