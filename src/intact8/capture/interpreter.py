@@ -229,7 +229,7 @@ class Builder(ConstantStore):
         meta = node.meta.get("val")
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             constants = bool(flat) and all(isinstance(a, Tensor) for a in flat)
-            return target(*flat) if constants else self.symbol(meta, node)
+            return target(*flat) if constants and callable(target) else self.symbol(meta, node)
         if isinstance(meta, (int, float, bool)) and not any(isinstance(a, Tensor) for a in flat):
             return meta
         if not isinstance(target, torch._ops.OpOverload):
