@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
-from tests.conformance.build import KINDS, Case, Draft, draw
+from tests.conformance.build import KINDS, Case, Draft, Unusable, draw
+from tests.conformance.build import _product as product
 from tests.conformance.nonlinear import CASES
 
 from intact8.arithmetic import bit_packing, integer
@@ -92,6 +94,28 @@ def test_gates_of_images(ratio: tuple[int, int]) -> None:
         given = {n: np.asarray(v.transpose(0, 2, 3, 1).copy()).transpose(0, 3, 1, 2) for n, v in case.inputs.items()}
         (y,) = prepare(case.program, 1)(given)
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_transposed_windows_apart(rank: int) -> None:
+    """Transposed convolutions whose windows do not overlap; with residuals and negative slopes, too."""
+    rng, compared = np.random.default_rng(rank), 0
+    for _ in range(30):
+        d, kernel = Draft(rng), [int(n) for n in rng.integers(1, 4, rank)]
+        x, xq, zx = d.input(
+            "x", (2, *(int(n) for n in rng.integers(1, 40, 1)), *(int(n) for n in rng.integers(1, 6, rank)))
+        )
+        w = rng.integers(-127, 128, (xq.shape[1], int(rng.integers(1, 40)), *kernel), dtype=np.int8)
+        zeros, ones = [0] * rank, [1] * rank
+        acc = integer.conv_transpose_accumulate(xq, zx, w, None, kernel, zeros, zeros, ones, 1)
+        attrs = {"stride": kernel, "padding": zeros, "dilation": ones, "output_padding": zeros}
+        with suppress(Unusable):  # no certificate
+            case = product(
+                d, "conv", x, xq, w, acc, attrs | {"groups": 1, "transposed": True}, 1, f"{xq.shape} {w.shape}"
+            )
+            assert mismatches(case, 1) == 0, case.text
+            compared += 1
+    assert compared > 10
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,30 +20,44 @@ def ratio(a: Array, b: Array) -> Array:
     return np.asarray(a.astype(np.float64) / b.astype(np.float64), np.float32)
 
 
-def _weights(ctx: OpContext) -> dict[str, Value | int | None]:
-    """Return the fields of a convolution's weights: (O, *kernel, I/groups), biases with zero points in them, ratios."""
+def _weights(ctx: OpContext, apart: bool = False) -> dict[str, Value | int | None]:
+    """Return the fields of a convolution's weights: (O, *kernel, I/groups), biases with zero points in them, ratios.
+
+    Args:
+        ctx: of the convolution.
+        apart: whether each place in the kernel of a transposed convolution has outputs of its own, (*kernel, O).
+    """
     p, t, zero = ctx.op.arrays, ctx.op.attrs, ctx.zero_point(0)
+    places = math.prod(p["weight"].shape[2:]) if apart else 1
+    suffix = " apart" if apart else ""
 
     def weight() -> Array:
+        if apart:
+            return np.moveaxis(p["weight"], (1, 0), (-2, -1)).reshape(-1, len(p["weight"]))
         w = flip_transposed(p["weight"], t["groups"]) if t.get("transposed") else p["weight"]
         return w if w.ndim == 2 else np.moveaxis(w, 1, -1)
 
     def bias() -> Array:
-        w = ctx.array("weight", weight)
+        w = ctx.array("weight" + suffix, weight)
         products = w.reshape(len(w), -1)
-        return np.asarray(p["bias"].astype(np.int64) - zero * products.sum(1, dtype=np.int64), np.int32)
+        return np.asarray(
+            np.tile(p["bias"].astype(np.int64), places) - zero * products.sum(1, dtype=np.int64), np.int32
+        )
 
     def limits() -> Array:
         sums = bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255)
         return np.array([sums.max(initial=0), min((sums * (p["a"] / p["b"])).max(initial=0) + 1, 2**40)], np.int64)
 
     bound, reach = ctx.array("limits", limits).tolist()
-    negative = ctx.constant("ratio_negative", lambda: ratio(p["a_neg"], p["b_neg"])) if "a_neg" in p else None
+
+    def ratios(a: str, b: str) -> Value | None:
+        return ctx.constant(f"ratio {a}{suffix}", lambda: np.tile(ratio(p[a], p[b]), places)) if a in p else None
+
     return {
-        "weight": ctx.constant("weight", weight),
-        "bias": ctx.constant("bias", bias),
-        "ratio": ctx.constant("ratio", lambda: ratio(p["a"], p["b"])),
-        "ratio_negative": negative,
+        "weight": ctx.constant("weight" + suffix, weight),
+        "bias": ctx.constant("bias" + suffix, bias),
+        "ratio": ratios("a", "b"),
+        "ratio_negative": ratios("a_neg", "b_neg"),
         "bound": bound,
         "reach": reach,
         "zero_x": zero,
@@ -85,6 +100,8 @@ def conv(ctx: OpContext) -> Value:
     """Lower a convolution of one to three dimensions, transposed or not."""
     t, x = ctx.op.attrs, ctx.builder.in_order(ctx.inputs[0], channels_last(len(ctx.inputs[0].shape)))
     order = channels_last(len(x.shape))
+    if _windows_lie_apart(ctx):
+        return _places_apart(ctx, x, order)
     y = ctx.make(order)
     kernel = ctx.op.arrays["weight"].shape[2:]
     # A transposed convolution reads through its flipped kernel, see native/engine/conv_gather.c.
@@ -110,13 +127,42 @@ def conv(ctx: OpContext) -> Value:
     return y
 
 
+def _windows_lie_apart(ctx: OpContext) -> bool:
+    """Return whether every result of a transposed convolution has one product for each input channel."""
+    t = ctx.op.attrs
+    kernel = list(ctx.op.arrays["weight"].shape[2:])
+    if not t["transposed"] or t["groups"] != 1 or list(t["stride"]) != kernel or any(d != 1 for d in t["dilation"]):
+        return False
+    added = len(ctx.inputs) > 1 or any(then.op.kind != "table" for then in ctx.epilogue)
+    return not added and not any((*t["padding"], *t["output_padding"]))
+
+
+def _places_apart(ctx: OpContext, x: Value, order: Sequence[int]) -> Value:
+    """Lower a transposed convolution whose windows lie apart: products of pixels by the weights of every place in the
+    kernel, which are then copied to their places in the image."""
+    y, kernel, rank = ctx.make(order), ctx.op.arrays["weight"].shape[2:], len(x.shape) - 2
+    z = ctx.builder.value((x.shape[0], *x.shape[2:], *kernel, y.shape[1]), "uint8")
+    _multiply_rows(ctx, x, z, order, apart=True)
+    dims = [0, *(d for i in range(1, rank + 1) for d in (i, i + rank)), 2 * rank + 1]
+    strides = z.strides()
+    ctx.builder.copy(z, y, [z.shape[d] for d in dims], [strides[d] for d in dims])
+    return y
+
+
 def linear(ctx: OpContext) -> Value:
     """Lower a linear layer: a convolution of images one pixel wide, whose rows are all rows of the input."""
     x = ctx.inputs[0]
-    rank, features = len(x.shape), x.shape[-1]
+    rank = len(x.shape)
     order = x.order if x.order[-1] == rank - 1 else plain(rank)
     x, y = ctx.builder.in_order(x, order), ctx.make(order)
-    rows = x.size // features if features else 0
+    _multiply_rows(ctx, x, y, order)
+    return y
+
+
+def _multiply_rows(ctx: OpContext, x: Value, y: Value, order: Sequence[int], apart: bool = False) -> None:
+    """Add the step of a layer that multiplies rows of memory, as a convolution of images one pixel wide."""
+    features = x.shape[order[-1]]
+    rows = max(x.size // features if features else 0, 1)
     ones = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in AXES}
     ctx.builder.step(
         "conv",
@@ -124,23 +170,22 @@ def linear(ctx: OpContext) -> Value:
         y=y,
         batch=1,
         depth=1,
-        height=max(rows, 1),
+        height=rows,
         width=1,
         channels=features,
         out_depth=1,
-        out_height=max(rows, 1),
+        out_height=rows,
         out_width=1,
-        out_channels=y.shape[-1],
+        out_channels=math.prod(y.shape[len(order) - 1 :]),
         groups=1,
         transposed=0,
         pad_d=0,
         pad_h=0,
         pad_w=0,
         **ones,
-        **_weights(ctx),
+        **_weights(ctx, apart),
         **_epilogue(ctx, order),
     )
-    return y
 
 
 RULES: dict[str, Rule] = {"conv": conv, "linear": linear}
