@@ -11,8 +11,8 @@ import typer
 
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
-from intact8.cli.data import Arrays, count
-from intact8.cli.inputs import feeds
+from intact8.cli.data import count
+from intact8.cli.inputs import feeds, without_labels
 from intact8.cli.models import load_model, load_program
 from intact8.errors import InputError
 
@@ -52,14 +52,12 @@ def evaluate(
     program = load_program(file, public_key, expect)
     outside = labels.endswith(".npy")
     source = options.samples(data, [*key, *([] if outside else [labels])] if key else None, size, mean, std)
-    classes = options.samples(Path(labels), None, size, mean, std) if outside else source
-    entry = "" if outside else labels
-    if entry not in classes.names or not isinstance(classes, Arrays):
-        why = f"the file holds {', '.join(map(repr, classes.names))}"
-        raise InputError(f"no entry {labels!r}", where="--labels", why=why)
-    if len(classes) != len(source):
-        raise InputError(f"{len(classes)} labels for {len(source)} samples", where="--labels")
-    inputs = Arrays({k: v for k, v in source.arrays.items() if k != entry}) if isinstance(source, Arrays) else source
+    if outside:
+        classes = without_labels(options.samples(Path(labels), None, size, mean, std), "")[1]
+    else:
+        source, classes = without_labels(source, labels)
+    if classes is None or len(classes) != len(source):
+        raise InputError(f"{len(source)} samples have another number of labels", where="--labels")
     networks = {} if model is None else {"float32": load_model(model, state_dict)}
     total = count(source, samples)
 
@@ -67,9 +65,9 @@ def evaluate(
         import torch
 
         start = 0
-        for batch in feeds(program, inputs, batch_size, samples, bool(key)):
+        for batch in feeds(program, source, batch_size, samples, bool(key)):
             arrays = [torch.tensor(batch[name]) for name in program.inputs]
-            yield (*arrays, torch.tensor(classes.arrays[entry][start : start + len(arrays[0])]))
+            yield (*arrays, torch.tensor(classes[start : start + len(arrays[0])]))
             start += len(arrays[0])
 
     with progress_bar() as bar:
