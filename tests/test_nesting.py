@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 import intact8
 from intact8.errors import CalibrationError, InputError
 from intact8.program.program import Program
+from intact8.torch import Module
 
 X, H, C = torch.randn(5, 4, 2), torch.randn(1, 4, 2), torch.randn(1, 4, 2)
 
@@ -89,3 +92,79 @@ def test_other_nesting_is_refused(model: nn.Module, program: Program, entry: Any
         intact8.calibrate(sim, [entry])
     with pytest.raises(InputError):
         program.run(*entry) if isinstance(entry, tuple) else program.run(**entry)
+
+
+class Pair(NamedTuple):
+    a: Tensor
+    b: Tensor
+
+
+@dataclass
+class Picture:
+    image: Tensor
+    mask: Any = None
+
+
+class Layers(nn.Module):
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.form, self.one, self.two = form, nn.Linear(4, 4), nn.Linear(4, 4)
+
+
+class Takes(Layers):
+    """Takes what ``form`` says, and always something that is no tensor."""
+
+    def forward(self, x: Any, info: Any = None, *, scale: float = 1.0) -> Any:
+        if self.form == "named tuple":
+            return Pair(self.one(x.a), self.two(x.b))
+        if self.form == "dataclass":
+            return Picture(self.one(x.image))
+        if self.form == "dict alone":
+            return {"out": self.one(x["p3"]) + self.two(x["p4"])}
+        y = self.one(x) * scale
+        return (y + self.two(info["features"][0]) * info["times"], {"none": None}) if info else [y, 3]
+
+
+def rows(count: int = 5) -> Tensor:
+    return torch.randn(count, 4)
+
+
+CALLS: dict[str, Any] = {
+    "None": lambda: (rows(), None),
+    "number by name": lambda: {"x": rows(), "info": None, "scale": 2.0},
+    "number inside": lambda: (rows(), {"features": [rows()], "times": 2}),
+    "named tuple": lambda: (Pair(rows(), rows()),),
+    "dataclass": lambda: (Picture(rows()),),
+    "dict alone": lambda: ({"p3": rows(), "p4": rows()},),
+}
+
+
+@pytest.mark.parametrize("form", CALLS)
+def test_calls_with_what_is_no_tensor_have_one_form_everywhere(form: str, tmp_path: Any) -> None:
+    model, data = Takes(form).eval(), [CALLS[form]() for _ in range(8)]
+    program = intact8.quantize(model, data, example_inputs=data[0])
+    given = CALLS[form]()
+    args, named = ((), given) if isinstance(given, dict) else (given, {})
+    expected, found = model(*args, **named), program.run(*args, **named, engine="reference")
+    assert pytree.tree_structure(found) == pytree.tree_structure(expected)
+    kinds = [[type(leaf) for leaf in pytree.tree_leaves(value)] for value in (expected, found)]
+    assert kinds[0] == kinds[1]
+    assert str(Module(program, "reference")(*args, **named)) == str(found)
+    for inputs in (given, data):
+        assert intact8.verify(program, inputs, engines=("reference",)).samples
+    if form != "number inside":  # what follows the arguments without defaults are labels there: give these by name
+        assert intact8.compare(model, program, data).samples == 40
+    program.save(tmp_path / "program.i8")
+    loaded = intact8.Program.load(tmp_path / "program.i8")
+    assert str(loaded.run(*args, **named, engine="reference")) == str(found)
+
+
+def test_another_fixed_value_is_refused() -> None:
+    model, example = Takes("number").eval(), {"x": rows(), "info": None, "scale": 2.0}
+    program = intact8.quantize(model, [example])
+    with pytest.raises(InputError, match="scale is fixed to 2.0"):
+        program.run(rows(), scale=3.0)
+    with pytest.raises(InputError, match="scale is fixed to 2.0"):
+        intact8.calibrate(intact8.prepare(model, example), [example | {"scale": 3.0}])
+    assert program.run(rows())[0].shape == (5, 4)  # and may be left out

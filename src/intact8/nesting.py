@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from intact8.errors import InputError
@@ -38,9 +39,21 @@ def with_parts(cache: Any, parts: Mapping[str, Any]) -> Any:
     return type(cache)(zip(*parts.values(), strict=True))
 
 
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a dataclass or a named tuple; None for anything else."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else None
+
+
 def nests(value: Any) -> bool:
     """Return whether ``value`` holds tensors rather than being one."""
-    return isinstance(value, (list, tuple, Mapping)) or is_cache(value)
+    return isinstance(value, (list, tuple, Mapping)) or is_cache(value) or fields_of(value) is not None
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether ``value`` is None, a number, a truth value or text: an argument that capture fixes."""
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def arguments(names: Iterable[str]) -> list[str]:
@@ -60,8 +73,7 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         >>> list(leaves("hid", (1, {"c": 2})))
         [('hid.0', 1), ('hid.1.c', 2)]
     """
-    if is_cache(value):
-        value = parts_of_cache(value)
+    value = parts_of_cache(value) if is_cache(value) else fields_of(value) or value
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from leaves(f"{name}.{key}", inner)
@@ -70,6 +82,67 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from leaves(f"{name}.{i}", inner)
     elif value is not None:
         yield name, value
+
+
+def rebuilt(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:
+    """Return ``value`` with everything that it nests converted; ``convert`` gets the value and its name.
+
+    Example:
+        >>> rebuilt((1, {"c": [2, 3]}), "hid", lambda value, name: f"{name}={value}")
+        ('hid.0=1', {'c': ['hid.c.0=2', 'hid.c.1=3']})
+    """
+    if not nests(value):
+        return convert(value, name)
+    if is_cache(value):
+        return with_parts(value, rebuilt(parts_of_cache(value), name, convert))
+    fields = fields_of(value)
+    if fields is not None:
+        inside = {key: rebuilt(inner, f"{name}.{key}", convert) for key, inner in fields.items()}
+        return type(value)(**inside)
+    if isinstance(value, Mapping):
+        return {key: rebuilt(inner, f"{name}.{key}", convert) for key, inner in value.items()}
+    items = [rebuilt(inner, f"{name}.{i}", convert) for i, inner in enumerate(value)]
+    return items if isinstance(value, list) else tuple(items)
+
+
+def without_fixed(
+    args: Sequence[Any], named: Mapping[str, Any], names: Sequence[str], fixed: Mapping[str, Any], order: Sequence[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call without those that are no tensors, which must be as they were at capture.
+
+    Args:
+        args, named: the call.
+        names: of the model's tensors.
+        fixed: values that are no tensors, by name.
+        order: the model's arguments, tensors and others.
+
+    Raises:
+        InputError: a fixed value is another one.
+
+    Example:
+        >>> without_fixed((1.5, [0]), {}, ["x.0"], {"scale": 1.5}, ["scale", "x"])
+        (([0],), {})
+    """
+    if not fixed:
+        return tuple(args), dict(named)
+    plain = any(is_plain(leaf) for value in (*args, *named.values()) for _, leaf in leaves("", value))
+    if not plain and len(args) + len(named) in (len(names), len(arguments(names))):
+        return tuple(args), dict(named)
+
+    def check(value: Any, name: str) -> Any:
+        if name not in fixed:
+            return value
+        if not is_plain(value) or value != fixed[name]:
+            what = f"{name} is fixed to {fixed[name]!r}"
+            remedy = "give the same value, or prepare the model again with the other one"
+            raise InputError(what, why="it was no tensor when the model was captured", remedy=remedy)
+        return None
+
+    left_out = {*order, *fixed}.difference(names, arguments(names))
+    pairs = [(name, rebuilt(value, name, check)) for name, value in zip(order, args, strict=False)]
+    by_name = {name: rebuilt(value, name, check) for name, value in named.items()}
+    given = [value for name, value in pairs if name not in left_out]
+    return (*given, *args[len(pairs) :]), {name: value for name, value in by_name.items() if name not in left_out}
 
 
 def spread(names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import known, summands
 from intact8.engines import run_flat
-from intact8.engines.binding import bind, rebuild, to_torch
+from intact8.engines.binding import bind, fixed_arguments, rebuild, to_torch
 from intact8.engines.shapes import sized
 from intact8.errors import InputError
-from intact8.nesting import spread
+from intact8.nesting import spread, without_fixed
 from intact8.program.dimensions import sized_near
 from intact8.program.program import Program
 
@@ -60,7 +60,7 @@ class Module(nn.Module):
             InputError: see :meth:`intact8.Program.run`.
         """
         if named or len(inputs) != len(self._names) or not all(isinstance(x, Tensor) for x in inputs):
-            values = spread(self._names, inputs, named)
+            values = spread(self._names, *without_fixed(inputs, named, self._names, *fixed_arguments(self.program)))
             missing = [name for name in self._names if name not in values]
             if missing:
                 raise InputError("the input is missing", where=missing[0], remedy=f"give {', '.join(self._names)}")

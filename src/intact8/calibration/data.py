@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,35 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim, fits, show
+from intact8.capture.graph import Graph
+from intact8.capture.pytree import InputLayout
 from intact8.errors import CalibrationError
-from intact8.nesting import arguments, is_cache, leaves, nests, parts_of_cache, with_parts
+from intact8.nesting import arguments, is_plain, leaves, nests, rebuilt, without_fixed
 
 log = logging.getLogger(__name__)
 
 Spec = tuple[str, Any, tuple[Dim, ...]]
 """Name, dtype (torch dtype or its name) and shape (None: the batch; a name: may change, too) of one model input."""
+
+
+class Specs(list[Spec]):
+    """The inputs of a model, which also knows the arguments that were no tensors at capture.
+
+    Attributes:
+        order: names of the model's arguments, tensors and others.
+        fixed: values that are no tensors, by name.
+    """
+
+    order: Sequence[str] = ()
+    fixed: Mapping[str, Any] = MappingProxyType({})
+
+    @staticmethod
+    def of(graph: Graph, layout: InputLayout) -> Specs:
+        """Return the inputs of a captured model."""
+        specs = Specs((n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs))
+        specs.order, specs.fixed = arguments(layout.keys), layout.fixed_values()
+        return specs
+
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
@@ -29,9 +52,6 @@ LABELS = ("labels", "label")
 
 SLICE = 32
 """Samples per batch where data is one tensor and the model takes any batch size."""
-
-PLAIN = (bool, int, float, str, type(None))
-"""Arguments that are no tensors: they are part of the captured model."""
 
 _HOW = "give a tensor, or an iterable of tensors, of tuples (x, …, labels) or of dicts by input name"
 """The remedy where data are of no form that is known."""
@@ -141,12 +161,12 @@ def inputs_of(model: nn.Module, batch: Any) -> Any:
     """
     device = device_of(model)
     parameters = inspect.signature(model.forward).parameters.values()
-    if _dict_and_labels(batch):
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = [p.name for p in parameters]
+    if _dict_and_labels(batch) and (anything or any(key in names for key in batch[0])):
         batch = batch[0]
     if isinstance(batch, Mapping):
-        anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        names = [p.name for p in parameters]
-        chosen = {k: _each(v, k, _first) for k, v in batch.items() if (anything or k in names) and k not in LABELS}
+        chosen = {k: rebuilt(v, k, _first) for k, v in batch.items() if (anything or k in names) and k not in LABELS}
         if not chosen:
             raise CalibrationError(
                 f"no key of batch 0 is an input of the model: {sorted(map(str, batch))}",
@@ -159,8 +179,8 @@ def inputs_of(model: nn.Module, batch: Any) -> Any:
         needed = max(1, sum(p.default is p.empty for p in positional))
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             needed = len(batch)
-        return tuple(_moved(_each(v, str(i), _first), device) for i, v in enumerate(batch[:needed]))
-    return _moved(_first(batch, "input"), device)
+        return tuple(_moved(rebuilt(v, str(i), _first), device) for i, v in enumerate(batch[:needed]))
+    return _moved(rebuilt(batch, "input", _first), device)
 
 
 def device_of(model: Any) -> torch.device:
@@ -206,9 +226,13 @@ def _dict_and_labels(batch: Any) -> bool:
 def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> Call:
     if _dict_and_labels(batch):
         batch = batch[0]
+    form = specs if isinstance(specs, Specs) else Specs(specs)
+    names = [name for name, _, _ in specs]
     if isinstance(batch, Mapping):
+        _, batch = without_fixed((), batch, names, form.fixed, form.order)
         return _call_by_key(batch, specs, index, ignored)
-    values = [v for v in batch if not isinstance(v, PLAIN)] if isinstance(batch, (tuple, list)) else [batch]
+    given = batch if isinstance(batch, (tuple, list)) else (batch,)
+    values = [v for v in without_fixed(given, {}, names, form.fixed, form.order)[0] if not is_plain(v)]
     if any(map(nests, values)):
         places = arguments(name for name, _, _ in specs)
         return tuple(_nested(places, values, specs, index)), {}
@@ -235,7 +259,7 @@ def _nested(places: Sequence[str], values: Sequence[Any], specs: Sequence[Spec],
         )
 
     return [
-        _each(value, place, lambda tensor, name: _checked(tensor, by_name[name], index))
+        rebuilt(value, place, lambda leaf, name: None if leaf is None else _checked(leaf, by_name[name], index))
         for place, value in zip(places, values, strict=False)
     ]
 
@@ -302,20 +326,8 @@ def _checked(value: Any, spec: Spec, index: int) -> Tensor:
     return tensor
 
 
-def _each(value: Any, name: str, convert: Callable[[Any, str], Tensor]) -> Any:
-    """Return ``value``, which may nest tensors, with every tensor converted; ``convert`` also gets its name."""
-    if is_cache(value):
-        return with_parts(value, _each(parts_of_cache(value), name, convert))
-    if isinstance(value, Mapping):
-        return {key: _each(inner, f"{name}.{key}", convert) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        inside = [_each(inner, f"{name}.{i}", convert) for i, inner in enumerate(value)]
-        return inside if isinstance(value, list) else tuple(inside)
-    return value if isinstance(value, PLAIN) else convert(value, name)
-
-
-def _first(value: Any, name: str) -> Tensor:
-    return _tensor(value, name, 0)
+def _first(value: Any, name: str) -> Any:
+    return value if is_plain(value) else _tensor(value, name, 0)
 
 
 def _tensor(value: Any, name: str, index: int) -> Tensor:
@@ -328,7 +340,7 @@ def _tensor(value: Any, name: str, index: int) -> Tensor:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    return _each(value, "", lambda tensor, _: tensor.to(device))
+    return rebuilt(value, "", lambda tensor, _: tensor if is_plain(tensor) else tensor.to(device))
 
 
 def _names(specs: Sequence[Spec]) -> str:

@@ -47,8 +47,9 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     if iterator is data:
         data = itertools.chain(looked, iterator)
     args, kwargs = call_of(example)
-    keys = InputLayout.of(model, args, kwargs).tensor_keys()
-    shapes = [_shapes(batch, keys) for batch in looked]
+    layout = InputLayout.of(model, args, kwargs)
+    keys = layout.tensor_keys()
+    shapes = [_shapes(batch, layout) for batch in looked]
     sizes: dict[tuple[str, int], tuple[int, ...]] = {}
     for key in keys:
         found = [s[key] for s in shapes if key in s]
@@ -64,8 +65,9 @@ def changing(model: nn.Module, example: Any, data: Any) -> tuple[Dynamic, Any]:
     return Dynamic(names, {}, found=True), data
 
 
-def _shapes(batch: Any, keys: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def _shapes(batch: Any, layout: InputLayout) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a batch's tensors by input."""
+    keys = layout.tensor_keys()
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Mapping):
         batch = batch[0]
     pairs: Iterable[tuple[Any, Any]]
@@ -73,7 +75,8 @@ def _shapes(batch: Any, keys: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     if isinstance(batch, Mapping):
         pairs = [pair for key, value in batch.items() for pair in leaves(str(key), value)]
     elif any(map(nests, values)):
-        pairs = [pair for key, value in zip(arguments(keys), values, strict=False) for pair in leaves(key, value)]
+        named = zip(arguments(layout.keys), values, strict=False)
+        pairs = [pair for key, value in named for pair in leaves(key, value)]
     else:
         pairs = zip(keys, values, strict=False)
     return {key: tuple(x.shape) for key, x in pairs if key in keys and isinstance(x, (Tensor, np.ndarray))}

@@ -70,6 +70,10 @@ class InputLayout:
         """Return the names of the tensor inputs."""
         return tuple(k for i, k in enumerate(self.keys) if i not in self.fixed)
 
+    def fixed_values(self) -> dict[str, Any]:
+        """Return the values that are no tensors by name."""
+        return {self.keys[at]: value for at, value in self.fixed.items()}
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors of a call, in the order of the graph's inputs.
 
@@ -104,16 +108,11 @@ class InputLayout:
         None where they are not.
         """
         keys = self.tensor_keys()
-        nested = any("." in key for key in keys)
-        if not nested and not self.fixed:
-            return None
         if len(args) + len(kwargs) == len(keys):
             given = dict(zip(keys, args, strict=False)) | dict(kwargs)
             if set(given) == set(keys) and all(isinstance(value, Tensor) for value in given.values()):
                 return [given[key] for key in keys]
-        if not nested:
-            return None
-        fixed = {self.keys[at]: value for at, value in self.fixed.items()}
+        fixed = self.fixed_values()
         try:
             given = spread(self.keys, args, kwargs)
         except InputError:
@@ -208,9 +207,13 @@ def register_cache() -> None:
 
 
 def register_inputs(value: Any) -> None:
-    """Make caches among example inputs known to torch.export."""
-    if any(is_cache(leaf) for leaf in pytree.tree_leaves(value)):
-        register_cache()
+    """Make caches and dataclasses among example inputs known to torch.export."""
+    for leaf in pytree.tree_leaves(value):
+        if is_cache(leaf):
+            register_cache()
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            torch.export.register_dataclass(type(leaf))
+            register_inputs(leaf)
 
 
 def with_lists(spec: pytree.TreeSpec, kind: type = list) -> pytree.TreeSpec:

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import known
-from intact8.calibration.data import SLICE, Spec, batches
+from intact8.calibration.data import SLICE, Specs, batches
 from intact8.capture import Captured
-from intact8.capture.graph import Graph
 from intact8.errors import InputError
 
 LARGEST = 1 << 23
@@ -63,7 +62,7 @@ def chunks(
         CalibrationError: the data do not fit the inputs.
     """
     graph = captured.graph
-    specs = input_specs(graph)
+    specs = Specs.of(graph, captured.layout)
     divisible = graph.dynamic_batch and all(shape[:1] == (None,) for _, _, shape in specs)
     largest = max(math.prod(known(node.shape)) for node in graph)
     bound = max(1, int(min(elements / max(largest, 1), LARGEST if most is None else most)))
@@ -92,11 +91,6 @@ def chunks(
             why="an iterator can be read only once, and a loader may be empty",
             remedy="give a tensor, or an iterable of batches",
         )
-
-
-def input_specs(graph: Graph) -> list[Spec]:
-    """Return name, dtype and shape of every input, in order."""
-    return [(n.attrs["key"], n.dtype, n.shape) for n in (graph.nodes[name] for name in graph.inputs)]
 
 
 def count_samples(data: Any, limit: int | None) -> int | None:

@@ -15,7 +15,7 @@ from intact8.program.certify import claim_error, in_order, register
 from intact8.program.program import Program
 
 from .base import Engine, Runner
-from .binding import bind, empty_outputs, is_empty, is_torch, rebuild, to_torch
+from .binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
 from .fallback import no_engine_error, startable
 from .fork_safety import follow
 from .memory import Admission
@@ -188,7 +188,7 @@ def run(
         EngineError: see :func:`get_runner`.
     """
     outputs = run_flat(program, bind(program, inputs, named, layout), engine)
-    if any(is_torch(value) for value in (*inputs, *named.values())):
+    if any(map(holds_torch, (*inputs, *named.values()))):
         return rebuild(program.structure, [to_torch(y) for y in outputs])
     return rebuild(program.structure, outputs)
 

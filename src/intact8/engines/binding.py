@@ -10,7 +10,7 @@ import numpy as np
 
 from intact8.arithmetic.dimensions import fits, show
 from intact8.errors import InputError
-from intact8.nesting import nests, spread
+from intact8.nesting import leaves, nests, spread, without_fixed
 from intact8.opset.op import Array, Op, Tensor
 from intact8.outputs import build
 from intact8.program.dimensions import fixed, sizes_of
@@ -26,6 +26,11 @@ def is_torch(value: Any) -> bool:
     """Return whether ``value`` is a torch tensor. Torch is not imported, since whoever holds a tensor has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def holds_torch(value: Any) -> bool:
+    """Return whether ``value`` is a torch tensor or nests some."""
+    return any(is_torch(leaf) for _, leaf in leaves("", value))
 
 
 def bind(program: Program, args: Sequence[Any], named: Mapping[str, Any], layout: str = "NCHW") -> dict[str, Array]:
@@ -99,8 +104,15 @@ def _check_indices(program: Program, arrays: Mapping[str, Array]) -> None:
             raise InputError(what, where=name, remedy=remedy)
 
 
+def fixed_arguments(program: Program) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the values that are no tensors by name, and the model's arguments in order, as capture met them."""
+    found = program.provenance.get("arguments", {})
+    return found.get("fixed", {}), found.get("order", list(program.inputs))
+
+
 def _by_name(program: Program, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     expected = ", ".join(program.inputs)
+    args, named = without_fixed(args, named, program.inputs, *fixed_arguments(program))
     nested = any("." in name for name in program.inputs)
     if nested and any(nests(value) for value in (*args, *named.values())):
         args, named = (), spread(program.inputs, args, named)

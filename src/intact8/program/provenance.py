@@ -23,6 +23,8 @@ def _entry(key: str, value: Any) -> Any:
         fits = _texts(value, "node", "op", "module") and _numbers(value, "before", "after")
     elif key == "outputs":
         fits = isinstance(value, list) and all(map(_output, value))
+    elif key == "arguments":
+        fits = isinstance(value, dict) and isinstance(value.get("fixed"), dict) and _names(value.get("order"))
     elif key == "float_share":
         fits = _number(value)
     elif key == "float_reason":
@@ -32,13 +34,17 @@ def _entry(key: str, value: Any) -> Any:
     return value if fits else None
 
 
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 def _calibration(found: dict[str, Any]) -> dict[str, Any]:
     kept = dict(found)
     for key in ("samples", "batches"):
         if key in kept and not _number(kept[key]):
             del kept[key]
     warnings = kept.get("warnings", [])
-    if not isinstance(warnings, list) or not all(isinstance(text, str) for text in warnings):
+    if not _names(warnings):
         del kept["warnings"]
     if "points" in kept:
         points = kept["points"] if isinstance(kept["points"], dict) else {}

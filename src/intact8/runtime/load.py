@@ -16,7 +16,7 @@ import numpy as np
 
 from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
-from intact8.engines.binding import bind, empty_outputs, is_empty, is_torch, rebuild, to_torch
+from intact8.engines.binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
 from intact8.engines.fallback import no_engine_error, startable
 from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError
@@ -348,7 +348,7 @@ class LoadedProgram:
         arrays = bind(self.program, inputs, named, self.layout)
         self._admit(arrays)
         outputs = empty_outputs(self.program, arrays) if is_empty(self.program, arrays) else self._runner(arrays)
-        if any(is_torch(value) for value in (*inputs, *named.values())):
+        if any(map(holds_torch, (*inputs, *named.values()))):
             return rebuild(self.program.structure, [to_torch(y) for y in outputs])
         return rebuild(self.program.structure, [np.asarray(y) for y in outputs])
 

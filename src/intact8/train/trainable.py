@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.calibration.data import Specs
+from intact8.capture import Captured
 from intact8.capture.graph import Graph
 from intact8.errors import RecipeError, StateError
 from intact8.placement.place import Placed
@@ -22,6 +23,7 @@ class Trainable(nn.Module):
     """The part of :class:`~intact8.simulation.simulation.Simulation` that training needs to know."""
 
     recipe: Recipe
+    captured: Captured
     placed: Placed
     points: dict[str, QuantPoint]
     weight_points: dict[str, WeightPoint]
@@ -34,9 +36,9 @@ class Trainable(nn.Module):
         return self.placed.graph
 
     @property
-    def input_specs(self) -> list[tuple[str, str, tuple[Dim, ...]]]:
+    def input_specs(self) -> Specs:
         """Name, dtype and shape of every input, in order."""
-        return [(n.attrs["key"], n.dtype, n.shape) for n in (self.graph.nodes[i] for i in self.graph.inputs)]
+        return Specs.of(self.graph, self.captured.layout)
 
     @property
     def all_weight_points(self) -> dict[str, WeightPoint]:

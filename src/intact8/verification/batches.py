@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic.affine import dequantize
-from intact8.engines.binding import batch_size, bind, is_torch
+from intact8.engines.binding import batch_size, bind, fixed_arguments, is_torch
 from intact8.errors import InputError
-from intact8.nesting import arguments, leaves, nests
+from intact8.nesting import arguments, leaves, nests, without_fixed
 from intact8.opset.op import Array
 from intact8.program.inputs import sole_quantizers
 from intact8.program.program import Program
@@ -59,6 +59,7 @@ def batches(program: Program, inputs: Any, size: int) -> Iterator[dict[str, Arra
 def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
     """Return whether ``values`` are the arguments of one call: a tensor per input, or nested as the model takes
     them."""
+    values, _ = without_fixed(values, {}, program.inputs, *fixed_arguments(program))
     if any(map(nests, values)):
         names = (
             name for at, value in zip(arguments(program.inputs), values, strict=False) for name, _ in leaves(at, value)
@@ -68,4 +69,5 @@ def _is_call(program: Program, values: tuple[Any, ...]) -> bool:
 
 
 def _without_labels(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+    values, _ = without_fixed(values, {}, program.inputs, *fixed_arguments(program))
     return values[: len(arguments(program.inputs) if any(map(nests, values)) else program.inputs)]

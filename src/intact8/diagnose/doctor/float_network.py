@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intact8.calibration.data import batches
+from intact8.calibration.data import Specs, batches
 from intact8.calibration.run import calibrate
 from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
-from intact8.diagnose.chunks import Chunk, input_specs
+from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
@@ -47,7 +47,7 @@ class FloatNetwork:
 
     def __call__(self, batch: Chunk) -> Any:
         """Run the original model on a batch."""
-        ((args, kwargs),) = batches([batch.batch], input_specs(self.captured.graph), self.device)
+        ((args, kwargs),) = batches([batch.batch], Specs.of(self.captured.graph, self.captured.layout), self.device)
         with torch.no_grad():
             return self.model(*args, **kwargs)
 
