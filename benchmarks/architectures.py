@@ -1,0 +1,109 @@
+"""The table of architectures by family in docs/architectures.md, from results of a run over many networks.
+
+    python benchmarks/architectures.py RESULTS.jsonl [--docs docs/architectures.md]
+
+Every line of the results is a network: its family (``group``), ``status`` ("ok", "error", …), how many integers differ
+by engine (``mismatch``: engine → [differing, compared, …]), the cosine of its outputs to float32's (``cos``) and that
+of plain W8A8, which quantizes weights and inputs of layers only (``cos_plain``), and the ``error`` of what is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+FAMILIES = {
+    "timm": "image classifiers (timm)",
+    "tv": "torchvision: classifiers, detection parts, segmentation, video",
+    "hf": "transformers: text, vision, speech",
+    "yolo": "ultralytics: YOLO v3 to v12, RT-DETR",
+    "smp": "segmentation_models_pytorch",
+    "dense": "image to image: U-Nets, super-resolution, generators",
+    "audio": "audio",
+    "seq": "sequences and time series",
+    "misc": "others: graphs, tables, recommendation, SAM, CLIP",
+}
+MARGIN = 0.01
+"""A cosine this much below that of plain W8A8 is counted as below it."""
+
+Row = dict[str, Any]
+
+
+def ran(row: Row) -> bool:
+    """Return whether the network ran in float32, so that it was the turn of intact8."""
+    return str(row["status"]) in ("ok", "error") or str(row["status"]).startswith(("killed", "died"))
+
+
+def differing(row: Row) -> int:
+    """Return the integers that differ from the reference, over all engines that were run and the simulation."""
+    return sum(found[0] for found in row.get("mismatch", {}).values() if isinstance(found, list))
+
+
+def least(values: Iterable[Any]) -> float:
+    return min((v for v in values if isinstance(v, (int, float))), default=float("nan"))
+
+
+def line(name: str, rows: list[Row]) -> str:
+    """Return one row of the table."""
+    converted = [row for row in rows if row["status"] == "ok"]
+    cosines = [least(row.get("cos", [])) for row in converted if row.get("finite", True)]
+    cosines = [c for c in cosines if c == c]
+    plain = [(least(row.get("cos", [])), least(row.get("cos_plain", []))) for row in converted]
+    below = sum(own < other - MARGIN for own, other in plain)
+    cells = [
+        name,
+        len(rows),
+        len(converted),
+        sum(row["status"] == "error" for row in rows),
+        sum(row["status"] not in ("ok", "error") for row in rows),
+        sum(map(differing, rows)),
+        f"{statistics.median(cosines):.3f}" if cosines else "",
+        f"{below} of {sum(own == own and other == other for own, other in plain)}",
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Return the table in Markdown, a row per family and one for all."""
+    columns = ["family", "tried", "converted", "refused", "died or took too long", "integers that differ"]
+    columns += ["median cosine to float32", "below plain W8A8"]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for key, name in FAMILIES.items():
+        family = [row for row in rows if row["group"].removeprefix("own-") == key]
+        if family:
+            lines.append(line(name, family))
+    return [*lines, line("**all**", rows)]
+
+
+def refusals(rows: list[Row]) -> list[str]:
+    """Return what was refused and why, one line a network."""
+    found = []
+    for row in rows:
+        if row["status"] == "error":
+            found.append(f"- `{row['name']}`: {row['error']['msg'].partition('. Remedy')[0]}")
+        elif row["status"] != "ok":
+            found.append(f"- `{row['name']}`: {row['status']}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--docs", type=Path, default=Path("docs/architectures.md"))
+    options = parser.parse_args()
+    rows = [row for row in map(json.loads, options.results.read_text().splitlines()) if ran(row)]
+    suite = [row for row in rows if not row["group"].startswith("own-")]
+    own = [row for row in rows if row["group"].startswith("own-")]
+    begin, end = "<!-- table -->", "<!-- end of table -->"
+    head, _, rest = options.docs.read_text().partition(begin)
+    body = [*table(suite), "", "Not in that set, chosen before any was tried, at the first try:", "", *table(own), ""]
+    body += ["Refused, or not done in time:", "", *refusals(rows)]
+    options.docs.write_text("\n".join([head + begin, *body, end]) + rest.partition(end)[2])
+
+
+if __name__ == "__main__":
+    main()
