@@ -198,7 +198,7 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
     if (a->general) return general[blocks - 1];
     if (adds_residual(a)) return residual[blocks - 1];
     if (a->kernel_h == 1 && blocks > 2) return blocks == 3 ? three_blocks_flat : four_blocks_flat;
-    return (a->out_channels == 16 * blocks ? whole : usual)[blocks - 1];
+    return a->out_channels == 16 * blocks ? whole[blocks - 1] : usual[blocks - 1];
 }
 
 /* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
