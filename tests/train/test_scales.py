@@ -105,7 +105,7 @@ def test_the_gradient_factor_is_that_of_lsq() -> None:
 def test_a_learned_weight_scale_has_the_gradient_of_the_formula() -> None:
     """A linear layer without rounding of its output's sum to speak of: d(s·q(w/s))/ds = q − w/s inside the range."""
     torch.manual_seed(0)
-    recipe = intact8.Recipe(scales="learned", scale_gradient="plain", weight={"bits": 4})
+    recipe = intact8.Recipe(scales="learned", scale_gradient="plain", weight={"bits": 4}, bias_correction=False)
     sim = intact8.prepare(nn.Linear(6, 3, bias=False).eval(), torch.randn(4, 6), recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
