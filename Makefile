@@ -89,5 +89,5 @@ $(VENV)/.release: $(VENV)/.created $(INPUTS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis digits.safetensors digits.report.html
-	rm -f proofs/*.vo* proofs/*.glob proofs/.*.aux
+	rm -f proofs/*.vo* proofs/*.glob proofs/.*.aux proofs/.*.cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,10 +9,10 @@ From Flocq Require Import Core.
 From Intact Require Import TieFree Float32.
 Open Scope R_scope.
 
-Definition deepest : nat := 24.
+Definition deepest : nat := 20.
 Definition most_nodes : nat := 64.
 
-Lemma power_bound : (1 + u) ^ deepest <= 1 + / 524288.
+Lemma power_bound : (1 + u) ^ deepest <= 1 + / 833333.
 Proof. unfold u, deepest. simpl. lra. Qed.
 
 Record roundings := { of_result : nat; of_bias : nat; of_residual : nat }.
@@ -48,13 +48,13 @@ Hypothesis rounded_once : (1 <= of_result k <= 1024)%nat.
 (** What a certificate checks: [error_bound] of intact8.arithmetic.tie_free is below half of 1/b. *)
 Hypothesis margin : u * counted k reach B C < / (2 * IZR b).
 (** [LARGEST_STEPS] of intact8.arithmetic.tie_free: what keeps products of roundings below the last part of a step. *)
-Hypothesis moderate : INR (of_bias k) * B + INR (of_residual k) * C <= 131072 * INR (of_result k).
+Hypothesis moderate : INR (of_bias k) * B + INR (of_residual k) * C <= 393216 * INR (of_result k).
 
 Let v := IZR n / IZR b.
 
 (** [result_steps]: 256 holds every unsaturated result; z1 + z2 + 1 those of negative sums ([unsaturated], [negative]). *)
-Hypothesis within : -6/10 <= v + IZR z1 + IZR z2 <= 2556/10 -> Rabs v <= reach - 3/10 /\ Rabs (v + IZR z1) <= reach - 3/10.
-Hypothesis some_reach : 3/10 <= reach <= 256.
+Hypothesis within : -51/100 <= v + IZR z1 + IZR z2 <= 25551/100 -> Rabs v <= reach - 49/100 /\ Rabs (v + IZR z1) <= reach - 49/100.
+Hypothesis some_reach : 49/100 <= reach <= 256.
 
 Variable form : R -> expression.
 Hypothesis means : forall W, exact (form W) = v + IZR z1.
@@ -67,7 +67,7 @@ Variable y : R.
 Hypothesis computed : forall W, evaluates (form W) y.
 
 Lemma error W : 0 <= W -> Rabs v <= W -> Rabs (v + IZR z1) <= W ->
-  Rabs (y - (v + IZR z1)) <= u * (1 + / 524288) * counted k W B C + bpow radix2 (-90).
+  Rabs (y - (v + IZR z1)) <= u * (1 + / 833333) * counted k W B C + bpow radix2 (-90).
 Proof.
 intros wide v_size t_size. specialize (sizes W v_size t_size).
 pose proof (evaluation_error (form W) y sizes (computed W)) as near. rewrite means in near.
@@ -107,17 +107,17 @@ set (rest := INR (of_bias k) * B + INR (of_residual k) * C) in *.
 assert (0 <= rest).
 { unfold rest. pose proof (pos_INR (of_bias k)). pose proof (pos_INR (of_residual k)). nra. }
 assert (error' : forall W, 0 <= W -> Rabs v <= W -> Rabs (v + IZR z1) <= W ->
-  Rabs (y - (v + IZR z1)) <= u * (1 + / 524288) * (r * W + rest) + / 1208925819614629174706176).
+  Rabs (y - (v + IZR z1)) <= u * (1 + / 833333) * (r * W + rest) + / 1208925819614629174706176).
 { intros W wide v_size t_size. pose proof (error W wide v_size t_size) as near. unfold counted in near. fold r in near.
   unfold rest. lra. }
 assert (margin' : u * (r * reach + rest) < / (2 * IZR b)) by (unfold rest; lra).
 unfold u in *.
-destruct (Rlt_le_dec (v + IZR z1 + IZR z2) (-6/10)) as [low | not_low];
-  [| destruct (Rlt_le_dec (2556/10) (v + IZR z1 + IZR z2)) as [high | not_high]].
+destruct (Rlt_le_dec (v + IZR z1 + IZR z2) (-51/100)) as [low | not_low];
+  [| destruct (Rlt_le_dec (25551/100) (v + IZR z1 + IZR z2)) as [high | not_high]].
 - (* far below: both are clamped *)
   assert (Znearest choice y + z2 <= 0)%Z.
   { assert (Znearest choice y <= - z2)%Z; [apply at_most | lia]. rewrite opp_IZR.
-    assert (near : Rabs (y - (v + IZR z1)) <= / 16777216 * (1 + / 524288)
+    assert (near : Rabs (y - (v + IZR z1)) <= / 16777216 * (1 + / 833333)
       * (r * (255 - (v + IZR z1 + IZR z2)) + rest) + / 1208925819614629174706176).
     { apply error'; [lra | |]; apply Rabs_le; lra. }
     apply Rabs_le_inv in near. nra. }
@@ -127,7 +127,7 @@ destruct (Rlt_le_dec (v + IZR z1 + IZR z2) (-6/10)) as [low | not_low];
 - (* far above: both are clamped *)
   assert (255 <= Znearest choice y + z2)%Z.
   { assert (255 - z2 <= Znearest choice y)%Z; [apply at_least | lia]. rewrite minus_IZR.
-    assert (near : Rabs (y - (v + IZR z1)) <= / 16777216 * (1 + / 524288)
+    assert (near : Rabs (y - (v + IZR z1)) <= / 16777216 * (1 + / 833333)
       * (r * (255 + (v + IZR z1 + IZR z2)) + rest) + / 1208925819614629174706176).
     { apply error'; [lra | |]; apply Rabs_le; lra. }
     apply Rabs_le_inv in near. nra. }
@@ -139,10 +139,10 @@ destruct (Rlt_le_dec (v + IZR z1 + IZR z2) (-6/10)) as [low | not_low];
   { unfold v. rewrite plus_IZR, mult_IZR. pose proof b_real. field. lra. }
   assert (Znearest choice y = Znearest ideal (v + IZR z1)) as ->.
   { rewrite shifted. apply (same_integer _ b positive odd). rewrite <- shifted.
-    assert (near : Rabs (y - (v + IZR z1)) <= / 16777216 * (1 + / 524288)
-      * (r * (reach - 3/10) + rest) + / 1208925819614629174706176).
+    assert (near : Rabs (y - (v + IZR z1)) <= / 16777216 * (1 + / 833333)
+      * (r * (reach - 49/100) + rest) + / 1208925819614629174706176).
     { apply error'; [lra | |]; apply within; lra. }
-    assert (r * (reach - 3/10) * (1 + / 524288) + rest * / 524288 + 16777216 * / 1208925819614629174706176 < r * reach) by nra.
+    assert (r * (reach - 49/100) * (1 + / 833333) + rest * / 833333 + 16777216 * / 1208925819614629174706176 < r * reach) by nra.
     lra. }
   assert (Znearest ideal (v + IZR z1) = Znearest ideal v + z1)%Z as ->; [| lia].
   apply Znearest_imp. rewrite plus_IZR.
@@ -157,9 +157,9 @@ Qed.
 End Operation.
 
 Lemma unsaturated v z1 z2 : 0 <= z1 -> 0 <= z2 -> z1 + z2 <= 255 ->
-  -6/10 <= v + z1 + z2 <= 2556/10 -> Rabs v <= 256 - 3/10 /\ Rabs (v + z1) <= 256 - 3/10.
+  -51/100 <= v + z1 + z2 <= 25551/100 -> Rabs v <= 256 - 49/100 /\ Rabs (v + z1) <= 256 - 49/100.
 Proof. intros. split; apply Rabs_le; lra. Qed.
 
 Lemma negative v z1 z2 : 0 <= z1 -> 0 <= z2 -> v <= 0 ->
-  -6/10 <= v + z1 + z2 <= 2556/10 -> Rabs v <= (z1 + z2 + 1) - 3/10 /\ Rabs (v + z1) <= (z1 + z2 + 1) - 3/10.
+  -51/100 <= v + z1 + z2 <= 25551/100 -> Rabs v <= (z1 + z2 + 1) - 49/100 /\ Rabs (v + z1) <= (z1 + z2 + 1) - 49/100.
 Proof. intros. split; apply Rabs_le; lra. Qed.

@@ -82,7 +82,7 @@ Record certificate (n b z lo hi : Z) (k : roundings) (reach B C : R) : Prop := {
   tie_margin : u * counted k reach B C < / (2 * IZR b);
   unsaturated_result : reach = 256 \/ (IZR n / IZR b <= 0 /\ reach = IZR z + 1);
   byte : (0 <= z <= 255)%Z;
-  few_steps : INR (of_bias k) * B + INR (of_residual k) * C <= 131072 * INR (of_result k)
+  few_steps : INR (of_bias k) * B + INR (of_residual k) * C <= 393216 * INR (of_result k)
 }.
 
 Theorem certified n b z lo hi k reach B C z1 z2 form y choice ideal :

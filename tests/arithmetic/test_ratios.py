@@ -42,8 +42,8 @@ def test_the_counted_roundings() -> None:
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_error_bounds_and_denominators_in_fractions(form: str, engines: tuple[str, ...] | None) -> None:
     counted = COUNTED[form][: 1 + (engines is None or "openvino" in engines)]
-    for bias, residual, result in itertools.product((0, 1, 300.5, 2**17), (0, 2, 510.25, 3 * 2**14), (256, 1, 17)):
-        if any(b * bias + s * residual > 131072 * r for r, b, s in counted):
+    for bias, residual, result in itertools.product((0, 1, 300.5, 2**20), (0, 2, 510.25, 3 * 2**15), (256, 1, 17)):
+        if any(b * bias + s * residual > 393216 * r for r, b, s in counted):
             assert error_bound(form, bias, residual, result_steps=result, engines=engines) == np.inf
             assert largest_denominator(form, bias, residual, result_steps=result, engines=engines) == 1
             continue

@@ -37,7 +37,7 @@ def test_the_counted_roundings_are_those_of_the_proofs() -> None:
     [
         ("Float32.v", f"Definition u : R := / {int(1 / tie_free.U)}."),
         ("Contract.v", f"<= {int(tie_free.LARGEST_STEPS)} * INR (of_result k)."),
-        ("Contract.v", f"some_reach : 3/10 <= reach <= {int(tie_free.STEPS)}."),
+        ("Contract.v", f"some_reach : 49/100 <= reach <= {int(tie_free.STEPS)}."),
         ("Main.v", f"reach = {int(tie_free.STEPS)} \\/"),
         ("Main.v", "reach = IZR z + 1);"),
     ],

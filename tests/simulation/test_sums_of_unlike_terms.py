@@ -51,3 +51,18 @@ def test_unlike_terms_give_an_exact_program(case: str, residual: str) -> None:
     with torch.no_grad():
         wanted = model(x)
     assert float((program.run(x) - wanted).norm() / wanted.norm()) < 0.05
+
+
+def test_terms_that_cancel_have_ratios_that_are_proved(tmp_path):
+    """x − x is 0: its ratio was once beyond what the bound of a sum is proved for, and its margin no number for JSON."""
+
+    class Cancels(nn.Module):
+        def forward(self, x):
+            return torch.sigmoid(x) - torch.sigmoid(x)
+
+    x = torch.randn(32, 8)
+    for recipe in (intact8.recipes.default(), intact8.recipes.qat("observed")):
+        program = intact8.quantize(Cancels().eval(), x, recipe=recipe)
+        assert all(op.certificate is None or op.certificate["exact"] for op in program.ops)
+        program.save(tmp_path / "p.safetensors")
+        assert intact8.verify(program, x.numpy()).mismatches == 0

@@ -29,7 +29,7 @@ LARGEST_NEGATIVE = (1 << 20) - 1
 STEPS = 256.0
 """Bound of an unsaturated result, in output steps."""
 
-LARGEST_STEPS = 131072.0
+LARGEST_STEPS = 393216.0
 """What bias and residual steps, times their roundings, may add up to per rounding of the result: beyond, roundings of
 roundings may be more than what lies between an unsaturated result and STEPS (``proofs/Contract.v``)."""
 
@@ -95,6 +95,11 @@ ROUNDINGS: dict[str, dict[str, Roundings]] = {
 """Engine → roundings of its formulas."""
 
 
+def _counted(form: str, engines: Collection[str] | None) -> set[Roundings]:
+    known = ROUNDINGS.values() if engines is None else [ROUNDINGS[name] for name in engines if name in ROUNDINGS]
+    return {FORMS[form], *(roundings[form] for roundings in known if form in roundings)}
+
+
 def error_bound(
     form: str,
     bias_steps: Array | float = 0.0,
@@ -119,10 +124,8 @@ def error_bound(
         True
     """
     bias, residual = np.asarray(bias_steps, np.float64), np.asarray(residual_steps, np.float64)
-    known = ROUNDINGS.values() if engines is None else [ROUNDINGS[name] for name in engines if name in ROUNDINGS]
-    forms = {FORMS[form], *(roundings[form] for roundings in known if form in roundings)}
     bounds = []
-    for n in forms:
+    for n in _counted(form, engines):
         steps = n.bias * bias + n.residual * residual
         proved = steps <= LARGEST_STEPS * n.result
         bounds.append(np.where(proved, U * (n.result * result_steps + steps), np.inf))
@@ -148,6 +151,17 @@ def largest_denominator(
     limit = np.ceil(1.0 / (2.0 * bound)) - 1
     b = np.minimum(limit, cap).astype(np.int64)
     return np.asarray(np.maximum(np.where(b % 2 == 0, b - 1, b), 1))
+
+
+def largest_ratio(terms: int, *, engines: Collection[str] | None = None) -> float:
+    """Return the largest ratio a/b that each of so many terms of a sum may have: what is proved of all of them together,
+    and with b = 1 at most a quarter of the tie margin.
+
+    Example:
+        >>> round(largest_ratio(2, engines=("native",)))
+        386
+    """
+    return min(min(LARGEST_STEPS * n.result, 0.25 / U) / (255 * terms * n.residual) for n in _counted("sum", engines))
 
 
 def ratios_above(m: Array, b_max: Array) -> tuple[Array, Array]:

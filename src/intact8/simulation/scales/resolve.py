@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from intact8.arithmetic.dimensions import known
-from intact8.arithmetic.tie_free import best_ratios, error_bound, largest_denominator
+from intact8.arithmetic.tie_free import best_ratios, largest_denominator, largest_ratio
 from intact8.calibration.weights import weight_scales
 from intact8.capture.graph import Node
 from intact8.simulation.ops import recurrent
@@ -189,11 +189,10 @@ def _scale_zeros(state: SolverState, points: list[str], out: str) -> None:
 def _limited(ratios: list[float], state: SolverState) -> list[float]:
     """Return ratios of a sum small enough for a multiplier that every engine evaluates exactly.
 
-    Only terms that cancel each other have larger ones. One step of such a term is more than the whole range of the
-    output, with a smaller ratio as well.
+    Only terms that cancel each other have larger ones. One step of such a term is most of the range of the output, or
+    more, with a smaller ratio as well.
     """
-    room = 1 / float(error_bound("sum", 0.0, 1.0, result_steps=0.0, engines=state.q.recipe.engines))
-    most = room / (4 * 255 * len(ratios))
+    most = largest_ratio(len(ratios), engines=state.q.recipe.engines)
     return [max(-most, min(most, ratio)) for ratio in ratios]
 
 
