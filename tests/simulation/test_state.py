@@ -15,6 +15,7 @@ from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
 import intact8
+from intact8.errors import StateError
 from intact8.program.file import digest
 from intact8.simulation.parameters import copy_parameters
 
@@ -225,3 +226,15 @@ def test_shared_modules_keep_both_of_their_names() -> None:
     copy_parameters(root, model)
     found = dict(root.named_parameters(remove_duplicate=False))
     assert list(found) == ["a.weight", "a.bias", "b.weight", "b.bias"] and found["a.weight"] is found["b.weight"]
+
+
+@pytest.mark.parametrize("name", ["0.weight", "1.weight"])
+def test_what_diverged_is_refused_by_name(name):
+    """A norm's weight once became a program that its own check refused, with a request to report it."""
+    x = torch.randn(64, 4)
+    sim = intact8.prepare(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)).eval(), x)
+    intact8.calibrate(sim, [x])
+    with torch.no_grad():
+        dict(sim.named_parameters())[name].view(-1)[0] = float("nan")
+    with pytest.raises(StateError, match=rf"{name}: 1 of \d+ values are NaN.*smaller learning rate"):
+        intact8.convert(sim)

@@ -54,7 +54,7 @@ def test_unlike_terms_give_an_exact_program(case: str, residual: str) -> None:
 
 
 def test_terms_that_cancel_have_ratios_that_are_proved(tmp_path):
-    """x − x is 0: its ratio was once beyond what the bound of a sum is proved for, and its margin no number for JSON."""
+    """The ratios of x − x were once beyond what the bound of a sum is proved for."""
 
     class Cancels(nn.Module):
         def forward(self, x):

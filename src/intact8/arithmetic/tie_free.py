@@ -154,8 +154,9 @@ def largest_denominator(
 
 
 def largest_ratio(terms: int, *, engines: Collection[str] | None = None) -> float:
-    """Return the largest ratio a/b that each of so many terms of a sum may have: what is proved of all of them together,
-    and with b = 1 at most a quarter of the tie margin.
+    """Return the largest ratio a/b that each of so many terms of a sum may have.
+
+    All together they stay within what is proved, and with b = 1 they take at most a quarter of the tie margin.
 
     Example:
         >>> round(largest_ratio(2, engines=("native",)))

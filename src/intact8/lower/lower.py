@@ -39,7 +39,7 @@ def lower(sim: Simulation) -> Program:
     """Return the program of a calibrated simulation, checked and certified, with golden vectors.
 
     Raises:
-        StateError: not calibrated, in training mode, or fake quantization off somewhere.
+        StateError: not calibrated, in training mode, fake quantization off somewhere, or a parameter not finite.
     """
     return with_golden(draft(sim))
 
@@ -51,6 +51,7 @@ def draft(sim: Simulation) -> Program:
         StateError: as :func:`lower`.
     """
     sim.require_deployable()
+    sim.require_finite()
     if not sim.current:
         sim.resolve(from_observers=False)
     alias: dict[str, str] = {}

@@ -328,6 +328,15 @@ class Simulation(Trainable):
             what = f"fake quantization is off at {len(off)} points"
             raise StateError(what, where=off[0], remedy="call sim.fake_quantize(True)")
 
+    def require_finite(self) -> None:
+        """Raise StateError where a parameter holds NaN or infinity, for which no integer stands."""
+        for name, values in self.named_parameters():
+            if not bool(torch.isfinite(values.detach()).all()):
+                count = int((~torch.isfinite(values.detach())).sum())
+                what = f"{count} of {values.numel()} values are NaN or infinite"
+                remedy = "load the last state that was finite, and train on with a smaller learning rate"
+                raise StateError(what, where=name, why="training diverged, or the state is damaged", remedy=remedy)
+
     def _training(self, path: str) -> bool:
         try:
             return self.get_submodule(path).training
