@@ -8,6 +8,7 @@ import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,9 +40,9 @@ SHOWN = 5
 def split(
     model: nn.Module,
     data: Iterable[Any] | Any,
-    recipe: Recipe | None = None,
+    recipe: Recipe | str | Path | None = None,
     *,
-    modules: Sequence[str] | Mapping[str, Recipe | None] | None = None,
+    modules: Sequence[str] | Mapping[str, Recipe | str | Path | None] | None = None,
     engine: str = "auto",
 ) -> nn.Module:
     """Return a copy of a model in which the modules that can be captured are int8 programs.
@@ -54,7 +55,8 @@ def split(
         model: any module that runs in evaluation mode; it is not changed.
         data: calibration batches in the form :func:`intact8.quantize` takes. They are run once for every part, so what
             an iterator yields is kept in memory.
-        recipe: how every part is quantized. The names in its overrides count from the part.
+        recipe: how every part is quantized: a recipe, the name of a preset or the path of a TOML file. The names in its
+            overrides count from the part.
         modules: paths of the modules to convert, as ``("backbone", "head")``, or a dict that gives each a recipe of its
             own. None: the largest modules inside the model that have weights and can be captured.
         engine: what runs the programs, as for :meth:`intact8.Program.run`.
@@ -103,7 +105,7 @@ def split(
 
 
 def _largest(
-    model: nn.Module, calls: Mapping[nn.Module, list[Batch]], recipe: Recipe | None
+    model: nn.Module, calls: Mapping[nn.Module, list[Batch]], recipe: Recipe | str | Path | None
 ) -> Iterator[tuple[str, Simulation]]:
     """Yield the path and the simulation of every captured module, outer modules before what they contain."""
     waiting, met = [*model.named_children()], set[nn.Module]()
@@ -124,8 +126,8 @@ def _largest(
 def _named(
     model: nn.Module,
     calls: Mapping[nn.Module, list[Batch]],
-    recipes: Mapping[str, Recipe | None],
-    recipe: Recipe | None,
+    recipes: Mapping[str, Recipe | str | Path | None],
+    recipe: Recipe | str | Path | None,
 ) -> Iterator[tuple[str, Simulation]]:
     known = dict(model.named_modules())
     for path, own in recipes.items():
@@ -138,7 +140,7 @@ def _named(
         yield path, _prepared(known[path], calls[known[path]], own or recipe)
 
 
-def _prepared(module: nn.Module, calls: list[Batch], recipe: Recipe | None) -> Simulation:
+def _prepared(module: nn.Module, calls: list[Batch], recipe: Recipe | str | Path | None) -> Simulation:
     dynamic, _ = changing(module, calls[0], calls)
     return prepare(module, calls[0], recipe, dynamic_shapes=dynamic)
 
