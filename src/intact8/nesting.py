@@ -89,7 +89,7 @@ def rebuilt(value: Any, name: str, convert: Callable[[Any, str], Any]) -> Any:
 
     Example:
         >>> rebuilt((1, {"c": [2, 3]}), "hid", lambda value, name: f"{name}={value}")
-        ('hid.0=1', {'c': ['hid.c.0=2', 'hid.c.1=3']})
+        ('hid.0=1', {'c': ['hid.1.c.0=2', 'hid.1.c.1=3']})
     """
     if not nests(value):
         return convert(value, name)

@@ -44,7 +44,7 @@ def test_error_bounds_and_denominators_in_fractions(form: str, engines: tuple[st
     counted = COUNTED[form][: 1 + (engines is None or "openvino" in engines)]
     for bias, residual, result in itertools.product((0, 1, 300.5, 2**20), (0, 2, 510.25, 3 * 2**15), (256, 1, 17)):
         if any(b * bias + s * residual > 393216 * r for r, b, s in counted):
-            assert error_bound(form, bias, residual, result_steps=result, engines=engines) == np.inf
+            assert error_bound(form, bias, residual, result_steps=result, engines=engines) >= 0.5
             assert largest_denominator(form, bias, residual, result_steps=result, engines=engines) == 1
             continue
         exact = Fraction(1, 2**24) * max(

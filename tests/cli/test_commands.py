@@ -151,13 +151,14 @@ def test_inspect_json_is_json(program: Path) -> None:
 
 @pytest.mark.skipif("native" not in available_engines(), reason="the native library was not built")
 def test_inspect_names_what_numpy_computes(tmp_path: Path) -> None:
-    x, y = Tensor("x", "float32", (None, "n", 4)), Tensor("order", "int64", (None, "n", 4))
-    op = Op("order", "float.argsort", ("x",), {"axis": 1, "descending": False})
-    program = Program({"x": x, "order": y}, (op,), ("x",), ("order",), dimensions={"n": (1, None)})
-    path = str(program.save(tmp_path / "sort.safetensors"))
-    assert "numpy on the native engine, exactly and slowly: order (float.argsort)" in intact8("inspect", path).stdout
-    assert json.loads(intact8("inspect", path, "--json").stdout)["numpy_on_native"] == ["order"]
-    assert get_engine("native").prepare(program).numpy_operations == ("order",)  # type: ignore[attr-defined]
+    x, y = Tensor("x", "float32", (None, 1, 7, 7)), Tensor("means", "float32", (None, 1, 3, 3))
+    op = Op("means", "float.adaptive_avg_pool", ("x",), {"output_size": [3, 3]})
+    program = Program({"x": x, "means": y}, (op,), ("x",), ("means",))
+    path = str(program.save(tmp_path / "means.safetensors"))
+    told = " ".join(intact8("inspect", path).stdout.split())
+    assert "numpy on the native engine, exactly and slowly: means (float.adaptive_avg_pool)" in told
+    assert json.loads(intact8("inspect", path, "--json").stdout)["numpy_on_native"] == ["means"]
+    assert get_engine("native").prepare(program).numpy_operations == ("means",)  # type: ignore[attr-defined]
 
 
 def test_verify_counts_every_integer(program: Path) -> None:

@@ -68,7 +68,7 @@ def test_an_integer_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
         changed = {"tensors": lambda self, *a: _changed(runner.tensors(*a)), "__call__": runner, "program": program}
         return type("Off", (), changed)()
 
-    monkeypatch.setattr("intact8.verification.get_runner", off_by_one)
+    monkeypatch.setattr("intact8.verification.run.get_runner", off_by_one)
     finding = tried(Small())
     assert "mismatch" in rules(finding) and finding.faults[0].where == "onednn"
 

@@ -232,7 +232,9 @@ def _call(batch: Any, specs: Sequence[Spec], index: int, ignored: set[str]) -> C
         _, batch = without_fixed((), batch, names, form.fixed, form.order)
         return _call_by_key(batch, specs, index, ignored)
     given = batch if isinstance(batch, (tuple, list)) else (batch,)
-    values = [v for v in without_fixed(given, {}, names, form.fixed, form.order)[0] if not is_plain(v)]
+    values = list(without_fixed(given, {}, names, form.fixed, form.order)[0])
+    tensors = [v for v in values if not is_plain(v)]
+    values = tensors if len(tensors) >= len(specs) or any(map(nests, tensors)) else values
     if any(map(nests, values)):
         places = arguments(name for name, _, _ in specs)
         return tuple(_nested(places, values, specs, index)), {}

@@ -108,8 +108,14 @@ def test_the_example_classifies_as_python_does(folder: Path, tmp_path: Path) -> 
     )
 
 
-def test_the_library_is_small_and_shows_its_functions_only(folder: Path) -> None:
-    assert (folder / "libintact8.so").stat().st_size < 1 << 20
+@pytest.mark.long
+def test_the_library_that_ships_is_below_a_megabyte() -> None:
+    """The folder's is built quickly, without the optimizations that make code small."""
+    subprocess.run(["make", "libintact8"], cwd=ROOT, check=True, capture_output=True, timeout=500)
+    assert (ROOT / "build" / "libintact8.so").stat().st_size < 1 << 20
+
+
+def test_the_library_shows_its_functions_only(folder: Path) -> None:
     if shutil.which("nm"):
         told = subprocess.run(["nm", "-D", folder / "libintact8.so"], capture_output=True, text=True, check=True).stdout
         shown = set(re.findall(r" T (\w+)", told)) - {"_init", "_fini"}

@@ -184,6 +184,8 @@ class _Builder:
             return op
         tensors, args = self._program.tensors, [self._constants[name] for name in op.inputs]
         value = evaluate(op, args, [tensors[name] for name in op.inputs], tensors[op.name], self._batch)
+        if value.shape != tuple(tensors[op.name].shape):
+            return op  # it repeats a constant for every sample
         self._constants[op.name] = value
         return Op(op.name, "constant", (), arrays={"value": value})
 
