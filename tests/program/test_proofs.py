@@ -43,7 +43,7 @@ def entries(op: Op, tensors: dict[str, Tensor]) -> Iterator[tuple[str, int, Frac
         for c in range(len(p["b"]) if "a_neg" in p else 0):
             a, b, bias = int(p["a_neg"][c]), int(p["b_neg"][c]), abs(int(p["bias"][c]))
             zero = tensors[op.name].zero_point or 0
-            result = 256 if a < 0 else max(zero - t["lo"], 0) + 1
+            result = 256 if a < 0 else zero + 1
             yield "leaky", b, Fraction(bias * abs(a), b), Fraction(0), Fraction(result)
     elif op.kind == "add":
         yield "sum", t["b"], Fraction(0), Fraction(255 * sum(map(abs, t["a"])), t["b"]), Fraction(256)
