@@ -18,6 +18,16 @@ HIDDEN product_kernel product_of_isa(void);
 INLINE isize packed_depth(isize depth) { return round_up(depth, 4); }
 INLINE isize packed_columns(isize columns) { return round_up(columns, 16); }
 
+/* Whether four leading dimensions, rows, depth and columns are 1 to 2^30, and results, without the depth, can be counted. */
+INLINE int is_product(const int64_t *sizes) {
+    isize results = 1;
+    for (int i = 0; i < 7; i++) {
+        if (sizes[i] < 1 || sizes[i] > (int64_t)1 << 30) return 0;
+        results = checked_product(results, i == 5 ? 1 : (isize)sizes[i]);
+    }
+    return results >= 0;
+}
+
 /* Packs w[k * k_stride + c * c_stride] XOR flip, and what is beyond `depth` and `columns` as 0. With flip 0x80, bytes w
    become int8 w - 128. */
 HIDDEN void pack_product(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, uint8_t flip,

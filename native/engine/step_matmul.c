@@ -32,14 +32,8 @@ static matmul_scratch scratch_of(isize depth, isize columns) {
 
 int check_matmul(checker *c, const int64_t *step) {
     const matmul_step *s = (const matmul_step *)(const void *)step;
-    const int64_t most = (int64_t)1 << 30;
     const int64_t sizes[] = {s->d0, s->d1, s->d2, s->d3, s->rows, s->depth, s->columns};
-    isize all = 1;
-    for (int i = 0; i < 7; i++) {
-        if (sizes[i] < 1 || sizes[i] > most) return refuse(c, "a product of no such size");
-        all = checked_product(all, i == 5 ? 1 : (isize)sizes[i]);
-    }
-    if (all < 0 || s->depth > 1 << 18 || s->columns > 1 << 24) return refuse(c, "a product of no such size");
+    if (!is_product(sizes) || s->depth > 1 << 18 || s->columns > 1 << 24) return refuse(c, "a product of no such size");
     const int64_t x[] = {s->x0, s->x1, s->x2, s->x3, s->x_row, 1}, y[] = {s->y0, s->y1, s->y2, s->y3, s->y_row, 1};
     const int64_t w[] = {s->w0, s->w1, s->w2, s->w3, s->w_depth, s->w_column};
     const int64_t xs[] = {s->d0, s->d1, s->d2, s->d3, s->rows, s->depth};

@@ -331,8 +331,8 @@ class Simulation(Trainable):
     def require_finite(self) -> None:
         """Raise StateError where a parameter holds NaN or infinity, for which no integer stands."""
         for name, values in self.named_parameters():
-            if not bool(torch.isfinite(values.detach()).all()):
-                count = int((~torch.isfinite(values.detach())).sum())
+            count = int((~torch.isfinite(values.detach())).sum())
+            if count:
                 what = f"{count} of {values.numel()} values are NaN or infinite"
                 remedy = "load the last state that was finite, and train on with a smaller learning rate"
                 raise StateError(what, where=name, why="training diverged, or the state is damaged", remedy=remedy)
