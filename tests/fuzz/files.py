@@ -30,9 +30,9 @@ MULTIPLE, FIXED, SMALL = 50, 1 << 20, 4096
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
 
-def fuzz_files(seed: int, count: int, seconds: float = float("inf")) -> Found:
-    """``count`` mutations of the files kept for every release, in turn, in forked children."""
-    total, began, done = Found(), time.monotonic(), 0
+def fuzz_files(seed: int, count: int, seconds: float = float("inf"), total: Found | None = None) -> Found:
+    """Load ``count`` mutations of the files kept for every release, in turn, in forked children; add to ``total``."""
+    total, began, done = total or Found(), time.monotonic(), 0
     sources = sorted(FIXTURES.glob("*/*.safetensors"))
     while done < count and time.monotonic() - began < seconds:
         number, size = seed + done // CHUNK, min(CHUNK, count - done)
@@ -52,6 +52,7 @@ def mutated(source: Path, seed: int, count: int) -> Found:
         path = Path(folder, "mutated")
         for i, data in enumerate(mutations(source.read_bytes(), seed, count)):
             path.write_bytes(data)
+            found.counts["files"] += 1
             one(path, len(data), original, facts, found, {"source": source.name, "seed": seed, "mutation": i})
     return found
 
@@ -89,9 +90,9 @@ def one(path: Path, length: int, original: str, facts: Facts, found: Found, wher
         found.fault("memory", **where, bytes=taken, of=length)
 
 
-def fuzz_memory(size: int) -> Found:
-    """Every file made to take memory, of ``size`` bytes, in a child of its own."""
-    total = Found()
+def fuzz_memory(size: int, total: Found | None = None) -> Found:
+    """Load every file made to take memory, of ``size`` bytes, in a child of its own; add to ``total``."""
+    total = total or Found()
     for name in HOSTILE:
         found, status = forked(partial(hostile, name, size))
         total.add(found)

@@ -159,6 +159,8 @@ def call_otherwise(
     program: Program, runner: Any, x: dict[str, Any], wanted: Any, index: int, found: Found, where: dict[str, Any]
 ) -> None:
     """The same values in other memory give the same bits; what is no input is refused."""
+    if not guarded(found, where, "bind", lambda: bind(program, (), x)):
+        return
     exact = set(exact_tensors(program))
     for what, given, refused in otherwise(x, np.random.default_rng(index)) if x else ():
         y, at = list[Any](), {**where, "inputs": what}
@@ -205,10 +207,14 @@ def fuzz(
     seconds: float = float("inf"),
     kinds: tuple[str, ...] = NAMES,
     start: int = 0,
+    total: Found | None = None,
 ) -> Found:
-    """``count`` cases from ``start`` on, forked by CHUNK; where a child dies, the next one goes on behind that case."""
+    """Run ``count`` cases from ``start`` on in children of CHUNK cases, and add what each child found to ``total``.
+
+    Where a child dies, the next one begins behind the case that ended it.
+    """
     kept.release_memory = lambda: None  # memory is not what is looked at, and trimming takes longer than most cases
-    total, at, index, began = Found(), mmap.mmap(-1, 8), start, time.monotonic()
+    total, at, index, began = total or Found(), mmap.mmap(-1, 8), start, time.monotonic()
     while index < start + count and time.monotonic() - began < seconds:
         stop = min(start + count, index + CHUNK)
         found, status = forked(partial(chunk, seed, index, stop, engines, at, kinds))
@@ -223,12 +229,14 @@ def fuzz(
 
 
 def forked(work: Callable[[], Found]) -> tuple[Found, str]:
-    """What a child found, and what became of it: "" where it ended well."""
+    """Return what a child found and how it ended: "" where it ended well. Interrupting the parent ends the child."""
     read, write = os.pipe()
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
         code = 1
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             found = work()
             with os.fdopen(write, "w") as stream:
@@ -239,9 +247,14 @@ def forked(work: Callable[[], Found]) -> tuple[Found, str]:
         finally:
             os._exit(code)
     os.close(write)
-    with os.fdopen(read) as stream:
-        text = stream.read()
-    _, status = os.waitpid(child, 0)
+    try:
+        with os.fdopen(read) as stream:
+            text = stream.read()
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(child, 0)
     counts, faults, worst = json.loads(text) if text else ({}, [], {})
     found = Found(Counter(counts), faults, worst)
     if os.WIFSIGNALED(status):
