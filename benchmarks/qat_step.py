@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 import intact8
+import intact8.simulation.simulation
 import intact8.train
 from coverage import build
 from intact8.timing import Timing, interleaved

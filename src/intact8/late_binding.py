@@ -1,7 +1,8 @@
-"""Methods of a program that rooms above it implement. They are looked up when they are called.
+"""Functions that a room needs and rooms above it implement. They are looked up when they are called.
 
 ``Program`` is data: it is checked, proved and saved without any engine. What a user calls on it, but an engine, a file
-or a page has to do, is named here, so that no room below imports one above.
+or a page has to do, is named here, so that no room below imports one above. So is the conversion of a simulation that
+``torch.compile`` meets.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ HOMES = {
     "run": "intact8.engines",
     "stored_plan": "intact8.engines.native.stored_plan",
     "export_onnx": "intact8.export.onnx",
+    "convert": "intact8.api",
 }
 """Function → its module."""
 

@@ -23,7 +23,7 @@ from intact8.nesting import spread, without_fixed
 from intact8.program.dimensions import sized_near
 from intact8.program.program import Program
 
-_programs: WeakValueDictionary[int, Program] = WeakValueDictionary()
+_modules: WeakValueDictionary[int, Module] = WeakValueDictionary()
 _numbers = count()
 
 
@@ -51,7 +51,11 @@ class Module(nn.Module):
 
     def _register(self) -> None:
         self._names, self._structure, self._number = self.program.inputs, self.program.structure, next(_numbers)
-        _programs[self._number] = self.program
+        _modules[self._number] = self
+
+    def current(self) -> Program:
+        """Return the program that a call runs now."""
+        return self.program
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Run on CPU tensors, nested as the model takes them; the outputs nest as the model's.
@@ -98,7 +102,7 @@ def programs(model: nn.Module) -> dict[str, Program]:
     "intact8::run", mutates_args=(), schema="(Tensor[] inputs, int program, str engine, str layout) -> Tensor[]"
 )
 def _run(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> list[Tensor]:
-    program = _find(number)
+    program = _find(number).current()
     arrays = bind(program, inputs, {}, layout)
     given = {x.data_ptr() for x in inputs}
     outputs = [to_torch(y) for y in run_flat(program, arrays, engine)]
@@ -108,7 +112,7 @@ def _run(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> lis
 @_run.register_fake
 def _shapes(inputs: Sequence[Tensor], number: int, engine: str, layout: str) -> list[Tensor]:
     """Return empty tensors of the shapes and types of the outputs."""
-    program = _find(number)
+    program = _find(number).program
     sizes = _sizes(program, inputs, layout)
     two, three = (sized(sized_near(program, n), n).tensors for n in (2, 3))
     outputs = []
@@ -138,12 +142,12 @@ def _sizes(program: Program, inputs: Sequence[Tensor], layout: str) -> Mapping[s
     return sizes
 
 
-def _find(number: int) -> Program:
-    program = _programs.get(number)
-    if program is None:
+def _find(number: int) -> Module:
+    module = _modules.get(number)
+    if module is None:
         what = f"program {number} is gone"
         raise InputError(what, where="intact8::run", remedy="keep the module, or compile the model again")
-    return program
+    return module
 
 
 __all__ = ["Module", "programs"]

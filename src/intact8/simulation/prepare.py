@@ -64,6 +64,9 @@ def prepare(
     # The simulation will be trained, so none of its tensors may be made in inference mode.
     with torch.inference_mode(False):
         captured = capture(model, example_inputs, dynamic_shapes=dynamic_shapes)
+        from intact8.simulation.torch_compile import register_backend  # imports slowly, but capture has done that
+
+        register_backend()
         _warn_of_a_fixed_batch(captured)
         residual, leaky, masks = chosen.residual == "fused", chosen.leaky == "fused", chosen.nonlinear == "integer"
         fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)

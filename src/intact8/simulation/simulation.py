@@ -73,6 +73,7 @@ class Simulation(Trainable):
         constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
         samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
         last_uses: for every node in order, the values no later node needs.
+        deployed: the converted program that ``torch.compile(sim, backend="intact8")`` runs, as a module; None before.
 
     Example:
         >>> import torch, intact8
@@ -107,6 +108,7 @@ class Simulation(Trainable):
         self.samples: list[Tensor] = []
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
+        self.deployed: Any = None
         self.calibration: dict[str, Any] = {}
         self.constant_channels: dict[str, tuple[int, int]] = {}
         self.tensors = q.tensors = Tensors(self, owners, captured.derived)
@@ -144,7 +146,7 @@ class Simulation(Trainable):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has other tensors; solving again for it changes no integer.
-        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None}
+        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None, "deployed": None}
 
     def collect_statistics(self, calls: list[Call]) -> None:
         """Collect statistics of a few batches, (args, kwargs): for equalization, bias correction and dead channels."""
@@ -189,9 +191,9 @@ class Simulation(Trainable):
         Under autocast everything is computed in float32 all the same: integers are exact in nothing less.
         """
         if torch.compiler.is_compiling():
-            from intact8.simulation.torch_compile import run_uncompiled
+            from intact8.simulation.torch_compile import call_compiled
 
-            return run_uncompiled(self.call, args, kwargs)
+            return call_compiled(self, args, kwargs)
         return self.call(args, kwargs)
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -1,18 +1,105 @@
-"""Inside torch.compile a simulation runs uncompiled. (This is a module because torch.compiler imports slowly.)"""
+"""What ``torch.compile`` makes of a simulation. (This is a module because torch.compiler imports slowly.)
+
+The backend "intact8" runs the converted program where the simulation is in evaluation mode. In training, and with
+other backends, the simulation runs uncompiled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
+import torch._dynamo
+from torch import Tensor, fx, nn
+from torch._dynamo.backends import registry
+from torch._dynamo.symbolic_convert import InstructionTranslator
+
+from intact8 import late_binding as late
+from intact8.errors import StateError
+from intact8.program.program import Program
+from intact8.torch import Module
+
+if TYPE_CHECKING:
+    from intact8.simulation.simulation import Simulation
+
+BACKEND = "intact8"
+"""Name of the backend, also in the entry-point group ``torch_dynamo_backends``."""
+
+
+class Deployed(Module):
+    """The converted program of a simulation, converted again before a call where the simulation has changed since."""
+
+    def __init__(self, sim: Simulation) -> None:
+        super().__init__(late.call("convert", sim))
+        self._simulation = ref(sim)
+
+    def current(self) -> Program:
+        """Return the program that the simulation computes now."""
+        sim = self._simulation()
+        if sim is not None and not sim.current:
+            self.program = late.call("convert", sim)
+        return self.program
+
+
+def call_compiled(sim: Simulation, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Compute the forward of a simulation inside of what ``torch.compile`` compiles."""
+    if torch.compiler.is_dynamo_compiling() and _deploys(sim, not sim.training):
+        return sim.deployed(*args, **kwargs)
+    return _run_uncompiled(sim.call, args, kwargs)
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def _deploys(sim: Simulation, evaluation: bool) -> bool:
+    """Return whether the converted program runs, and convert the simulation if so. This runs while a call is traced."""
+    compiler = _compiler()
+    if getattr(compiler, "__name__", None) != BACKEND:
+        return False
+    compiler.meets_simulation = True
+    if evaluation and sim.deployed is None:
+        object.__setattr__(sim, "deployed", Deployed(sim))  # it is not a submodule
+    elif evaluation:
+        sim.deployed.current()
+    return evaluation
+
+
+def _compiler() -> Any:
+    """Return what ``torch.compile`` made of the backend: one object for all graphs of a model."""
+    return InstructionTranslator.current_tx().output.compiler_fn
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def run_uncompiled(function: Callable[..., Any], *args: Any) -> Any:
+def _run_uncompiled(function: Callable[..., Any], *args: Any) -> Any:
     """Call ``function``, the forward of a simulation, uncompiled.
 
     Scales and switches are read in Python at every call, so compiling would take minutes, at every change again; and a
     compiler may reorder the float arithmetic of training.
     """
     return function(*args)
+
+
+def backend(graph: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+    """Return what computes a graph that ``torch.compile(model, backend="intact8")`` captured.
+
+    Programs and calibrated simulations in it are operators already, which run on the fastest engine; what surrounds
+    them runs as it is.
+
+    Raises:
+        StateError: the graph has parameters and neither a program nor a calibrated simulation.
+    """
+    run = torch.ops.intact8.run
+    known = any(node.target in (run, run.default) for node in graph.graph.nodes)
+    known = known or hasattr(_compiler(), "meets_simulation")
+    if not known and any(isinstance(x, nn.Parameter) for x in (*inputs, *graph.parameters())):
+        what = 'torch.compile(model, backend="intact8") was given a float model'
+        remedy = "compile intact8.calibrate(intact8.prepare(model, …), data), or intact8.torch.Module(program)"
+        raise StateError(what, why="it holds no calibrated simulation and no program", remedy=remedy)
+    forward: Callable[..., Any] = graph.forward
+    return forward
+
+
+def register_backend() -> None:
+    """Register the backend in this process; torch finds that of an installed package by its entry point, too."""
+    if BACKEND not in registry._COMPILER_FNS:
+        registry.register_backend(backend, name=BACKEND)
