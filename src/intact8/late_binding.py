@@ -18,6 +18,7 @@ HOMES = {
     "stored_plan": "intact8.engines.native.stored_plan",
     "export_onnx": "intact8.export.onnx",
     "convert": "intact8.api",
+    "export": "intact8.exporting",
 }
 """Function → its module."""
 

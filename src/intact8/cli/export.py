@@ -12,10 +12,14 @@ from intact8.cli.console import print_result
 from intact8.cli.models import load_program
 from intact8.errors import InputError
 
+FORMATS = "onnx, exported-program"
+
 
 def export(
     file: options.ProgramFile,
-    onnx: Annotated[Path | None, typer.Option("--onnx", help="Write an ONNX model to this path.")] = None,
+    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="Where to write.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help=f"One of {FORMATS}.")] = "onnx",
+    onnx: Annotated[Path | None, typer.Option("--onnx", help="The same as --to onnx with this path.")] = None,
     uint8_input: Annotated[
         bool, typer.Option("--uint8-input", help="Take the integers of quantized inputs instead of floats.")
     ] = False,
@@ -24,15 +28,18 @@ def export(
     expect: options.Expect = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a program in another format, with the same integers.
+    """Write a program in another format, then open and run what was written: integers are compared.
 
     \b
     Examples:
-      intact8 export resnet.safetensors --onnx resnet.onnx
+      intact8 export resnet.safetensors resnet.onnx --to onnx
+      intact8 export resnet.safetensors resnet.pt2 --to exported-program
       intact8 export resnet.safetensors --onnx resnet.onnx --uint8-input --layout NHWC
     """
-    if onnx is None:
-        raise InputError("no format chosen", where="intact8 export", remedy="give --onnx PATH")
-    path = load_program(file, public_key, expect).export_onnx(onnx, uint8_input=uint8_input, layout=layout)
-    size = path.stat().st_size
-    print_result(f"{path}: {size:,} bytes", lambda: {"file": str(path), "bytes": size}, as_json)
+    from intact8.exporting import export as write
+
+    target, to = (onnx, "onnx") if onnx is not None else (path, to)
+    if target is None:
+        raise InputError("no path chosen", where="intact8 export", remedy="give PATH and --to FORMAT")
+    report = write(load_program(file, public_key, expect), target, to, uint8_input=uint8_input, layout=layout)
+    print_result(report, report.to_json, as_json)

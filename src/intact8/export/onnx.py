@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
-import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -21,6 +19,8 @@ from intact8.program.indices import unproved
 from intact8.program.inputs import check_layout, images, sole_quantizers
 from intact8.program.nonfinite import nonfinite_tensors
 from intact8.program.program import Program
+
+from .files import write_file
 
 if TYPE_CHECKING:
     from .onnx_builder import Builder, Choice, Rule
@@ -244,13 +244,4 @@ def _write(model: Any, path: Path) -> None:
     if model.ByteSize() > LARGEST_FILE:
         what, why = "the model is too large for one ONNX file", "protocol buffers end at 2 GiB"
         raise EngineError(what, where=str(path), why=why, remedy="split the network")
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        try:
-            partial.write_bytes(model.SerializeToString())
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        remedy = "check the folder and the space on it"
-        raise EngineError("cannot write the file", where=str(path), why=str(error), remedy=remedy) from error
+    write_file(path, model.SerializeToString())

@@ -111,6 +111,23 @@ class Program:
         late.call("export_onnx", self, path, uint8_input=uint8_input, layout=layout)
         return Path(path)
 
+    def export(self, path: str | Path, to: str = "onnx", **options: Any) -> Any:
+        """Write the program for another tool, then open and run what was written. See ``intact8.exporting``.
+
+        Args:
+            path: of the file.
+            to: the format, see [the page about exports](https://intact8.github.io/intact8/export/).
+            options: ``uint8_input`` and ``layout``, as for :meth:`export_onnx`, and those of the format.
+
+        Returns:
+            ``intact8.exporting.ExportReport``: every tensor whose integers differ there.
+
+        Raises:
+            EngineError: a package is missing, an operation has no form in this format, or integers differ where the
+                format promises the same.
+        """
+        return late.call("export", self, path, to, **options)
+
     def integer_tensors(self) -> list[str]:
         """Return the names of all quantized tensors, in order."""
         return [name for name, t in self.tensors.items() if t.quantized]

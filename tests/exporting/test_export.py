@@ -1,0 +1,85 @@
+"""Files for other tools are run after they were written, and what differs is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.conformance import networks
+from tests.program.build import certified
+from typer.testing import CliRunner
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("torch")
+
+from intact8.cli.app import app
+from intact8.errors import EngineError, InputError
+from intact8.exporting import export, formats
+from intact8.exporting.report import compare
+from intact8.program.program import Program
+
+
+def small() -> Program:
+    program: Program = networks.draw(3, steps=2)[0]
+    return program
+
+
+@pytest.mark.parametrize("to", formats.FORMATS)
+def test_every_format_is_written_and_run(to: str, tmp_path: Path) -> None:
+    report = small().export(tmp_path / "net", to)
+    assert report.elements > 0 and report.format == to and all(path.exists() for path in report.files)
+    assert not report.exact or report.mismatches == 0
+    assert json.loads(json.dumps(report.to_json()))["mismatches"] == report.mismatches
+    assert report.runtime in str(report)
+
+
+def test_a_network_with_a_float_island_and_images_with_channels_last(tmp_path: Path) -> None:
+    report = export(certified(), tmp_path / "net.onnx", uint8_input=True, layout="NHWC")
+    assert report.exact and not [d for d in report.differences if not d.behind_float]
+
+
+def test_integers_that_differ_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = formats.FORMATS["onnx"]
+
+    def broken(*args: Any) -> Any:
+        files, run = made.write(*args)
+        return files, lambda inputs: {n: y ^ (y.dtype == np.uint8) for n, y in run(inputs).items()}
+
+    monkeypatch.setitem(formats.FORMATS, "onnx", replace(made, write=broken))
+    with pytest.raises(EngineError, match="other integers for"):
+        export(small(), tmp_path / "net.onnx")
+    monkeypatch.setitem(formats.FORMATS, "onnx", replace(made, write=broken, exact=False))
+    report = export(small(), tmp_path / "net.onnx")
+    assert report.mismatches == report.elements and report.differences[0].max_step == 1
+    assert "integers differ" in str(report)
+
+
+def test_what_cannot_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="the format 'tflite' is not known"):
+        export(small(), tmp_path / "net", "tflite")
+    with pytest.raises(EngineError, match="channels first"):
+        export(certified(), tmp_path / "net", "exported-program", layout="NHWC")
+    monkeypatch.setitem(formats.FORMATS, "onnx", replace(formats.FORMATS["onnx"], runtime="no_such_runtime"))
+    with pytest.raises(EngineError, match="no_such_runtime is not installed"):
+        export(small(), tmp_path / "net.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_shape_is_an_error() -> None:
+    program = small()
+    name = program.ops[0].name
+    with pytest.raises(EngineError, match="the file gives the shape"):
+        compare(program, {name: np.zeros((2, 3))}, {name: np.zeros((3, 2))})
+
+
+def test_the_command(tmp_path: Path) -> None:
+    small().save(tmp_path / "net.safetensors")
+    given = ["export", str(tmp_path / "net.safetensors")]
+    done = CliRunner().invoke(app, [*given, str(tmp_path / "net.onnx"), "--to", "onnx", "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["mismatches"] == 0
+    assert CliRunner().invoke(app, [*given, "--onnx", str(tmp_path / "other.onnx")]).exit_code == 0
+    assert CliRunner().invoke(app, given).exit_code == 2
