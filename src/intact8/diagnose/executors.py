@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.exact_sums import convolve
 from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.quantized_tensor import Quantized, Value
+from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.folding import folded
 
@@ -228,3 +230,17 @@ def tensors_for(model: nn.Module, graph: Graph, prepared: Mapping[str, Tensor]) 
             )
         found[name] = given.detach().to(here.device)
     return found
+
+
+@contextmanager
+def unquantized(sim: Simulation) -> Iterator[None]:
+    """Let every point of a simulation compute in float; its switches are as before afterwards."""
+    points: list[QuantPoint | WeightPoint] = [*sim.points.values(), *sim.all_weight_points.values()]
+    before = [point.quantizing for point in points]
+    for point in points:
+        point.quantizing = False
+    try:
+        yield
+    finally:
+        for point, on in zip(points, before, strict=True):
+            point.quantizing = on

@@ -68,10 +68,19 @@ def prepare(
 
         register_backend()
         _warn_of_a_fixed_batch(captured)
-        residual, leaky, masks = chosen.residual == "fused", chosen.leaky == "fused", chosen.nonlinear == "integer"
+        return simulate_captured(model, captured, chosen)
+
+
+def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> Simulation:
+    """Return the simulation, not yet calibrated, of a captured model under a recipe.
+
+    Raises:
+        RecipeError: as :func:`prepare`.
+    """
+    residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
+    with torch.inference_mode(False):
         fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
-        placed = place(fused.graph, chosen)
-        return Simulation(model, captured, fused, placed, chosen).eval()
+        return Simulation(model, captured, fused, place(fused.graph, recipe), recipe).eval()
 
 
 def _warn_of_a_fixed_batch(captured: Captured) -> None:

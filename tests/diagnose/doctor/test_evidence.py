@@ -17,12 +17,13 @@ from intact8.diagnose.doctor import quantization_error
 from intact8.diagnose.doctor.activations import examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.consumers import importance
-from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, unquantized
+from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import check_confidence, dead_channels, stale_batch_norm
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.tensor_statistics import TensorStats, observe
 from intact8.diagnose.doctor.weights import examine_weight
+from intact8.diagnose.executors import unquantized
 from intact8.diagnose.quantizer import Quantizer
 
 CPU = torch.device("cpu")

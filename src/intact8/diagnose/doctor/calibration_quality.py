@@ -9,10 +9,11 @@ from collections import Counter
 import numpy as np
 import torch
 
-from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of, unquantized
+from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import CalibrationQuality
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
+from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.simulation import Simulation

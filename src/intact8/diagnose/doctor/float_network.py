@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from intact8.calibration.data import Specs, batches
-from intact8.calibration.run import calibrate
-from intact8.calibration.summary import CalibrationWarning
 from intact8.capture import Captured, capture
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
-from intact8.fusion.fuse import fuse
-from intact8.placement.place import place
+from intact8.diagnose.executors import unquantized
+from intact8.diagnose.shared_calibration import SharedCalibration
 from intact8.recipe.recipe import Recipe
+from intact8.simulation.prepare import simulate_captured
 from intact8.simulation.quantized_tensor import real
-from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 from intact8.simulation.simulation import Simulation
 
 Metric = Callable[[Any, Any], Any]
@@ -44,6 +40,7 @@ class FloatNetwork:
         graph = self.captured.graph
         shape = graph.nodes[graph.inputs[0]].shape
         self.static = shape[0] if shape and isinstance(shape[0], int) else None
+        self._calibrations: dict[int, tuple[Samples, SharedCalibration]] = {}
 
     def __call__(self, batch: Chunk) -> Any:
         """Run the original model on a batch."""
@@ -53,18 +50,14 @@ class FloatNetwork:
 
     def prepare(self, recipe: Recipe) -> Simulation:
         """Return what ``intact8.prepare`` gives, without capturing again."""
-        residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
-        tensors = self.captured.tensors()
-        with torch.inference_mode(False):
-            fused = fuse(self.captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
-            return Simulation(self.model, self.captured, fused, place(fused.graph, recipe), recipe).eval()
+        return simulate_captured(self.model, self.captured, recipe)
 
     def simulate(self, recipe: Recipe, calibration: Samples) -> Simulation:
         """Return a calibrated simulation. What calibration warns about is examined by the doctor itself."""
+        if id(calibration) not in self._calibrations:
+            self._calibrations[id(calibration)] = calibration, SharedCalibration(calibration.calls())
         sim = self.prepare(recipe)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            calibrate(sim, calibration.calls())
+        self._calibrations[id(calibration)][1].calibrate(sim)
         return sim
 
 
@@ -118,17 +111,3 @@ class FloatOutputs:
                 value = self.metric(self.rebuild(ys), batch.batch)
             total += float(torch.as_tensor(value, dtype=torch.float64).mean()) * len(batch)
         return total / max(len(self.samples), 1)
-
-
-@contextmanager
-def unquantized(sim: Simulation) -> Iterator[None]:
-    """Let every point of a simulation compute in float; its switches are as before afterwards."""
-    points: list[QuantPoint | WeightPoint] = [*sim.points.values(), *sim.weight_points.values()]
-    before = [point.quantizing for point in points]
-    for point in points:
-        point.quantizing = False
-    try:
-        yield
-    finally:
-        for point, on in zip(points, before, strict=True):
-            point.quantizing = on

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.graph import Graph
-from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of, unquantized
+from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
+from intact8.diagnose.executors import unquantized
 from intact8.placement.place import Placed
 from intact8.simulation.simulation import Simulation
 

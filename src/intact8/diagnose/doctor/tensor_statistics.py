@@ -11,8 +11,8 @@ from torch import Tensor
 from intact8.calibration.mse import MSEObserver
 from intact8.calibration.sketch import Bins
 from intact8.capture.graph import Node
-from intact8.diagnose.doctor.float_network import unquantized
 from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
 from intact8.simulation.channel_statistics import channel_axis
 from intact8.simulation.quantized_tensor import Value, real
