@@ -129,32 +129,47 @@ static int take_array(stream *s, intact8_array *a) {
     return bytes >= 0;
 }
 
-/* Copies a strided part of the arrays in the file: dimensions and strides in elements, the last dimension innermost. */
-static uint8_t *take_view(stream *s, const program_file *file, isize *bytes) {
-    int64_t size[8], stride[8], index[8] = {0}, count = 1;
-    int64_t at = take_number(s), lowest = at, highest = at;
-    const int64_t item = take_number(s);
-    const int rank = (int)take_count(s, 8);
-    if (at < 0 || at > file->array_bytes || item < 1 || item > 8) return NULL;
-    for (int i = 0; i < rank; i++) {
-        size[i] = take_number(s), stride[i] = take_number(s);
-        if (size[i] < 1 || size[i] > MAX_ELEMENTS || stride[i] > MAX_ELEMENTS || stride[i] < -MAX_ELEMENTS) return NULL;
-        if (count > MAX_ELEMENTS / size[i] || (stride[i] && size[i] > MAX_ELEMENTS / (stride[i] < 0 ? -stride[i] : stride[i])))
-            return NULL;
-        count *= size[i];
-        *(stride[i] < 0 ? &lowest : &highest) += (size[i] - 1) * stride[i] * item;
+/* A strided part of the arrays in a file: dimensions and strides in elements, the last dimension innermost. Elements are
+   counted in bytes, or, where they have 4 bits, in halves of bytes. */
+typedef struct {
+    int64_t at, item, count; /* place of the first one, bytes of each or 0 for 4 bits, and how many there are */
+    int64_t size[8], stride[8];
+    int rank;
+} view;
+
+static int take_view(stream *s, const program_file *file, view *v) {
+    v->at = take_number(s), v->item = take_number(s), v->rank = (int)take_count(s, 8), v->count = 1;
+    const int64_t unit = v->item ? v->item : 1, end = v->item ? file->array_bytes : 2 * file->array_bytes;
+    int64_t lowest = v->at, highest = v->at;
+    if (v->at < 0 || v->at > end || v->item < 0 || v->item > 8) return 0;
+    for (int i = 0; i < v->rank; i++) {
+        const int64_t size = v->size[i] = take_number(s), stride = v->stride[i] = take_number(s);
+        if (size < 1 || size > MAX_ELEMENTS || stride > MAX_ELEMENTS || stride < -MAX_ELEMENTS) return 0;
+        if (v->count > MAX_ELEMENTS / size || (stride && size > MAX_ELEMENTS / (stride < 0 ? -stride : stride))) return 0;
+        v->count *= size;
+        *(stride < 0 ? &lowest : &highest) += (size - 1) * stride * unit;
     }
-    if (s->short_of || lowest < 0 || highest > file->array_bytes - item || count > file->array_bytes / item) return NULL;
-    uint8_t *made = (uint8_t *)malloc((size_t)(count * item)), *to = made;
-    for (int64_t done = 0; made && done < count; done++, to += item) {
-        memcpy(to, file->arrays + at, (size_t)item);
-        for (int i = rank - 1; i >= 0; i--) {
-            at += stride[i] * item;
-            if (++index[i] < size[i]) break;
-            at -= size[i] * stride[i] * item, index[i] = 0;
+    return !s->short_of && lowest >= 0 && highest <= end - unit && v->count <= end / unit;
+}
+
+/* Copies such a part; those of 4 bits two to a byte, the first in its low half, the last of an odd number beside the code 8. */
+static uint8_t *copy_view(const view *v, const program_file *file, isize *bytes) {
+    int64_t index[8] = {0}, at = v->at;
+    const int64_t unit = v->item ? v->item : 1;
+    *bytes = (isize)(v->item ? v->count * v->item : (v->count + 1) / 2);
+    uint8_t *made = (uint8_t *)malloc((size_t)*bytes);
+    for (int64_t done = 0; made && done < v->count; done++) {
+        const uint8_t half = v->item ? 0 : file->arrays[at / 2] >> at % 2 * 4 & 15;
+        if (v->item)
+            memcpy(made + done * v->item, file->arrays + at, (size_t)v->item);
+        else
+            made[done / 2] = (uint8_t)(done % 2 ? (made[done / 2] & 15) | half << 4 : half | 8 << 4);
+        for (int i = v->rank - 1; i >= 0; i--) {
+            at += v->stride[i] * unit;
+            if (++index[i] < v->size[i]) break;
+            at -= v->size[i] * v->stride[i] * unit, index[i] = 0;
         }
     }
-    *bytes = (isize)(count * item);
     return made;
 }
 
@@ -165,7 +180,8 @@ static int take_constants(stream *s, intact8_program *p) {
         isize bytes = 0;
         uint8_t *made = NULL;
         if (take_number(s)) {
-            made = take_view(s, &p->file, &bytes);
+            view v;
+            made = take_view(s, &p->file, &v) ? copy_view(&v, &p->file, &bytes) : NULL;
         } else {
             const uint8_t *from = take_bytes(s, &bytes);
             made = (uint8_t *)malloc((size_t)bytes + 1);

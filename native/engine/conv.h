@@ -1,4 +1,4 @@
-/* What both convolution kernels share. vpdpbusd adds four products to each of 16 int32 accumulators exactly; then
+/* What the kernels for AVX-512 VNNI share. vpdpbusd adds four products to each of 16 int32 accumulators exactly; then
    float32(accumulator) * multiplier is rounded half to even, and the epilogue follows. */
 
 #ifndef INTACT8_CONV_H
@@ -33,6 +33,16 @@ VNNI_INLINE int32_t load_int(const uint8_t *x) {
     int32_t v;
     memcpy(&v, x, 4);
     return v;
+}
+
+/* The weights of one word of `blocks` vectors of 16 channels; those of 4 bits times 16, which takes no shift back of signs. */
+VNNI_INLINE void load_weights(const int8_t *weight, const int blocks, const int nibbles, __m512i *w) {
+    const __m512i high = _mm512_set1_epi8((char)0xf0);
+    for (int b = 0; !nibbles && b < blocks; b++) w[b] = _mm512_loadu_si512(weight + VECTOR_BYTES * b);
+    for (int b = 0; nibbles && b < blocks; b += 2) {
+        const __m512i both = _mm512_loadu_si512(weight + VECTOR_BYTES / 2 * b);
+        w[b] = _mm512_and_si512(_mm512_slli_epi16(both, 4), high), w[b + 1] = _mm512_and_si512(both, high);
+    }
 }
 
 VNNI_INLINE epilogue conv_epilogue(const conv_args *a) { return make_epilogue(a->out_zero, a->low, a->high); }

@@ -23,6 +23,7 @@ typedef struct {
     int in_zero, out_zero, low, high;
     isize block_pixels; /* depthwise: pixels of few channels that make one block of 64 */
     isize group_width;  /* 0, or dense: 4, 8 or 16 input channels of a group, and as many output channels */
+    int nibbles;        /* dense: whether weights have 4 bits; biases and multipliers are those of sums times 16 */
     int split_channels; /* dense: whether an index is a block of 64 channels; otherwise it is a row of results */
     int large;   /* whether results before the clamp may be beyond SMALL_RESULT */
     int general; /* whether they may be beyond what the kernel rounds otherwise, or one of the next two pointers is given */

@@ -118,9 +118,9 @@ VNNI_INLINE void store_results(const panel *p, __m512i *sum, isize i, const int 
 
 /* Computes windows from i on, `blocks` vectors of 16 channels each. Each of the `tile` vectors of 64 results holds 4 / blocks
    windows. `flat`: a window has one row. `whole`: the vector is stored in one piece, since this block is all the output
-   channels. `words`: of four bytes in a narrow group; 0 for one group. */
+   channels. `words`: of four bytes in a narrow group; 0 for one group. `nibbles`: weights have 4 bits. */
 VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int blocks, const int flat, const int whole,
-                             const int words, const finish_form form) {
+                             const int words, const int nibbles, const finish_form form) {
     const int pixels = 4 / blocks;
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
@@ -134,9 +134,9 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
     for (isize row = 0; words && row < end; row += p->line)
         weight = add_groups(p, window, row, weight, 4 * tile, words, sum);
     for (isize row = 0; !words && row < end; row += p->line)
-        for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks) {
+        for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks / (nibbles ? 2 : 1)) {
             __m512i w[4];
-            for (int b = 0; b < blocks; b++) w[b] = _mm512_loadu_si512(weight + VECTOR_BYTES * b);
+            load_weights(weight, blocks, nibbles, w);
             for (int u = 0; u < tile; u++)
                 for (int k = 0; k < pixels; k++) {
                     const __m512i x = _mm512_set1_epi32(load_int(window[u * pixels + k] + d));
@@ -151,39 +151,43 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
 }
 
 VNNI_INLINE void run_panel(const panel *given, const int blocks, const int flat, const int whole, const int words,
-                           const finish_form form) {
+                           const int nibbles, const finish_form form) {
     const panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     const int pixels = 4 / blocks;
     const int tile = pixels == 1 ? MAX_TILE : 2; /* a larger one has more addresses of windows than there are registers */
     isize i = 0;
-    for (; p.count - i >= tile * pixels; i += tile * pixels) microkernel(&p, i, tile, blocks, flat, whole, words, form);
-    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels) microkernel(&p, i, 2, blocks, flat, whole, words, form);
-    for (; i < p.count; i += pixels) microkernel(&p, i, 1, blocks, flat, whole, words, form);
+    for (; p.count - i >= tile * pixels; i += tile * pixels)
+        microkernel(&p, i, tile, blocks, flat, whole, words, nibbles, form);
+    for (; tile > 2 && p.count - i >= 2 * pixels; i += 2 * pixels)
+        microkernel(&p, i, 2, blocks, flat, whole, words, nibbles, form);
+    for (; i < p.count; i += pixels) microkernel(&p, i, 1, blocks, flat, whole, words, nibbles, form);
 }
 
 /* A function for each case, so that each gets registers of its own. */
-#define PANEL_KERNEL(name, blocks, flat, whole, words, form)                 \
+#define PANEL_KERNEL(name, blocks, flat, whole, words, nibbles, form)        \
     VNNI_TARGET static __attribute__((noinline)) void name(const panel *p) { \
-        run_panel(p, blocks, flat, whole, words, form);                      \
+        run_panel(p, blocks, flat, whole, words, nibbles, form);             \
     }
-#define PANEL_KERNELS(name, blocks, words)                    \
-    PANEL_KERNEL(name, blocks, 0, 0, words, USUAL)            \
-    PANEL_KERNEL(name##_residual, blocks, 0, 0, words, RESIDUAL) \
-    PANEL_KERNEL(name##_general, blocks, 0, 0, words, GENERAL)
+#define PANEL_KERNELS(name, blocks, nibbles)                              \
+    PANEL_KERNEL(name, blocks, 0, 0, 0, nibbles, USUAL)                   \
+    PANEL_KERNEL(name##_residual, blocks, 0, 0, 0, nibbles, RESIDUAL)     \
+    PANEL_KERNEL(name##_general, blocks, 0, 0, 0, nibbles, GENERAL)
 PANEL_KERNELS(one_block, 1, 0)
 PANEL_KERNELS(two_blocks, 2, 0)
 PANEL_KERNELS(three_blocks, 3, 0)
 PANEL_KERNELS(four_blocks, 4, 0)
-PANEL_KERNEL(one_whole_block, 1, 0, 1, 0, USUAL)
-PANEL_KERNEL(two_whole_blocks, 2, 0, 1, 0, USUAL)
-PANEL_KERNEL(three_blocks_flat, 3, 1, 0, 0, USUAL)
-PANEL_KERNEL(four_blocks_flat, 4, 1, 0, 0, USUAL)
-PANEL_KERNEL(groups_of_4, 1, 0, 0, 1, USUAL)
-PANEL_KERNEL(groups_of_8, 1, 0, 0, 2, USUAL)
-PANEL_KERNEL(groups_of_16, 1, 0, 0, 4, USUAL)
-PANEL_KERNEL(groups_of_4_general, 1, 0, 0, 1, GENERAL)
-PANEL_KERNEL(groups_of_8_general, 1, 0, 0, 2, GENERAL)
-PANEL_KERNEL(groups_of_16_general, 1, 0, 0, 4, GENERAL)
+PANEL_KERNELS(two_blocks_nibbles, 2, 1)
+PANEL_KERNELS(four_blocks_nibbles, 4, 1)
+PANEL_KERNEL(one_whole_block, 1, 0, 1, 0, 0, USUAL)
+PANEL_KERNEL(two_whole_blocks, 2, 0, 1, 0, 0, USUAL)
+PANEL_KERNEL(three_blocks_flat, 3, 1, 0, 0, 0, USUAL)
+PANEL_KERNEL(four_blocks_flat, 4, 1, 0, 0, 0, USUAL)
+PANEL_KERNEL(groups_of_4, 1, 0, 0, 1, 0, USUAL)
+PANEL_KERNEL(groups_of_8, 1, 0, 0, 2, 0, USUAL)
+PANEL_KERNEL(groups_of_16, 1, 0, 0, 4, 0, USUAL)
+PANEL_KERNEL(groups_of_4_general, 1, 0, 0, 1, 0, GENERAL)
+PANEL_KERNEL(groups_of_8_general, 1, 0, 0, 2, 0, GENERAL)
+PANEL_KERNEL(groups_of_16_general, 1, 0, 0, 4, 0, GENERAL)
 
 typedef void (*panel_kernel)(const panel *p);
 
@@ -192,6 +196,9 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
     static const panel_kernel general[] = {one_block_general, two_blocks_general, three_blocks_general, four_blocks_general};
     static const panel_kernel whole[] = {one_whole_block, two_whole_blocks, three_blocks, four_blocks};
     static const panel_kernel usual[] = {one_block, two_blocks, three_blocks, four_blocks};
+    static const panel_kernel nibbles[] = {two_blocks_nibbles,  two_blocks_nibbles_residual,  two_blocks_nibbles_general,
+                                           four_blocks_nibbles, four_blocks_nibbles_residual, four_blocks_nibbles_general};
+    if (a->nibbles) return nibbles[(blocks > 2 ? 3 : 0) + (a->general ? 2 : adds_residual(a) ? 1 : 0)];
     if (a->group_width == 4) return a->general ? groups_of_4_general : groups_of_4;
     if (a->group_width == 8) return a->general ? groups_of_8_general : groups_of_8;
     if (a->group_width == 16) return a->general ? groups_of_16_general : groups_of_16;
@@ -210,9 +217,9 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize
         p->y = a->y + at + offset;
         p->residual = a->residual && (a->residual_joint || adds_residual(a)) ? a->residual + at + offset : NULL;
         p->channels = min_size(a->out_channels - offset, block);
-        p->weight = a->weight + offset * depth, p->bias = a->bias + offset;
+        p->weight = a->weight + (a->nibbles ? offset * depth / 2 : offset * depth), p->bias = a->bias + offset;
         if (a->group_width) p->x = x + offset;
-        const isize blocks = ceil_div(p->channels, 16);
+        const isize blocks = a->nibbles ? 2 * ceil_div(p->channels, 32) : ceil_div(p->channels, 16);
         for (int q = 0; q < 4; q++) {
             const isize channel = offset + 16 * (q % blocks);
             p->multiplier[q] = a->multiplier + channel;

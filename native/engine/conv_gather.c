@@ -2,10 +2,14 @@
    windows for the kernels of conv_tiles.h. */
 
 #include "conv_gather.h"
+#include "nibbles.h"
+
+#include <stdlib.h>
 
 #define PANEL_WINDOWS 24        /* panels are multiples of it, which all kernels' tiles divide */
 #define PANEL_BYTES (48 << 10)  /* of windows */
 #define MAX_PANEL 96            /* windows */
+#define UNPACK_WINDOWS 8        /* windows from which on weights of 4 bits become bytes before all products */
 #define WIDE_PIXEL 64           /* bytes of a pixel from which on pixels are taps of their own */
 #define PACK_VARIANT 4096       /* variants of packed constants from here on are of this file */
 
@@ -15,15 +19,17 @@ static isize variant_of(const gather_plan *t, isize what) {
     return (isize)((uint64_t)PACK_VARIANT + (uint64_t)what + 16 * ((uint64_t)t->taps + ((uint64_t)t->groups << 24)));
 }
 
-/* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction. */
-static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *to) {
+/* Weights of matrices (groups, outputs, taps, bytes) as the kernels read them; each block begins with its correction. `block`
+   is memory for a block of weights that become 4 bits. */
+static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight, int8_t *block, int8_t *to) {
     const isize window = t->taps * bytes, whole = t->depthwise ? 1 : t->tap_bytes;
     const isize together = t->kernels->together ? t->kernels->together : whole;
     for (isize g = 0; g < t->groups; g++)
-        for (isize b = 0; b < t->blocks; b++, to += t->block_bytes)
+        for (isize b = 0; b < t->blocks; b++, to += t->block_bytes) {
+            if (t->nibbles) memset(block, 0, (size_t)t->unpacked);
             for (isize o = 0; o < min_size(t->outputs - b * TILE_CHANNELS, TILE_CHANNELS); o++) {
                 const int8_t *from = weight + (g * t->outputs + b * TILE_CHANNELS + o) * window;
-                int8_t *words = to + TILE_CHANNELS * sizeof(int32_t);
+                int8_t *words = t->nibbles ? block : to + TILE_CHANNELS * sizeof(int32_t);
                 int64_t sum = 0;
                 for (isize k = 0; k < t->taps; k++)
                     for (isize i = 0; i < bytes; i++, from++) {
@@ -34,6 +40,8 @@ static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight
                 const uint32_t correction = (uint32_t)(sum * t->kernels->x_offset);
                 memcpy(to + 4 * o, &correction, 4);
             }
+            if (t->nibbles) pack_nibbles(block, t->unpacked, 32, to + TILE_CHANNELS * sizeof(int32_t));
+        }
 }
 
 /* Packs int32 or float32 numbers (groups, outputs); NULL with a reason where there is no memory. */
@@ -61,18 +69,20 @@ static int pairs_fit(const int8_t *weight, isize rows, isize bytes) {
 }
 
 /* Returns the kernels for weights whose taps have `bytes` bytes; NULL with a reason where there is no memory. Whether pairs
-   of weights fit is found once for all plans of the model. */
-static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const int8_t *weight, isize bytes) {
+   of weights fit is found once for all plans of the model; those of 4 bits do. */
+static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const conv_step *s, isize bytes) {
     const enum isa isa = current_isa();
     if (isa != AVX2) return isa == AVX512_VNNI ? &avx512_tiles : isa == AVX_VNNI ? avx_vnni_tiles() : &plain_tiles;
+    if (s->bits == 4) return &avx2_tiles;
     int fresh;
+    const int8_t *weight = (const int8_t *)constant_at(c, s->weight);
     char *fit = (char *)shared_memory(c, weight, variant_of(t, 1), 1, &fresh);
     if (fit && fresh) *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
     return !fit ? NULL : *fit ? &avx2_tiles : &avx2_wide_tiles;
 }
 #else
-static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const int8_t *weight, isize bytes) {
-    (void)c, (void)t, (void)weight, (void)bytes;
+static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, const conv_step *s, isize bytes) {
+    (void)c, (void)t, (void)s, (void)bytes;
 #if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
     const enum isa isa = current_isa();
     if (isa == NEON) return &neon_tiles;
@@ -83,16 +93,27 @@ static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, cons
 }
 #endif
 
+static int pack_fresh(checker *c, const conv_step *s, const gather_plan *t, isize bytes, int8_t *to) {
+    const int8_t *weight = int8_weights(c, s->weight, t->groups * t->outputs * t->taps * bytes, s->bits);
+    int8_t *block = (int8_t *)malloc((size_t)t->unpacked + 1);
+    if (weight && block) pack_weights(t, bytes, weight, block, to);
+    const int packed = weight && block;
+    free(block);
+    free_weights(weight, s->bits);
+    if (!packed) discard_memory(c, to);
+    return packed || refuse(c, "there is no memory to pack weights");
+}
+
 static int pack(checker *c, const conv_step *s, gather_plan *t, isize bytes) {
-    const int8_t *weight = (const int8_t *)constant_at(c, s->weight);
-    if (!(t->kernels = choose_kernels(c, t, weight, bytes))) return 0;
+    if (!(t->kernels = choose_kernels(c, t, s, bytes))) return 0;
     int fresh;
     const isize blocks = checked_product(t->groups, t->blocks);
-    int8_t *to = (int8_t *)shared_memory(c, weight, variant_of(t, 2 + t->kernels->together + (t->kernels->x_offset > 0)),
+    const isize form = 2 + t->kernels->together + (t->kernels->x_offset > 0) + 8 * t->nibbles;
+    int8_t *to = (int8_t *)shared_memory(c, constant_at(c, s->weight), variant_of(t, form),
                                          checked_product(blocks, t->block_bytes), &fresh);
-    if (to && fresh) pack_weights(t, bytes, weight, to);
+    if (!to || (fresh && !pack_fresh(c, s, t, bytes, to))) return 0;
     t->weight = to;
-    return to && (t->bias = pack_numbers(c, t, s->bias)) && (t->ratio = pack_numbers(c, t, s->ratio)) &&
+    return (t->bias = pack_numbers(c, t, s->bias)) && (t->ratio = pack_numbers(c, t, s->ratio)) &&
            (s->ratio_negative < 0 || (t->ratio_negative = pack_numbers(c, t, s->ratio_negative)));
 }
 
@@ -100,7 +121,7 @@ static int pack(checker *c, const conv_step *s, gather_plan *t, isize bytes) {
 
 static isize scratch_of(const gather_plan *t) {
     const isize of_window = checked_sum(checked_product(t->pointers + 1, (isize)sizeof(void *)), t->copied);
-    return checked_sum(checked_product(t->panel, of_window), t->blank + ALIGNMENT);
+    return checked_sum(checked_product(t->panel, of_window), checked_sum(t->blank + ALIGNMENT, t->unpacked));
 }
 
 int check_gathered(checker *c, const conv_step *s, gather_plan *t) {
@@ -123,7 +144,10 @@ int check_gathered(checker *c, const conv_step *s, gather_plan *t) {
         t->copied = round_up(bytes, 4) + TILE_CHANNELS;
     }
     t->tap_bytes = round_up(bytes, 4);
-    t->block_bytes = checked_sum(checked_product(t->taps * t->tap_bytes, TILE_CHANNELS), TILE_CHANNELS * (isize)sizeof(int32_t));
+    t->nibbles = s->bits == 4 && !t->depthwise;
+    const isize weights = checked_product(t->taps * t->tap_bytes, TILE_CHANNELS);
+    if (t->nibbles) t->unpacked = weights;
+    t->block_bytes = checked_sum(t->nibbles ? weights / 2 : weights, TILE_CHANNELS * (isize)sizeof(int32_t));
     t->blank = max_size(t->tap_bytes, channels) + TILE_CHANNELS;
     const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
     const isize fitting = PANEL_BYTES / (t->taps * t->tap_bytes) / PANEL_WINDOWS * PANEL_WINDOWS;
@@ -151,6 +175,7 @@ typedef struct {
     const uint8_t **taps;  /* addresses for each window */
     const uint8_t **copy;  /* an address for each window */
     uint8_t *copied;
+    int8_t *unpacked;      /* a block of weights of 4 bits as bytes */
 } gather_buffers;
 
 /* Where tap k of result o reads along an axis; -1 outside of the image. */
@@ -242,6 +267,16 @@ static void copy_windows(const gather_args *a, const gather_buffers *b, isize co
 
 /* ---- panels ---------------------------------------------------------------------------------------------------------------- */
 
+/* Runs the kernel, on bytes where it takes no weights of 4 bits or where many windows share the work of unpacking them. */
+static void multiply(const gather_plan *t, const gather_buffers *b, tile_panel *p) {
+    if (t->nibbles && t->kernels->dense_nibbles && p->count < UNPACK_WINDOWS) {
+        t->kernels->dense_nibbles(p);
+        return;
+    }
+    if (t->nibbles) unpack_nibbles(p->weight, t->unpacked, b->unpacked), p->weight = b->unpacked;
+    (t->depthwise ? t->kernels->depthwise : t->kernels->dense)(p);
+}
+
 /* Computes the blocks lo to hi, which are counted over all groups, for `count` windows. */
 static void run_panel(const gather_args *a, const gather_buffers *b, isize from, isize count, isize lo, isize hi) {
     const gather_plan *t = a->t;
@@ -261,7 +296,7 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         p.channels = min_size(t->outputs - first, TILE_CHANNELS);
         const isize place = from * p.stride + g * t->outputs + first;
         p.y = a->y + place, p.residual = a->residual ? a->residual + place : NULL;
-        (t->depthwise ? t->kernels->depthwise : t->kernels->dense)(&p);
+        multiply(t, b, &p);
     }
 }
 
@@ -272,6 +307,7 @@ static void gather_kernel(const void *given, isize lo, isize hi, uint8_t *scratc
     const conv_step *s = a->s;
     gather_buffers b = {.blank = scratch, .taps = (const uint8_t **)(void *)(scratch + round_up(t->blank, ALIGNMENT))};
     b.copy = b.taps + t->panel * t->pointers, b.copied = (uint8_t *)(void *)(b.copy + t->panel);
+    b.unpacked = (int8_t *)b.copied + t->panel * t->copied;
     memset(b.blank, (int)s->zero_x, (size_t)t->blank);
     if (t->form == COPIES) memset(b.copied, 0, (size_t)(t->panel * t->copied));
     const isize windows = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);

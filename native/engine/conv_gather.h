@@ -41,6 +41,7 @@ typedef struct {
     int x_offset; /* what is subtracted from x; the correction undoes it */
     void (*dense)(const tile_panel *p);
     void (*depthwise)(const tile_panel *p);
+    void (*dense_nibbles)(const tile_panel *p); /* for weights of 4 bits; NULL where they become bytes before */
 } tile_kernels;
 
 HIDDEN extern const tile_kernels plain_tiles;
@@ -58,13 +59,14 @@ typedef enum { RUNS, PIXELS, COPIES } tap_form;
 typedef struct {
     const tile_kernels *kernels;
     tap_form form;
+    int nibbles; /* whether packed weights have 4 bits, in spans of 32 */
     int depthwise, split_channels; /* split: threads share the output channels; otherwise the windows */
     isize groups, outputs, blocks; /* of matrices, outputs of each, and blocks of 16 of them */
     isize taps, tap_bytes;         /* as the kernels take them */
     isize pointers;                /* addresses found for each window */
     isize panel, copied;           /* windows of a panel, and bytes of each that may be copied */
     isize blank;                   /* bytes of zero points */
-    isize block_bytes;             /* packed bytes of a block */
+    isize block_bytes, unpacked;   /* packed bytes of a block, and those of its weights of 4 bits as bytes */
     const void *weight, *bias, *ratio, *ratio_negative;
 } gather_plan;
 

@@ -7,7 +7,9 @@
    TILE_TARGET        attributes of functions, TILE_INLINE of inlined ones
    ints, floats       vectors of LANES int32 or float32; VECTORS of them are 16 channels
    ROWS               windows of a tile
-   NAME(accumulate)   adds the products of one tap of some windows to their sums, and returns the next weights
+   NAME(accumulate)   adds the products of one tap of some windows to their sums, and returns the next weights; with `nibbles`
+                      these are of 4 bits
+   NIBBLES            where it takes these
    NAME(accumulate_four) adds the products of four taps of 16 channels each, with a weight for each of them */
 
 /* Returns 16 bytes at x that may be read; a copy of the first `channels` where they may not. */
@@ -64,7 +66,7 @@ TILE_INLINE void NAME(initialize)(ints *sum, const tile_panel *p) {
 }
 
 /* Computes `rows` windows from i on. */
-TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows) {
+TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows, const int nibbles) {
     ints sum[ROWS][VECTORS];
     NAME(initialize)(sum[0], p);
     for (int r = 1; r < rows; r++)
@@ -73,17 +75,22 @@ TILE_INLINE void NAME(dense_tile)(const tile_panel *p, isize i, const int rows) 
     for (isize t = 0; t < p->tap_count; t++) {
         const uint8_t *x[ROWS];
         for (int r = 0; r < rows; r++) x[r] = p->taps[(i + r) * p->tap_count + t] + p->shift;
-        weight = NAME(accumulate)(sum, x, weight, p->tap_bytes, rows);
+        weight = NAME(accumulate)(sum, x, weight, p->tap_bytes, rows, nibbles);
     }
     for (int r = 0; r < rows; r++) NAME(store)(sum[r], p, i + r);
 }
 
-TILE_TARGET static void NAME(dense)(const tile_panel *given) {
+TILE_INLINE void NAME(dense_tiles)(const tile_panel *given, const int nibbles) {
     const tile_panel p = *given; /* a copy that no store to y can change, as the compiler knows */
     isize i = 0;
-    for (; p.count - i >= ROWS; i += ROWS) NAME(dense_tile)(&p, i, ROWS);
-    for (; i < p.count; i++) NAME(dense_tile)(&p, i, 1);
+    for (; p.count - i >= ROWS; i += ROWS) NAME(dense_tile)(&p, i, ROWS, nibbles);
+    for (; i < p.count; i++) NAME(dense_tile)(&p, i, 1, nibbles);
 }
+
+TILE_TARGET static void NAME(dense)(const tile_panel *p) { NAME(dense_tiles)(p, 0); }
+#ifdef NIBBLES
+TILE_TARGET static void NAME(dense_nibbles)(const tile_panel *p) { NAME(dense_tiles)(p, 1); }
+#endif
 
 TILE_TARGET static void NAME(depthwise)(const tile_panel *given) {
     const tile_panel p = *given;
@@ -103,6 +110,7 @@ TILE_TARGET static void NAME(depthwise)(const tile_panel *given) {
 }
 
 #undef NAME
+#undef NIBBLES
 #undef ROWS
 #undef TILE_TARGET
 #undef TILE_INLINE

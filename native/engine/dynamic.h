@@ -22,12 +22,20 @@ INLINE isize gelu_memory(isize count) { return count + ceil_div(count, BLOCK); }
 typedef struct {
     const int8_t *packed;
     const int32_t *offsets; /* -128 Σ_k weight[c, k], which sums of bytes q + 128 need */
-    isize depth, columns;   /* packed_depth and packed_columns of them */
+    isize depth, columns;   /* as packed */
+    int nibbles;            /* whether they have 4 bits */
     product_kernel product;
 } dynamic_weight;
 
-/* Packs constant weights; NULL with a reason. */
-HIDDEN const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns);
+/* Packs constant weights of 8 or 4 bits; NULL with a reason. */
+HIDDEN const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits);
+
+/* Sums of `rows` rows with up to PRODUCT_COLUMNS columns from `from` on, a multiple of that. */
+INLINE void multiply_block(const dynamic_weight *w, const uint8_t *q, isize rows, isize from, int32_t *sums, isize apart) {
+    const isize at = from * w->depth;
+    w->product(q, w->depth, rows, w->depth, w->packed + (w->nibbles ? at / 2 : at), min_size(w->columns - from, PRODUCT_COLUMNS),
+               sums, apart);
+}
 
 /* fl(fl(fl(sum + offset) scale) s) */
 INLINE float dynamic_result(int32_t sum, int32_t offset, float scale, float s) {

@@ -73,3 +73,8 @@ void *model_memory(model *m, const void *key, isize variant, isize bytes, int *f
     m->packs = made, *fresh = 1;
     return memory;
 }
+
+void discard_model_memory(model *m, const void *memory) {
+    for (pack *p = m->packs; p; p = p->next)
+        if (p->memory == memory) p->bytes = -1;
+}

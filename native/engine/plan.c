@@ -42,6 +42,8 @@ void *shared_memory(checker *c, const void *key, isize variant, isize bytes, int
     return found;
 }
 
+void discard_memory(checker *c, const void *memory) { discard_model_memory(c->p->m, memory); }
+
 int refuse(checker *c, const char *format, ...) {
     va_list args;
     va_start(args, format);

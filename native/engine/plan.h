@@ -84,6 +84,9 @@ HIDDEN void *plan_memory(checker *c, isize bytes);                              
    them (once; nothing else runs then). */
 HIDDEN void *shared_memory(checker *c, const void *key, isize variant, isize bytes, int *fresh);
 
+/* Makes such memory unknown, where it could not be filled. */
+HIDDEN void discard_memory(checker *c, const void *memory);
+
 HIDDEN void *at(const frame *f, int64_t value); /* NULL for -1 */
 HIDDEN const int64_t *list_of(const int64_t *step, isize *count);
 
@@ -108,6 +111,7 @@ HIDDEN void close_model(model *m); /* when no plan is left and it was released b
 
 /* See `shared_memory`; NULL where there is not so much. */
 HIDDEN void *model_memory(model *m, const void *key, isize variant, isize bytes, int *fresh);
+HIDDEN void discard_model_memory(model *m, const void *memory);
 
 /* Zeroed memory aligned to ALIGNMENT, at least `before` bytes behind *block, the address that is given to free(). */
 HIDDEN void *aligned_memory(void **block, isize bytes, isize before);

@@ -27,8 +27,9 @@ MULTIVERSION static void pack_rows(const uint8_t *w, isize words, isize columns,
     }
 }
 
-void pack_product(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, uint8_t flip, int8_t *to) {
-    const isize width = packed_columns(columns), words = packed_depth(depth) / 4, whole = depth / 4;
+void pack_product(const uint8_t *w, isize depth, isize columns, isize width, isize k_stride, isize c_stride, uint8_t flip,
+                  int8_t *to) {
+    const isize words = packed_depth(depth) / 4, whole = depth / 4;
     for (isize from = 0; from < width; from += PRODUCT_COLUMNS) {
         const isize count = min_size(width - from, PRODUCT_COLUMNS), real = min_size(columns - from, count);
         int8_t *block = to + from * words * 4;
@@ -63,7 +64,7 @@ void pack_activations(const uint8_t *w, isize depth, isize columns, isize k_stri
                       int8_t *to, int32_t *offsets) {
     const isize wide = packed_columns(columns);
     const uint32_t zero = (uint32_t)zero_x, all = (uint32_t)(depth * zero_x * (zero_w - 128));
-    pack_product(w, depth, columns, k_stride, c_stride, 0x80, to);
+    pack_product(w, depth, columns, wide, k_stride, c_stride, 0x80, to);
     sum_columns(to, packed_depth(depth), wide, offsets);
     for (isize c = 0; c < wide; c++) offsets[c] = (int32_t)(all - zero * (uint32_t)offsets[c]);
 }
@@ -111,16 +112,16 @@ MULTIVERSION static void product_plain(const uint8_t *x, isize stride, isize row
 #define ROWS 6 /* rows of a tile: with four vectors of columns, 24 registers of sums */
 
 VNNI_INLINE void product_tile(const uint8_t *x, isize stride, isize depth, const int8_t *weight, int32_t *sums,
-                              isize apart, const int rows, const int vectors) {
+                              isize apart, const int rows, const int vectors, const int nibbles) {
     const uint8_t *row[ROWS];
     __m512i sum[ROWS][4];
     for (int r = 0; r < rows; r++) {
         row[r] = x + r * stride;
         for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_si512();
     }
-    for (isize k = 0; k < depth; k += 4, weight += vectors * VECTOR_BYTES) {
+    for (isize k = 0; k < depth; k += 4, weight += vectors * VECTOR_BYTES / (nibbles ? 2 : 1)) {
         __m512i w[4];
-        for (int v = 0; v < vectors; v++) w[v] = _mm512_loadu_si512(weight + v * VECTOR_BYTES);
+        load_weights(weight, vectors, nibbles, w);
         for (int r = 0; r < rows; r++) {
             int32_t four;
             memcpy(&four, row[r] + k, 4);
@@ -129,14 +130,15 @@ VNNI_INLINE void product_tile(const uint8_t *x, isize stride, isize depth, const
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vectors; v++) _mm512_storeu_si512(sums + r * apart + 16 * v, sum[r][v]);
+        for (int v = 0; v < vectors; v++)
+            _mm512_storeu_si512(sums + r * apart + 16 * v, nibbles ? _mm512_srai_epi32(sum[r][v], 4) : sum[r][v]);
 }
 
-#define TILE_OF(rows, vectors) product_tile(x, stride, depth, weight, sums, apart, rows, vectors)
+#define TILE_OF(rows, vectors) product_tile(x, stride, depth, weight, sums, apart, rows, vectors, nibbles)
 
 /* One block of columns. Rows go in as few tiles as possible, of nearly the same size. */
 VNNI_INLINE void product_block(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
-                               int32_t *sums, isize apart, const int vectors) {
+                               int32_t *sums, isize apart, const int vectors, const int nibbles) {
     for (isize tiles = ceil_div(rows, ROWS); tiles; tiles--) {
         const isize count = ceil_div(rows, tiles);
         switch (count) {
@@ -151,15 +153,17 @@ VNNI_INLINE void product_block(const uint8_t *x, isize stride, isize rows, isize
     }
 }
 
-#define BLOCK_OF(name, vectors)                                                                                        \
+#define BLOCK_OF(name, vectors, nibbles)                                                                               \
     VNNI_TARGET static __attribute__((noinline)) void name(const uint8_t *x, isize stride, isize rows, isize depth,    \
                                                            const int8_t *weight, int32_t *sums, isize apart) {         \
-        product_block(x, stride, rows, depth, weight, sums, apart, vectors);                                           \
+        product_block(x, stride, rows, depth, weight, sums, apart, vectors, nibbles);                                  \
     }
-BLOCK_OF(block_of_16, 1)
-BLOCK_OF(block_of_32, 2)
-BLOCK_OF(block_of_48, 3)
-BLOCK_OF(block_of_64, 4)
+BLOCK_OF(block_of_16, 1, 0)
+BLOCK_OF(block_of_32, 2, 0)
+BLOCK_OF(block_of_48, 3, 0)
+BLOCK_OF(block_of_64, 4, 0)
+BLOCK_OF(block_of_32_nibbles, 2, 1)
+BLOCK_OF(block_of_64_nibbles, 4, 1)
 
 static void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
                          int32_t *sums, isize apart) {
@@ -174,15 +178,32 @@ static void product_vnni(const uint8_t *x, isize stride, isize rows, isize depth
     }
 }
 
+static void product_nibbles_vnni(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize columns,
+                                 int32_t *sums, isize apart) {
+    for (isize from = 0; from < columns; from += PRODUCT_COLUMNS)
+        (columns - from < PRODUCT_COLUMNS ? block_of_32_nibbles : block_of_64_nibbles)(
+            x, stride, rows, depth, weight + from * depth / 2, sums + from, apart);
+}
+
 /* ---- AVX2: bytes become int16, whose products are added in pairs to int32 ------------------------------------------------ */
 
 #define AVX2_ROWS 3 /* with four vectors of columns, 12 registers of sums */
 #define AVX2_TARGET __attribute__((target("avx2")))
 #define AVX2_INLINE static inline __attribute__((always_inline, target("avx2")))
 
+/* Where the weights of 16 columns are: in bytes, in the low halves of bytes, or in their high halves. */
+enum halves { BYTES, LOW, HIGH };
+
+/* The weights of four columns; those of 4 bits times 16. */
+AVX2_INLINE __m256i wide_weights(const int8_t *weight, const enum halves halves) {
+    __m128i w = _mm_loadu_si128((const __m128i *)(const void *)weight);
+    if (halves == LOW) w = _mm_slli_epi16(w, 4);
+    return _mm256_cvtepi8_epi16(halves == BYTES ? w : _mm_and_si128(w, _mm_set1_epi8((char)0xf0)));
+}
+
 /* 16 columns of some rows; `apart_k` is the distance of the words of weights. */
 AVX2_INLINE void tile_avx2(const uint8_t *x, isize stride, isize depth, const int8_t *weight, isize apart_k, int32_t *sums,
-                           isize apart, const int rows) {
+                           isize apart, const int rows, const enum halves halves) {
     __m256i sum[AVX2_ROWS][4]; /* each two partial sums of four columns */
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) sum[r][v] = _mm256_setzero_si256();
@@ -194,26 +215,40 @@ AVX2_INLINE void tile_avx2(const uint8_t *x, isize stride, isize depth, const in
             four[r] = _mm256_broadcastq_epi64(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(word)));
         }
         for (int v = 0; v < 4; v++) {
-            const __m256i w = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(weight + 16 * v)));
+            const __m256i w = wide_weights(weight + 16 * v, halves);
             for (int r = 0; r < rows; r++) sum[r][v] = _mm256_add_epi32(sum[r][v], _mm256_madd_epi16(four[r], w));
         }
     }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v += 2) { /* both partial sums of eight columns, which come out lane by lane */
             const __m256i both = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum[r][v], sum[r][v + 1]), 0xd8);
-            _mm256_storeu_si256((__m256i *)(void *)(sums + r * apart + 4 * v), both);
+            _mm256_storeu_si256((__m256i *)(void *)(sums + r * apart + 4 * v), halves == BYTES ? both : _mm256_srai_epi32(both, 4));
         }
+}
+
+AVX2_INLINE void tiles_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight, isize apart_k,
+                            int32_t *sums, isize apart, const enum halves halves) {
+    isize r = 0;
+    for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
+        tile_avx2(x + r * stride, stride, depth, weight, apart_k, sums + r * apart, apart, AVX2_ROWS, halves);
+    for (; r < rows; r++) tile_avx2(x + r * stride, stride, depth, weight, apart_k, sums + r * apart, apart, 1, halves);
 }
 
 AVX2_TARGET static void product_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
                                      isize columns, int32_t *sums, isize apart) {
     for (isize from = 0; from < columns; from += 16) {
         const isize block = from / PRODUCT_COLUMNS * PRODUCT_COLUMNS, wide = min_size(columns - block, PRODUCT_COLUMNS);
-        const int8_t *w = weight + block * depth + (from - block) * 4;
-        isize r = 0;
-        for (; r + AVX2_ROWS <= rows; r += AVX2_ROWS)
-            tile_avx2(x + r * stride, stride, depth, w, 4 * wide, sums + r * apart + from, apart, AVX2_ROWS);
-        for (; r < rows; r++) tile_avx2(x + r * stride, stride, depth, w, 4 * wide, sums + r * apart + from, apart, 1);
+        tiles_avx2(x, stride, rows, depth, weight + block * depth + (from - block) * 4, 4 * wide, sums + from, apart, BYTES);
+    }
+}
+
+AVX2_TARGET static void product_nibbles_avx2(const uint8_t *x, isize stride, isize rows, isize depth, const int8_t *weight,
+                                             isize columns, int32_t *sums, isize apart) {
+    for (isize from = 0; from < columns; from += 32) {
+        const isize block = from / PRODUCT_COLUMNS * PRODUCT_COLUMNS, wide = min_size(columns - block, PRODUCT_COLUMNS);
+        const int8_t *w = weight + block * depth / 2 + (from - block) * 2;
+        tiles_avx2(x, stride, rows, depth, w, 2 * wide, sums + from, apart, LOW);
+        tiles_avx2(x, stride, rows, depth, w, 2 * wide, sums + from + 16, apart, HIGH);
     }
 }
 
@@ -221,6 +256,13 @@ product_kernel product_of_isa(void) {
     const enum isa isa = current_isa();
     return isa == AVX512_VNNI ? product_vnni : isa >= AVX2 && isa < AVX512_VNNI ? product_avx2 : product_plain;
 }
+
+product_kernel nibble_product_of_isa(void) {
+    const enum isa isa = current_isa();
+    if (isa == AVX512_VNNI) return product_nibbles_vnni;
+    return isa >= AVX2 && isa < AVX512_VNNI ? product_nibbles_avx2 : NULL;
+}
 #else
 product_kernel product_of_isa(void) { return product_plain; }
+product_kernel nibble_product_of_isa(void) { return NULL; }
 #endif

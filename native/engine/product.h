@@ -15,6 +15,11 @@ typedef void (*product_kernel)(const uint8_t *x, isize stride, isize rows, isize
 
 HIDDEN product_kernel product_of_isa(void);
 
+/* The same for packed weights of 4 bits (nibbles.h, span 64), a multiple of 32 columns, and depths up to NIBBLE_DEPTH, so that
+   16 times a sum is an int32; NULL where bytes are as fast. */
+HIDDEN product_kernel nibble_product_of_isa(void);
+#define NIBBLE_DEPTH (1 << 16)
+
 INLINE isize packed_depth(isize depth) { return round_up(depth, 4); }
 INLINE isize packed_columns(isize columns) { return round_up(columns, 16); }
 
@@ -28,10 +33,10 @@ INLINE int is_product(const int64_t *sizes) {
     return results >= 0;
 }
 
-/* Packs w[k * k_stride + c * c_stride] XOR flip, and what is beyond `depth` and `columns` as 0. With flip 0x80, bytes w
-   become int8 w - 128. */
-HIDDEN void pack_product(const uint8_t *w, isize depth, isize columns, isize k_stride, isize c_stride, uint8_t flip,
-                         int8_t *to);
+/* Packs w[k * k_stride + c * c_stride] XOR flip as `width` columns, and what is beyond `depth` and `columns` as 0. With flip
+   0x80, bytes w become int8 w - 128. */
+HIDDEN void pack_product(const uint8_t *w, isize depth, isize columns, isize width, isize k_stride, isize c_stride,
+                         uint8_t flip, int8_t *to);
 
 /* Packs a matrix of bytes of the zero point zero_w, from which 128 is taken, and finds what sums with rows x of the zero point
    zero_x need: with w' = w - 128 and z' = zero_w - 128, Σ (x - zero_x)(w - zero_w) = Σ x w' + offset of the column + offset

@@ -2,9 +2,14 @@
 
 #include "conv_args.h"
 #include "conv_gather.h"
+#include "nibbles.h"
+
+#include <stdlib.h>
 
 #define MAX_WINDOW 64 /* or stride or padding of the fast kernels */
 #define MAX_SIZE ((isize)1 << 31)
+#define NIBBLE_VARIANT (-2)
+#define MAX_NIBBLE_SUM ((int64_t)1 << 27) /* from which on 16 times a sum is no int32 */
 
 typedef enum { GATHERED, DENSE, DEPTHWISE } conv_form;
 
@@ -32,7 +37,7 @@ static packed_size packed_size_of(const conv_args *a, int dense) {
         return (packed_size){channels * a->kernel_h * a->kernel_w * a->group_width, channels};
     }
     const isize whole = a->out_channels * a->block_pixels / 64 * 64, last = a->out_channels * a->block_pixels - whole;
-    const isize channels = whole + round_up(last, dense ? 16 : 64);
+    const isize channels = whole + round_up(last, !dense ? 64 : a->nibbles ? 32 : 16);
     const isize depth =
         dense ? a->kernel_h * ceil_div(a->kernel_w * a->channels, 4) : a->kernel_w * ceil_div(a->kernel_h, 4);
     return (packed_size){channels * depth * 4, channels};
@@ -82,6 +87,19 @@ static void pack_depthwise(const conv_args *a, const int8_t *weight, int8_t *to)
     }
 }
 
+static int pack_weights(checker *c, const conv_step *s, const conv_plan *t, isize count, isize bytes, int8_t *to) {
+    const int8_t *weight = int8_weights(c, s->weight, count, s->bits);
+    int8_t *panels = t->fast.nibbles ? (int8_t *)calloc(2, (size_t)bytes) : to;
+    if (weight && panels)
+        (t->form != DENSE ? pack_depthwise : t->fast.group_width ? pack_groups : pack_dense)(&t->fast, weight, panels);
+    if (weight && panels && t->fast.nibbles) pack_nibbles(panels, 2 * bytes, 64, to);
+    const int packed = weight && panels;
+    if (panels != to) free(panels);
+    free_weights(weight, s->bits);
+    if (!packed) discard_memory(c, to);
+    return packed || refuse(c, "there is no memory to pack weights");
+}
+
 /* Packs int32 or float32 numbers (O) in the order of the weights. */
 static void pack_numbers(const conv_args *a, int dense, const void *numbers, void *to) {
     for (isize i = 0; i < a->out_channels * a->block_pixels; i++) {
@@ -90,30 +108,39 @@ static void pack_numbers(const conv_args *a, int dense, const void *numbers, voi
     }
 }
 
+/* Packs biases or multipliers, or takes those that another plan packed; for weights of 4 bits they become those of sums
+   times 16. Returns NULL with a reason. */
+static const void *packed_numbers(checker *c, const conv_plan *t, const void *numbers, isize variant, isize channels, int biases) {
+    int fresh;
+    void *to = shared_memory(c, numbers, variant, 4 * channels, &fresh);
+    if (!to || !fresh) return to;
+    pack_numbers(&t->fast, t->form == DENSE, numbers, to);
+    uint32_t *whole = (uint32_t *)to;
+    float *real = (float *)to;
+    for (isize i = 0; t->fast.nibbles && i < channels; i++)
+        if (biases)
+            whole[i] *= 16;
+        else
+            real[i] *= 0.0625f;
+    return to;
+}
+
 /* Packs weights, biases and multipliers, or takes what another plan of the model packed. */
 static int pack(checker *c, const conv_step *s, conv_plan *t) {
     const conv_args *a = &t->fast;
     const int dense = t->form == DENSE;
     const packed_size size = packed_size_of(a, dense);
-    const void *weight = constant_at(c, s->weight), *bias = constant_at(c, s->bias), *ratio = constant_at(c, s->ratio);
+    const isize variant = a->nibbles ? NIBBLE_VARIANT : dense ? 0 : a->block_pixels;
+    const isize bytes = a->nibbles ? size.weight / 2 : size.weight, count = (isize)s->out_channels * t->window;
     const void *negative = constant_at(c, s->ratio_negative);
-    const isize variant = dense ? 0 : a->block_pixels;
     int fresh;
-    void *to;
-    if (!(to = shared_memory(c, weight, variant, size.weight, &fresh))) return 0;
-    if (fresh) (!dense ? pack_depthwise : a->group_width ? pack_groups : pack_dense)(a, (const int8_t *)weight, (int8_t *)to);
+    int8_t *to = (int8_t *)shared_memory(c, constant_at(c, s->weight), variant, bytes, &fresh);
+    if (!to || (fresh && !pack_weights(c, s, t, count, bytes, to))) return 0;
     t->packed_weight = to;
-    if (!(to = shared_memory(c, bias, variant, 4 * size.channels, &fresh))) return 0;
-    if (fresh) pack_numbers(a, dense, bias, to);
-    t->packed_bias = to;
-    if (!(to = shared_memory(c, ratio, variant, 4 * size.channels, &fresh))) return 0;
-    if (fresh) pack_numbers(a, dense, ratio, to);
-    t->packed_ratio = to;
-    if (!negative) return 1;
-    if (!(to = shared_memory(c, negative, variant, 4 * size.channels, &fresh))) return 0;
-    if (fresh) pack_numbers(a, dense, negative, to);
-    t->packed_negative = to;
-    return 1;
+    t->packed_bias = packed_numbers(c, t, constant_at(c, s->bias), variant, size.channels, 1);
+    t->packed_ratio = packed_numbers(c, t, constant_at(c, s->ratio), variant, size.channels, 0);
+    if (negative) t->packed_negative = packed_numbers(c, t, negative, variant, size.channels, 0);
+    return t->packed_bias && t->packed_ratio && (!negative || t->packed_negative);
 }
 
 /* Chooses a fast kernel and fills in what it is given; GATHERED where none takes the convolution. */
@@ -148,6 +175,7 @@ static conv_form choose(const conv_step *s, conv_args *a) {
     a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
     a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
     a->group_width = narrow ? (isize)width : 0;
+    a->nibbles = s->bits == 4 && !depthwise && !narrow && s->bound < MAX_NIBBLE_SUM;
     const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
     /* Where there are more weights than bytes of images, threads share the weights. */
     a->split_channels = !depthwise && !narrow && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
@@ -192,13 +220,13 @@ int check_conv(checker *c, const int64_t *step) {
         return refuse(c, "groups that do not divide the channels");
     const int64_t w[] = {s->out_channels, s->kernel_d, s->kernel_h, s->kernel_w, s->channels / s->groups};
     if (!needs(c, s->x, product(x, 5), 1, "x") || !needs(c, s->y, product(y, 5), 1, "y") ||
-        !needs(c, s->weight, product(w, 5), 1, "weight") || !needs(c, s->bias, (isize)s->out_channels, 4, "bias") ||
+        !check_weights(c, s->weight, product(w, 5), s->bits) || !needs(c, s->bias, (isize)s->out_channels, 4, "bias") ||
         !needs(c, s->ratio, (isize)s->out_channels, 4, "ratio"))
         return 0;
     if (s->ratio_negative >= 0 && !needs(c, s->ratio_negative, (isize)s->out_channels, 4, "ratio_negative")) return 0;
     if (s->residual >= 0 && !needs(c, s->residual, product(y, 5), 1, "residual")) return 0;
     if (s->table >= 0 && !needs(c, s->table, 256, 1, "table")) return 0;
-    if (!constant_at(c, s->weight) || !constant_at(c, s->bias) || !constant_at(c, s->ratio) ||
+    if (!constant_at(c, s->bias) || !constant_at(c, s->ratio) ||
         (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)))
         return refuse(c, "weights that are not constants");
     if (!check_clamp(c, s->zero, s->low, s->high) || !check_clamp(c, s->zero_x, 0, 255) ||

@@ -2,9 +2,14 @@
    IEEE rounding each. */
 
 #include "dynamic.h"
+#include "nibbles.h"
 #include "quantize.h"
 
+#include <stdlib.h>
+
 #define CHUNK_ROWS 24          /* rows whose sums are in the L1 cache at a time */
+#define BYTE_VARIANT (-1)      /* of packed weights */
+#define NIBBLE_VARIANT (-3)
 #define PANEL_BYTES (64 << 10) /* rows of x that all blocks of columns read before the next rows */
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------- */
@@ -80,24 +85,39 @@ void run_quantize_rows(frame *f, const int64_t *step, void *prepared) {
 
 /* ---- the product -------------------------------------------------------------------------------------------------------- */
 
-const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns) {
-    const uint8_t *weight = (const uint8_t *)constant_at(c, value);
-    if (!needs(c, value, checked_product(depth, columns), 1, "weight")) return NULL;
-    if (!weight) return refuse(c, "weights that are not constants"), NULL;
-    const isize deep = packed_depth(depth), wide = packed_columns(columns), begin = round_up(4 * wide, ALIGNMENT);
+static int pack_weights(checker *c, int64_t value, isize depth, isize columns, int64_t bits, const dynamic_weight *w,
+                        int32_t *offsets, int8_t *packed) {
+    const isize bytes = w->depth * w->columns;
+    const int8_t *weight = int8_weights(c, value, depth * columns, bits);
+    int8_t *panels = w->nibbles ? (int8_t *)malloc((size_t)bytes) : packed;
+    const int ready = weight && panels;
+    if (ready) {
+        pack_product((const uint8_t *)weight, depth, columns, w->columns, 1, depth, 0, panels);
+        sum_columns(panels, w->depth, w->columns, offsets);
+        for (isize i = 0; i < w->columns; i++) offsets[i] = (int32_t)(0u - 128u * (uint32_t)offsets[i]);
+        if (w->nibbles) pack_nibbles(panels, bytes, 64, packed);
+    }
+    if (panels != packed) free(panels);
+    free_weights(weight, bits);
+    if (!ready) discard_memory(c, offsets);
+    return ready || refuse(c, "there is no memory to pack weights");
+}
+
+const dynamic_weight *pack_dynamic(checker *c, int64_t value, isize depth, isize columns, int64_t bits) {
+    if (!check_weights(c, value, checked_product(depth, columns), bits)) return NULL;
+    const product_kernel product = bits == 4 && depth <= NIBBLE_DEPTH ? nibble_product_of_isa() : NULL;
+    const int nibbles = product != NULL;
+    const isize deep = packed_depth(depth), wide = round_up(columns, nibbles ? 32 : 16), begin = round_up(4 * wide, ALIGNMENT);
+    const isize bytes = checked_product(deep, wide);
     int fresh;
-    uint8_t *to = (uint8_t *)shared_memory(c, weight, -1, checked_sum(checked_product(deep, wide), begin), &fresh);
+    uint8_t *to = (uint8_t *)shared_memory(c, constant_at(c, value), nibbles ? NIBBLE_VARIANT : BYTE_VARIANT,
+                                           checked_sum(nibbles ? bytes / 2 : bytes, begin), &fresh);
     dynamic_weight *found = to ? (dynamic_weight *)plan_memory(c, sizeof *found) : NULL;
     if (!found) return NULL;
     int32_t *offsets = (int32_t *)(void *)to;
     int8_t *packed = (int8_t *)(to + begin);
-    if (fresh) {
-        pack_product(weight, depth, columns, 1, depth, 0, packed);
-        sum_columns(packed, deep, wide, offsets);
-        for (isize i = 0; i < wide; i++) offsets[i] = (int32_t)(0u - 128u * (uint32_t)offsets[i]);
-    }
-    *found = (dynamic_weight){packed, offsets, deep, wide, product_of_isa()};
-    return found;
+    *found = (dynamic_weight){packed, offsets, deep, wide, nibbles, nibbles ? product : product_of_isa()};
+    return !fresh || pack_weights(c, value, depth, columns, bits, found, offsets, packed) ? found : NULL;
 }
 
 typedef struct {
@@ -116,7 +136,7 @@ int check_dynamic_linear(checker *c, const int64_t *step) {
         return refuse(c, "a product of no such size");
     const isize rows = (isize)s->rows, columns = (isize)s->columns;
     c->scratch = CHUNK_ROWS * PRODUCT_COLUMNS * 4;
-    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, (isize)s->depth, columns))) return 0;
+    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, (isize)s->depth, columns, s->bits))) return 0;
     return needs(c, s->q, checked_product(rows, packed_depth((isize)s->depth)), 1, "q") &&
            needs(c, s->scales, s->single ? 1 : rows, 4, "scales") && needs(c, s->scale, columns, 4, "scale") &&
            (s->bias < 0 || needs(c, s->bias, columns, 4, "bias")) && needs(c, s->y, checked_product(rows, columns), 4, "y");
@@ -154,8 +174,7 @@ static void dynamic_linear_kernel(const void *given, isize lo, isize hi, uint8_t
         const isize last = min_size(first + a->panel, a->rows), count = min_size(a->columns - from, PRODUCT_COLUMNS);
         for (isize r = first; r < last; r += CHUNK_ROWS) {
             const isize rows = min_size(last - r, CHUNK_ROWS);
-            w->product(a->q + r * w->depth, w->depth, rows, w->depth, w->packed + from * w->depth, packed_columns(count),
-                       sums, PRODUCT_COLUMNS);
+            multiply_block(w, a->q + r * w->depth, rows, from, sums, PRODUCT_COLUMNS);
             scale_block(a, sums, a->scales + (a->single ? 0 : r), rows, from, count, a->y + r * a->columns + from);
         }
     }

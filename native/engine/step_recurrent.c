@@ -27,7 +27,7 @@ typedef struct {
 } recurrent_scratch;
 
 static recurrent_scratch scratch_of(isize kind, isize size) {
-    const isize states = GROUP * round_up(4 * size, ALIGNMENT), gates = packed_columns(gates_of[kind] * size);
+    const isize states = GROUP * round_up(4 * size, ALIGNMENT), gates = round_up(gates_of[kind] * size, 32);
     recurrent_scratch t;
     t.h = 0, t.c = states, t.scales = 2 * states, t.sums = t.scales + round_up(4 * GROUP, ALIGNMENT);
     t.q = t.sums + GROUP * 4 * gates;
@@ -52,7 +52,7 @@ int check_recurrent(checker *c, const int64_t *step) {
         return refuse(c, "results of no such size");
     const int64_t strides[] = {s->y_row * s->batch, s->y_row, 1};
     c->scratch = scratch_of((isize)s->kind, size).all;
-    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, size, gates))) return 0;
+    if (!(c->prepared = (void *)(uintptr_t)pack_dynamic(c, s->weight, size, gates, s->bits))) return 0;
     return needs(c, s->input, checked_product(rows, gates), 4, "input") && needs(c, s->row_scales, rows, 4, "row_scales") &&
            needs(c, s->scale, gates, 4, "scale") && (s->bias < 0 || needs(c, s->bias, size, 4, "bias")) &&
            (s->tanh < 0 || needs(c, s->tanh, TABLE_END + 1, 4, "tanh")) &&
@@ -212,14 +212,13 @@ MULTIVERSION static int step_sample(const recurrent_args *a, isize t, isize b, c
    products `v` of the samples, which are read next, come to the cache meanwhile. */
 static void hidden_products(const recurrent_args *a, const uint8_t *q, isize count, int backwards, const float *v,
                             int32_t *sums) {
-    const isize columns = a->w->columns, deep = a->w->depth, blocks = ceil_div(columns, PRODUCT_COLUMNS);
+    const isize columns = a->w->columns, blocks = ceil_div(columns, PRODUCT_COLUMNS);
     const isize gates = gates_of[a->kind] * a->size, line = ALIGNMENT / (isize)sizeof *v;
     for (isize i = 0; i < blocks; i++) {
         const isize from = (backwards ? blocks - 1 - i : i) * PRODUCT_COLUMNS;
         for (isize k = 0; k < count * PRODUCT_COLUMNS; k += line)
             PREFETCH(v + k / PRODUCT_COLUMNS * gates + min_size(from + k % PRODUCT_COLUMNS, gates - 1));
-        a->w->product(q, deep, count, deep, a->w->packed + from * deep, min_size(columns - from, PRODUCT_COLUMNS),
-                      sums + from, columns);
+        multiply_block(a->w, q, count, from, sums + from, columns);
     }
 }
 

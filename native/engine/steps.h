@@ -37,7 +37,8 @@
 /* A convolution of uint8 images (N, D, H, W, C) with int8 weights (O, kernel_d, kernel_h, kernel_w, C / groups), or a
    transposed one with flipped weights of the same order: acc = bias + Σ x·w, where the bias has -zero_x Σ w in it already;
    y = clamp(R(float32(acc)·ratio) + zero, low, high). ratio_negative holds for acc < 0. `bound` is the largest |acc|, and
-   `reach` the largest |acc·ratio|, rounded up.
+   `reach` the largest |acc·ratio|, rounded up. `bits` is 8, or 4 where the weights are pairs of w + 8 in a byte, the first in
+   its low half.
 
    Behind it, in the same pass over the results where they are given: with `residual`, y = clamp(R((y - zero) own_ratio +
    (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high); with `table`, y = table[y]. With
@@ -48,7 +49,7 @@
     NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
     NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
     NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)                \
-    NUMBER(transposed) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high) NUMBER(bound) NUMBER(reach)               \
+    NUMBER(transposed) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high) NUMBER(bound) NUMBER(reach) NUMBER(bits)  \
     NUMBER(residual_joint) NUMBER(own_ratio) NUMBER(residual_ratio) NUMBER(residual_zero)                             \
     NUMBER(sum_zero) NUMBER(sum_low) NUMBER(sum_high)
 
@@ -137,19 +138,20 @@
     READ(x) WRITE(q) WRITE(scales) NUMBER(rows) NUMBER(width) NUMBER(together) NUMBER(gelu)
 
 /* float32 y = ((Σ (q - 128) weight)·scale)·scales + bias of such rows and int8 weights (columns, depth), one rounding each;
-   with `single`, all rows have one scale. */
+   with `single`, all rows have one scale; `bits` as of `conv`. */
 #define FIELDS_dynamic_linear(READ, MAYBE, WRITE, NUMBER)                                                             \
     READ(q) READ(scales) READ(weight) READ(scale) MAYBE(bias) WRITE(y)                                                \
-    NUMBER(rows) NUMBER(depth) NUMBER(columns) NUMBER(single)
+    NUMBER(rows) NUMBER(depth) NUMBER(columns) NUMBER(single) NUMBER(bits)
 
 /* One direction of a recurrent layer, see intact8.arithmetic.recurrent. kind: 0 LSTM, 1 GRU, 2 RNN with tanh, 3 with ReLU.
    input (time, batch, gates·size): products of the inputs, whose rows had the scales row_scales; weight (gates·size, size),
    scale (gates·size); bias (size) of the GRU; the table of tanh; h0 and c0 from h0_offset on (batch, size); lengths int64.
-   y (rows, batch, y_row) from y_offset on: the last states where `states` says so, then every step where `steps` does. */
+   y (rows, batch, y_row) from y_offset on: the last states where `states` says so, then every step where `steps` does. `bits`
+   as of `conv`. */
 #define FIELDS_recurrent(READ, MAYBE, WRITE, NUMBER)                                                                  \
     READ(input) READ(row_scales) READ(weight) READ(scale) MAYBE(bias) MAYBE(tanh) MAYBE(h0) MAYBE(c0) MAYBE(lengths)  \
     WRITE(y) NUMBER(kind) NUMBER(time) NUMBER(batch) NUMBER(size) NUMBER(reverse) NUMBER(states) NUMBER(steps)        \
-    NUMBER(h0_offset) NUMBER(y_offset) NUMBER(y_row)
+    NUMBER(h0_offset) NUMBER(y_offset) NUMBER(y_row) NUMBER(bits)
 
 /* Attention: y = softmax(q k^T + mask) v of `samples` times `heads` matrices q (queries, depth), k (keys, depth), v (keys,
    width). Strides in elements; rows of q, v, mask and y are contiguous. What lies between says `form`:

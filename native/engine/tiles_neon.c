@@ -61,7 +61,8 @@ INLINE void neon_narrow(const int32x4_t *x, uint8_t *to) {
     } while (0)
 
 INLINE const int8_t *neon_alone_accumulate(int32x4_t sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                           isize bytes, const int rows) {
+                                           isize bytes, const int rows, const int nibbles) {
+    (void)nibbles;
     for (isize i = 0; i < bytes; i += 4, weight += 4 * TILE_CHANNELS) {
         int16x8_t words[ROWS];
         for (int r = 0; r < rows; r++)
@@ -86,7 +87,7 @@ INLINE void neon_alone_accumulate_four(int32x4_t *sum, const uint8_t *const *x, 
 }
 
 #include "conv_tiles.h"
-const tile_kernels neon_tiles = {1, 0, neon_alone_dense, neon_alone_depthwise};
+const tile_kernels neon_tiles = {1, 0, neon_alone_dense, neon_alone_depthwise, NULL};
 
 /* ---- dot products of four bytes ------------------------------------------------------------------------------------------ */
 
@@ -111,27 +112,33 @@ INLINE void interleave_four(const uint8_t *const *x, uint8x16_t *to) {
     to[2] = vreinterpretq_u8_u16(vzip1q_u16(AB, CD)), to[3] = vreinterpretq_u8_u16(vzip2q_u16(AB, CD));
 }
 
+/* Vector v of the weights of a word; of 4 bits, those of the first two are in the low halves of bytes. */
+INLINE int8x16_t word_weights(const int8_t *word, int v, const int nibbles) {
+    const int8x16_t w = vld1q_s8(word + 16 * (nibbles ? v % 2 : v));
+    return !nibbles ? w : vshrq_n_s8(v < 2 ? vshlq_n_s8(w, 4) : w, 4);
+}
+
 /* Adds the products of four bytes of x, lane `lane` of a vector of 16, and weights of 16 channels. */
 #define DOT_LANES(lane)                                                                          \
     for (int v = 0; v < VECTORS; v++) {                                                          \
-        const int8x16_t w = vld1q_s8(weight + 64 * (lane) + 16 * v);                             \
+        const int8x16_t w = word_weights(weight + (nibbles ? 32 : 64) * (lane), v, nibbles);     \
         for (int r = 0; r < rows; r++) sum[r][v] = DOT_LANE(sum[r][v], w, words[r], lane);       \
     }
 
 /* Defines accumulate and accumulate_four by DOT_LANE, DOT, and READ, which makes operands of them of 16 bytes of x. */
 #define PRODUCTS(inlined)                                                                                               \
     inlined const int8_t *NAME(accumulate)(int32x4_t sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, \
-                                           isize bytes, const int rows) {                                               \
+                                           isize bytes, const int rows, const int nibbles) {                            \
         isize i = 0;                                                                                                    \
         BYTES words[ROWS];                                                                                              \
-        for (; i + 16 <= bytes; i += 16, weight += 256) {                                                               \
+        for (; i + 16 <= bytes; i += 16, weight += nibbles ? 128 : 256) {                                               \
             for (int r = 0; r < rows; r++) words[r] = READ(vld1q_u8(x[r] + i));                                         \
             DOT_LANES(0)                                                                                                \
             DOT_LANES(1)                                                                                                \
             DOT_LANES(2)                                                                                                \
             DOT_LANES(3)                                                                                                \
         }                                                                                                               \
-        for (; i < bytes; i += 4, weight += 64) {                                                                       \
+        for (; i < bytes; i += 4, weight += nibbles ? 32 : 64) {                                                        \
             for (int r = 0; r < rows; r++)                                                                              \
                 words[r] = READ(vreinterpretq_u8_s32(vdupq_n_s32(four_bytes(x[r] + i))));                               \
             DOT_LANES(0)                                                                                                \
@@ -154,8 +161,9 @@ INLINE void interleave_four(const uint8_t *const *x, uint8x16_t *to) {
 #define DOT(sum, x, w) vdotq_s32(sum, x, w)
 #define DOT_LANE(sum, w, x, lane) vdotq_laneq_s32(sum, w, x, lane)
 PRODUCTS(DOT_INLINE)
+#define NIBBLES
 #include "conv_tiles.h"
-const tile_kernels neon_dot_tiles = {4, 128, neon_dot_dense, neon_dot_depthwise};
+const tile_kernels neon_dot_tiles = {4, 128, neon_dot_dense, neon_dot_depthwise, neon_dot_dense_nibbles};
 
 #undef BYTES
 #undef READ
@@ -170,6 +178,7 @@ const tile_kernels neon_dot_tiles = {4, 128, neon_dot_dense, neon_dot_depthwise}
 #define DOT(sum, x, w) vusdotq_s32(sum, x, w)
 #define DOT_LANE(sum, w, x, lane) vsudotq_laneq_s32(sum, w, x, lane)
 PRODUCTS(I8MM_INLINE)
+#define NIBBLES
 #include "conv_tiles.h"
-const tile_kernels neon_i8mm_tiles = {4, 0, neon_i8mm_dense, neon_i8mm_depthwise};
+const tile_kernels neon_i8mm_tiles = {4, 0, neon_i8mm_dense, neon_i8mm_depthwise, neon_i8mm_dense_nibbles};
 #endif

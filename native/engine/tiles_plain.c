@@ -49,7 +49,8 @@ INLINE void add_rows(ints *sum, const uint8_t *restrict x, const int8_t *restric
 }
 
 INLINE const int8_t *plain_accumulate(ints sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight, isize bytes,
-                                      const int rows) {
+                                      const int rows, const int nibbles) {
+    (void)nibbles;
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECTORS; v += 4) add_rows(sum[r] + v, x[r], weight + v * bytes, bytes);
     return weight + TILE_CHANNELS * bytes;
@@ -63,4 +64,4 @@ INLINE void plain_accumulate_four(ints *sum, const uint8_t *const *x, const int8
 
 #include "conv_tiles.h"
 
-const tile_kernels plain_tiles = {0, 0, plain_dense, plain_depthwise};
+const tile_kernels plain_tiles = {0, 0, plain_dense, plain_depthwise, NULL};

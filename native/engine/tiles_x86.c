@@ -57,12 +57,21 @@ AVX2_INLINE void ymm_narrow(const __m256i *x, uint8_t *to) {
     _mm_storeu_si128((__m128i *)(void *)to, bytes);
 }
 
+/* The weights of the low or the high halves of bytes. */
+AVX2_INLINE __m256i ymm_nibbles(__m256i bytes, const int high) {
+    const __m256i values = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1,
+                                            0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(high ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15)));
+}
+
 /* Defines accumulate and accumulate_four by `dot(sum, x, weight)`, which adds four products to each of eight sums. */
 #define PRODUCTS(inlined, dot)                                                                                          \
     inlined const int8_t *NAME(accumulate)(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,  \
-                                           isize bytes, const int rows) {                                              \
-        for (isize i = 0; i < bytes; i += 4, weight += 64) {                                                           \
-            const __m256i w[2] = {load_32(weight), load_32(weight + 32)};                                              \
+                                           isize bytes, const int rows, const int nibbles) {                           \
+        for (isize i = 0; i < bytes; i += 4, weight += nibbles ? 32 : 64) {                                            \
+            const __m256i first = load_32(weight);                                                                     \
+            const __m256i w[2] = {nibbles ? ymm_nibbles(first, 0) : first,                                             \
+                                  nibbles ? ymm_nibbles(first, 1) : load_32(weight + 32)};                             \
             for (int r = 0; r < rows; r++) {                                                                           \
                 const __m256i four = _mm256_set1_epi32(four_bytes(x[r] + i));                                          \
                 sum[r][0] = dot(sum[r][0], four, w[0]), sum[r][1] = dot(sum[r][1], four, w[1]);                        \
@@ -88,8 +97,9 @@ AVX2_INLINE __m256i dot_pairs(__m256i sum, __m256i x, __m256i weight) {
 #define TILE_INLINE AVX2_INLINE
 #define ROWS 4
 PRODUCTS(AVX2_INLINE, dot_pairs)
+#define NIBBLES
 #include "conv_tiles.h"
-const tile_kernels avx2_tiles = {4, 0, avx2_dense, avx2_depthwise};
+const tile_kernels avx2_tiles = {4, 0, avx2_dense, avx2_depthwise, avx2_dense_nibbles};
 
 /* ---- AVX2 for all weights: products of 16-bit integers -------------------------------------------------------------- */
 
@@ -102,7 +112,8 @@ const tile_kernels avx2_tiles = {4, 0, avx2_dense, avx2_depthwise};
 AVX2_INLINE __m256i wide_weights(const int8_t *weight) { return _mm256_cvtepi8_epi16(load_16(weight)); }
 
 AVX2_INLINE const int8_t *avx2_wide_accumulate(__m256i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                               isize bytes, const int rows) {
+                                               isize bytes, const int rows, const int nibbles) {
+    (void)nibbles;
     for (isize i = 0; i < bytes; i += 2, weight += 32) {
         const __m256i w[2] = {wide_weights(weight), wide_weights(weight + 16)};
         for (int r = 0; r < rows; r++) {
@@ -124,7 +135,7 @@ AVX2_INLINE void avx2_wide_accumulate_four(__m256i *sum, const uint8_t *const *x
 }
 
 #include "conv_tiles.h"
-const tile_kernels avx2_wide_tiles = {2, 0, avx2_wide_dense, avx2_wide_depthwise};
+const tile_kernels avx2_wide_tiles = {2, 0, avx2_wide_dense, avx2_wide_depthwise, NULL};
 
 /* ---- vpdpbusd of 256 bits: AVX-VNNI, or AVX-512 VNNI where INTACT8_ISA asks for it on a CPU without AVX-VNNI -------- */
 
@@ -141,8 +152,9 @@ INLINE_FOR(AVX_VNNI) __m256i dot_vex(__m256i sum, __m256i x, __m256i weight) {
 #define TILE_INLINE INLINE_FOR(AVX_VNNI)
 #define ROWS 6
 PRODUCTS(INLINE_FOR(AVX_VNNI), dot_vex)
+#define NIBBLES
 #include "conv_tiles.h"
-static const tile_kernels vex_tiles = {4, 0, avx_vnni_dense, avx_vnni_depthwise};
+static const tile_kernels vex_tiles = {4, 0, avx_vnni_dense, avx_vnni_depthwise, avx_vnni_dense_nibbles};
 #endif
 
 #define EVEX "avx2,avx512f,avx512vl,avx512bw,avx512vnni"
@@ -157,8 +169,9 @@ INLINE_FOR(EVEX) __m256i dot_evex(__m256i sum, __m256i x, __m256i weight) {
 #define TILE_INLINE INLINE_FOR(EVEX)
 #define ROWS 6
 PRODUCTS(INLINE_FOR(EVEX), dot_evex)
+#define NIBBLES
 #include "conv_tiles.h"
-static const tile_kernels evex_tiles = {4, 0, evex_dense, evex_depthwise};
+static const tile_kernels evex_tiles = {4, 0, evex_dense, evex_depthwise, evex_dense_nibbles};
 
 const tile_kernels *avx_vnni_tiles(void) {
 #if HAS_AVX_VNNI
@@ -213,7 +226,8 @@ TILE_INLINE __m512i dot_zmm(__m512i sum, __m512i x, __m512i weight) {
 }
 
 TILE_INLINE const int8_t *avx512_accumulate(__m512i sum[ROWS][VECTORS], const uint8_t *const *x, const int8_t *weight,
-                                            isize bytes, const int rows) {
+                                            isize bytes, const int rows, const int nibbles) {
+    (void)nibbles;
     for (isize i = 0; i < bytes; i += 4, weight += 64) {
         const __m512i w = _mm512_loadu_si512(weight);
         for (int r = 0; r < rows; r++) sum[r][0] = dot_zmm(sum[r][0], _mm512_set1_epi32(four_bytes(x[r] + i)), w);
@@ -229,5 +243,5 @@ TILE_INLINE void avx512_accumulate_four(__m512i *sum, const uint8_t *const *x, c
 }
 
 #include "conv_tiles.h"
-const tile_kernels avx512_tiles = {4, 0, avx512_dense, avx512_depthwise};
+const tile_kernels avx512_tiles = {4, 0, avx512_dense, avx512_depthwise, NULL};
 #endif

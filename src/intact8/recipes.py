@@ -75,12 +75,16 @@ def symmetric() -> Recipe:
 
 
 def w4a8() -> Recipe:
-    """Use when you study 4-bit weights: error-minimal scales in [−7, 7]. Files and speed stay those of int8."""
+    """Use when files must be half as large, or memory limits the speed: weights of 4 bits, error-minimal scales in [−7, 7].
+
+    The native engine keeps them in 4 bits and unpacks them in registers: layers whose weights do not fit the caches (linear
+    layers of one row) are up to three times as fast as in int8; convolutions are as fast.
+    """
     weight = Scheme(dtype="int8", bits=4, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(activation=Scheme(observer="mse"), weight=weight, bias_correction=False)
 
 
-def dynamic(rows: str = "per_row") -> Recipe:
+def dynamic(rows: str = "per_row", bits: int = 8) -> Recipe:
     """Use when activations differ too much from input to input for scales known ahead, or no calibration data exist:
     linear and recurrent layers multiply integers, with a scale for every row that is found when the network runs.
 
@@ -89,13 +93,26 @@ def dynamic(rows: str = "per_row") -> Recipe:
 
     Args:
         rows: "per_row", or "per_tensor": one scale for the whole tensor, so that results depend on the batch.
+        bits: of weights, 8 or 4: half the file, and faster where weights do not fit the caches (one token of a decoder).
+
+    Raises:
+        RecipeError: other bits.
 
     Example:
         >>> import intact8, torch
         >>> intact8.quantize(torch.nn.Linear(4, 2), torch.randn(1, 4), recipe=dynamic()).ops[0].kind
         'dynamic_linear'
     """
-    return Recipe(mode="dynamic", rows=rows, equalize=False, bias_correction=False)
+    weight = _stored(bits, "recipes.dynamic") if bits != 8 else Recipe().weight
+    return Recipe(weight=weight, mode="dynamic", rows=rows, equalize=False, bias_correction=False)
+
+
+def _stored(bits: int, where: str) -> Scheme:
+    """Return the scheme of weights that are stored in 8 or 4 bits."""
+    if bits not in (4, 8):
+        raise RecipeError(f"bits = {bits!r}", where=where, remedy="choose 4 or 8")
+    observer = "minmax" if bits == 8 else "mse"
+    return Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer=observer)
 
 
 def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
@@ -114,13 +131,8 @@ def weight_only(bits: int = 8, group: int | None = None) -> Recipe:
         >>> weight_only(4, group=32).weight.range
         (-7, 7)
     """
-    if bits not in (4, 8):
-        raise RecipeError(f"bits = {bits!r}", where="recipes.weight_only", remedy="choose 4 or 8")
-    weight = Scheme(
-        dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="minmax" if bits == 8 else "mse"
-    )
     return Recipe(
-        weight=weight,
+        weight=_stored(bits, "recipes.weight_only"),
         mode="weight_only",
         group=group or 0,
         portable=False,

@@ -15,6 +15,9 @@ Array = npt.NDArray[Any]
 MIDDLE = {8: 128, 4: 8}
 """Bits → what is added to an integer to store it."""
 
+FIRST = 4096
+"""Integers that are looked at before all others."""
+
 
 def pack(q: Array, bits: int) -> Array:
     """Store integers as bytes: q + 128, or two q + 8 per byte, the first in the low half; an odd row ends in a zero.
@@ -39,6 +42,17 @@ def pack(q: Array, bits: int) -> Array:
         codes = np.pad(codes, ((0, 0), (0, 1)), constant_values=MIDDLE[4])
     packed: Array = codes[:, ::2] | (codes[:, 1::2] << 4)
     return packed
+
+
+def fits_in_four(q: Array) -> bool:
+    """Return whether all integers are within −8..7; the first ones tell it of most arrays.
+
+    Example:
+        >>> fits_in_four(np.array([-8, 7])), fits_in_four(np.array([8]))
+        (True, False)
+    """
+    flat = q.reshape(-1)
+    return all(part.min(initial=0) >= -8 and part.max(initial=0) <= 7 for part in (flat[:FIRST], flat[FIRST:]))
 
 
 def unpack(codes: Array, bits: int, columns: int) -> Array:

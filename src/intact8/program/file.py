@@ -22,12 +22,14 @@ from safetensors.numpy import save as serialize
 from intact8 import late_binding as late
 from intact8.errors import ProgramError
 from intact8.opset.op import Array
+from intact8.opset.violation import Violation
 from intact8.program.atomic_write import write_atomically
 
 from . import integrity
 from .check import check
 from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_document
 from .integrity import damaged
+from .packed_weights import KEY, SINCE, Shapes, in_bytes, in_four_bits
 from .program import Program
 from .read import LARGEST_HEADER, bounded_json, check_header, read
 from .recheck import recheck
@@ -59,12 +61,14 @@ def save(program: Program, path: str | Path, *, plan: bool | Sequence[Mapping[st
     check(program)
     path = Path(path)
     golden = {} if program.golden is None else program.golden.arrays()
-    content = serialize({**arrays_by_name(program), **golden})
+    stored, shapes = in_four_bits(arrays_by_name(program))
+    content = serialize({**stored, **golden})
     provenance = {key: value for key, value in program.provenance.items() if key != PLAN}
     if plan:
-        provenance[PLAN] = late.call("stored_plan", program, _places(content), plan)
+        provenance[PLAN] = late.call("stored_plan", program, _places(content), shapes, plan)
     program = replace(program, provenance=provenance)
-    metadata = {"format": FORMAT, "version": str(lowest_version(program)), FORMAT: _text(program)}
+    version = max(lowest_version(program), SINCE if shapes else 0)
+    metadata = {"format": FORMAT, "version": str(version), FORMAT: _text(program, shapes)}
     if sum(len(v.encode()) for v in metadata.values()) > LARGEST_HEADER // 2:
         raise ProgramError(
             f"the program needs a header of more than {LARGEST_HEADER} bytes",
@@ -90,8 +94,8 @@ def arrays_by_name(program: Program) -> dict[str, Array]:
     }
 
 
-def _text(program: Program) -> str:
-    text = dumps(to_document(program))
+def _text(program: Program, packed: Shapes) -> str:
+    text = dumps({**to_document(program), **({KEY: packed} if packed else {})})
     try:
         text.encode()
         bounded_json(text)
@@ -180,6 +184,11 @@ def parse(data: bytes, path: str | Path) -> Program:
         arrays = deserialize(data)
     except SafetensorError as error:
         raise damaged(path, str(error)) from error
+    try:
+        if isinstance(document, dict):
+            arrays = in_bytes(arrays, document.pop(KEY, {}))
+    except Violation as violation:
+        raise damaged(path, str(violation)) from violation
     try:
         program = from_document(document, arrays)
         check(program)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from intact8.arithmetic import integer
+from intact8.arithmetic.bit_packing import fits_in_four, pack
 from intact8.engines.native import _library
 from intact8.engines.native.affine import AXES
 from intact8.engines.native.builder import Constants, PlanBuilder, Value, address, float_bits
@@ -78,9 +79,9 @@ def random_conv(rng: np.random.Generator) -> Conv:
     if transposed:  # at least one result
         smallest = [-(-max(2 * p - r + 1, 0) // s) + 1 for r, p, s in zip(reach, pad, stride, strict=True)]
     size = [int(n + rng.integers(0, 18 // rank)) for n in smallest]
-    magnitude = int(rng.choice([127, 127, 63, 3]))
+    magnitude = int(rng.choice([127, 63, 7, 3]))
     shape = (channels, outputs // groups) if transposed else (outputs, channels // groups)
-    weight = rng.integers(-magnitude, magnitude + 1, (*shape, *kernel)).astype(np.int8)
+    weight = rng.integers(-magnitude - (magnitude == 7), magnitude + 1, (*shape, *kernel)).astype(np.int8)
     if rng.random() < 0.2:
         weight[...] = magnitude  # the largest sums
     x = rng.integers(0, 256, (int(rng.integers(1, 4)), channels, *size)).astype(np.uint8)
@@ -188,9 +189,11 @@ class Step:
         """Return the library's results."""
         constants = Constants(_library)
         builder = PlanBuilder(constants)
-        c, weight = self.conv, self.weight()
+        c, weight, bits = self.conv, self.weight(), 8
         products = weight.reshape(len(weight), -1).sum(1, dtype=np.int64)
         bias = (c.bias - c.zero * products).astype(np.int32)
+        if fits_in_four(weight):
+            weight, bits = pack(weight.reshape(1, -1), 4)[0], 4
         x, kept = last(c.x), [weight, bias, self.ratio]
         inputs = [x] if self.residual is None else [x, last(self.residual)]
         values = [builder.value(v.shape, "uint8", storage=2, at=i) for i, v in enumerate(inputs)]
@@ -205,7 +208,7 @@ class Step:
         builder.step(
             "conv", x=values[0], residual=values[1] if len(values) > 1 else None, weight=constant(weight),
             bias=constant(bias), ratio=constant(self.ratio), ratio_negative=constant(self.negative),
-            table=constant(self.table), y=builder.value(y.shape, "uint8", storage=3), **self.geometry(), **self.fields,
+            table=constant(self.table), y=builder.value(y.shape, "uint8", storage=3), bits=bits, **self.geometry(), **self.fields,
         )  # fmt: skip
         words = builder.words()
         plan = _library.open_plan(constants.model, address(words), words.size)

@@ -218,4 +218,4 @@ def test_damaged_and_hostile_files_are_refused(folder: Path, tmp_path: Path) -> 
 def test_plans_are_the_same_every_time() -> None:
     program = digits()
     places = {f"{op.name}/{role}": 0 for op in program.ops for role in op.arrays}
-    assert stored_plan(program, places) == stored_plan(program, places)
+    assert stored_plan(program, places, ()) == stored_plan(program, places, ())

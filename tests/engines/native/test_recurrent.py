@@ -51,7 +51,7 @@ def test_dynamic_linear_layers(rows, width, columns, granularity, kind):
     tensors, ops = {"x": Tensor("x", "float32", (None, width))}, []
     for i in range(2):
         arrays = {
-            "weight": rng.integers(-127, 128, (columns, width)).astype(np.int8),
+            "weight": rng.integers(*((-8, 8) if i else (-127, 128)), (columns, width)).astype(np.int8),
             "scale": rng.uniform(1e-3, 1e-2, columns).astype(np.float32),
         }
         if i:
@@ -94,7 +94,7 @@ def test_rows_of_a_gelu_are_made_from_its_input(kind, width):
     assert runner.tensors({"x": x})["g"].tobytes() == g.tobytes()
 
 
-def layer(rng, kind, sizes, relu=False, both=False, states=False, lengths=False, result="all"):
+def layer(rng, kind, sizes, relu=False, both=False, states=False, lengths=False, result="all", most=127):
     """Return a program of one recurrent layer, and inputs."""
     time, batch, width, hidden = sizes
     directions, rows = 1 + both, GATES[kind] * hidden
@@ -104,8 +104,8 @@ def layer(rng, kind, sizes, relu=False, both=False, states=False, lengths=False,
         return (rng.uniform(2e-3, 6e-3, (directions, rows)) * steps).astype(np.float32)
 
     arrays = {
-        "weight_ih": rng.integers(-127, 128, (directions, rows, width)).astype(np.int8),
-        "weight_hh": rng.integers(-127, 128, (directions, rows, hidden)).astype(np.int8),
+        "weight_ih": rng.integers(-most, most + 1, (directions, rows, width)).astype(np.int8),
+        "weight_hh": rng.integers(-most, most + 1, (directions, rows, hidden)).astype(np.int8),
         "scale_ih": scales(),
         "scale_hh": scales() / np.float32(1 if relu else 127),
         "bias": (rng.standard_normal((directions, rows)) * steps).astype(np.float32),
@@ -153,9 +153,10 @@ def test_recurrent_layers_do_not_fall_back(kind, relu):
     assert not any(plan.lowered.fallbacks for plan in runner._plans._values.values())
 
 
+@pytest.mark.parametrize("most", [127, 7])
 @pytest.mark.parametrize(("kind", "relu"), KINDS)
-def test_wide_recurrent_layers(kind, relu):
-    same(*layer(np.random.default_rng(1), kind, (9, 2, 96, 200), relu))
+def test_wide_recurrent_layers(kind, relu, most):
+    same(*layer(np.random.default_rng(1), kind, (9, 2, 96, 200), relu, most=most))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -38,11 +38,9 @@ def _weights(ctx: OpContext, apart: bool = False) -> dict[str, Value | int | Non
         return w if w.ndim == 2 else np.moveaxis(w, 1, -1)
 
     def bias() -> Array:
-        w = ctx.array("weight" + suffix, weight)
-        products = w.reshape(len(w), -1)
-        return np.asarray(
-            np.tile(p["bias"].astype(np.int64), places) - zero * products.sum(1, dtype=np.int64), np.int32
-        )
+        w = weight()
+        sums = w.sum(axis=tuple(range(1, w.ndim)), dtype=np.int64)
+        return np.asarray(np.tile(p["bias"].astype(np.int64), places) - zero * sums, np.int32)
 
     def limits() -> Array:
         sums = bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255)
@@ -54,7 +52,7 @@ def _weights(ctx: OpContext, apart: bool = False) -> dict[str, Value | int | Non
         return ctx.constant(f"ratio {a}{suffix}", lambda: np.tile(ratio(p[a], p[b]), places)) if a in p else None
 
     return {
-        "weight": ctx.constant("weight" + suffix, weight),
+        **ctx.weight("weight" + suffix, weight),
         "bias": ctx.constant("bias" + suffix, bias),
         "ratio": ratios("a", "b"),
         "ratio_negative": ratios("a_neg", "b_neg"),

@@ -11,6 +11,8 @@ from intact8.arithmetic.recurrent import GATES, state_count
 from .builder import Value
 from .lowering import OpContext, Rule
 
+Fields = dict[str, Value | int | None]
+
 KINDS = {"lstm": 0, "gru": 1, "rnn": 2}
 """Kind → its number in the library; an RNN with ReLU has the next one."""
 
@@ -44,22 +46,22 @@ def quantized_rows(ctx: OpContext, x: Value, together: bool) -> tuple[Value, ...
 
 
 def product(
-    ctx: OpContext, rows: tuple[Value, ...], depth: int, weight: Value, scale: Value, bias: Value | None, y: Value
+    ctx: OpContext, rows: tuple[Value, ...], depth: int, weight: Fields, scale: Value, bias: Value | None, y: Value
 ) -> None:
-    """Add the product of quantized rows with ``weight`` (columns, depth)."""
+    """Add the product of quantized rows with the weights (columns, depth) of some fields."""
     q, scales = rows
     ctx.builder.step(
         "dynamic_linear",
         q=q,
         scales=scales,
-        weight=weight,
         scale=scale,
         bias=bias,
         y=y,
         rows=q.shape[0],
         depth=depth,
-        columns=weight.shape[0],
+        columns=scale.size,
         single=int(scales.size == 1),
+        **weight,
     )
 
 
@@ -68,7 +70,7 @@ def dynamic_linear(ctx: OpContext) -> Value:
     x, p = ctx.builder.plain(ctx.inputs[0]), ctx.op.arrays
     y = ctx.make()
     if y.size:
-        weight, scale = ctx.constant("weight", lambda: p["weight"]), ctx.constant("scale", lambda: p["scale"])
+        weight, scale = ctx.weight("weight", lambda: p["weight"]), ctx.constant("scale", lambda: p["scale"])
         rows = quantized_rows(ctx, x, ctx.op.attrs["granularity"] == "per_tensor")
         product(ctx, rows, x.shape[-1], weight, scale, ctx.stored("bias"), y)
     return y
@@ -89,13 +91,15 @@ def recurrent(ctx: OpContext) -> Value | None:
         def part(role: str, d: int = d) -> Value:
             return ctx.constant(f"{role} {d}", lambda: np.ascontiguousarray(p[role][d]))
 
+        def weight(role: str, d: int = d) -> Fields:
+            return ctx.weight(f"{role} {d}", lambda: np.ascontiguousarray(p[role][d]))
+
         products = b.value((time, batch, GATES[kind] * hidden), "float32")
-        product(ctx, rows, width, part("weight_ih"), part("scale_ih"), part("bias"), products)
+        product(ctx, rows, width, weight("weight_ih"), part("scale_ih"), part("bias"), products)
         b.step(
             "recurrent",
             input=products,
             row_scales=rows[1],
-            weight=part("weight_hh"),
             scale=part("scale_hh"),
             bias=part("bias_hh") if kind == "gru" else None,
             tanh=ctx.stored("tanh"),
@@ -113,6 +117,7 @@ def recurrent(ctx: OpContext) -> Value | None:
             h0_offset=d * batch * hidden,
             y_offset=d * hidden,
             y_row=directions * hidden,
+            **weight("weight_hh"),
         )
     return y
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from intact8.arithmetic.bit_packing import fits_in_four, pack
 from intact8.opset.op import Array, Op, Tensor
 
 from .builder import MAX_RANK, PlanBuilder, Value, plain
@@ -52,6 +53,21 @@ class OpContext:
     def constant(self, role: str, make: Callable[[], Array]) -> Value:
         """Return the value of an array that is made once for all plans of the program."""
         return self.builder.constant(self.array(role, make))
+
+    def weight(self, role: str, make: Callable[[], Array]) -> dict[str, Value | int | None]:
+        """Return the fields ``weight`` and ``bits`` of int8 weights, which take 4 bits where that holds them all.
+
+        Args:
+            role: of the array among those of the operation.
+            make: makes the weights in the order of the library.
+        """
+
+        def stored() -> Array:
+            q = make()
+            return pack(q.reshape(1, -1), 4)[0] if fits_in_four(q) else q
+
+        value = self.constant(role, stored)
+        return {"weight": value, "bits": 8 if value.dtype == "int8" else 4}
 
     def stored(self, role: str) -> Value | None:
         """Return the value of an array of the operation; None where it has none of that role."""

@@ -2,16 +2,17 @@
 
 Numbers and bytes one after the other, a number seven bits a byte, the lowest first, its sign in the lowest bit of all:
 a fingerprint of the kinds of steps; constants, each either its bytes, or, where it is an array of the file in another
-order of its elements, its place there and its strides; and of every plan its inputs and outputs, and its words.
+order of its elements, its place there and its strides (of 4 bits: counted in halves of bytes); and of every plan its inputs and outputs, and its words.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from intact8.arithmetic.bit_packing import pack
 from intact8.errors import EngineError
 from intact8.opset.op import Array, Op, Tensor
 from intact8.program.dimensions import LONGEST
@@ -27,12 +28,18 @@ SMALL = 256
 """Bytes up to which constants are stored as they are."""
 
 
-def stored_plan(program: Program, places: Mapping[str, int], plan: bool | Sequence[Mapping[str, int]] = True) -> str:
+def stored_plan(
+    program: Program,
+    places: Mapping[str, int],
+    packed: Collection[str],
+    plan: bool | Sequence[Mapping[str, int]] = True,
+) -> str:
     """Return plans in base64.
 
     Args:
         program: checked.
         places: array → its offset among the arrays of the file.
+        packed: names of arrays that the file holds in 4 bits.
         plan: True for one sample; or sizes, for every one of which there is a plan: of the batch, which is 1 without,
             and of every named dimension.
 
@@ -51,7 +58,7 @@ def stored_plan(program: Program, places: Mapping[str, int], plan: bool | Sequen
             found = lowered.fallbacks[0].op.name
             raise EngineError(f"the library has no steps for {kinds}", where=found, remedy=remedy)
     parts = [part for lowered in plans for part in _plan(lowered)]
-    sources = _sources(program.ops, places)
+    sources = _sources(program.ops, places, packed)
     stored = [_constant(array, sources) for array in constants.arrays]
     head = [_numbers([_fingerprint(), len(stored)]), *stored, _numbers([len(plans)])]
     return base64.b64encode(b"".join([*head, *parts])).decode()
@@ -116,14 +123,23 @@ Source = tuple[Array, int]
 """A view of a stored array, and the place of its first element in the file."""
 
 
-def _sources(ops: Sequence[Op], places: Mapping[str, int]) -> dict[tuple[str, int], list[Source]]:
-    """Return views of the stored arrays by dtype and size: as they are, and as kernels want weights."""
+FOUR_BITS = "4 bits"
+
+
+def _sources(
+    ops: Sequence[Op], places: Mapping[str, int], packed: Collection[str]
+) -> dict[tuple[str, int], list[Source]]:
+    """Return views of the stored arrays by dtype and size: as they are, and as kernels want weights. Places of arrays of 4
+    bits are counted in halves of bytes."""
     found: dict[tuple[str, int], list[Source]] = {}
     for op in ops:
         for role, array in op.arrays.items():
             if array.nbytes > SMALL:
-                stored, place = np.ascontiguousarray(array), places[f"{op.name}/{role}"]
-                views = found.setdefault((array.dtype.name, array.size), [])
+                stored, name = np.ascontiguousarray(array), f"{op.name}/{role}"
+                half = name in packed
+                place = places[name] * (2 if half else 1)
+                key = (FOUR_BITS, -(-array.size // 2)) if half else (array.dtype.name, array.size)
+                views = found.setdefault(key, [])
                 views.extend((view, place + address(view) - address(stored)) for view in _views(op, stored))
     return found
 
@@ -142,11 +158,13 @@ def _views(op: Op, array: Array) -> Iterator[Array]:
 
 
 def _constant(array: Array, sources: Mapping[tuple[str, int], Sequence[Source]]) -> bytes:
-    for view, place in sources.get((array.dtype.name, array.size), ()):
-        if np.array_equal(view.reshape(-1), array.reshape(-1)):
-            strides = [stride // view.itemsize for stride in view.strides]
-            pairs = [n for pair in zip(view.shape, strides, strict=True) for n in pair]
-            return _numbers([1, place, view.itemsize, view.ndim, *pairs])
+    for dtype in (array.dtype.name, FOUR_BITS):
+        for view, place in sources.get((dtype, array.size), ()):
+            flat, half = view.reshape(-1), dtype == FOUR_BITS
+            if np.array_equal(pack(flat[None], 4)[0] if half else flat, array.reshape(-1)):
+                strides = [stride // view.itemsize for stride in view.strides]
+                pairs = [n for pair in zip(view.shape, strides, strict=True) for n in pair]
+                return _numbers([1, place, 0 if half else view.itemsize, view.ndim, *pairs])
     return _numbers([0]) + _bytes(array.tobytes())
 
 
