@@ -75,10 +75,11 @@ def symmetric() -> Recipe:
 
 
 def w4a8() -> Recipe:
-    """Use when files must be half as large, or memory limits the speed: weights of 4 bits, error-minimal scales in [−7, 7].
+    """Use when files must be half as large, or memory limits the speed: weights of 4 bits, error-minimal scales in
+    [−7, 7].
 
-    The native engine keeps them in 4 bits and unpacks them in registers: layers whose weights do not fit the caches (linear
-    layers of one row) are up to three times as fast as in int8; convolutions are as fast.
+    The native engine keeps them in 4 bits and unpacks them in registers: layers whose weights do not fit the caches
+    (linear layers of one row) are up to three times as fast as in int8; convolutions are as fast.
     """
     weight = Scheme(dtype="int8", bits=4, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(activation=Scheme(observer="mse"), weight=weight, bias_correction=False)
@@ -93,7 +94,7 @@ def dynamic(rows: str = "per_row", bits: int = 8) -> Recipe:
 
     Args:
         rows: "per_row", or "per_tensor": one scale for the whole tensor, so that results depend on the batch.
-        bits: of weights, 8 or 4: half the file, and faster where weights do not fit the caches (one token of a decoder).
+        bits: of weights, 8 or 4: half the file, and faster where weights do not fit the caches (decoders).
 
     Raises:
         RecipeError: other bits.

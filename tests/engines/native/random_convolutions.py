@@ -208,7 +208,8 @@ class Step:
         builder.step(
             "conv", x=values[0], residual=values[1] if len(values) > 1 else None, weight=constant(weight),
             bias=constant(bias), ratio=constant(self.ratio), ratio_negative=constant(self.negative),
-            table=constant(self.table), y=builder.value(y.shape, "uint8", storage=3), bits=bits, **self.geometry(), **self.fields,
+            table=constant(self.table), y=builder.value(y.shape, "uint8", storage=3), bits=bits,
+            **self.geometry(), **self.fields,
         )  # fmt: skip
         words = builder.words()
         plan = _library.open_plan(constants.model, address(words), words.size)

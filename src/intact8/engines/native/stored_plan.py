@@ -2,7 +2,8 @@
 
 Numbers and bytes one after the other, a number seven bits a byte, the lowest first, its sign in the lowest bit of all:
 a fingerprint of the kinds of steps; constants, each either its bytes, or, where it is an array of the file in another
-order of its elements, its place there and its strides (of 4 bits: counted in halves of bytes); and of every plan its inputs and outputs, and its words.
+order of its elements, its place there and its strides (of 4 bits: counted in halves of bytes); and of every plan its
+inputs and outputs, and its words.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ FOUR_BITS = "4 bits"
 def _sources(
     ops: Sequence[Op], places: Mapping[str, int], packed: Collection[str]
 ) -> dict[tuple[str, int], list[Source]]:
-    """Return views of the stored arrays by dtype and size: as they are, and as kernels want weights. Places of arrays of 4
-    bits are counted in halves of bytes."""
+    """Return views of the stored arrays by dtype and size: as they are, and as kernels want weights. Places of arrays
+    of 4 bits are counted in halves of bytes."""
     found: dict[tuple[str, int], list[Source]] = {}
     for op in ops:
         for role, array in op.arrays.items():
