@@ -31,7 +31,8 @@ class Network(nn.Module):
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(3, 17, 3, 2, 1), nn.ReLU(), nn.Conv2d(17, 17, 3, 1, 1, groups=17),
-            nn.Conv2d(17, 48, 1), nn.ReLU(), nn.Conv2d(48, 48, 3, padding=2, dilation=2), nn.ReLU(), nn.Conv2d(48, 48, 3, padding=1, groups=6),
+            nn.Conv2d(17, 48, 1), nn.ReLU(), nn.Conv2d(48, 48, 3, padding=2, dilation=2),
+            nn.ReLU(), nn.Conv2d(48, 48, 3, padding=1, groups=6),
             nn.ConvTranspose2d(48, 20, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(),
         )  # fmt: skip
         self.head = nn.Linear(180, 70)
