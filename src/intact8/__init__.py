@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from intact8.diagnose.report import report
     from intact8.diagnose.sensitivity import sensitivity
     from intact8.diagnose.sensitivity.report import SensitivityReport
+    from intact8.migration import Migrated, MigrationReport, migrate
     from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe, Scheme
     from intact8.splitting import split
@@ -51,6 +52,7 @@ __all__ = [
     "calibrate",
     "convert",
     "split",
+    "migrate",
     "verify",
     "evaluate",
     "compare",
@@ -65,6 +67,8 @@ __all__ = [
     "SensitivityReport",
     "DoctorReport",
     "EvaluationReport",
+    "MigrationReport",
+    "Migrated",
     "recipes",
     "IntactError",
     "CalibrationError",
@@ -82,6 +86,9 @@ _HOMES = {
     "calibrate": "intact8.api",
     "convert": "intact8.api",
     "split": "intact8.splitting",
+    "migrate": "intact8.migration",
+    "MigrationReport": "intact8.migration",
+    "Migrated": "intact8.migration",
     "verify": "intact8.verification",
     "lint": "intact8.diagnose.lint",
     "evaluate": "intact8.diagnose.evaluate",

@@ -6,6 +6,7 @@ from . import (
     formulas_linalg,
     formulas_polynomials,
     formulas_sampling,
+    marks,
     ops_index,
     ops_layers,
     ops_pointwise,
@@ -18,6 +19,7 @@ from . import (
 )
 
 __all__ = [
+    "marks",
     "formulas",
     "formulas_index",
     "formulas_linalg",

@@ -49,6 +49,7 @@ class Builder(ConstantStore):
     batch_input: Value | None = None
     comparable: bool = True
     env: dict[torch.fx.Node, Any] = field(default_factory=dict)
+    marks: list[tuple[str, int]] = field(default_factory=list)
     prefixes: dict[int, tuple[Prefix, Value]] = field(default_factory=dict)
     _nodes_of: dict[int, tuple[Tensor, Value]] = field(default_factory=dict)
     _stale: dict[torch.fx.Node, str] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def require_module(model: Any) -> None:
         if reason:
             what = f"this model went through {reason}"
             where = f"{name or 'the model itself'} ({type(module).__name__})"
-            remedy = "pass the float model it was made from, with its trained weights"
+            remedy = "call intact8.migrate on it, or pass the float model it was made from, with its trained weights"
             raise InputError(what, where=where, why="quantization starts from a float32 model", remedy=remedy)
     try:
         # The module of an ExportedProgram refuses to change its mode, which torch.export would do later.

@@ -46,6 +46,7 @@ class Captured:
         notes: what capture decided and the user may want to know.
         derived: constants that are computed from parameters.
         comparable: whether the model's outputs are expected to have the graph's shapes and values.
+        marks: (node, number) for every mark of the model, in order; see ``intact8.capture.marks``.
     """
 
     graph: Graph
@@ -59,6 +60,7 @@ class Captured:
     notes: tuple[str, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
     comparable: bool = True
+    marks: tuple[tuple[str, int], ...] = ()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the all tensors that nodes may name."""
@@ -278,6 +280,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         tuple(builder.notes),
         derived,
         builder.comparable,
+        tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
     )
 
 

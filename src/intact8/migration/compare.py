@@ -1,0 +1,139 @@
+"""The simulation here against the other tool's: integers that differ, and decibels, per tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from intact8.calibration.data import batches
+from intact8.migration.description import Description, rounding
+from intact8.migration.report import LayerChange, MigrationReport
+from intact8.migration.simulate import Simulated, used_weights
+from intact8.program.program import Program
+
+Array = npt.NDArray[Any]
+
+
+class _Sums:
+    """Integers that differ, and the power of signal and error."""
+
+    def __init__(self) -> None:
+        self.values = self.differ = self.largest = 0
+        self.signal = self.noise = 0.0
+
+    def add(self, there: Array, here: Array, scale_there: float, scale: float, zero_point: int) -> None:
+        apart = np.abs(there.astype(np.int32) - here.astype(np.int32))
+        self.values += apart.size
+        self.differ += int((apart > 0).sum())
+        self.largest = max(self.largest, int(apart.max(initial=0)))
+        x = (there.astype(np.float64) - zero_point) * scale_there
+        self.add_power(x, (here.astype(np.float64) - zero_point) * scale)
+
+    def add_power(self, there: Array, here: Array) -> None:
+        self.signal += float((there**2).sum())
+        self.noise += float(((there - here) ** 2).sum())
+
+    @property
+    def sqnr(self) -> float | None:
+        if not self.signal:
+            return None
+        return math.inf if self.noise == 0 else 10 * math.log10(self.signal / self.noise)
+
+
+def report_on(described: Description, made: Simulated, program: Program, data: Any, most: int) -> MigrationReport:
+    """Return what changed; activations and outputs are compared on the first ``most`` samples of ``data``."""
+    sums, outputs = (_compared(described, made, data, most)) if data is not None else ({}, None)
+    sim, assigned = made.simulation, made.assigned
+    weights = _weight_changes(described, made, program)
+    layers = []
+    for node in sim.graph:
+        point, grid = sim.point(node.name), assigned.grids.get(node.name)
+        if (point is None or grid is None) and node.name not in weights:
+            continue
+        told: dict[str, Any] = dict(weights.get(node.name, {}))
+        if point is not None and grid is not None:
+            told |= {"there": grid.name, "scale_there": grid.scale, "scale": float(point.scale)}
+            told["zero_point"] = int(point.zero_point)
+        found = sums.get(node.name)
+        if found is not None:
+            told |= {"values": found.values, "differ": found.differ, "largest": found.largest, "sqnr": found.sqnr}
+        layers.append(LayerChange(node.name, **told))
+    heavy = [n for n in sim.graph if n.name in assigned.floats and "weight" in n.params]
+    return MigrationReport(
+        tool=described.tool,
+        layers=tuple(layers),
+        floats=tuple(n.name for n in heavy),
+        observed=tuple(assigned.observed),
+        requantized=tuple(described.requantized),
+        notes=tuple(dict.fromkeys([*described.notes, *assigned.notes])),
+        outputs_sqnr=outputs,
+    )
+
+
+def _weight_changes(described: Description, made: Simulated, program: Program) -> dict[str, dict[str, Any]]:
+    ops, sim = {op.name: op for op in program.ops}, made.simulation
+    found = {}
+    for name, grid in used_weights(sim.graph, described):
+        if name not in ops or ops[name].arrays.get("weight") is None or name not in sim.all_weight_points:
+            continue
+        there, here = grid.centered(), ops[name].arrays["weight"].astype(np.int64)
+        scale = sim.all_weight_points[name].scale.double().cpu().numpy().reshape(-1)
+        axis = 1 if sim.graph.nodes[name].attrs.get("transposed") else 0
+        before = grid.channel_scales(axis, scale.size)
+        change = 0.0 if before is None else float(np.abs(scale / before - 1).max())
+        changed = int((there != here).sum()) if there.shape == here.shape else there.size
+        found[name] = {
+            "there": grid.name,
+            "weights": there.size,
+            "weights_changed": changed,
+            "weight_scale_change": change,
+        }
+    return found
+
+
+def _compared(described: Description, made: Simulated, data: Any, most: int) -> tuple[dict[str, _Sums], float | None]:
+    sim, total = made.simulation, _Sums()
+    sums: dict[str, _Sums] = {}
+    seen = 0
+    for args, kwargs in batches(data, sim.input_specs, torch.device("cpu")):
+        if seen >= most:
+            break
+        marks = described.marks
+        with rounding(marks), torch.no_grad():
+            there = described.model(*args, **kwargs)
+            flat = sim.flatten(args, kwargs)
+            integers = sim.integer_tensors(flat)
+            here = sim(*args, **kwargs)
+            for node, (number, call) in made.assigned.marks.items():
+                grid, point = marks[number].grid, sim.point(_tensor_of(sim, node))
+                if grid is None or point is None or len(marks[number].seen) <= call:
+                    continue
+                q = integers[_tensor_of(sim, node)]
+                zero_point = int(point.zero_point)
+                before = marks[number].seen[call].cpu().numpy()
+                if before.shape == q.shape and zero_point == grid.zero_point + grid.shift:
+                    sums.setdefault(node, _Sums()).add(before, q, grid.scale, float(point.scale), zero_point)
+        for a, b in zip(_floats(there), _floats(here), strict=True):
+            total.add_power(a, b)
+        seen += len(flat[0]) if flat[0].ndim else 1
+    return sums, total.sqnr
+
+
+def _tensor_of(sim: Any, node: str) -> str:
+    """Return the tensor of integers of a node: its own, or what quantizes its floats."""
+    return node if sim.point(node) is not None else f"{node}.quantize"
+
+
+def _floats(outputs: Any) -> Iterable[Array]:
+    leaves = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, Tensor)]
+    return (leaf.detach().double().cpu().numpy() for leaf in leaves)
+
+
+__all__ = ["report_on"]

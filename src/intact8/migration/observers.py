@@ -1,0 +1,134 @@
+"""Observers, fake quantizers and quantized tensors of torch.ao, torchao and their kin as grids.
+
+They are known by their attributes, not by their classes, so that nothing here imports those packages.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.errors import InputError
+from intact8.migration.grids import RANGES, ActivationGrid, WeightGrid
+
+BASES = frozenset({"ObserverBase", "FakeQuantizeBase", "AffineQuantizedObserverBase"})
+
+
+def observes(module: object) -> bool:
+    """Return whether a module is an observer or a fake quantizer."""
+    return isinstance(module, nn.Module) and any(kind.__name__ in BASES for kind in type(module).__mro__)
+
+
+def is_float(observer: Any) -> bool:
+    """Return whether an observer stands for a tensor that stays float: a placeholder, or one for 16 bits and more."""
+    return _dtype(observer) not in RANGES or bool(getattr(observer, "is_dynamic", False))
+
+
+def is_dynamic(observer: Any) -> bool:
+    """Return whether an observer stands for a tensor that is quantized when the network runs."""
+    return bool(getattr(observer, "is_dynamic", False))
+
+
+def activation_grid(observer: Any, name: str) -> ActivationGrid:
+    """Return the grid that an observer or fake quantizer has now.
+
+    Raises:
+        InputError: it has seen nothing, or its integers are not 8 bits.
+    """
+    scale, zero_point = _qparams(observer, name)
+    if scale.numel() != 1:
+        what = f"{scale.numel()} scales for one activation"
+        raise InputError(what, where=name, why="activations have one scale here", remedy="use a per-tensor observer")
+    low, high = _limits(observer)
+    return ActivationGrid(name, float(scale), int(zero_point), low, high, _dtype(observer))
+
+
+def weight_grid(weight: Tensor, observer: Any, name: str) -> WeightGrid:
+    """Return the integers that a fake quantizer, or an observer that has seen the weight, makes of it.
+
+    Raises:
+        InputError: it has seen nothing.
+    """
+    scale, zero_point = _qparams(observer, name)
+    axis = int(getattr(observer, "ch_axis", 0)) % max(weight.ndim, 1) if scale.numel() > 1 else 0
+    shape = [1] * weight.ndim
+    if scale.numel() > 1:
+        shape[axis] = -1
+    low, high = _limits(observer)
+    # torch multiplies by the reciprocal of the scale.
+    q = torch.clamp(torch.round(weight.detach() * (1 / scale).reshape(shape)) + zero_point.reshape(shape), low, high)
+    return WeightGrid(name, q.cpu().numpy().astype(np.int64), _numbers(scale), _numbers(zero_point, np.int64), axis)
+
+
+def quantized_weight(weight: Tensor, name: str) -> WeightGrid:
+    """Return the integers of a tensor of a quantized dtype of torch."""
+    if weight.dtype != torch.qint8:
+        what = f"a weight of dtype {str(weight.dtype).removeprefix('torch.')}"
+        raise InputError(
+            what, where=name, why="programs hold weights in 8 bits", remedy="give the layer's float weight"
+        )
+    integers = weight.int_repr().cpu().numpy().astype(np.int64)
+    if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return WeightGrid(name, integers, np.array([weight.q_scale()]), np.array([weight.q_zero_point()]))
+    scale, zero_point = weight.q_per_channel_scales(), weight.q_per_channel_zero_points()
+    return WeightGrid(name, integers, _numbers(scale), _numbers(zero_point, np.int64), weight.q_per_channel_axis())
+
+
+def _numbers(values: Tensor, dtype: Any = np.float64) -> Any:
+    return values.detach().reshape(-1).cpu().numpy().astype(dtype)
+
+
+def _dtype(observer: Any) -> str:
+    """Return the dtype of the integers; those of observers that say quint8 of −128…127 are what their range says."""
+    dtype = getattr(observer, "dtype", None)
+    if dtype is None:
+        dtype = getattr(getattr(observer, "activation_post_process", None), "dtype", None)
+    name = str(dtype).removeprefix("torch.q").removeprefix("torch.")
+    if name in RANGES and getattr(observer, "quant_min", None) is not None:
+        return "int8" if int(observer.quant_min) < 0 else "uint8"
+    return name
+
+
+def _limits(observer: Any) -> tuple[int, int]:
+    low, high = getattr(observer, "quant_min", None), getattr(observer, "quant_max", None)
+    return RANGES.get(_dtype(observer), (0, 0)) if low is None or high is None else (int(low), int(high))
+
+
+def _qparams(observer: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Return scale and zero point.
+
+    A fake quantizer's are those its forward rounds with: torch's conversion computes others for some of them (max/127.5
+    in place of max/127), which the network was not trained with. Learned ones, and observers', are computed.
+    """
+    stored = getattr(observer, "scale", None), getattr(observer, "zero_point", None)
+    learns = hasattr(observer, "learning_enabled")
+    if not learns and isinstance(stored[0], Tensor) and isinstance(stored[1], Tensor):
+        blank = stored[0].numel() == 0 or bool((stored[0] == 1).all() and (stored[1] == 0).all())
+        if blank and not _seen(getattr(observer, "activation_post_process", None)):
+            raise _unseen(name)
+        return stored[0].detach(), stored[1].detach()
+    if not learns and not _seen(observer):
+        raise _unseen(name)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        found = observer.calculate_qparams()
+    return torch.as_tensor(found[0]).detach(), torch.as_tensor(found[1]).detach()
+
+
+def _seen(observer: Any) -> bool:
+    """Return whether an observer saw values, as far as it says."""
+    if hasattr(observer, "scale") and not hasattr(observer, "min_val"):
+        return True  # fixed
+    low, high = getattr(observer, "min_val", None), getattr(observer, "max_val", None)
+    if not isinstance(low, Tensor) or not isinstance(high, Tensor):
+        return observer is not None
+    return low.numel() > 0 and bool(torch.isfinite(low).all() and torch.isfinite(high).all())
+
+
+def _unseen(name: str) -> InputError:
+    remedy = "run it over calibration data there before it is migrated, or quantize the float model with intact8"
+    return InputError("this observer has seen no data, so there is no range to keep", where=name, remedy=remedy)

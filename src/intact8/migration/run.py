@@ -1,0 +1,86 @@
+"""The verb: models of other tools become programs of the same weights and ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from intact8.api import convert
+from intact8.calibration.data import first_batch
+from intact8.errors import InputError
+from intact8.migration.compare import report_on
+from intact8.migration.description import Description
+from intact8.migration.report import Migrated
+from intact8.migration.simulate import simulate
+from intact8.recipe.recipe import Recipe
+
+
+def migrate(
+    source: Any,
+    checkpoint: Mapping[str, Any] | str | Path | None = None,
+    *,
+    example_inputs: Any = None,
+    data: Any = None,
+    requantize: Collection[str] = (),
+    portable: bool = False,
+    samples: int = 64,
+) -> Migrated:
+    """Read a model that another tool has quantized, keep its weights and ranges, and make its scales tie-free.
+
+    Args:
+        source: a model of torch.ao, eager or FX, prepared (after training, or for training) or converted. It is not
+            changed.
+        checkpoint: not yet.
+        example_inputs: as for ``intact8.prepare``; taken from ``data`` when None.
+        data: a few batches of real inputs, without labels or with: what the report compares on, and what gives ranges
+            to tensors that are integers here and float there. Without them nothing is compared.
+        requantize: names or globs of layers whose weights may be quantized anew, because their integers cannot be kept
+            (other zero points than 0, other axes); the report names them.
+        portable: widen weight scales so that CPUs without VNNI compute the same integers on every engine. It changes
+            weights; without it the native engine is exact everywhere, and others need VNNI where weights are large.
+        samples: of ``data``, how many the report compares on.
+
+    Returns:
+        The program, its simulation and a report of what changed.
+
+    Raises:
+        InputError: nothing known, or a layer of it cannot be kept; names the layer.
+        CaptureError: the network cannot be captured.
+
+    Example:
+        >>> import intact8, torch
+        >>> intact8.migrate(torch.nn.Linear(4, 2), example_inputs=torch.zeros(1, 4))
+        Traceback (most recent call last):
+        ...
+        intact8.errors.InputError: nothing in this model is quantized or prepared for it. Remedy: quantize it with …
+    """
+    described = _described(source, checkpoint, requantize)
+    if data is not None and iter_once(data):
+        data = list(data)
+    if example_inputs is None:
+        if data is None:
+            remedy = "give example_inputs=… or data=…"
+            raise InputError("an example of the inputs is needed to capture the network", remedy=remedy)
+        example_inputs, data = first_batch(described.model, data)
+    recipe = Recipe(scales="fixed", portable=portable)
+    made = simulate(described, example_inputs, data, recipe)
+    program = convert(made.simulation)
+    return Migrated(program, report_on(described, made, program, data, samples), made.simulation)
+
+
+def iter_once(data: Any) -> bool:
+    """Return whether data can be gone through once only."""
+    return not isinstance(data, (Tensor, Mapping)) and hasattr(data, "__next__")
+
+
+def _described(source: Any, checkpoint: Any, requantize: Collection[str]) -> Description:
+    """Return the description by the reader that knows the source."""
+    if isinstance(source, nn.Module):
+        from intact8.migration.torch_ao import describe
+
+        return describe(source, requantize)
+    what = f"no reader knows a {type(source).__name__}"
+    raise InputError(what, remedy="give a model of torch.ao, prepared or converted")

@@ -1,0 +1,76 @@
+"""Models of torch.ao keep their integers, and what changes is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tests.migration.networks import Residual, converted, prepared, samples
+from torch import nn
+
+import intact8
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+MODES = ["eager ptq", "eager qat", "fx ptq", "fx qat"]
+
+
+@pytest.mark.parametrize("stage", ["prepared", "converted"])
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_and_ranges_are_kept(mode: str, stage: str) -> None:
+    model = prepared(mode)
+    there = converted(model) if stage == "converted" else model
+    made = intact8.migrate(there, data=samples())
+    report = made.report
+    assert report.tool == f"torch.ao ({'FX' if 'fx' in mode else 'eager'}, {stage})"
+    assert not report.floats and not report.observed and not report.requantized
+    assert report.weights == 3 * 8 * 9 + 8 * 4 * 9 + 40
+    assert report.weights_changed == 0
+    assert all(abs(layer.scale / layer.scale_there - 1) < 0.02 for layer in report.layers if layer.scale_there)
+    # The prepared model does not round what pooling gives, the converted one and the program do.
+    before_pooling = [layer for layer in report.layers if layer.name in ("conv1", "conv2", "add")]
+    assert all(layer.values > 0 and layer.differ <= 0.03 * layer.values for layer in before_pooling)
+    assert all(layer.largest <= 3 for layer in before_pooling)
+    assert intact8.verify(made.program, samples(8), sim=made.simulation).mismatches == 0
+    with torch.no_grad():
+        y = there(samples())
+    error = made.program.run(samples()) - y
+    assert float(error.abs().max()) < 0.1 * float(y.abs().max())
+
+
+def test_the_model_is_not_changed() -> None:
+    model = prepared("eager qat")
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    intact8.migrate(model, data=samples())
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_without_data_nothing_is_compared() -> None:
+    report = intact8.migrate(converted(prepared("eager ptq")), example_inputs=samples(2)).report
+    assert report.outputs_sqnr is None and all(layer.values == 0 for layer in report.layers)
+    assert "conv1" in str(report)
+
+
+def test_the_integers_of_a_converted_weight_are_those_of_the_program() -> None:
+    there = converted(prepared("eager ptq"))
+    program = intact8.migrate(there, example_inputs=samples(2)).program
+    weight = next(op.arrays["weight"] for op in program.ops if op.name == "conv1")
+    assert np.array_equal(weight, there.conv1.weight().int_repr().numpy())
+
+
+def test_what_was_not_calibrated_is_named() -> None:
+    ao = torch.ao.quantization
+    model = Residual().eval()
+    model.qconfig = ao.get_default_qconfig("fbgemm")
+    with pytest.raises(intact8.InputError, match=r"quant: this observer has seen no data"):
+        intact8.migrate(ao.prepare(model), example_inputs=samples(2))
+
+
+def test_a_float_model_is_refused() -> None:
+    with pytest.raises(intact8.InputError, match="nothing in this model is quantized"):
+        intact8.migrate(nn.Linear(2, 2), example_inputs=torch.zeros(1, 2))
+
+
+def test_quantize_says_which_call_to_use() -> None:
+    with pytest.raises(intact8.InputError, match=r"intact8\.migrate"):
+        intact8.quantize(converted(prepared("fx ptq")), samples())
