@@ -407,28 +407,57 @@ def test_a_report_on_resnet50_opens_in_two_seconds(browser: Any, resnet50: Path)
 
 @pytest.fixture(scope="module")
 def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of more than 1,000 operations: 330 blocks of a convolution, a ReLU of its own and a sum."""
+    """A page of more than 1,000 operations in 340 modules, with errors of all of them."""
     torch.manual_seed(0)
     block = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 1), torch.nn.Tanh(), torch.nn.Conv2d(4, 4, 1))
-    model = torch.nn.Sequential(*(block for _ in range(340)))
-    program = intact8.quantize(model.eval(), torch.randn(4, 4, 4, 4))
+    model = torch.nn.Sequential(*(block for _ in range(340))).eval()
+    data = torch.randn(4, 4, 4, 4)
+    program = intact8.quantize(model, data)
     assert len(program.ops) > 1000
-    folder = tmp_path_factory.mktemp("thousand")
-    return intact8.report(program, torch.randn(2, 4, 4, 4), seconds=0.01, title="1,000 operations").save(
-        folder / "x.html"
-    )
+    made = intact8.report(program, data, model=model, seconds=0.01, title="1,000 operations")
+    return made.save(tmp_path_factory.mktemp("thousand") / "x.html")
 
 
 @pytest.mark.bench
 def test_a_report_on_1000_operations_opens_in_two_seconds(browser: Any, thousand: Path) -> None:
+    """From nothing to the first chart, in a page that answers: an operation among the last is found and opened."""
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
         page = Page(browser, thousand)
-        assert len(page.names()) > 1000
+        page.drawn("depth")
         seconds.append(time.perf_counter() - start)
+        page.tab.fill("#find", "339.2")
+        assert page.names() == ["339.2"]
+        page.tab.locator(OPEN + " .open").click()
+        page.drawn("weights:1020")
         page.close()
     assert min(seconds) < 2
+
+
+def test_large_networks_begin_folded(browser: Any, case: Case, tmp_path: Path) -> None:
+    """What is not seen costs no layout: operations are in folded modules, certificates in closed details."""
+    many = tuple(
+        replace(layer, name=f"m{i}.{layer.name}", module=f"m{i}", findings=())
+        for i in range(40)
+        for layer in case.report.layers
+    )
+    counts = replace(case.report.counts, ops=len(many), certifiable=40 * case.report.counts.certifiable)
+    large = replace(case.report, layers=many, counts=counts, other=None, next_steps=())
+    page = Page(browser, large.save(tmp_path / "large.html"))
+    assert page.names() == [] and page.tab.locator("#network .module:not([hidden])").count() == 40
+    elements = page.tab.evaluate("document.querySelectorAll('*').length")
+    assert elements < 60 * len(many) + 2000
+    assert not page.tab.locator("#proofs").is_visible()
+    page.tab.click("#expand")
+    assert page.names() == [layer.name for layer in many]
+    page.tab.fill("#find", "m39.blocks.0.conv")
+    index = [layer.name for layer in many].index("m39.blocks.0.conv")
+    page.tab.locator(f"#o{index} .open").click()
+    page.drawn(f"weights:{index}")
+    page.tab.locator(f"#d{index} figure summary").first.click()  # its table, too
+    page.tab.locator(f"#d{index} figure tbody tr").first.wait_for()
+    page.close()
 
 
 def test_without_torch(case: Case, tmp_path: Path) -> None:

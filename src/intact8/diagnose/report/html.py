@@ -13,7 +13,6 @@ import importlib.metadata
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +47,11 @@ def render(report: Report) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     packed = base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
+    layer = environment.get_template("layer.html.j2")
     return environment.get_template("report.html.j2").render(
         report=report,
         rows=rows(report.layers),
+        details=_json([layer.render(report=report, op=op, index=i) for i, op in enumerate(report.layers)]),
         data=_json(chart_data(report)),
         style=_asset("report.css"),
         script=script,
@@ -120,7 +121,7 @@ def _shown(found: re.Match[str]) -> str:
     return text if text == "\\\\" or half or json.loads(f'"{text}"').isprintable() else "\\" + text
 
 
-def _json(values: Mapping[str, Any]) -> str:
+def _json(values: Any) -> str:
     """Return JSON for a script element: no character of it opens or closes an element."""
     text = json.dumps(values, allow_nan=False, separators=(",", ":"))
     text = _ESCAPE.sub(_shown, text)

@@ -38,24 +38,23 @@ def rows(layers: Sequence[Layer]) -> list[TreeRow]:
         >>> rows([])
         []
     """
-    order: list[tuple[str, str, int | None]] = []  # path of the parent; own path; position
+    inside: dict[str, list[tuple[str, int | None]]] = {"": []}  # path of a module → path and position of what is in it
     count: dict[str, int] = {}
     for i, around in enumerate(ancestors(layers)):
         parent = ""
         for path in around:
             if path not in count:
-                order.append((parent, path, None))
+                inside[path] = []
+                inside[parent].append((path, None))
             count[path] = count.get(path, 0) + 1
             parent = path
-        order.append((parent, layers[i].name, i))
+        inside[parent].append((layers[i].name, i))
     ids = {path: f"m{i}" for i, path in enumerate(count)}
     out: list[TreeRow] = []
 
     def visit(parent: str, depth: int) -> None:
         """Add the rows of a module, even where execution leaves it and comes back."""
-        for above, path, index in order:
-            if above != parent:
-                continue
+        for path, index in inside[parent]:
             id, size = (ids[path], count[path]) if index is None else (f"o{index}", 1)
             out.append(TreeRow(id, ids.get(parent, ""), depth, path.removeprefix(parent + "."), index, size))
             if index is None:

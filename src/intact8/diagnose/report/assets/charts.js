@@ -29,8 +29,9 @@ function namesOf(indices) {
 
 function depth() {
   const rated = layers.map((_, i) => i).filter((i) => layers[i].cascade !== null);
+  const mode = rated.length > 200 ? "lines" : "lines+markers"; // a marker is an element
   const line = (key, name, token, symbol, dash) => ({
-    type: "scatter", mode: "lines+markers", name, x: rated.map((_, i) => i), y: rated.map((i) => layers[i][key]),
+    type: "scatter", mode, name, x: rated.map((_, i) => i), y: rated.map((i) => layers[i][key]),
     customdata: rated, text: rated.map((i) => plain(layers[i].name)), connectgaps: true,
     hovertemplate: "%{text}<br>%{y:.1f} dB<extra>" + name + "</extra>",
     line: { color: colour(token), width: 2, dash }, marker: { size: 7, symbol },
@@ -69,15 +70,18 @@ function map(measure) {
   });
   const ids = [...nodes.keys()].filter((id) => nodes.get(id).value > 0);
   const get = (key) => ids.map((id) => nodes.get(id)[key]);
+  const tiny = (id) => nodes.get(id).value < nodes.get("").value / 400; // no text fits, and to find that out takes long
+  const worstOf = (id) => (nodes.get(id).worst === null ? "" : digits(nodes.get(id).worst, 3) + " dB");
   const unit = { time: " ms", bytes: " bytes", macs: "", ops: "" }[measure];
   const runs = { int8: colour("int8"), move: colour("strong-line"), float32: colour("float"), "": colour("note-soft") };
   return {
     data: [{
-      type: "treemap", ids, labels: get("label").map(plain), parents: get("parent").map((p) => p ?? undefined), values: get("value"), branchvalues: "total",
+      type: "treemap", ids, labels: ids.map((id) => (tiny(id) ? "" : plain(nodes.get(id).label))), parents: get("parent").map((p) => p ?? undefined), values: get("value"), branchvalues: "total",
       sort: false, tiling: { packing: "squarify", pad: 2 }, pathbar: { visible: true, thickness: 24, textfont: { color: colour("ink") } },
-      text: ids.map((id) => { const w = nodes.get(id).worst; return w === null ? "" : digits(w, 3) + " dB"; }),
+      text: ids.map((id) => (tiny(id) ? "" : worstOf(id))),
       textinfo: compared ? "label+text" : "label", textfont: { size: 13 }, maxdepth: 4,
-      hovertemplate: "%{customdata}<br>%{value:.4~s}" + unit + ", %{percentRoot:.1%}<br>%{text}<extra></extra>", customdata: get("name").map(plain),
+      hovertemplate: "%{customdata[0]}<br>%{value:.4~s}" + unit + ", %{percentRoot:.1%}<br>%{customdata[1]}<extra></extra>",
+      customdata: ids.map((id) => [plain(nodes.get(id).name), worstOf(id)]),
       marker: { colors: ids.map((id) => (!id.startsWith("o:") ? colour(["card", "note-soft", "hover"][(id && id.split(".").length) % 3]) : compared ? sqnrColour(nodes.get(id).worst) : runs[nodes.get(id).runs])), line: { width: 0 }, pad: { t: 20, l: 4, r: 4, b: 4 } },
     }],
     layout: layout({}, {}, { margin: { l: 0, r: 0, t: 4, b: 0 } }),
@@ -283,33 +287,39 @@ function fillTable(details) {
   details.append(scroll);
 }
 
+// One chart is drawn at a time, and the page answers in between.
+let drawn = Promise.resolve();
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
     seen.unobserve(entry.target);
-    draw(entry.target);
+    drawn = drawn.then(() => new Promise((next) => setTimeout(next))).then(() => draw(entry.target));
   }
 }, { rootMargin: "100px" });
 
-for (const figure of document.querySelectorAll("figure.chart")) {
-  if (figure.dataset.chart === "map") {
-    const choices = Object.keys(measures).filter((key) => key !== "time" || layers.some((layer) => layer.ms !== null));
-    const select = document.createElement("select");
-    select.setAttribute("aria-label", "Measure of the map");
-    for (const key of choices) select.add(new Option(measures[key][0], key));
-    select.addEventListener("change", () => {
-      draw(figure);
-      const details = figure.querySelector(".data");
-      if (details.open) fillTable(details);
-    });
-    const head = document.createElement("div");
-    head.className = "head";
-    figure.querySelector("h3").replaceWith(head);
-    head.append(Object.assign(document.createElement("h3"), { textContent: "The network as a map" }), select);
-  }
+function prepare(figure) {
+  if (figure.dataset.chart === "map") chooseMeasure(figure);
   figure.querySelector(".data").addEventListener("toggle", (event) => { if (event.target.open) fillTable(event.target); });
   seen.observe(figure);
 }
+
+function chooseMeasure(figure) {
+  const choices = Object.keys(measures).filter((key) => key !== "time" || layers.some((layer) => layer.ms !== null));
+  const select = document.createElement("select");
+  select.setAttribute("aria-label", "Measure of the map");
+  for (const key of choices) select.add(new Option(measures[key][0], key));
+  select.addEventListener("change", () => {
+    draw(figure);
+    const details = figure.querySelector(".data");
+    if (details.open) fillTable(details);
+  });
+  const head = document.createElement("div");
+  head.className = "head";
+  figure.querySelector("h3").replaceWith(head);
+  head.append(Object.assign(document.createElement("h3"), { textContent: "The network as a map" }), select);
+}
+
+document.querySelectorAll("figure.chart").forEach(prepare);
 document.addEventListener("themechange", () => {
   for (const figure of document.querySelectorAll("figure.chart[data-drawn]")) draw(figure);
 });

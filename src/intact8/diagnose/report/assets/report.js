@@ -49,7 +49,15 @@ function refresh() {
   document.getElementById("shown").textContent = `${count} of ${operations.length} operations`;
 }
 
+// What a row opens is put into the page when it is first opened: a thousand operations would be a hundred thousand elements.
+let details = null;
 function open(row, on) {
+  const cell = detail(row).cells[0];
+  if (on && !cell.firstChild) {
+    details ??= JSON.parse(document.getElementById("details").textContent);
+    cell.innerHTML = details[row.dataset.index];
+    cell.querySelectorAll("figure.chart").forEach(prepare);
+  }
   row.querySelector(".open").setAttribute("aria-expanded", String(on));
   detail(row).hidden = !on || row.hidden;
 }
@@ -67,11 +75,13 @@ table.addEventListener("click", (event) => {
 for (const control of [find, kind, only]) control.addEventListener("input", refresh);
 for (const form of document.querySelectorAll("form")) form.addEventListener("submit", (event) => event.preventDefault());
 document.getElementById("expand").addEventListener("click", () => { folded.clear(); refresh(); });
-document.getElementById("collapse").addEventListener("click", () => {
+function collapse() {
   for (const id of modules.keys()) folded.add(id);
   for (const row of operations) open(row, false);
   refresh();
-});
+}
+document.getElementById("collapse").addEventListener("click", collapse);
+if (operations.length > 300) collapse(); // the layout of all rows takes long
 
 // Rows without a value come last in both directions.
 function compare(kind, direction) {
