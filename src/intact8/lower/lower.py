@@ -95,7 +95,7 @@ def draft(sim: Simulation) -> Program:
 def _tensor(node: Node, point: QuantPoint | None) -> Tensor:
     if point is None:
         return Tensor(node.name, node.dtype, node.shape)
-    return Tensor(node.name, "uint8", node.shape, float(point.scale), int(point.zero_point))
+    return Tensor(node.name, "uint8", node.shape, point.scale_value, point.zero_point_value)
 
 
 def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op]:
@@ -131,8 +131,8 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
         return [_resize(node, sim.graph.nodes[node.inputs[0]].shape, inputs, common)]
     attrs = dict(node.attrs)
     if node.op == "pad":
-        z = int(point.zero_point)
-        attrs["value"] = min(max(round(attrs["value"] / float(point.scale)) + z, point.lo), point.hi)
+        z = point.zero_point_value
+        attrs["value"] = min(max(round(attrs["value"] / point.scale_value) + z, point.lo), point.hi)
     return [Op(node.name, node.op, inputs, attrs, **common)]
 
 

@@ -27,7 +27,7 @@ class Quantized:
     @property
     def zero_point(self) -> int:
         """Zero point in the uint8 domain."""
-        return int(self.point.zero_point)
+        return self.point.zero_point_value
 
     def real(self) -> Tensor:
         """Return q·scale, float32."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from intact8.calibration.data import device_of
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
 from intact8.errors import IntactError, InternalError, StateError
@@ -34,6 +35,7 @@ from intact8.simulation.scales.quant_points import QuantPoint
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
+from intact8.train.host_value import read_together
 from intact8.train.optimizer import expect_step
 from intact8.train.scale_phase import (
     CALIBRATED,
@@ -116,6 +118,7 @@ class Simulation(Trainable):
             attach_learners(q)
             self.tensors = q.tensors = Tensors(self, owners, captured.derived)
         self.layer_ops = make_layers(q)
+        self.to(device_of(model))  # what was attached above was made on the CPU
         enter(self, INITIAL[recipe.scales])
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
 
@@ -229,6 +232,8 @@ class Simulation(Trainable):
         resolved = self.ready()
         values: dict[str, Value] = dict(zip(self.graph.inputs, inputs, strict=True))
         device = next((t.device.type for t in inputs), "cpu")
+        if device != "cpu":
+            read_together(filter(None, (point.learned_value() for point in self.points.values())))
         with torch.autocast(device, enabled=False), watching(self):
             for position, node in enumerate(self.graph.sized(inputs)):
                 if node.op == "input":

@@ -109,7 +109,7 @@ def learn(sim: Trainable) -> None:
     for point in sim.points.values():
         if point.learner is not None and not point.fixed:
             if isinstance(point.learner, LearnedRange):
-                point.learner.begin(point.scale, int(point.zero_point))
+                point.learner.begin(point.scale, point.zero_point_value)
             else:
                 point.learner.start(point.scale)
     for weight_point in sim.all_weight_points.values():
@@ -125,7 +125,7 @@ def follow(sim: Trainable, *, missing_only: bool) -> None:
     for point in sim.points.values():
         if point.source == "observed" and point.observer.count and not (missing_only and point.calibrated):
             scale, zero_point = point.observed_qparams()
-            if scale != float(point.scale) or zero_point != int(point.zero_point):
+            if scale != point.scale_value or zero_point != point.zero_point_value:
                 # These must be new tensors: a backward pass that is still to come needs the old ones.
                 point.scale = torch.full_like(point.scale, float(scale))
                 point.zero_point = torch.full_like(point.zero_point, zero_point)
@@ -135,7 +135,7 @@ def follow_offsets(sim: Trainable) -> None:
     """Take zero points from the parameters, where they are learned."""
     for point in sim.points.values():
         zero_point = point.learned_zero_point
-        if point.source == "learned" and zero_point != int(point.zero_point):
+        if point.source == "learned" and zero_point != point.zero_point_value:
             point.zero_point = torch.full_like(point.zero_point, zero_point)
 
 

@@ -29,7 +29,7 @@ def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax",
     scale = top[:, 0] / max(-lo, hi)
     if pairs_can_saturate(lo, hi, portable):
         scale = torch.maximum(top[:, 0] / hi, top.sum(1) / PAIR_LIMIT)
-    return torch.clamp(scale, min=max(DEAD * float(scale.max()), SMALLEST_SCALE))
+    return torch.maximum(scale, (DEAD * scale.max()).clamp(min=SMALLEST_SCALE))
 
 
 def two_largest(rows: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ class Affine:
         ones = torch.ones(z.shape[1], device=z.device)
         weight = (ones if norm.weight is None else norm.weight) / step
         bias = (0 * ones if norm.bias is None else norm.bias) / step
-        z_y, (lo, hi) = int(point.zero_point), output_limits(node, point)
+        z_y, (lo, hi) = point.zero_point_value, output_limits(node, point)
         to = Rounding(lo - z_y, hi - z_y, watcher(node, point), point.learns_range)
         return normalize_round(z, weight, bias, count_batch(norm), to)
 
@@ -229,7 +229,7 @@ class Affine:
 
         def decide() -> Exact:
             bias = n.bias.detach()
-            bound = partial_sum_bound(self.node, n.weight, int(x_point.zero_point), x_point.lo, x_point.hi)
+            bound = partial_sum_bound(self.node, n.weight, x_point.zero_point_value, x_point.lo, x_point.hi)
             wide = bool((bound + bias.abs()).max() >= EXACT)
             return Exact(bias, chunk_edges(self.node, n.weight, float(bound.max())), wide)
 

@@ -93,8 +93,8 @@ def _move(node: Node, q: list[Tensor], point: QuantPoint, training: bool) -> Ten
         return _resize(node, q[0])
     if node.op != "pad":
         return float_result(node, q, {}, training)
-    z = int(point.zero_point)
-    value = round(node.attrs["value"] / float(point.live_scale.detach()))
+    z = point.zero_point_value
+    value = round(node.attrs["value"] / point.live_scale_value)
     return FLOAT_OPS["pad"]({**node.attrs, "value": float(min(max(value, point.lo - z), point.hi - z))}, q, {})
 
 

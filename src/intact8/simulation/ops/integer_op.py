@@ -69,8 +69,11 @@ def integer_limits(act: dict[str, Any] | None, scale: float, zero_point: int, lo
 
 def output_limits(node: Node, point: QuantPoint) -> tuple[int, int]:
     """Return :func:`integer_limits` of a node whose output is quantized at ``point``."""
-    scale, zero_point = float(point.live_scale.detach()), int(point.zero_point)
-    return integer_limits(node.attrs.get("act"), scale, zero_point, point.lo, point.hi)
+    act = node.attrs.get("act")
+    # Limits at zero are the same for every scale, which is then not read from its device.
+    scaled = act is not None and any(act.get(end) for end in ("min", "max"))
+    scale = point.live_scale_value if scaled else 1.0
+    return integer_limits(act, scale, point.zero_point_value, point.lo, point.hi)
 
 
 def observe_activated(node: Node, point: QuantPoint, steps: Tensor) -> None:
@@ -103,9 +106,9 @@ def quantize_to(point: QuantPoint | None, y: Tensor) -> Value:
     if point.learns_range:
         q = point.rounded(y / point.live_scale, point.lo, point.hi)
     else:
-        q = quantize_ste(y, point.live_scale, int(point.zero_point), point.lo, point.hi)
+        q = quantize_ste(y, point.live_scale, point.zero_point_value, point.lo, point.hi)
     if not point.training:  # engines do so; in training the loss should show a NaN
-        q = torch.nan_to_num(q, nan=float(point.lo - int(point.zero_point)))
+        q = torch.nan_to_num(q, nan=float(point.lo - point.zero_point_value))
     return Quantized(q, point)
 
 

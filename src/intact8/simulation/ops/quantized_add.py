@@ -21,7 +21,7 @@ def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
     ratios = [op.ratio(v.point.live_scale / point.live_scale * (sign if i else 1), i) for i, v in enumerate(x)]
     if point.learns_range:
         return op.finish(functools.reduce(torch.add, [v.q * ratio for v, ratio in zip(x, ratios, strict=True)]))
-    z, (lo, hi) = int(point.zero_point), output_limits(op.node, point)
+    z, (lo, hi) = point.zero_point_value, output_limits(op.node, point)
     return Quantized(add_round(x, ratios, lo - z, hi - z, watcher(op.node, point)), point)
 
 

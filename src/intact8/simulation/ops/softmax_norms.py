@@ -27,8 +27,8 @@ Form = tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]
 def program_form(node: Node, params: Mapping[str, Tensor], x: QuantPoint, y: QuantPoint) -> Form:
     """Return what the program stores for a softmax or a norm between points ``x`` and ``y``."""
     if node.op == "softmax":
-        attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": float(np.float32(1.0 / float(y.scale)))}
-        return attrs, {"table": softmax_table(float(x.scale))}
+        attrs = {"axis": node.attrs["axis"] % len(node.shape), "levels": float(np.float32(1.0 / y.scale_value))}
+        return attrs, {"table": softmax_table(x.scale_value)}
     if node.op == "group_norm":
         key, shape = "groups", known(node.shape[1:2])
         count = math.prod(known(node.shape[1:])) // node.attrs["groups"]
@@ -38,8 +38,8 @@ def program_form(node: Node, params: Mapping[str, Tensor], x: QuantPoint, y: Qua
     weight, bias = (
         params[role].detach().double().cpu().numpy() if role in params else None for role in ("weight", "bias")
     )
-    gain, offset = gain_offset(weight, bias, math.prod(shape), float(y.scale), int(y.zero_point))
-    eps = epsilon_steps(node.attrs["eps"], float(x.scale), count)
+    gain, offset = gain_offset(weight, bias, math.prod(shape), y.scale_value, y.zero_point_value)
+    eps = epsilon_steps(node.attrs["eps"], x.scale_value, count)
     return {key: node.attrs[key], "eps": eps}, {"gain": gain.reshape(shape), "offset": offset.reshape(shape)}
 
 
@@ -48,7 +48,7 @@ def softmax_integers(op: IntegerOp, x: Quantized, *masked: Tensor) -> Tensor:
     y, q = op.point, x.integers()
     attrs, arrays = program_form(op.node, op.params, x.point, y)
     table = torch.from_numpy(arrays["table"]).to(q.device, torch.float32)
-    levels, z = torch.tensor(attrs["levels"], device=q.device), int(y.zero_point)
+    levels, z = torch.tensor(attrs["levels"], device=q.device), y.zero_point_value
     return torch_nonlinear.softmax(q, table, attrs["axis"], levels, z, y.lo, y.hi, *masked).to(torch.float32) - z
 
 
@@ -62,4 +62,4 @@ def norm_integers(op: IntegerOp, x: Quantized) -> Tensor:
     else:
         shift, centered = (MIDDLE, True) if op.node.op == "layer_norm" else (x.zero_point, False)
         result = torch_nonlinear.normalize(q, shift, centered, gain, offset, attrs["eps"], y.lo, y.hi)
-    return result.to(torch.float32) - int(y.zero_point)
+    return result.to(torch.float32) - y.zero_point_value

@@ -34,9 +34,9 @@ def table_entries(node: Node, x: QuantPoint, y: QuantPoint, tensors: Mapping[str
 
     ``node`` is ``table`` (with its ``chain``) or ``requantize``; where f gives NaN the entry is the least integer.
     """
-    value = (np.arange(256, dtype=np.float64) - int(x.zero_point)) * float(x.scale)
-    zero_point = int(y.zero_point)
-    steps = np.rint(table_steps(node, value, float(y.scale), (y.lo - zero_point, y.hi - zero_point), tensors))
+    value = (np.arange(256, dtype=np.float64) - x.zero_point_value) * x.scale_value
+    zero_point = y.zero_point_value
+    steps = np.rint(table_steps(node, value, y.scale_value, (y.lo - zero_point, y.hi - zero_point), tensors))
     return (steps + zero_point).astype(np.uint8)
 
 

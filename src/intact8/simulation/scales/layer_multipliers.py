@@ -117,7 +117,7 @@ def _negative_limits(slope: Array, bias_steps: Array, y: QuantPoint) -> Array:
     Negative results end a few steps below the zero point, so denominators may be larger than for positive sums, unless
     a negative slope makes results of any size.
     """
-    below = negative_steps(int(y.zero_point))
+    below = negative_steps(y.zero_point_value)
     limits = largest_denominator("leaky", bias_steps, result_steps=below, cap=LARGEST_NEGATIVE)
     return np.where(slope < 0, largest_denominator("leaky", bias_steps), limits)
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from intact8.arithmetic.affine import choose_qparams
 from intact8.calibration import Observer, make_observer
 from intact8.calibration.weights import pairs_can_saturate
-from intact8.errors import RecipeError
+from intact8.errors import RecipeError, StateError
 from intact8.recipe.recipe import Scheme
 from intact8.train.extra_state import pack, unpack
+from intact8.train.host_value import HostValue
 from intact8.train.learned_range import LearnedRange
 from intact8.train.learned_scale import LearnedScale, LearnedScales
 from intact8.train.straight_through import forward_as, round_clamp, round_within
@@ -66,6 +67,7 @@ class QuantPoint(ResizableBuffers):
         self.source = "held"
         self.learner: LearnedScale | None = None
         self.tables: Tables | None = None
+        self._scale, self._zero_point, self._learned = HostValue(), HostValue(), HostValue()
         self.register_buffer("scale", torch.tensor(math.nan, dtype=torch.float32))
         self.register_buffer("zero_point", torch.tensor(0, dtype=torch.int32))
         if scheme.fixed is not None:
@@ -74,7 +76,42 @@ class QuantPoint(ResizableBuffers):
     @property
     def calibrated(self) -> bool:
         """Whether scale and zero point are known."""
-        return bool(torch.isfinite(self.scale))
+        return math.isfinite(self.scale_value)
+
+    @property
+    def scale_value(self) -> float:
+        """``scale`` as a Python number."""
+        return float(self._scale.of(self.scale))
+
+    @property
+    def zero_point_value(self) -> int:
+        """``zero_point`` as a Python number."""
+        return int(self._zero_point.of(self.zero_point))
+
+    @property
+    def live_scale_value(self) -> float:
+        """``live_scale`` as a Python number.
+
+        Raises:
+            StateError: the scale was trained to NaN or infinity.
+        """
+        if type(self.learner) is LearnedScale and self.training and self.source == "learned":
+            value = self.learner.bounded(self._learned.of(self.learner.value))
+        elif self.training and self.source == "learned":
+            value = float(self.live_scale.detach())
+        else:
+            value = self.scale_value
+        if not math.isfinite(value):
+            remedy = "load the last state that was finite, and train on with a smaller learning rate"
+            why = "training diverged: a gradient or the learning rate was too large"
+            raise StateError(f"its scale is {value}", where=self.name, why=why, remedy=remedy)
+        return value
+
+    def learned_value(self) -> tuple[HostValue, Tensor] | None:
+        """Return what :attr:`live_scale_value` reads from the device in training; None where it reads nothing."""
+        if type(self.learner) is LearnedScale and self.training and self.source == "learned":
+            return self._learned, self.learner.value
+        return None
 
     @property
     def active(self) -> bool:
@@ -92,7 +129,7 @@ class QuantPoint(ResizableBuffers):
     @property
     def learned_zero_point(self) -> int:
         """The zero point that the learner gives; ``zero_point`` where it is not learned."""
-        return self.learner.zero_point() if isinstance(self.learner, LearnedRange) else int(self.zero_point)
+        return self.learner.zero_point() if isinstance(self.learner, LearnedRange) else self.zero_point_value
 
     @property
     def learns_range(self) -> bool:
@@ -111,7 +148,7 @@ class QuantPoint(ResizableBuffers):
             steps: real values over the scale, float32 or float64. Without gradients it is overwritten.
             lo, hi: ends of the integer range, or what a fused clamp left of it.
         """
-        z = int(self.zero_point)
+        z = self.zero_point_value
         if not self.learns_range:
             return round_clamp(steps, lo - z, hi - z)
         assert isinstance(self.learner, LearnedRange)
@@ -162,7 +199,7 @@ class QuantPoint(ResizableBuffers):
     def nominal_qparams(self) -> tuple[float, int]:
         """Return scale and zero point from what was observed; the present ones where they are fixed or nothing was."""
         if self.fixed or not self.observer.count:
-            return float(self.scale), int(self.zero_point)
+            return self.scale_value, self.zero_point_value
         return self.observed_qparams()
 
     def get_extra_state(self) -> Tensor:

@@ -298,7 +298,7 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
     q = state.q
     x, y, layer = q.point(node.inputs[0]), q.point(node.name), Layer(node, q, state.fresh)
     assert x is not None and y is not None
-    s_x, s_y, req = float(x.scale), float(y.scale), q.requantizations[node.name]
+    s_x, s_y, req = x.scale_value, y.scale_value, q.requantizations[node.name]
     slopes = slopes_of(node, q) if is_leaky(node) else None
     bad = None
     if layer.point.source == "held" and not state.fresh:
@@ -319,7 +319,7 @@ def _solve_affine(node: Node, state: SolverState, shared: Solution | None) -> No
         numerator, common = shared["residual_a"][0], shared["b"][0]
         b = np.full(len(target), common, np.int64)
         a = np.maximum(1, np.ceil(target * common * (1 - 1e-12))).astype(np.int64)
-        gain = abs(numerator / common / (float(r.scale) / s_y) - 1)
+        gain = abs(numerator / common / (r.scale_value / s_y) - 1)
         found = {"a": a, "b": b, "residual_a": [numerator], "gain_error": gain if gain > NOISE else 0.0}
     else:
         kept = None if bad is None or shared is not None else (~bad, integers_of(req.a), integers_of(req.b))

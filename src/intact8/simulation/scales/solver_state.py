@@ -105,4 +105,4 @@ def _start(point: QuantPoint, from_observers: bool) -> tuple[float, int]:
         what, why = "this quantization point has seen no data", "its part of the network never ran"
         remedy = "calibrate with inputs that reach it, or fix its scale with sim.points[name].set(scale, zero_point)"
         raise CalibrationError(what, where=point.name, why=why, remedy=remedy)
-    return float(point.scale), int(point.zero_point)
+    return point.scale_value, point.zero_point_value

@@ -116,9 +116,9 @@ def flat_ends(points: Mapping[str, QuantPoint]) -> dict[str, tuple[float, float]
     found: dict[str, tuple[float, float]] = {}
     for point in points.values():
         if point.tables is not None and point.calibrated:
-            scale, zero_point = float(point.scale), int(point.zero_point)
+            scale, zero_point = point.scale_value, point.zero_point_value
             low, high = (point.lo - zero_point) * scale, (point.hi - zero_point) * scale
-            grids = point.tables.grids(lambda p: (float(p.scale), int(p.zero_point)))
+            grids = point.tables.grids(lambda p: (p.scale_value, p.zero_point_value))
             beyond = np.linspace(0, BEYOND * (high - low), DENSITY * 256)
             flat = [not point.tables.changes(x, grids).any() for x in (low - beyond, high + beyond)]
             found |= dict.fromkeys(point.tensors, (low if flat[0] else -math.inf, high if flat[1] else math.inf))
