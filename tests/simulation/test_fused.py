@@ -105,7 +105,7 @@ def test_sums_of_terms(whole: bool, other: tuple[int, ...]) -> None:
     torch.manual_seed(0)
 
     class Point:
-        zero_point = torch.tensor(7)
+        zero_point_value = 7
 
     a, b = (torch.randint(-7, 249, shape).float() for shape in ((2, 3, 4, 4), other))
     values = (a, b, torch.tensor(0.41378), torch.tensor(-0.29713))
