@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.networks import Network
 from tests.conformance.networks import draw as draw_network
 from tests.engines.native.c_library import CC, CLASSIFY, ROOT, build
+from tests.fuzz.plans import in_four_bits
 
 from intact8.engines import engine_status, get_engine
 from intact8.engines.native.stored_plan import stored_plan
@@ -126,6 +127,8 @@ def test_the_library_shows_its_functions_only(folder: Path) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_networks_give_the_references_integers(folder: Path, tmp_path: Path, seed: int) -> None:
     program, x, _ = draw_network(seed)
+    if seed % 3 == 0:
+        program = in_four_bits(program)
     try:
         path = save(program, tmp_path / "net.safetensors", plan=True)
     except EngineError as error:
