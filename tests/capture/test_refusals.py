@@ -54,6 +54,8 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
         (lambda m, x: torch.polygamma(3, x), "aten.polygamma"),
         (lambda m, x: x + torch.rand_like(x), "random numbers"),
         (lambda m, x: torch.igamma(x, x), "aten.igamma"),
+        (lambda m, x: torch.linalg.qr(x)[1] * x.sum(), "a decomposition of a computed matrix"),
+        (lambda m, x: (x * 9).to(torch.int8).float(), "a cast to int8.*x.long"),
     ],
     ids=[
         "if",
@@ -67,6 +69,8 @@ def counts(m: nn.Module, x: Tensor) -> Tensor:
         "polygamma",
         "random",
         "igamma",
+        "qr",
+        "int8",
     ],
 )
 def test_refused_with_the_module_path(function: Any, message: str) -> None:
@@ -74,6 +78,22 @@ def test_refused_with_the_module_path(function: Any, message: str) -> None:
         capture(wrapped(function), torch.randn(3, 4))
     assert "1.0 (Layer)" in caught.value.where
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: x * len(x), "reads the batch size as a number"),
+        (lambda m, x: x * torch.tensor(x.shape[0]), "scalar_tensor.default needs a fixed batch size"),
+        (lambda m, x: torch.eye(x.shape[0]) @ x, "eye.default needs a fixed batch size"),
+    ],
+    ids=["len", "tensor", "eye"],
+)
+def test_what_depends_on_the_number_of_samples_fixes_it_with_a_note(function: Any, message: str) -> None:
+    captured = capture(wrapped(function), torch.randn(3, 4))
+    assert not captured.graph.dynamic_batch
+    (note,) = captured.notes
+    assert message in note and "Constraints" not in note
 
 
 def test_model_is_restored_after_a_failure() -> None:

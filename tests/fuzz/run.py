@@ -37,8 +37,8 @@ from intact8.program.program import Program
 CHUNK = 400
 """Cases of one child: what one death costs is the time to fork again."""
 
-SECONDS = 20
-"""A case may take; a child that takes longer is ended, which counts as a death."""
+SECONDS, WAITING = 20, 900
+"""Seconds of CPU and seconds in all that a case may take; a child that takes longer is ended: this counts as a death."""
 
 ROOM = 1 << 26
 """Bytes; programs that need more are not run."""
@@ -193,9 +193,11 @@ def chunk(seed: int, start: int, stop: int, engines: Sequence[str], at: mmap.mma
     with TemporaryDirectory(prefix="fuzz", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for index in range(start, stop):
             at[:8] = struct.pack("<q", index)
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(WAITING)
             with np.errstate(all="ignore"):
                 case(seed, index, engines, Path(folder), found, kinds)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
     return found
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from intact8.capture.interpreter import Builder
 
 Shape = tuple[Dim, ...]
-REPORT = "rewrite this part with supported operations, or report it as an issue with this message"
+REPORT = "report it as an issue with this message"
+ELSEWHERE = (
+    "rewrite it with other operations, or leave its module in torch: intact8.split(model, data) converts the others"
+)
 PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
 
 
@@ -134,7 +137,7 @@ class Call:
         """Return the name of the weight ``value``; computed weights become constants."""
         if not isinstance(value, Tensor):
             what = f"{role} is computed from the network's input"
-            raise self.error(what, why="weights must be known when the model is quantized", remedy=REPORT)
+            raise self.error(what, why="weights must be known when the model is quantized")
         return self.builder.tensor_name(value, self.fx, role)
 
     def params(self, **roles: Any) -> dict[str, str]:
@@ -189,7 +192,7 @@ class Call:
             raise self.mixes("this operation needs a fixed batch size", why="it depends on the number of samples")
         return [d for d in dims if isinstance(d, int)]
 
-    def error(self, what: str, *, why: str = "", remedy: str = REPORT) -> CaptureError:
+    def error(self, what: str, *, why: str = "", remedy: str = ELSEWHERE) -> CaptureError:
         """Return a CaptureError that names the module, the ATen operator and the user's line of code."""
         return CaptureError(f"{what} (operator aten.{self.op})", where=self.where(), why=why, remedy=remedy)
 

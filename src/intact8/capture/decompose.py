@@ -73,7 +73,9 @@ def traced(call: Call, run: Callable[..., Any], examples: list[Tensor]) -> torch
     try:
         graph: torch.fx.GraphModule = make_fx(run, decomposition_table=table, tracing_mode="symbolic")(*examples)
     except FAILURES as error:
-        if any(None in call.builder.shape_of_meta(example, call.fx) for example in examples):
+        sizes = [arg.meta["val"] for arg in call.fx.all_input_nodes if isinstance(arg.meta.get("val"), torch.SymInt)]
+        counted = any(size.node.expr.free_symbols & call.builder.batch_symbols for size in sizes)
+        if counted or any(None in call.builder.shape_of_meta(example, call.fx) for example in examples):
             raise call.mixes(f"the operator {call.fx.target} needs a fixed batch size") from error
         reason = f"torch's own decomposition of it cannot be traced ({type(error).__name__})"
         raise call.error(f"the operator {call.fx.target} is not supported", why=reason) from error

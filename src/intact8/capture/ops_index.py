@@ -151,34 +151,72 @@ def counts_to(c: Call, known: Prefix, axis: int, length: Dim) -> bool:
     return size is not None and (size if isinstance(size, int) else c.builder.symbols[size]) == length
 
 
-def row_of_each(c: Call) -> Value | None:
-    """Record x[arange(batch), i], one row of each sample; None where it is another way of indexing."""
-    x, indices = c["self"], c["indices"]
-    if not isinstance(x, Value) or len(indices) != 2 or not isinstance(indices[1], Value):
+def from_front(c: Call, index: Value, size: int) -> Value:
+    """Record indices of which negative ones count from the end, as ones that count from the front."""
+    node = c.builder.nodes[index.name]
+    while node.op in ("reshape", "slice", "expand", "permute"):
+        node = c.builder.nodes[node.inputs[0]]
+    if node.op == "argsort" or node.attrs.get("fn") in ("argmax", "argmin"):
+        return index
+    shape = c.shape(index)
+    negative = c.emit("compare", index, out=shape, out_dtype="bool", fn="lt", value=0)
+    turns = c.emit("affine_scalar", negative, out=shape, out_dtype="int64", mul=size, add=0)
+    return c.emit("add", index, turns, out=shape, out_dtype="int64")
+
+
+def rows_of_each(c: Call) -> Value | None:
+    """Record x[arange(batch), i], rows of each sample that are computed; None where it is another way of indexing.
+
+    The sample numbers (batch, 1, …) broadcast with i (batch, …), or with several such indices of the dimensions behind.
+    """
+    x, (first, *others) = c["self"], c["indices"]
+    known = beginning(first)
+    if not isinstance(x, Value) or known is None or not any(isinstance(i, Value) for i in others):
         return None
-    shape, known = c.shape(x), beginning(indices[0])
-    if known is None or c.shape(indices[1]) != shape[:1] or len(known.dims) != 1:
+    shape, places = c.shape(x), next(c.shape(i) for i in others if isinstance(i, Value))
+    if any(not isinstance(i, Value) or c.shape(i) != places or c.dtype(i) != "int64" for i in others):
         return None
-    if not counts_to(c, known, 0, shape[0]):
+    if places[:1] != shape[:1] or len(known.dims) != len(places) or not counts_to(c, known, 0, shape[0]):
         return None
-    c.static(*shape[1:])
-    thin, wide = (shape[0], *[1] * (len(shape) - 1)), (shape[0], 1, *shape[2:])
-    index = c.reshape(indices[1], thin)
-    if wide != thin:
+    sizes, rest = c.static(*shape[1 : len(others) + 1]), c.static(*shape[len(others) + 1 :])
+    count = math.prod(c.static(*places[1:]))
+    index, *behind = (from_front(c, i, size) for i, size in zip(others, sizes, strict=True))
+    for size, i in zip(sizes[1:], behind, strict=True):
+        index = c.emit("affine_scalar", index, out=places, out_dtype="int64", mul=size, add=0)
+        index = c.emit("add", index, i, out=places, out_dtype="int64")
+    wide = (shape[0], count, *rest)
+    index = c.reshape(index, (shape[0], count, *[1] * len(rest)))
+    if c.shape(index) != wide:
         index = expanded(c, index, [], wide)
-    return c.reshape(c.emit("gather", x, index, out=wide, axis=1))
+    merged = c.reshape(x, (shape[0], math.prod(sizes), *rest))
+    return c.reshape(c.emit("gather", merged, index, out=wide, axis=1))
+
+
+def same_of_each(c: Call) -> list[Tensor | None] | None:
+    """Return the indices of x[:, i, …], which is x[arange(batch), i, …] where i is known; None for other indices."""
+    x, (first, *others) = c["self"], c["indices"]
+    known = beginning(first)
+    if not isinstance(x, Value) or known is None or not others:
+        return None
+    if not all(isinstance(i, Tensor) and i.dtype != torch.bool for i in others):
+        return None
+    rank = max(i.ndim for i in (known.full, *others))
+    if known.full.ndim != rank or not counts_to(c, known, 0, c.shape(x)[0]):
+        return None
+    if any(i.ndim == rank and len(i) != 1 for i in others):
+        return None
+    return [None, *(i[0] if i.ndim == rank else i for i in others)]
 
 
 def everything(c: Call) -> bool:
-    """Return whether the indices are 0, 1, 2 … of every dimension, in order: nothing is left out and nothing moved."""
+    """Return whether the indices are 0, 1, 2 … of their dimensions, in order: nothing is left out and nothing moved."""
     x, indices = c["self"], c["indices"]
-    if not isinstance(x, Value) or len(indices) != len(c.shape(x)):
+    if not isinstance(x, Value) or not all(map(beginning, indices)):
         return False
-    rank, last = len(c.out_shape), -1
-    for length, i in zip(c.shape(x), indices, strict=True):
+    rank, last = len(c.out_shape) - len(c.shape(x)) + len(indices), -1
+    for length, i in zip(c.shape(x), indices, strict=False):
         known = beginning(i)
-        if known is None:
-            return False
+        assert known is not None
         axis = next((a for a, n in enumerate(known.dims) if n != 1), known.full.ndim - 1)
         if not known.full.ndim or not counts_to(c, known, axis, length):
             return False
@@ -207,9 +245,10 @@ def index(c: Call) -> Any:
     """Record x[..., indices] in one dimension; a table indexed by the input is an embedding."""
     if everything(c):
         return c.reshape(c["self"])
-    row = row_of_each(c)
-    if row is not None:
-        return row
+    rows = rows_of_each(c)
+    if rows is not None:
+        return rows
+    c.args["indices"] = same_of_each(c) or c["indices"]
     c.args = {k: c.builder.made(v, c.fx) for k, v in c.args.items()}
     given = [(axis, i) for axis, i in enumerate(c["indices"]) if i is not None]
     x = c["self"]

@@ -161,8 +161,11 @@ def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
     return c.emit("masked_fill", s, inverse(c, mask), out=shape, value=finite(-math.inf))
 
 
-@handles("_linalg_svd _linalg_eigh linalg_eig linalg_eigvals linalg_pinv linalg_lstsq lstsq linalg_ldl_solve")
+@handles(
+    "_linalg_svd _linalg_eigh linalg_eig linalg_eigvals linalg_pinv linalg_lstsq lstsq linalg_ldl_factor_ex "
+    "linalg_ldl_solve linalg_qr geqrf ormqr lu_unpack"
+)
 def iterated(c: Call) -> Value:
     """Refuse what is found by as many steps as the data need."""
-    why = "singular values and eigenvalues are found by repetition until they are exact, and programs have no loops"
+    why = "its steps depend on the values in the matrix, and programs have no loops"
     raise c.error("a decomposition of a computed matrix", why=why, remedy="compute it outside of the model")

@@ -27,7 +27,8 @@ def to(c: Call) -> Value:
     if have == want:
         return x
     if want not in ("float32", "int64", "bool", "uint8"):
-        raise c.error(f"a cast to {want}", why="programs hold float32, int64, bool and uint8")
+        remedy = "cast to int64 instead: x.long() holds the same numbers"
+        raise c.error(f"a cast to {want}", why="programs hold float32, int64, bool and uint8", remedy=remedy)
     return c.emit("cast", x, out_dtype=want, dtype=want)
 
 

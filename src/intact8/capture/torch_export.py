@@ -26,6 +26,10 @@ from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
+COUNTED = (
+    "the model reads the batch size as a number, as len(x), a loop over samples, x.unbind(0) and x.split(1) do. "
+    "Remedy: use x.shape[0], and compute all samples at once"
+)
 """The note that says why a program takes batches of one size only begins with this."""
 
 
@@ -206,7 +210,8 @@ def export(
                 raise not_followed(model, error) from error
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
-                reason = f"{FIXED_BATCH}: {first_lines(error)}"
+                counted = "specialized it to be a constant" in str(error)
+                reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
     raise not_followed(model, failures[len(attempts) - 1])

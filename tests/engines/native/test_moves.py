@@ -160,3 +160,18 @@ def test_a_nan_is_the_largest_element() -> None:
 def test_dimensions_of_one_element_may_lie_anywhere() -> None:
     value = Value(0, (2, 1, 3), (1, 0, 2), "uint8")
     assert value.is_in((0, 1, 2)) and value.is_in((0, 2, 1)) and not value.is_in((2, 1, 0))
+
+
+def test_a_constant_number_keeps_its_shape() -> None:
+    shapes = {"number": (), "one": (1,), "y": (1,)}
+    tensors = {name: Tensor(name, "int64", shape) for name, shape in shapes.items()}
+    ops = (
+        Op("number", "constant", (), arrays={"value": np.array(7)}),
+        Op("one", "reshape", ("number",), {"shape": [1]}),
+        Op("y", "reshape", ("one",), {"shape": [1]}),
+    )
+    program = Program({**tensors, "x": Tensor("x", "int64", (None, 2))}, ops, ("x",), ("y",))
+    given = {"x": np.zeros((1, 2), np.int64)}
+    found = {name: get_engine(name).prepare(program).tensors(given) for name in ("reference", "native")}
+    assert {name: t.shape for name, t in found["native"].items() if name in shapes} == shapes
+    assert all(np.array_equal(found["native"][name], found["reference"][name]) for name in shapes)

@@ -147,7 +147,7 @@ class Constants:
         key = op, role
         if key not in self._made:
             made = make()
-            array = np.ascontiguousarray(made)
+            array = np.asarray(made, order="C")  # ascontiguousarray gives a number one dimension
             self._made[key] = array if array is made or array.base is not None else spilled(array)
         return self._made[key]
 
