@@ -38,7 +38,7 @@ CHUNK = 400
 """Cases of one child: what one death costs is the time to fork again."""
 
 SECONDS, WAITING = 20, 900
-"""Seconds of CPU and seconds in all that a case may take; a child that takes longer is ended: this counts as a death."""
+"""Seconds of CPU, and seconds in all, that a case may take; ending a child that takes longer counts as a death."""
 
 ROOM = 1 << 26
 """Bytes; programs that need more are not run."""
