@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from intact8.cli.console import print_result
 from intact8.cli.models import load_program
 from intact8.errors import InputError
 
-FORMATS = "onnx, exported-program"
+FORMATS = "onnx, onnx-qdq, onnx-qdq-tensorrt, openvino, exported-program, encodings"
 
 
 def export(
@@ -24,6 +24,10 @@ def export(
         bool, typer.Option("--uint8-input", help="Take the integers of quantized inputs instead of floats.")
     ] = False,
     layout: Annotated[str, typer.Option(help="NHWC: take images with channels last.")] = "NCHW",
+    batch: Annotated[int, typer.Option(min=1, help="openvino: samples of a call.")] = 1,
+    runtime: Annotated[
+        str | None, typer.Option(help="What runs the file afterwards: onnx-qdq by onnxruntime or openvino.")
+    ] = None,
     public_key: options.PublicKey = None,
     expect: options.Expect = None,
     as_json: options.AsJson = False,
@@ -33,6 +37,8 @@ def export(
     \b
     Examples:
       intact8 export resnet.safetensors resnet.onnx --to onnx
+      intact8 export resnet.safetensors resnet.onnx --to onnx-qdq --runtime openvino
+      intact8 export resnet.safetensors resnet.xml --to openvino --batch 8
       intact8 export resnet.safetensors resnet.pt2 --to exported-program
       intact8 export resnet.safetensors --onnx resnet.onnx --uint8-input --layout NHWC
     """
@@ -41,5 +47,6 @@ def export(
     target, to = (onnx, "onnx") if onnx is not None else (path, to)
     if target is None:
         raise InputError("no path chosen", where="intact8 export", remedy="give PATH and --to FORMAT")
-    report = write(load_program(file, public_key, expect), target, to, uint8_input=uint8_input, layout=layout)
+    how: dict[str, Any] = {"uint8_input": uint8_input, "layout": layout, "batch": batch, "runtime": runtime}
+    report = write(load_program(file, public_key, expect), target, to, **how)
     print_result(report, report.to_json, as_json)

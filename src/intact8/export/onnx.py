@@ -80,7 +80,7 @@ def export_onnx(
 
     onnx.checker.check_model(model)
     if path is not None:
-        _write(model, Path(path))
+        write_model(model, Path(path))
     return model
 
 
@@ -109,31 +109,35 @@ def build(
         byte_extremes: whether Max and Min take uint8, as they do in the standard and in ONNX Runtime from 1.24 on.
         nan_is_least: whether QuantizeLinear turns NaN into the least integer, as on x86; otherwise the model does.
     """
-    rules = _rules(program)
-    from onnx import helper
-
-    from .onnx_builder import Builder
-
+    rules = base_rules(program)
     tensors = {name: replace(t, dtype="uint8") if name in integers else t for name, t in program.tensors.items()}
-    b = Builder(
-        tensors,
-        contrib=contrib,
-        places=_places(program),
-        forms=forms or {},
-        byte_extremes=byte_extremes,
-        given=program.inputs,
-        nan_is_least=nan_is_least,
-        unproved=unproved(program),
-        special=nonfinite_tensors(program),
-    )
+    how = {"forms": forms or {}, "byte_extremes": byte_extremes, "nan_is_least": nan_is_least}
+    b = builder(program, tensors, contrib=contrib, **how)
     for op in program.ops:
         if op.name not in fed:
             b.begin(op)
             b.finish(op, rules[op.kind](b, op, list(op.inputs), [tensors[n] for n in op.inputs], tensors[op.name]))
+    return assemble(b, program, nhwc, fed, everything)
+
+
+def builder(program: Program, tensors: dict[str, Tensor], **how: Any) -> Builder:
+    """Return an empty graph for the program, whose tensors are described by ``tensors``."""
+    from .onnx_builder import Builder
+
+    known = {"given": program.inputs, "unproved": unproved(program), "special": nonfinite_tensors(program)}
+    return Builder(tensors, **{"contrib": False, "places": _places(program), **known, **how})
+
+
+def assemble(
+    b: Builder, program: Program, nhwc: Collection[str] = (), fed: Collection[str] = (), everything: bool = False
+) -> Any:
+    """Return the model of the nodes that were collected; the arguments are those of :func:`build`."""
+    from onnx import helper
+
     for name in nhwc:
         b.transpose_input(name)
-        n, c, h, w = tensors[name].shape
-        tensors[name] = replace(tensors[name], shape=(n, h, w, c))
+        n, c, h, w = b.tensors[name].shape
+        b.tensors[name] = replace(b.tensors[name], shape=(n, h, w, c))
     graph = _graph(b, program, fed, everything)
     domains = sorted({node.domain for node in b.nodes} - {""})
     opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
@@ -155,7 +159,7 @@ def _graph(b: Builder, program: Program, fed: Collection[str], everything: bool)
     return helper.make_graph(b.nodes, "intact8", given, given_back, b.initializers, value_info=inner)
 
 
-def _rules(program: Program) -> dict[str, Rule]:
+def base_rules(program: Program) -> dict[str, Rule]:
     """Return the kind → rule, for a program whose kinds all have one."""
     if importlib.util.find_spec("onnx") is None:
         raise EngineError("onnx is not installed", where="export_onnx", remedy="pip install 'intact8[onnx]'")
@@ -240,7 +244,8 @@ def _known(shape: tuple[Dim, ...]) -> int:
     return math.prod(d for d in shape if isinstance(d, int))
 
 
-def _write(model: Any, path: Path) -> None:
+def write_model(model: Any, path: Path) -> None:
+    """Write the file. Raises EngineError: it is too large for the format, or cannot be written."""
     if model.ByteSize() > LARGEST_FILE:
         what, why = "the model is too large for one ONNX file", "protocol buffers end at 2 GiB"
         raise EngineError(what, where=str(path), why=why, remedy="split the network")

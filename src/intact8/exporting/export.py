@@ -14,7 +14,7 @@ from intact8.program.inputs import check_layout, sole_quantizers
 from intact8.program.program import Program
 from intact8.program.samples import random_samples
 
-from .formats import FORMATS, Options
+from .formats import FORMATS, Options, version
 from .report import ExportReport, Values, compare
 
 SAMPLES = 4
@@ -22,16 +22,25 @@ SAMPLES = 4
 
 
 def export(
-    program: Program, path: str | Path, to: str = "onnx", *, uint8_input: bool = False, layout: str = "NCHW"
+    program: Program,
+    path: str | Path,
+    to: str = "onnx",
+    *,
+    uint8_input: bool = False,
+    layout: str = "NCHW",
+    batch: int = 1,
+    runtime: str | None = None,
 ) -> ExportReport:
     """Write the program in the format of another tool, then open and run what was written.
 
     Args:
         program: converted or loaded.
         path: of the file.
-        to: a key of ``FORMATS``: "onnx", "exported-program".
+        to: the format: "onnx", "onnx-qdq", "onnx-qdq-tensorrt", "openvino", "exported-program" or "encodings".
         uint8_input: take the integers of quantized inputs instead of floats.
         layout: "NHWC" to take inputs of four dimensions as (N, H, W, C).
+        batch: samples of a call, in formats whose files are for one batch size.
+        runtime: what runs the file here, where there is a choice: onnx-qdq by "onnxruntime" or "openvino".
 
     Returns:
         What was written, and every tensor whose integers differ from the reference engine's, on random inputs.
@@ -42,28 +51,34 @@ def export(
             or integers differ where the format promises the same.
 
     Example:
-        >>> sorted(FORMATS)
-        ['exported-program', 'onnx']
+        >>> FORMATS["openvino"].static
+        True
     """
-    path = Path(path)
     if to not in FORMATS:
         raise InputError(f"the format {to!r} is not known", where="export", remedy=f"choose from {', '.join(FORMATS)}")
+    made, path = FORMATS[to], Path(path)
+    runtime = next(iter(made.runs)) if runtime is None else runtime
+    if runtime not in made.runs:
+        what = f"{to} is not run by {runtime!r} here"
+        raise InputError(what, where="export", remedy=f"choose from {', '.join(made.runs)}")
     check_layout(program, layout)
-    made, version = FORMATS[to], FORMATS[to].version()
-    files, run = made.write(program, path, Options(uint8_input, layout))
-    inputs = _inputs(program, uint8_input)
+    ran_by = version(runtime)
+    files = made.write(program, path, Options(uint8_input, layout, batch))
+    inputs = _inputs(program, batch if made.static else SAMPLES, uint8_input)
     want = get_runner(program, "reference").tensors(inputs)
-    elements, differences = compare(program, want, run(_ordered(inputs, layout)))
-    broken = next((d for d in differences if made.exact and not d.behind_float), None)
+    found = made.runs[runtime](files, program, _ordered(inputs, layout))
+    elements, differences = compare(program, want, found)
+    exact = runtime in made.exact
+    broken = next((d for d in differences if exact and not d.behind_float), None)
     if broken is not None:
-        what = f"{made.runtime} gives {broken.mismatches} of {broken.elements} other integers for {path}"
+        what = f"{runtime} gives {broken.mismatches} of {broken.elements} other integers for {path}"
         raise EngineError(what, where=broken.tensor, remedy="report this, and do not use the file")
-    return ExportReport(to, files, version, made.exact, elements, differences)
+    return ExportReport(to, files, ran_by, exact, elements, differences, (made.note,) if made.note else ())
 
 
-def _inputs(program: Program, integers: bool) -> dict[str, Array]:
+def _inputs(program: Program, samples: int, integers: bool) -> dict[str, Array]:
     """Return random inputs, as the integers they are quantized to where a file takes those."""
-    inputs = random_samples(program, SAMPLES)
+    inputs = random_samples(program, samples)
     for name, op in sole_quantizers(program).items() if integers else ():
         t = program.tensors[op.name]
         grid = np.float32(t.scale or 1.0), int(t.zero_point or 0)

@@ -10,6 +10,19 @@ from intact8.errors import EngineError
 
 from .core import core
 
+OPTIONS: dict[str, str | int] = {
+    # bf16 is the default on CPUs that have it, and none of the proofs holds there.
+    "INFERENCE_PRECISION_HINT": "f32",
+    # Quantizing the inputs of float products at run time is fast and changes them.
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    # Kernels of fused elementwise operations are kept by a hash of them and their constants (2026.4) that is not
+    # compared with anything else: x − 95 was given the kernel of x + 6. So none is kept for another node.
+    "CPU_RUNTIME_CACHE_CAPACITY": 0,
+    "PERFORMANCE_HINT": "LATENCY",
+    "NUM_STREAMS": 1,
+}
+"""What models are compiled with: every option that could change a value is set to leave it alone."""
+
 
 def compile_model(model: Any, threads: int | None) -> Any:
     """Compile for the CPU, with every option that could change a value set to leave it alone.
@@ -21,17 +34,7 @@ def compile_model(model: Any, threads: int | None) -> Any:
     Raises:
         EngineError: OpenVINO refuses the model.
     """
-    config: dict[str, Any] = {
-        # bf16 is the default on CPUs that have it, and none of the proofs holds there.
-        "INFERENCE_PRECISION_HINT": "f32",
-        # Quantizing the inputs of float products at run time is fast and changes them.
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-        # Kernels of fused elementwise operations are kept by a hash of them and their constants (2026.4) that is not
-        # compared with anything else: x − 95 was given the kernel of x + 6. So none is kept for another node.
-        "CPU_RUNTIME_CACHE_CAPACITY": 0,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-    }
+    config: dict[str, Any] = dict(OPTIONS)
     if threads is not None:
         config["INFERENCE_NUM_THREADS"] = threads
     with refusals():
