@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from intact8.diagnose.report import report
     from intact8.diagnose.sensitivity import sensitivity
     from intact8.diagnose.sensitivity.report import SensitivityReport
-    from intact8.migration import Migrated, MigrationReport, migrate
+    from intact8.migration.report import Migrated, MigrationReport
+    from intact8.migration.run import migrate
     from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe, Scheme
     from intact8.splitting import split
@@ -86,9 +87,9 @@ _HOMES = {
     "calibrate": "intact8.api",
     "convert": "intact8.api",
     "split": "intact8.splitting",
-    "migrate": "intact8.migration",
-    "MigrationReport": "intact8.migration",
-    "Migrated": "intact8.migration",
+    "migrate": "intact8.migration.run",
+    "MigrationReport": "intact8.migration.report",
+    "Migrated": "intact8.migration.report",
     "verify": "intact8.verification",
     "lint": "intact8.diagnose.lint",
     "evaluate": "intact8.diagnose.evaluate",

@@ -31,6 +31,7 @@ class Description:
             norm is folded where it was folded there, and a :class:`Mark` stands wherever a tensor is quantized.
         marks: the marks of the network.
         weights: name of the parameter → its integers.
+        ranges: path → smallest and largest integer and dtype of an activation, where it is not 0, 255 and uint8.
         dynamic: paths of layers whose activations are quantized when the network runs.
         integer_functions: whether a function of one number that reads integers gives integers without a grid of its
             own (sigmoid: 1/256), as converted modules of torch.ao do.
@@ -42,6 +43,7 @@ class Description:
     model: nn.Module
     marks: Marks = field(default_factory=Marks)
     weights: dict[str, WeightGrid] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     dynamic: set[str] = field(default_factory=set)
     integer_functions: bool = False
     requantized: list[str] = field(default_factory=list)

@@ -31,9 +31,10 @@ def migrate(
     """Read a model that another tool has quantized, keep its weights and ranges, and make its scales tie-free.
 
     Args:
-        source: a model of torch.ao, eager or FX, prepared (after training, or for training) or converted. It is not
-            changed.
-        checkpoint: not yet.
+        source: a model of torch.ao, eager or FX, prepared (after training, or for training) or converted; or, with a
+            checkpoint, the float model it was made from. It is not changed.
+        checkpoint: with the float model's code as ``source``: a state dict of the quantized model, or the path of a
+            file of ``torch.save`` or TorchScript. Files are read without torch's unpickler: nothing in them is run.
         example_inputs: as for ``intact8.prepare``; taken from ``data`` when None.
         data: a few batches of real inputs, without labels or with: what the report compares on, and what gives ranges
             to tensors that are integers here and float there. Without them nothing is compared.
@@ -78,6 +79,13 @@ def iter_once(data: Any) -> bool:
 
 def _described(source: Any, checkpoint: Any, requantize: Collection[str]) -> Description:
     """Return the description by the reader that knows the source."""
+    if checkpoint is not None:
+        from intact8.migration.checkpoint import describe_checkpoint
+
+        if not isinstance(source, nn.Module):
+            remedy = "call migrate(float_model, checkpoint)"
+            raise InputError("a checkpoint needs the code of its float model", remedy=remedy)
+        return describe_checkpoint(source, checkpoint, requantize)
     if isinstance(source, nn.Module):
         from intact8.migration.torch_ao import describe
 

@@ -1,0 +1,184 @@
+"""A float model's code together with a checkpoint of the model that another tool made of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from intact8.capture.torch_export import AO_STUBS
+from intact8.errors import InputError
+from intact8.migration.description import After, Description
+from intact8.migration.entries import Entries, entries_of
+from intact8.migration.fake_quantizers import take_fake_quantizers
+from intact8.migration.grids import ActivationGrid, Mark
+from intact8.migration.layers import Weights, float_layer
+from intact8.migration.pickle_machine import PickleError, refuse
+from intact8.migration.torch_ao_modules import Functional
+from intact8.migration.torch_file import Archive, Object, content_of, read_torch_file
+
+FUNCTIONALS = frozenset({"FloatFunctional", "QFunctional"})
+NORMS = nn.modules.batchnorm._BatchNorm
+
+BLOCKS = frozenset({"BasicBlock", "Bottleneck", "InvertedResidual", "Inception"})
+"""Classes of torchvision whose quantizable twins end in a functional: what they return has its grid."""
+
+UNUSED = (1.0, 0)
+"""Scale and zero point of a functional that is never called."""
+
+
+def describe_checkpoint(model: nn.Module, checkpoint: Any, requantize: Collection[str] = ()) -> Description:
+    """Return the description of a float model with the weights and ranges of a checkpoint.
+
+    Args:
+        model: the code of the float network, with the stubs of torch.ao or without; it is not changed.
+        checkpoint: a state dict, or the path of a file of ``torch.save`` or TorchScript.
+        requantize: names or globs of layers whose weights may be quantized anew.
+
+    Raises:
+        InputError: the two do not belong together, or a layer cannot be kept; names the layer.
+    """
+    where = str(checkpoint) if isinstance(checkpoint, (str, Path)) else "the state dict"
+    found = checkpoint if isinstance(checkpoint, Mapping) else _read(checkpoint)
+    entries = entries_of(found, where)
+    with torch.no_grad():
+        work = copy.deepcopy(model).eval()
+    described = Description("torch.ao (checkpoint, converted)", work, integer_functions=True)
+    take_fake_quantizers(entries, described)
+    if isinstance(found, Object) and not (entries.weights and entries.weights.keys() <= entries.grids.keys()):
+        what, why = "this TorchScript file lacks scales", "it was traced or frozen, which puts them into its code"
+        raise InputError(what, where=where, why=why, remedy="give a scripted one, or the state dict")
+    if not entries.weights and not entries.grids:
+        what, remedy = "nothing in this checkpoint is quantized", "load it into the float model, and call quantize"
+        raise InputError(what, where=where, remedy=remedy)
+    _take_weights(work, entries, Weights(described, requantize))
+    _take_floats(work, entries, where)
+    described.model = _place_marks(work, entries, described)
+    return described
+
+
+def _read(path: str | Path) -> Any:
+    """Return the state dict of a file, or the objects of a TorchScript file."""
+    content = content_of(path)
+    if content[:4] != b"PK\x03\x04":
+        return _mapping(read_torch_file(path), path)
+    try:
+        archive = Archive(content)
+        scripted = any(name.startswith(archive.prefix + "code/") for name in archive.entries)
+        if scripted:
+            return archive.read("data.pkl", objects="__torch__.")
+    except PickleError as error:
+        raise refuse(str(path), error) from error
+    return _mapping(read_torch_file(path), path)
+
+
+def _mapping(found: Any, path: str | Path) -> Mapping[str, Any]:
+    if not isinstance(found, Mapping):
+        raise InputError(f"the file holds a {type(found).__name__}, not a state dict", where=str(path))
+    return found
+
+
+def _modules(model: nn.Module) -> dict[str, nn.Module]:
+    return dict(model.named_modules(remove_duplicate=False))
+
+
+def _put(model: nn.Module, path: str, module: nn.Module) -> None:
+    owner, _, name = path.rpartition(".")
+    setattr(model.get_submodule(owner), name, module)
+
+
+def _take_weights(model: nn.Module, entries: Entries, weights: Weights) -> None:
+    """Put float layers with the checkpoint's weights in the place of the model's."""
+    for path, grid in entries.weights.items():
+        layer = _modules(model).get(path)
+        shape = tuple(getattr(getattr(layer, "weight", None), "shape", ()))
+        if layer is None or not shape:
+            what = "the checkpoint has a quantized weight for a module the float model does not have"
+            remedy = "give the code the checkpoint was made with, before torch.ao changed it"
+            raise InputError(what, where=path, remedy=remedy)
+        if shape != grid.integers.shape:
+            what = f"a weight of shape {grid.integers.shape}, and the float model's is {shape}"
+            raise InputError(what, where=path, remedy="give the code the checkpoint was made with")
+        values = weights.enter(f"{path}.weight", grid, bool(getattr(layer, "transposed", False)))
+        bias = entries.biases.get(path)
+        tensor = None if bias is None else torch.from_numpy(np.array(bias, np.float32))
+        _put(model, path, float_layer(layer, values, tensor))
+
+
+def _take_floats(model: nn.Module, entries: Entries, where: str) -> None:
+    """Load what is float in the checkpoint; a batch norm it does not have was folded into the layer before."""
+    quantized = {f"{path}.{leaf}" for path in entries.weights for leaf in ("weight", "bias")}
+    for path, module in _modules(model).items():
+        if isinstance(module, NORMS) and not any(name.startswith(f"{path}.") for name in entries.floats):
+            _put(model, path, nn.Identity())
+    wanted = {name: t for name, t in model.state_dict().items() if name not in quantized}
+    missing = [n for n in wanted if n not in entries.floats and not n.endswith("num_batches_tracked")]
+    if missing:
+        what = f"the checkpoint has nothing for {len(missing)} tensors of the float model: {', '.join(missing[:4])}"
+        raise InputError(what, where=where, remedy="give the code the checkpoint was made with")
+    state = {n: torch.from_numpy(np.array(entries.floats[n])) for n in wanted if n in entries.floats}
+    try:
+        model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise InputError("the checkpoint does not fit the float model", where=where, why=str(error)) from error
+
+
+def _place_marks(model: nn.Module, entries: Entries, described: Description) -> nn.Module:
+    """Put a mark where the checkpoint has a scale and a zero point, and take stubs of torch.ao away."""
+    modules = _modules(model)
+    flat = {path.replace(".", "_"): path for path in modules if path}
+    for path, (scale, zero_point) in entries.grids.items():
+        if path not in modules and (scale, zero_point) == UNUSED:
+            continue
+        grid = ActivationGrid(path, scale, zero_point, *described_range(described, path))
+        mark = described.marks.make(grid)
+        owner = path.rpartition(".")[0]
+        if path.endswith("_input") and path.removesuffix("_input") in flat:
+            modules[flat[path.removesuffix("_input")]].register_forward_pre_hook(_before(mark))
+        elif path not in modules and path in flat:
+            modules[flat[path]].register_forward_hook(After(mark))
+        elif path in modules and type(modules[path]).__name__ in FUNCTIONALS:
+            _put(model, path, Functional(mark))
+        elif path in modules:
+            modules[path].register_forward_hook(After(mark))
+        elif owner in modules and type(modules[owner]).__name__ in BLOCKS:
+            modules[owner].register_forward_hook(After(mark))
+            described.notes.append(f"{owner}: what it returns has the grid of {path}")
+        elif path.rpartition(".")[2].startswith("quant") and owner in modules:
+            modules[owner].register_forward_pre_hook(_before(mark))
+        else:
+            what = "the checkpoint has a range for something that is no module of the float model"
+            why = "the names of an FX model's functions do not say which they are"
+            remedy = "load the checkpoint into the model that torch.ao made, and migrate that"
+            raise InputError(what, where=path, why=why, remedy=remedy)
+    for path, module in _modules(model).items():
+        if type(module).__name__ in AO_STUBS & FUNCTIONALS and path not in entries.grids:
+            _put(model, path, Functional(None))
+    return _without_relu6(model, described)
+
+
+def described_range(described: Description, path: str) -> tuple[int, int, str]:
+    """Return the integers of an activation: those a converted model of torch.ao has, or what was said of it."""
+    return described.ranges.get(path, (0, 255, "uint8"))
+
+
+def _before(mark: Mark) -> Any:
+    def hook(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (mark(inputs[0]), *inputs[1:])
+
+    return hook
+
+
+def _without_relu6(model: nn.Module, described: Description) -> nn.Module:
+    """Put ReLU in the place of ReLU6 in torchvision's MobileNetV2, as its quantizable twin does."""
+    if type(model).__name__ == "MobileNetV2" and type(model).__module__ == "torchvision.models.mobilenetv2":
+        for path, module in _modules(model).items():
+            if isinstance(module, nn.ReLU6):
+                _put(model, path, nn.ReLU())
+        described.notes.append("ReLU6 is ReLU, as in torchvision's quantizable MobileNetV2")
+    return model

@@ -1,0 +1,88 @@
+"""Checkpoints give the same programs as the models they were taken from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.migration.networks import Plain, Residual, converted, prepared, samples
+
+import intact8
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def same(a: intact8.Program, b: intact8.Program) -> bool:
+    """Whether two programs hold the same numbers."""
+    pairs = list(zip(a.ops, b.ops, strict=True))
+    arrays = all(np.array_equal(x.arrays[k], y.arrays[k]) for x, y in pairs for k in x.arrays)
+    return arrays and [t.scale for t in a.tensors.values()] == [t.scale for t in b.tensors.values()]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return prepared("eager qat")
+
+
+def test_a_converted_state_dict_and_its_file(model: Any, tmp_path: Path) -> None:
+    there = converted(model)
+    wanted = intact8.migrate(there, example_inputs=samples(2)).program
+    torch.save({"epoch": 3, "model": there.state_dict()}, tmp_path / "new.pth")
+    torch.save(there.state_dict(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    for checkpoint in (there.state_dict(), tmp_path / "new.pth", str(tmp_path / "old.pth")):
+        made = intact8.migrate(Residual(), checkpoint, example_inputs=samples(2))
+        assert same(made.program, wanted)
+        assert made.report.weights_changed == 0
+
+
+def test_a_state_dict_in_training(model: Any) -> None:
+    wanted = intact8.migrate(model, example_inputs=samples(2)).program
+    made = intact8.migrate(Residual(), model.state_dict(), example_inputs=samples(2))
+    assert same(made.program, wanted)
+    assert any(note.startswith("assumed") for note in made.report.notes)
+
+
+def test_a_torchscript_file(model: Any, tmp_path: Path) -> None:
+    there = converted(model)
+    torch.jit.save(torch.jit.script(there), tmp_path / "scripted.pt")
+    made = intact8.migrate(Residual(), tmp_path / "scripted.pt", example_inputs=samples(2))
+    assert same(made.program, intact8.migrate(there, example_inputs=samples(2)).program)
+
+
+@pytest.mark.parametrize("how", [torch.jit.freeze, lambda m: torch.jit.trace(m, samples(2))], ids=["frozen", "traced"])
+def test_scales_in_code_are_refused(how: Any, model: Any, tmp_path: Path) -> None:
+    there = converted(model).eval()
+    made = how(torch.jit.script(there)) if how is torch.jit.freeze else how(there)
+    torch.jit.save(made, tmp_path / "made.pt")
+    with pytest.raises(intact8.InputError, match="traced or frozen"):
+        intact8.migrate(Residual(), tmp_path / "made.pt", example_inputs=samples(2))
+
+
+def test_observers_without_scales_are_refused() -> None:
+    state = prepared("eager ptq").state_dict()
+    with pytest.raises(intact8.InputError, match=r"conv1\.activation_post_process: 5 observers have no scale"):
+        intact8.migrate(Residual(), state, example_inputs=samples(2))
+
+
+def test_ranges_of_functions_are_refused() -> None:
+    state = converted(prepared("fx ptq")).state_dict()
+    with pytest.raises(intact8.InputError, match="no module of the float model"):
+        intact8.migrate(Plain(), state, example_inputs=samples(2))
+
+
+def test_another_float_model_is_refused(model: Any) -> None:
+    class Other(Residual):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(8, 7)
+
+    with pytest.raises(intact8.InputError, match=r"fc: a weight of shape \(5, 8\)"):
+        intact8.migrate(Other(), converted(model).state_dict(), example_inputs=samples(2))
+
+
+def test_a_checkpoint_of_floats_is_refused() -> None:
+    with pytest.raises(intact8.InputError, match="nothing in this checkpoint is quantized"):
+        intact8.migrate(Residual(), Residual().state_dict(), example_inputs=samples(2))
