@@ -5,7 +5,9 @@
 #include <Python.h>
 
 #include "plan.h"
+#include "training.h"
 
+#define MAX_TRAINING_WORDS 24 /* arguments of a pass of training */
 #define MAX_INTERFACE 4096 /* inputs or outputs of a call */
 #define FUNCTION(name) static PyObject *py_##name(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 
@@ -157,12 +159,36 @@ FUNCTION(run) {
     return next < 0 ? NULL : PyLong_FromSsize_t(next);
 }
 
+/* train(name of the pass, threads, an int or a float for every word of its struct, …) */
+FUNCTION(train) {
+    if (count < 2 || count - 2 > MAX_TRAINING_WORDS || !PyUnicode_Check(args[0]))
+        return PyErr_SetString(PyExc_TypeError, "train takes a name, threads and the words of the pass"), NULL;
+    training_word words[MAX_TRAINING_WORDS];
+    const long threads = PyLong_AsLong(args[1]);
+    for (Py_ssize_t i = 2; i < count; i++) {
+        if (PyFloat_Check(args[i])) words[i - 2].real = PyFloat_AsDouble(args[i]);
+        else words[i - 2].number = PyLong_AsLongLong(args[i]);
+    }
+    PyObject *name = PyErr_Occurred() ? NULL : PyUnicode_AsUTF8String(args[0]);
+    const char *text = name ? PyBytes_AsString(name) : NULL;
+    int known = 0;
+    if (text) {
+        Py_BEGIN_ALLOW_THREADS
+        known = run_training(text, words, count - 2, threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : (int)threads);
+        Py_END_ALLOW_THREADS
+        if (!known) PyErr_SetString(PyExc_TypeError, "no pass has that name and so many words");
+    }
+    Py_XDECREF(name);
+    if (!known) return NULL;
+    Py_RETURN_NONE;
+}
+
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, "See _library.pyi."}
 
 static PyMethodDef methods[] = {
     METHOD(step_fields), METHOD(chain_operations), METHOD(instruction_set), METHOD(open_model), METHOD(add_constant),
     METHOD(open_plan), METHOD(workspace_bytes),
-    METHOD(value_offset), METHOD(run), {NULL, NULL, 0, NULL},
+    METHOD(value_offset), METHOD(run), METHOD(train), {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {

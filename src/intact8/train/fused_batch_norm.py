@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from intact8.train.straight_through import Watch, clipped
+from intact8.train import fused
+from intact8.train.straight_through import Watch, clipped, clipping_ends
 
 PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -62,11 +63,16 @@ def normalize_round(z: Tensor, weight: Tensor, bias: Tensor, running: Running, t
 class _NormalizeRound(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, running: Running, to: Rounding) -> Tensor:
+        ctx.to, ctx.eps = to, running.eps
+        ctx.fused = to.watch is None and fused.usable(z, weight, bias, *(t for t in running[:2] if t is not None))
+        if ctx.fused:
+            q, mean, invstd = fused.normalize(z, weight, bias, running, to.lo, to.hi)
+            ctx.save_for_backward(z, weight, bias, mean, invstd)
+            return q
         v, mean, invstd = torch.native_batch_norm(
             z, weight, bias, running.mean, running.var, True, running.momentum, running.eps
         )
         ctx.save_for_backward(z, weight, bias, mean, invstd)
-        ctx.to, ctx.eps = to, running.eps
         if to.watch is not None:
             to.watch(v)
         return v.round_().clamp_(to.lo, to.hi)
@@ -74,7 +80,11 @@ class _NormalizeRound(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        z, weight, bias, mean, invstd = ctx.saved_tensors
+        z, weight, bias, mean, invstd = saved = ctx.saved_tensors
+        if ctx.fused:
+            ends = clipping_ends(ctx.to.lo, ctx.to.hi, first=ctx.to.first)
+            grads_of = fused.normalize_backward(grads[0].contiguous(), saved, ends, wants_input=ctx.needs_input_grad[0])
+            return *grads_of, None, None
         v = torch.native_batch_norm(z, weight, bias, mean, invstd.reciprocal().square_(), False, 0.0, 0.0)[0]
         grad = clipped(grads[0], v, ctx.to.lo, ctx.to.hi, out=v, first=ctx.to.first)
         wants = list(ctx.needs_input_grad[:3])

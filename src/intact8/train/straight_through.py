@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from intact8.train import fused
+
 Watch = Callable[[Tensor], None]
 """Called with values before they are rounded."""
 
@@ -40,12 +42,17 @@ def within(lo: float, hi: float) -> tuple[float, float]:
     return float(np.nextafter(np.float32(lo), -infinity)), float(np.nextafter(np.float32(hi), infinity))
 
 
+def clipping_ends(lo: int, hi: int, *, first: bool = False) -> tuple[float, float]:
+    """Return the numbers just outside of those whose gradient passes, see :func:`clipped`."""
+    return within(lo, hi) if first else rounding_to(lo, hi)
+
+
 def clipped(grad: Tensor, v: Tensor, lo: int, hi: int, out: Tensor | None = None, *, first: bool = False) -> Tensor:
     """Return ``grad`` where ``v`` rounds into lo..hi, or with ``first`` lies there before it is rounded; elsewhere 0.
 
     float32; ``out`` may be ``v`` itself, to save memory.
     """
-    low, high = within(lo, hi) if first else rounding_to(lo, hi)
+    low, high = clipping_ends(lo, hi, first=first)
     if out is None:
         out = torch.empty_like(v)
     # The derivative of a hardtanh does this in one pass.
@@ -60,6 +67,8 @@ class _Round(torch.autograd.Function):
     def forward(ctx: Any, v: Tensor, lo: int, hi: int) -> Tensor:
         ctx.save_for_backward(v.float())
         ctx.limits, ctx.dtype = (lo, hi), v.dtype
+        if fused.usable(v):
+            return fused.round_clamp(v, lo, hi)
         return torch.round(v).clamp_(lo, hi).float()
 
     @staticmethod
@@ -150,7 +159,7 @@ def round_clamp(v: Tensor, lo: int, hi: int) -> Tensor:
         ([0.0, 0.0, 2.0, 9.0], [0.0, 1.0, 1.0, 1.0])
     """
     if not differentiable(v):
-        return v.round_().clamp_(lo, hi).float()
+        return fused.round_clamp(v, lo, hi, out=v) if fused.usable(v) else v.round_().clamp_(lo, hi).float()
     q: Tensor = _Round.apply(v, lo, hi)  # type: ignore[no-untyped-call]
     return q
 

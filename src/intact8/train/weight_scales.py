@@ -11,25 +11,41 @@ from torch import Tensor
 
 from intact8.arithmetic.affine import SMALLEST_SCALE
 from intact8.calibration.weights import DEAD, PAIR_LIMIT, pairs_can_saturate, weight_scales
+from intact8.train import fused
 
 
-def live_weight_scales(rows: Tensor, lo: int, hi: int, observer: str = "minmax", portable: bool = True) -> Tensor:
+def live_weight_scales(
+    rows: Tensor, lo: int, hi: int, observer: str = "minmax", portable: bool = True, factor: Tensor | None = None
+) -> Tensor:
     """Return the scale per output channel of (O, K), float32, as ``intact8.calibration.weights.weight_scales`` does.
 
-    An observer other than ``minmax`` is computed on the CPU and slow; ``portable`` keeps room for pair sums.
+    An observer other than ``minmax`` is computed on the CPU and slow; ``portable`` keeps room for pair sums. Rows are
+    multiplied by ``factor``, (O,), first.
 
     Example:
         >>> live_weight_scales(torch.tensor([[127.0, 3.0], [126.0, 126.0]]), -127, 127).tolist()
         [1.0317460298538208, 2.0]
     """
     if observer != "minmax":
+        rows = rows if factor is None else rows * factor[:, None]
         return torch.from_numpy(weight_scales(rows.cpu().numpy(), lo, hi, observer, portable)).to(rows.device)
-    magnitude = rows.float().abs()
-    top = two_largest(magnitude)
+    top = largest_magnitudes(rows.float(), factor)
     scale = top[:, 0] / max(-lo, hi)
     if pairs_can_saturate(lo, hi, portable):
         scale = torch.maximum(top[:, 0] / hi, top.sum(1) / PAIR_LIMIT)
     return torch.maximum(scale, (DEAD * scale.max()).clamp(min=SMALLEST_SCALE))
+
+
+def largest_magnitudes(rows: Tensor, factor: Tensor | None = None) -> Tensor:
+    """Return the two largest |w·f| of every row of (O, K), w, with f (O,), as :func:`two_largest` does.
+
+    Example:
+        >>> largest_magnitudes(torch.tensor([[1.0, -5.0, 3.0]]), torch.tensor([2.0])).tolist()
+        [[10.0, 6.0]]
+    """
+    if fused.usable(rows, *(() if factor is None else (factor,))):
+        return fused.two_largest(rows, factor)
+    return two_largest((rows if factor is None else rows * factor[:, None]).abs())
 
 
 def two_largest(rows: Tensor) -> Tensor:

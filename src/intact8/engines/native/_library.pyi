@@ -52,3 +52,12 @@ def run(
         IndexError: an index is outside of its table.
         EngineError: an array is smaller than the plan needs.
     """
+
+def train(name: str, threads: int, /, *words: int | float) -> None:
+    """Run a pass of training (``native/engine/training.c``); the words are those of its struct there, floats as floats.
+
+    The caller answers for addresses and sizes.
+
+    Raises:
+        TypeError: no pass has that name and so many words.
+    """

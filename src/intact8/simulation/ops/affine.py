@@ -17,7 +17,7 @@ from intact8.simulation.ops.integer_op import finish, output_limits, quantize_to
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.weights.folding import apply_batch_norm, batch_norm_factor, factored, fold_before, folded
-from intact8.simulation.weights.grid import Grid, on_grid, times
+from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
 from intact8.simulation.weights.layout import output_first, per_input, per_output, transposed
 from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, weight_limits
 from intact8.train.fused_batch_norm import Rounding, can_fuse, count_batch, normalize_round
@@ -81,9 +81,12 @@ class Affine:
 
     def _grid(self, weight: Tensor, factor: Tensor | None) -> tuple[Grid, Tensor]:
         """Return the integers of ``weight·factor``, and the scales (O,) of their grid."""
-        wp, node, numbers = self._weights, self.node, times(weight, factor)
-        scale = wp.live_scale(output_first(numbers, node))
-        limits = weight_limits(node, numbers, scale, wp)
+        wp, node = self._weights, self.node
+        rows, numbers, per_row = weight.detach(), None, per_row_of(weight, factor)
+        if per_row is None and factor is not None:
+            rows = numbers = times(weight, factor)
+        scale = wp.live_scale(output_first(rows, node), per_row)
+        limits = weight_limits(node, rows, scale, wp, per_row)
         return on_grid(weight, factor, per_output(scale, weight, node), limits, numbers), scale
 
     @property

@@ -10,8 +10,9 @@ from torch.autograd.function import once_differentiable
 
 from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import accumulate, convolve, per_channel
-from intact8.simulation.weights.grid import Grid, grid_gradients
-from intact8.simulation.weights.layout import output_channels, output_first, per_output
+from intact8.simulation.weights.grid import Grid, grid_gradients, row_gradients
+from intact8.simulation.weights.layout import output_channels, output_first, per_output, transposed
+from intact8.train import fused
 from intact8.train.straight_through import differentiable
 
 
@@ -46,12 +47,21 @@ def _float_type(x: Tensor, exact: Exact | None) -> torch.dtype:
     return torch.get_autocast_dtype(device) if autocast else torch.float32
 
 
-def _value(node: Node, x: Tensor, q: Tensor, m: Tensor, bias: Tensor | None, exact: Exact | None) -> Tensor:
+def _value(
+    node: Node,
+    x: Tensor,
+    q: Tensor,
+    m: Tensor,
+    bias: Tensor | None,
+    exact: Exact | None,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Return the sum; ``weight`` is m·q where it is known already."""
     dtype = _float_type(x, exact)
     with torch.autocast(x.device.type, enabled=False):
         x = x.to(dtype)
         if exact is None:
-            weight = (q * per_output(m, q, node)).to(dtype)
+            weight = (q * per_output(m, q, node) if weight is None else weight).to(dtype)
             return convolve(node, x, weight, None if bias is None else bias.to(dtype)).float()
         plain = exact.edges is not None and len(exact.edges) == 2 and not exact.wide
         total = accumulate(node, x, q, exact.edges, exact.bias.float() if plain else None)
@@ -60,14 +70,28 @@ def _value(node: Node, x: Tensor, q: Tensor, m: Tensor, bias: Tensor | None, exa
         return total.mul_(per_channel(m, node, total.dim()).to(total.dtype))
 
 
+def _by_rows(node: Node, q: Tensor, m: Tensor) -> bool:
+    """Return whether fused passes multiply the rows of the weight; ``q`` is float32 or int8."""
+    return (
+        not transposed(node)
+        and q.numel() > 0
+        and q.is_contiguous()
+        and fused.usable(m, *(() if q.dtype == torch.int8 else (q,)))
+    )
+
+
 class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
         x, *sources, m, bias, node, grid, exact = args
-        ctx.save_for_backward(x, grid.q.to(torch.int8), m, *sources)
+        if exact is None and _by_rows(node, grid.q, m):
+            weight, compact = fused.multiply_rows(grid.q, m.contiguous())
+        else:
+            weight, compact = None, grid.q.to(torch.int8)
+        ctx.save_for_backward(x, compact, m, *sources)
         ctx.node, ctx.limits, ctx.bias = node, grid.limits, None if bias is None else bias.dtype
         ctx.dtype = _float_type(x, exact)
-        return _value(node, x, grid.q, m, bias, exact)
+        return _value(node, x, grid.q, m, bias, exact, weight)
 
     @staticmethod
     @once_differentiable
@@ -75,20 +99,26 @@ class _Sum(torch.autograd.Function):
         x, q, m, *sources = ctx.saved_tensors
         node: Node = ctx.node
         wants = ctx.needs_input_grad
-        q = q.float()
-        per_weight = per_output(m.float(), q, node)
+        m_rows = m.float().contiguous()
+        by_rows = _by_rows(node, q, m_rows)
+        per_weight = per_output(m_rows, q, node)
         # m goes into the weights, which are fewer than the results.
-        grad, x_used, w_used = (t.to(ctx.dtype) for t in (grads[0], x, q * per_weight))
+        weight = fused.expand_rows(q, m_rows) if by_rows else q * per_weight
+        grad, x_used, w_used = (t.to(ctx.dtype) for t in (grads[0], x, weight))
         wanted = wants[0], any(wants[1:5]), wants[5]
         grad_x, grad_w, grad_bias = convolve_backward(node, grad, x_used, w_used, wanted)
         grad_m: Tensor | None = None
         grad_sources: tuple[Tensor | None, ...] = (None, None, None)
         if grad_w is not None:
-            grad_w = grad_w.float()
-            if wants[4]:
-                rows = [output_first(v, node).reshape(len(m), -1) for v in (grad_w, q)]
+            grad_w = grad_w.float().contiguous() if by_rows else grad_w.float()
+            found = row_gradients(grad_w, q, m_rows, (*sources,), ctx.limits) if by_rows else None
+            if found is not None:
+                grad_m, grad_sources = found
+                grad_m = grad_m.to(m.dtype)
+            if found is None and wants[4]:
+                rows = [output_first(v, node).reshape(len(m), -1) for v in (grad_w, q.float())]
                 grad_m = torch.linalg.vecdot(*rows).to(m.dtype)
-            if any(wants[1:4]):
+            if found is None and any(wants[1:4]):
                 grad_sources = grid_gradients(grad_w, per_weight, tuple(sources), ctx.limits, wants[1:4])
         grad_x = None if grad_x is None else grad_x.to(x.dtype)
         grad_bias = None if grad_bias is None else grad_bias.to(ctx.bias)

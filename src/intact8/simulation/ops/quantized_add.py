@@ -12,7 +12,8 @@ from torch.autograd.function import once_differentiable
 
 from intact8.simulation.ops.integer_op import IntegerOp, output_limits, watcher
 from intact8.simulation.quantized_tensor import Quantized
-from intact8.train.straight_through import Watch, clipped, differentiable
+from intact8.train import fused
+from intact8.train.straight_through import Watch, clipped, differentiable, rounding_to
 
 
 def add(op: IntegerOp, x: list[Quantized]) -> Quantized:
@@ -57,6 +58,13 @@ class _AddRound(torch.autograd.Function):
         ctx: Any, lo: int, hi: int, watch: Watch | None, zero_points: list[int | None], *args: Tensor
     ) -> Tensor:
         tensors, ratios = args[: len(zero_points)], args[len(zero_points) :]
+        ctx.fused = None
+        if watch is None and None not in zero_points and _fusible(tensors):
+            ctx.fused = fused.Terms(tuple(zero_points), tuple(float(ratio) for ratio in ratios))  # type: ignore[arg-type]
+            q, *packed = fused.add(tensors[0], tensors[1], ctx.fused, lo, hi)
+            ctx.save_for_backward(*packed, *ratios)
+            ctx.limits = (lo, hi)
+            return q
         v = _weighted(tensors, ratios)
         ctx.save_for_backward(*(pack(t, z) for t, z in zip(tensors, zero_points, strict=True)), *ratios)
         ctx.limits, ctx.zero_points = (lo, hi), zero_points
@@ -67,6 +75,11 @@ class _AddRound(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
+        if ctx.fused is not None:
+            *packed, a_ratio, b_ratio = ctx.saved_tensors
+            grad = _like(grads[0], packed[0])
+            to_a, to_b, dots = fused.add_backward(grad, tuple(packed), ctx.fused, rounding_to(*ctx.limits))
+            return None, None, None, None, to_a, to_b, dots[0].reshape(a_ratio.shape), dots[1].reshape(b_ratio.shape)
         n = len(ctx.zero_points)
         saved = ctx.saved_tensors  # checkpoints unpack them whenever they are read
         tensors = [unpack(t, z) for t, z in zip(saved[:n], ctx.zero_points, strict=True)]
@@ -83,6 +96,23 @@ class _AddRound(torch.autograd.Function):
             for tensor, ratio, want in zip(tensors, ratios, wants[n:], strict=True)
         ]
         return None, None, None, None, *to_tensors, *to_ratios
+
+
+def _fusible(tensors: Sequence[Tensor]) -> bool:
+    """Return whether the fused pass adds these: two tensors that lie in memory alike."""
+    if len(tensors) != 2 or not tensors[0].numel() or tensors[0].shape != tensors[1].shape:
+        return False
+    return fused.usable(*(in_memory_order(t) for t in tensors)) and tensors[0].stride() == tensors[1].stride()
+
+
+def in_memory_order(t: Tensor) -> Tensor:
+    """Return the tensor with its channels last where they are last in memory."""
+    return t.permute(0, 2, 3, 1) if t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last) else t
+
+
+def _like(grad: Tensor, other: Tensor) -> Tensor:
+    """Return the gradient as it lies in memory where ``other`` does."""
+    return grad if grad.stride() == other.stride() else torch.empty_like(other, dtype=grad.dtype).copy_(grad)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

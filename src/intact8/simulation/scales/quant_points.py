@@ -267,12 +267,16 @@ class WeightPoint(ResizableBuffers):
         """Whether weights are clipped to keep room for pair sums, because their scales no longer make it."""
         return self.source == "held" and pairs_can_saturate(self.lo, self.hi, self.portable)
 
-    def live_scale(self, rows: Tensor) -> Tensor:
-        """Return the scales that forward uses now, float32 (O,), for the folded weight ``rows``, (O, …)."""
-        return self.scales_of(rows, self.learner if self.source == "learned" else None) if self.moving else self.scale
+    def live_scale(self, rows: Tensor, factor: Tensor | None = None) -> Tensor:
+        """Return the scales that forward uses now, float32 (O,), see :meth:`scales_of`."""
+        if not self.moving:
+            return self.scale
+        return self.scales_of(rows, self.learner if self.source == "learned" else None, factor)
 
-    def scales_of(self, rows: Tensor, learner: nn.Module | None) -> Tensor:
-        """Return what ``learner`` gives, or else what the folded weight ``rows``, (O, …), asks for: float32 (O,).
+    def scales_of(self, rows: Tensor, learner: nn.Module | None, factor: Tensor | None = None) -> Tensor:
+        """Return what ``learner`` gives, or else what the folded weight asks for: float32 (O,).
+
+        The folded weight is ``rows``, (O, …), times ``factor``, (O,) or None.
 
         Learned scales stay large enough for the pair sums of CPUs without VNNI, where the recipe wants that; the
         gradient passes that bound.
@@ -282,9 +286,9 @@ class WeightPoint(ResizableBuffers):
             scale: Tensor = learner().reshape(-1).expand(len(flat))
             if not pairs_can_saturate(self.lo, self.hi, self.portable):
                 return scale
-            least = live_weight_scales(flat, self.lo, self.hi, "minmax", True)
+            least = live_weight_scales(flat, self.lo, self.hi, "minmax", True, factor)
             return forward_as(torch.maximum(scale.detach(), least), scale)
-        scale = live_weight_scales(flat, self.lo, self.hi, self.scheme.observer, self.portable)
+        scale = live_weight_scales(flat, self.lo, self.hi, self.scheme.observer, self.portable, factor)
         return scale.max().expand(len(flat)) if self.scheme.granularity == "per_tensor" else scale
 
     def get_extra_state(self) -> Tensor:

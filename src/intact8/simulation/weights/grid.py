@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from intact8.train.straight_through import clipped, differentiable
+from intact8.train import fused
+from intact8.train.straight_through import clipped, differentiable, rounding_to
 
 Sources = tuple[Tensor, Tensor | None, Tensor]
 """Weight, factor and scale of a grid."""
@@ -74,6 +76,21 @@ def times(weight: Tensor, factor: Tensor | None) -> Tensor:
     return weight.detach().clone() if factor is None else weight.detach() * factor.detach()
 
 
+def per_row_of(weight: Tensor, values: Tensor | None) -> Tensor | None:
+    """Return (O,) where ``values`` are one number for each row of a weight (O, …), else None; without gradient."""
+    if values is None or values.dim() == 0 or not values.numel() == len(weight) == len(values):
+        return None
+    return values.detach().reshape(-1).contiguous()
+
+
+def _fusible(weight: Tensor, factor: Tensor | None, scale: Tensor) -> bool:
+    """Return whether the fused passes compute this grid."""
+    rows = per_row_of(weight, scale), per_row_of(weight, factor)
+    if rows[0] is None or (factor is not None and rows[1] is None) or not weight.numel():
+        return False
+    return fused.usable(weight, *(t for t in rows if t is not None))
+
+
 def on_grid(
     weight: Tensor, factor: Tensor | None, scale: Tensor, limits: Limits | None, numbers: Tensor | None = None
 ) -> Grid:
@@ -82,6 +99,11 @@ def on_grid(
     ``limits`` is None where scales are large enough for all weights; ``numbers`` is ``times(weight, factor)`` where it
     is known already, and is overwritten.
     """
+    if numbers is None and (limits is None or limits.pairs is None) and _fusible(weight, factor, scale):
+        lo, hi = (-math.inf, math.inf) if limits is None else (float(limits.lo), float(limits.hi))
+        s, f = per_row_of(weight, scale), per_row_of(weight, factor)
+        assert s is not None
+        return Grid(fused.round_rows(weight.detach(), f, s, lo, hi), weight, factor, scale, limits)
     q = (times(weight, factor) if numbers is None else numbers).div_(scale.detach()).round_()
     if limits is not None and limits.pairs is not None:
         whole, q = q, torch.clamp(q, -limits.pairs, limits.pairs)
@@ -125,6 +147,27 @@ def grid_gradients(
         if wants[2]:
             grad_scale = -(product * step / scale).sum_to_size(scale.shape)
     return grad.mul_(step) if wants[0] else None, grad_factor, grad_scale
+
+
+def row_gradients(
+    grad: Tensor, q: Tensor, m: Tensor, sources: Sources, limits: Limits | None
+) -> tuple[Tensor, tuple[Tensor, Tensor | None, Tensor]] | None:
+    """Return gradients of m, (O,), and of weight, factor and scale, from ``grad`` of ``m·q``, which is overwritten.
+
+    ``q`` is int8. None where the fused pass does not take these tensors; then nothing is overwritten.
+    """
+    weight, factor, scale = sources
+    s, f = per_row_of(weight, scale), per_row_of(weight, factor)
+    if not (_fusible(weight, factor, scale) and fused.usable(grad, m)) or not q.is_contiguous():
+        return None
+    if limits is not None and limits.pairs is not None:
+        return None
+    assert s is not None
+    step = m / s if f is None else m * f / s
+    ends = (-math.inf, math.inf) if limits is None else rounding_to(limits.lo, limits.hi)
+    grad, grad_m, product = fused.rows_backward(grad, q, (weight, f, s), step, ends)
+    grad_factor = None if factor is None else (product * (m / s)).reshape(factor.shape)
+    return grad_m, (grad, grad_factor, -(product * step / s).reshape(scale.shape))
 
 
 def _sum_like(a: Tensor, b: Tensor, like: Tensor) -> Tensor:

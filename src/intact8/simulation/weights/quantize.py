@@ -11,7 +11,7 @@ from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import EXACT
 from intact8.simulation.scales.quant_points import WeightPoint
 from intact8.train.straight_through import round_ste
-from intact8.train.weight_scales import two_largest
+from intact8.train.weight_scales import largest_magnitudes
 
 from .grid import Limits, on_grid
 from .layout import output_first, per_input, per_output
@@ -42,7 +42,9 @@ LARGEST_PAIR = 128.0
 """Two integers of a channel may add up to this on CPUs without VNNI: 128·255 ≤ 32767."""
 
 
-def pair_limits(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Limits | None:
+def pair_limits(
+    node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int, factor: Tensor | None = None
+) -> Limits | None:
     """Return limits of integers on a frozen grid, so that no pair of a channel can saturate; None where none could.
 
     The two largest integers of every channel then add up to LARGEST_PAIR at most: all weights of a channel share the
@@ -52,17 +54,22 @@ def pair_limits(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> 
     rows = rows.reshape(len(rows), -1)
     if rows.shape[1] < 2:
         return Limits(lo, hi)
-    first, second = (two_largest(rows.abs()) / scale.detach()[:, None]).round_().unbind(1)
+    first, second = (largest_magnitudes(rows, factor) / scale.detach()[:, None]).round_().unbind(1)
     bound = torch.clamp(LARGEST_PAIR - second, min=LARGEST_PAIR / 2, max=min(-lo, hi))
     if not (first > bound).any():
         return None
     return Limits(lo, hi, per_output(bound, weight, node))
 
 
-def weight_limits(node: Node, weight: Tensor, scale: Tensor, point: WeightPoint) -> Limits | None:
-    """Return what integers of a folded weight are clipped to; None where the scales (O,) are made for all weights."""
+def weight_limits(
+    node: Node, weight: Tensor, scale: Tensor, point: WeightPoint, factor: Tensor | None = None
+) -> Limits | None:
+    """Return what integers of a weight, folded or to be multiplied by ``factor`` (O,), are clipped to.
+
+    None where the scales (O,) are made for all weights.
+    """
     if point.clips_pairs:
-        return pair_limits(node, weight, scale, point.lo, point.hi)
+        return pair_limits(node, weight, scale, point.lo, point.hi, factor)
     return None if point.holds_all else Limits(point.lo, point.hi)
 
 

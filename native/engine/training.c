@@ -1,0 +1,484 @@
+/* Passes of quantization-aware training: what torch does in several passes over a tensor, each of these does in one.
+
+   Every value is computed by the operations of the torch formula, in its order, so integers are the same. Sums are added
+   in LANES lanes over at most RUN numbers and then as doubles, in an order that does not depend on the number of threads.
+   NaN stays NaN, so that the loss shows it. */
+
+#include "plan.h"
+#include "training.h"
+
+#include <math.h>
+
+#define LANES 16
+#define RUN 4096
+#define PARTS 4        /* parts for every thread */
+#define GRAIN 32768    /* elements from which a second thread pays */
+
+/* clamp(R(v), low, high); the clamp comes first, which is the same for limits that are integers. */
+INLINE float rounded(float v, float low, float high) {
+    v = v < low ? low : v;
+    v = v > high ? high : v;
+    return (v + ROUND_MAGIC) - ROUND_MAGIC;
+}
+
+/* The gradient of a value that passes where low < v < high, as torch's hardtanh_backward. */
+INLINE float passed(float grad, float v, float low, float high) { return v <= low || v >= high ? 0.0f : grad; }
+
+INLINE double lane_sum(const float *lanes) {
+    double sum = 0;
+    for (int i = 0; i < LANES; i++) sum += (double)lanes[i];
+    return sum;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------------ */
+
+typedef void (*range_function)(const training_word *w, isize from, isize to);
+
+typedef struct {
+    range_function run;
+    const training_word *words;
+    isize count;
+    int parts;
+} range_job;
+
+static void run_range(void *given, int part, int thread) {
+    const range_job *j = (const range_job *)given;
+    (void)thread;
+    j->run(j->words, j->count * part / j->parts, j->count * (part + 1) / j->parts);
+}
+
+/* Splits `count` items of `work` elements each. */
+static void over(range_function run, const training_word *w, isize count, isize work, int threads) {
+    if (count * work < GRAIN) threads = 1;
+    const isize parts = threads > 1 ? min_size(count, (isize)threads * PARTS) : 1;
+    range_job j = {run, w, count, (int)parts};
+    if (count > 0) run_parts(run_range, &j, (int)parts, threads);
+}
+
+/* ---- batch norm with statistics of the batch, and the rounding behind it ---------------------------------------------- */
+
+typedef struct {
+    const float *z, *weight, *bias; /* (outer, channels, inner); (channels) */
+    float *q, *mean, *invstd, *running_mean, *running_var; /* running_…: may be NULL */
+    int64_t outer, channels, inner;
+    double momentum, eps, low, high;
+} normalize_words;
+
+/* The sum of a block, and that of the squares of its distances from its mean. */
+MULTIVERSION static void block_moments(const float *x, isize count, double *sum, double *squares) {
+    *sum = *squares = 0;
+    for (isize from = 0; from < count; from += RUN) {
+        const isize to = min_size(count, from + RUN);
+        float lanes[LANES] = {0};
+        isize i = from;
+        for (; i + LANES <= to; i += LANES)
+            for (int l = 0; l < LANES; l++) lanes[l] += x[i + l];
+        for (; i < to; i++) lanes[0] += x[i];
+        *sum += lane_sum(lanes);
+    }
+    const float mean = (float)(*sum / (double)count);
+    for (isize from = 0; from < count; from += RUN) {
+        const isize to = min_size(count, from + RUN);
+        float lanes[LANES] = {0};
+        isize i = from;
+        for (; i + LANES <= to; i += LANES)
+            for (int l = 0; l < LANES; l++) {
+                const float d = x[i + l] - mean;
+                lanes[l] += d * d;
+            }
+        for (; i < to; i++) lanes[0] += (x[i] - mean) * (x[i] - mean);
+        *squares += lane_sum(lanes);
+    }
+    /* The mean was rounded to a float, and the distances are from that. */
+    const double off = *sum / (double)count - (double)mean;
+    *squares -= off * off * (double)count;
+}
+
+MULTIVERSION static void scale_round(const float *x, float *y, isize count, float scale, float shift, float low, float high) {
+    for (isize i = 0; i < count; i++) y[i] = rounded(x[i] * scale + shift, low, high);
+}
+
+static void normalize_channels(const training_word *given, isize from, isize to) {
+    const normalize_words *w = (const normalize_words *)(const void *)given;
+    const isize outer = (isize)w->outer, channels = (isize)w->channels, inner = (isize)w->inner;
+    const double count = (double)outer * (double)inner;
+    for (isize c = from; c < to; c++) {
+        double mean = 0, squares = 0;
+        for (isize n = 0; n < outer; n++) { /* Chan et al. 1979 */
+            double sum, own;
+            block_moments(w->z + (n * channels + c) * inner, inner, &sum, &own);
+            const double before = (double)n * (double)inner, distance = sum / (double)inner - mean;
+            mean += distance / (double)(n + 1);
+            squares += own + distance * distance * before / (double)(n + 1);
+        }
+        const float invstd = (float)(1 / sqrt(squares / count + w->eps));
+        w->mean[c] = (float)mean, w->invstd[c] = invstd;
+        if (w->running_mean) w->running_mean[c] = (float)(w->momentum * mean + (1 - w->momentum) * (double)w->running_mean[c]);
+        if (w->running_var)
+            w->running_var[c] = (float)(w->momentum * (squares / (count - 1)) + (1 - w->momentum) * (double)w->running_var[c]);
+        const float scale = invstd * w->weight[c], shift = w->bias[c] - w->mean[c] * scale;
+        for (isize n = 0; n < outer; n++) {
+            const isize at = (n * channels + c) * inner;
+            scale_round(w->z + at, w->q + at, inner, scale, shift, (float)w->low, (float)w->high);
+        }
+    }
+}
+
+static void normalize(const training_word *given, int threads) {
+    const normalize_words *w = (const normalize_words *)(const void *)given;
+    over(normalize_channels, given, (isize)w->channels, (isize)(w->outer * w->inner), threads);
+}
+
+typedef struct {
+    const float *grad, *z, *weight, *bias, *mean, *invstd;
+    float *grad_z, *grad_weight, *grad_bias; /* grad_z may be NULL */
+    int64_t outer, channels, inner;
+    double low, high;
+} normalize_backward_words;
+
+typedef struct {
+    float scale, shift, low, high, mean, grad_mean, slope, factor;
+} normalize_channel;
+
+MULTIVERSION static void grad_sums(const float *grad, const float *z, isize count, const normalize_channel *c, double *sum, double *dot) {
+    for (isize from = 0; from < count; from += RUN) {
+        const isize to = min_size(count, from + RUN);
+        float sums[LANES] = {0}, dots[LANES] = {0};
+        isize i = from;
+        for (; i + LANES <= to; i += LANES)
+            for (int l = 0; l < LANES; l++) {
+                const float g = passed(grad[i + l], z[i + l] * c->scale + c->shift, c->low, c->high);
+                sums[l] += g;
+                dots[l] += g * (z[i + l] - c->mean);
+            }
+        for (; i < to; i++) {
+            const float g = passed(grad[i], z[i] * c->scale + c->shift, c->low, c->high);
+            sums[0] += g;
+            dots[0] += g * (z[i] - c->mean);
+        }
+        *sum += lane_sum(sums);
+        *dot += lane_sum(dots);
+    }
+}
+
+MULTIVERSION static void grad_inputs(const float *grad, const float *z, float *to, isize count, const normalize_channel *c) {
+    const normalize_channel k = *c;
+    for (isize i = 0; i < count; i++) {
+        const float g = passed(grad[i], z[i] * k.scale + k.shift, k.low, k.high);
+        to[i] = (g - k.grad_mean - (z[i] - k.mean) * k.slope) * k.factor;
+    }
+}
+
+static void normalize_backward_channels(const training_word *given, isize from, isize to) {
+    const normalize_backward_words *w = (const normalize_backward_words *)(const void *)given;
+    const isize outer = (isize)w->outer, channels = (isize)w->channels, inner = (isize)w->inner;
+    const double count = (double)outer * (double)inner;
+    for (isize c = from; c < to; c++) {
+        const float scale = w->invstd[c] * w->weight[c], shift = w->bias[c] - w->mean[c] * scale;
+        normalize_channel k = {scale, shift, (float)w->low, (float)w->high, w->mean[c], 0, 0, scale};
+        double sum = 0, dot = 0;
+        for (isize n = 0; n < outer; n++) {
+            const isize at = (n * channels + c) * inner;
+            grad_sums(w->grad + at, w->z + at, inner, &k, &sum, &dot);
+        }
+        const double invstd = (double)w->invstd[c];
+        w->grad_weight[c] = (float)(dot * invstd), w->grad_bias[c] = (float)sum;
+        k.grad_mean = (float)(sum / count), k.slope = (float)(dot * invstd * invstd / count);
+        for (isize n = 0; w->grad_z && n < outer; n++) {
+            const isize at = (n * channels + c) * inner;
+            grad_inputs(w->grad + at, w->z + at, w->grad_z + at, inner, &k);
+        }
+    }
+}
+
+static void normalize_backward(const training_word *given, int threads) {
+    const normalize_backward_words *w = (const normalize_backward_words *)(const void *)given;
+    over(normalize_backward_channels, given, (isize)w->channels, (isize)(w->outer * w->inner), threads);
+}
+
+/* ---- rows of weights -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *weight, *factor; /* (rows, columns); (rows) or NULL */
+    float *top;                   /* (rows, 2), or (rows, 1) for one column */
+    int64_t rows, columns;
+} largest_words;
+
+/* The two largest |x·factor| of a row; NaN where one is NaN. */
+MULTIVERSION static void row_largest(const float *x, float factor, isize count, float *first, float *second) {
+    float a[LANES] = {0}, b[LANES] = {0}, sums[LANES] = {0};
+    isize i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            const float v = fabsf(x[i + l] * factor), less = a[l] < v ? a[l] : v;
+            a[l] = a[l] < v ? v : a[l];
+            b[l] = b[l] < less ? less : b[l];
+            sums[l] += v;
+        }
+    *first = *second = 0;
+    float bad = 0;
+    for (isize l = 0; l < LANES + LANES + (count - i); l++) {
+        const float v = l < LANES ? a[l] : l < 2 * LANES ? b[l - LANES] : fabsf(x[i + l - 2 * LANES] * factor);
+        if (l >= 2 * LANES) bad += v;
+        if (v > *first) *second = *first, *first = v;
+        else if (v > *second) *second = v;
+    }
+    for (int l = 0; l < LANES; l++) bad += sums[l];
+    if (bad != bad) *first = *second = bad;
+}
+
+static void largest_rows(const training_word *given, isize from, isize to) {
+    const largest_words *w = (const largest_words *)(const void *)given;
+    const isize columns = (isize)w->columns;
+    for (isize r = from; r < to; r++) {
+        float first, second;
+        row_largest(w->weight + r * columns, w->factor ? w->factor[r] : 1.0f, columns, &first, &second);
+        if (columns == 1) w->top[r] = first;
+        else w->top[2 * r] = first, w->top[2 * r + 1] = second;
+    }
+}
+
+static void two_largest(const training_word *given, int threads) {
+    const largest_words *w = (const largest_words *)(const void *)given;
+    over(largest_rows, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+typedef struct {
+    const float *weight, *factor, *scale; /* (rows, columns); (rows) or NULL; (rows) */
+    float *q;
+    int64_t rows, columns;
+    double low, high; /* infinite where nothing is clipped */
+} round_words;
+
+MULTIVERSION static void row_round(const float *x, float *q, isize count, float factor, float scale, float low, float high) {
+    for (isize i = 0; i < count; i++) q[i] = rounded(x[i] * factor / scale, low, high);
+}
+
+static void round_some(const training_word *given, isize from, isize to) {
+    const round_words *w = (const round_words *)(const void *)given;
+    const isize columns = (isize)w->columns;
+    for (isize r = from; r < to; r++)
+        row_round(w->weight + r * columns, w->q + r * columns, columns, w->factor ? w->factor[r] : 1.0f, w->scale[r],
+                  (float)w->low, (float)w->high);
+}
+
+static void round_rows(const training_word *given, int threads) {
+    const round_words *w = (const round_words *)(const void *)given;
+    over(round_some, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+typedef struct {
+    const float *grad, *weight, *factor, *scale, *step; /* step (rows): what the gradient is multiplied by */
+    const int8_t *q;
+    float *grad_weight, *dot_q, *dot_weight; /* grad_weight may be grad; dot_… are (rows) */
+    int64_t rows, columns;
+    double low, high; /* just outside of what is not clipped; infinite where nothing is */
+} rows_backward_words;
+
+MULTIVERSION static void row_backward(const rows_backward_words *w, isize row, double *dot_q, double *dot_weight) {
+    const isize columns = (isize)w->columns;
+    const float *grad = w->grad + row * columns, *x = w->weight + row * columns;
+    const int8_t *q = w->q + row * columns;
+    float *to = w->grad_weight + row * columns;
+    const float factor = w->factor ? w->factor[row] : 1.0f, scale = w->scale[row], step = w->step[row];
+    const float low = (float)w->low, high = (float)w->high;
+    const int clips = w->high < (double)INFINITY;
+    for (isize from = 0; from < columns; from += RUN) {
+        const isize end = min_size(columns, from + RUN);
+        float q_lanes[LANES] = {0}, x_lanes[LANES] = {0};
+        isize i = from;
+        for (; i + LANES <= end; i += LANES)
+            for (int l = 0; l < LANES; l++) {
+                float g = grad[i + l];
+                q_lanes[l] += g * (float)q[i + l];
+                g = clips ? passed(g, x[i + l] * factor / scale, low, high) : g;
+                x_lanes[l] += g * x[i + l];
+                to[i + l] = g * step;
+            }
+        for (; i < end; i++) {
+            float g = grad[i];
+            q_lanes[0] += g * (float)q[i];
+            g = clips ? passed(g, x[i] * factor / scale, low, high) : g;
+            x_lanes[0] += g * x[i];
+            to[i] = g * step;
+        }
+        *dot_q += lane_sum(q_lanes);
+        *dot_weight += lane_sum(x_lanes);
+    }
+}
+
+static void backward_some(const training_word *given, isize from, isize to) {
+    const rows_backward_words *w = (const rows_backward_words *)(const void *)given;
+    for (isize r = from; r < to; r++) {
+        double dot_q = 0, dot_weight = 0;
+        row_backward(w, r, &dot_q, &dot_weight);
+        w->dot_q[r] = (float)dot_q, w->dot_weight[r] = (float)dot_weight;
+    }
+}
+
+static void rows_backward(const training_word *given, int threads) {
+    const rows_backward_words *w = (const rows_backward_words *)(const void *)given;
+    over(backward_some, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+typedef struct {
+    const float *q, *m; /* (rows, columns); (rows) */
+    float *weight;      /* q·m */
+    int8_t *bytes;      /* q */
+    int64_t rows, columns;
+} multiply_words;
+
+MULTIVERSION static void row_multiply(const float *q, float *weight, int8_t *bytes, isize count, float m) {
+    for (isize i = 0; i < count; i++) {
+        weight[i] = q[i] * m;
+        bytes[i] = (int8_t)(float_bits(q[i] + ROUND_MAGIC));
+    }
+}
+
+static void multiply_some(const training_word *given, isize from, isize to) {
+    const multiply_words *w = (const multiply_words *)(const void *)given;
+    const isize columns = (isize)w->columns;
+    for (isize r = from; r < to; r++)
+        row_multiply(w->q + r * columns, w->weight + r * columns, w->bytes + r * columns, columns, w->m[r]);
+}
+
+static void multiply_rows(const training_word *given, int threads) {
+    const multiply_words *w = (const multiply_words *)(const void *)given;
+    over(multiply_some, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+typedef struct {
+    const int8_t *bytes; /* (rows, columns) */
+    const float *m;      /* (rows) */
+    float *weight;       /* bytes·m */
+    int64_t rows, columns;
+} expand_words;
+
+MULTIVERSION static void row_expand(const int8_t *q, float *weight, isize count, float m) {
+    for (isize i = 0; i < count; i++) weight[i] = (float)q[i] * m;
+}
+
+static void expand_some(const training_word *given, isize from, isize to) {
+    const expand_words *w = (const expand_words *)(const void *)given;
+    const isize columns = (isize)w->columns;
+    for (isize r = from; r < to; r++) row_expand(w->bytes + r * columns, w->weight + r * columns, columns, w->m[r]);
+}
+
+static void expand_rows(const training_word *given, int threads) {
+    const expand_words *w = (const expand_words *)(const void *)given;
+    over(expand_some, given, (isize)w->rows, (isize)w->columns, threads);
+}
+
+/* ---- the sum of two tensors on grids ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *a, *b;
+    float *q;
+    uint8_t *a_bytes, *b_bytes; /* a and b plus their zero points */
+    int64_t count, a_zero, b_zero;
+    double a_ratio, b_ratio, low, high;
+} add_words;
+
+MULTIVERSION static void add_range(const training_word *given, isize from, isize to) {
+    const add_words *w = (const add_words *)(const void *)given;
+    const float ra = (float)w->a_ratio, rb = (float)w->b_ratio, low = (float)w->low, high = (float)w->high;
+    const float az = ROUND_MAGIC + (float)w->a_zero, bz = ROUND_MAGIC + (float)w->b_zero;
+    const float *restrict a = w->a, *restrict b = w->b;
+    float *restrict q = w->q;
+    uint8_t *restrict a_bytes = w->a_bytes, *restrict b_bytes = w->b_bytes;
+    for (isize i = from; i < to; i++) {
+        q[i] = rounded(a[i] * ra + b[i] * rb, low, high);
+        a_bytes[i] = (uint8_t)float_bits(a[i] + az);
+        b_bytes[i] = (uint8_t)float_bits(b[i] + bz);
+    }
+}
+
+static void add(const training_word *given, int threads) {
+    const add_words *w = (const add_words *)(const void *)given;
+    over(add_range, given, (isize)w->count, 1, threads);
+}
+
+typedef struct {
+    const float *grad;
+    const uint8_t *a, *b;
+    float *grad_a, *grad_b;
+    double *dots; /* (blocks, 2): the sums of grad·a and grad·b over blocks of RUN elements */
+    int64_t count, a_zero, b_zero;
+    double a_ratio, b_ratio, low, high;
+} add_backward_words;
+
+MULTIVERSION static void add_backward_range(const training_word *given, isize first, isize last) {
+    const add_backward_words *w = (const add_backward_words *)(const void *)given;
+    const float ra = (float)w->a_ratio, rb = (float)w->b_ratio, low = (float)w->low, high = (float)w->high;
+    const int az = (int)w->a_zero, bz = (int)w->b_zero;
+    const float *restrict grad = w->grad;
+    const uint8_t *restrict a = w->a, *restrict b = w->b;
+    float *restrict grad_a = w->grad_a, *restrict grad_b = w->grad_b;
+    for (isize block = first; block < last; block++) {
+        const isize from = block * RUN, to = min_size((isize)w->count, from + RUN);
+        float a_lanes[LANES] = {0}, b_lanes[LANES] = {0};
+        for (isize i = from; i < to; i += LANES)
+            for (int l = 0; l < (int)min_size(LANES, to - i); l++) {
+                const float qa = (float)(a[i + l] - az), qb = (float)(b[i + l] - bz);
+                const float g = passed(grad[i + l], qa * ra + qb * rb, low, high);
+                grad_a[i + l] = g * ra, grad_b[i + l] = g * rb;
+                a_lanes[l] += g * qa, b_lanes[l] += g * qb;
+            }
+        w->dots[2 * block] = lane_sum(a_lanes), w->dots[2 * block + 1] = lane_sum(b_lanes);
+    }
+}
+
+static void add_backward(const training_word *given, int threads) {
+    const add_backward_words *w = (const add_backward_words *)(const void *)given;
+    over(add_backward_range, given, ceil_div((isize)w->count, RUN), RUN, threads);
+}
+
+/* ---- rounding --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *v;
+    float *q; /* may be v */
+    int64_t count;
+    double low, high;
+} clamp_words;
+
+MULTIVERSION static void clamp_range(const training_word *given, isize from, isize to) {
+    const clamp_words *w = (const clamp_words *)(const void *)given;
+    const float low = (float)w->low, high = (float)w->high;
+    for (isize i = from; i < to; i++) w->q[i] = rounded(w->v[i], low, high);
+}
+
+static void round_clamp(const training_word *given, int threads) {
+    const clamp_words *w = (const clamp_words *)(const void *)given;
+    over(clamp_range, given, (isize)w->count, 1, threads);
+}
+
+/* ---- the table of passes ---------------------------------------------------------------------------------------------- */
+
+#define PASS(name, words) {#name, name, sizeof(words) / sizeof(training_word)}
+
+static const struct {
+    const char *name;
+    void (*run)(const training_word *words, int threads);
+    size_t words;
+} passes[] = {
+    PASS(normalize, normalize_words),
+    PASS(normalize_backward, normalize_backward_words),
+    PASS(two_largest, largest_words),
+    PASS(round_rows, round_words),
+    PASS(rows_backward, rows_backward_words),
+    PASS(multiply_rows, multiply_words),
+    PASS(expand_rows, expand_words),
+    PASS(add, add_words),
+    PASS(add_backward, add_backward_words),
+    PASS(round_clamp, clamp_words),
+};
+
+int run_training(const char *name, const training_word *words, isize count, int threads) {
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        if (!strcmp(name, passes[i].name) && (size_t)count == passes[i].words) {
+            passes[i].run(words, threads);
+            return 1;
+        }
+    return 0;
+}

@@ -1,0 +1,170 @@
+"""Passes of the training step in C: what torch does in several passes over a tensor, each of these does in one.
+
+They take contiguous float32 tensors of the CPU where the compiled module is there, which :func:`usable` tells.
+Where not, the caller computes the same with torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+try:
+    from intact8.engines.native import _library
+except ImportError:  # the package was installed without a compiler
+    _library = None  # type: ignore[assignment]
+
+RUN = 4096
+"""Elements whose products are added as floats (``RUN`` in ``native/engine/training.c``)."""
+
+PLAIN = (Tensor, nn.Parameter)
+"""Types of tensors whose memory can be read: others stand for something else, as those of a tracer do."""
+
+
+def usable(*tensors: Tensor) -> bool:
+    """Return whether the passes take these tensors.
+
+    Example:
+        >>> usable(torch.zeros(2, dtype=torch.float64)), usable(torch.zeros(2, 3).T)
+        (False, False)
+    """
+    return _library is not None and all(
+        type(t) in PLAIN and t.dtype is torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors
+    )
+
+
+class Shape(NamedTuple):
+    """The shape of (N, C, …) as three sizes."""
+
+    outer: int
+    channels: int
+    inner: int
+
+
+def shape_of(z: Tensor) -> Shape:
+    """Return the sizes before, of and behind the channels.
+
+    Example:
+        >>> tuple(shape_of(torch.zeros(2, 3, 4, 5)))
+        (2, 3, 20)
+    """
+    return Shape(z.shape[0], z.shape[1], math.prod(z.shape[2:]))
+
+
+def _run(name: str, *words: Tensor | float | None) -> None:
+    given = (word.data_ptr() if isinstance(word, Tensor) else 0 if word is None else word for word in words)
+    _library.train(name, torch.get_num_threads(), *given)
+
+
+def normalize(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running: tuple[Tensor | None, Tensor | None, float, float],
+    lo: int,
+    hi: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``clamp(round(γ·(z − µ)/√(σ² + ε) + β), lo, hi)``, µ and 1/√(σ² + ε) of the batch, as torch's batch norm.
+
+    ``z`` is (N, C, …) with more than one value per channel; ``running`` are mean, variance, momentum and ε.
+    """
+    q, mean, invstd = torch.empty_like(z), torch.empty_like(weight), torch.empty_like(weight)
+    running_mean, running_var, momentum, eps = running
+    words = z, weight, bias, q, mean, invstd, running_mean, running_var, *shape_of(z), momentum, eps
+    _run("normalize", *words, float(lo), float(hi))
+    return q, mean, invstd
+
+
+def normalize_backward(
+    grad: Tensor, saved: tuple[Tensor, ...], limits: tuple[float, float], *, wants_input: bool
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Return gradients of z, γ and β; ``saved`` are z, γ, β, µ and 1/√(σ² + ε).
+
+    Gradients pass where the value before rounding lies between the limits.
+    """
+    z, weight = saved[:2]
+    grad_z = torch.empty_like(z) if wants_input else None
+    grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+    _run("normalize_backward", grad, *saved, grad_z, grad_weight, grad_bias, *shape_of(z), *limits)
+    return grad_z, grad_weight, grad_bias
+
+
+def two_largest(rows: Tensor, factor: Tensor | None = None) -> Tensor:
+    """Return the two largest |w·f| of every row of (O, K) in descending order: (O, 2), or (O, 1) where K is 1."""
+    count, columns = rows.shape
+    top = torch.empty(count, min(columns, 2))
+    _run("two_largest", rows, factor, top, count, columns)
+    return top
+
+
+def round_rows(weight: Tensor, factor: Tensor | None, scale: Tensor, lo: float, hi: float) -> Tensor:
+    """Return ``clamp(round(w·f / s), lo, hi)`` for (O, …) and numbers per row; the limits may be infinite."""
+    q = torch.empty_like(weight)
+    _run("round_rows", weight, factor, scale, q, len(weight), weight[0].numel(), lo, hi)
+    return q
+
+
+def multiply_rows(q: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+    """Return integers of 8 bits times numbers per row, and the integers as int8."""
+    weight, compact = torch.empty_like(q), torch.empty_like(q, dtype=torch.int8)
+    _run("multiply_rows", q, m, weight, compact, len(q), q[0].numel())
+    return weight, compact
+
+
+def expand_rows(q: Tensor, m: Tensor) -> Tensor:
+    """Return int8 times numbers per row, float32."""
+    weight = torch.empty_like(q, dtype=torch.float32)
+    _run("expand_rows", q, m, weight, len(q), q[0].numel())
+    return weight
+
+
+def rows_backward(
+    grad: Tensor,
+    q: Tensor,
+    sources: tuple[Tensor, Tensor | None, Tensor],
+    step: Tensor,
+    limits: tuple[float, float],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``g·step``, Σ grad·q and Σ g·w per row, where g is ``grad`` where ``w·f/s`` lies between the limits.
+
+    ``grad`` is overwritten by the first; ``q`` is int8; ``sources`` are w, f and s.
+    """
+    weight, factor, scale = sources
+    dot_q, dot_weight = torch.empty(len(grad)), torch.empty(len(grad))
+    words = grad, weight, factor, scale, step, q, grad, dot_q, dot_weight, len(grad), grad[0].numel()
+    _run("rows_backward", *words, *limits)
+    return grad, dot_q, dot_weight
+
+
+class Terms(NamedTuple):
+    """The zero points and the ratios of the two terms of a sum."""
+
+    zero_points: tuple[int, int]
+    ratios: tuple[float, float]
+
+
+def add(a: Tensor, b: Tensor, of: Terms, lo: int, hi: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``clamp(round(a·r_a + b·r_b), lo, hi)`` of integers minus zero points, and the integers as uint8."""
+    q, a_packed, b_packed = torch.empty_like(a), *(torch.empty_like(t, dtype=torch.uint8) for t in (a, b))
+    _run("add", a, b, q, a_packed, b_packed, a.numel(), *of.zero_points, *of.ratios, float(lo), float(hi))
+    return q, a_packed, b_packed
+
+
+def add_backward(
+    grad: Tensor, packed: tuple[Tensor, Tensor], of: Terms, limits: tuple[float, float]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return gradients of both terms, and of both ratios as one tensor of two; see :func:`add`."""
+    to_a, to_b = torch.empty_like(grad), torch.empty_like(grad)
+    dots = torch.empty(-(-grad.numel() // RUN), 2, dtype=torch.float64)
+    _run("add_backward", grad, *packed, to_a, to_b, dots, grad.numel(), *of.zero_points, *of.ratios, *limits)
+    return to_a, to_b, dots.sum(0).float()
+
+
+def round_clamp(v: Tensor, lo: int, hi: int, out: Tensor | None = None) -> Tensor:
+    """Return ``clamp(round(v), lo, hi)``; ``out`` may be ``v`` itself."""
+    q = torch.empty_like(v) if out is None else out
+    _run("round_clamp", v, q, v.numel(), float(lo), float(hi))
+    return q

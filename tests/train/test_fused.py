@@ -1,0 +1,164 @@
+"""The fused passes of training compute what the torch formulas compute."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tests.train.networks import batch, prepared
+from torch import Tensor, nn
+
+from intact8.simulation.ops import quantized_add
+from intact8.train import fused
+from intact8.train.fused_batch_norm import Rounding, Running, normalize_round
+from intact8.train.straight_through import clipped, rounding_to
+from intact8.train.weight_scales import largest_magnitudes, two_largest
+
+pytestmark = pytest.mark.skipif(fused._library is None, reason="the compiled module is not there")
+
+SHAPES = [(2, 3), (7, 1), (5, 2, 17), (3, 8, 5, 5), (1, 4, 9, 21), (2, 3, 4, 5, 6), (2, 2, 70, 71)]
+
+
+@pytest.fixture(params=[1, 3], autouse=True)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def close(got: Tensor, wanted: Tensor) -> bool:
+    return bool((got.double() - wanted.double()).norm() <= 1e-5 * wanted.double().norm() + 1e-6)
+
+
+def same_integers(got: Tensor, exact: Tensor, lo: int, hi: int) -> bool:
+    """Whether integers are those of ``exact``, float64, but where it lies next to the middle of two."""
+    near = ((exact - exact.floor()) - 0.5).abs() < 1e-4
+    return bool(((got == exact.round().clamp(lo, hi)) | near).all())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("first", [False, True])
+def test_batch_norm_and_rounding(shape: tuple[int, ...], first: bool) -> None:
+    torch.manual_seed(0)
+    channels, (lo, hi) = shape[1], (-20, 90)
+    z = (torch.randn(shape) * 3 + 1).requires_grad_()
+    weight, bias = (torch.rand(channels) * 40 + 1).requires_grad_(), torch.randn(channels, requires_grad=True)
+    grad, found = torch.randn(shape), {}
+    for passes in (True, False):
+        mean, var = torch.zeros(channels), torch.ones(channels)
+        # A watcher is a reason to go the way of torch.
+        to = Rounding(lo, hi, None if passes else lambda v: None, first)
+        q = normalize_round(z, weight, bias, Running(mean, var, 0.3, 1e-5), to)
+        found[passes] = (q, mean, var, *torch.autograd.grad(q, (z, weight, bias), grad))
+    assert all(close(a, b) for a, b in zip(found[True][1:3], found[False][1:3], strict=True))
+    if z.numel() > 4 * channels:
+        assert all(close(a, b) for a, b in zip(found[True][3:], found[False][3:], strict=True))
+    dims = [d for d in range(z.dim()) if d != 1]
+    rows = (1, -1, *[1] * (z.dim() - 2))
+    x = z.detach().double()
+    scaled = (x - x.mean(dims, keepdim=True)) / (x.var(dims, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    exact = scaled * weight.detach().double().reshape(rows) + bias.detach().double().reshape(rows)
+    assert same_integers(found[True][0], exact, lo, hi) and same_integers(found[False][0], exact, lo, hi)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (4, 2), (5, 15), (2, 16), (6, 33), (3, 8, 3, 3), (2, 4999)], ids=str)
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("limits", [None, (-7, 7), (-128, 127)], ids=str)
+def test_rows_of_weights(shape: tuple[int, ...], folded: bool, limits: tuple[int, int] | None) -> None:
+    torch.manual_seed(1)
+    weight, scale, m = torch.randn(shape), torch.rand(shape[0]) * 0.01 + 0.05, torch.rand(shape[0])
+    factor = torch.rand(shape[0]) + 0.5 if folded else None
+    rows = (-1, *[1] * (len(shape) - 1))
+    numbers = weight if factor is None else weight * factor.reshape(rows)
+    assert torch.equal(largest_magnitudes(weight.flatten(1), factor), two_largest(numbers.flatten(1).abs()))
+    v = numbers / scale.reshape(rows)
+    q = fused.round_rows(weight, factor, scale, *(float(n) for n in limits or (-math.inf, math.inf)))
+    assert torch.equal(q, v.round() if limits is None else v.round().clamp(*limits))
+    product, compact = fused.multiply_rows(q, m)
+    assert torch.equal(product, q * m.reshape(rows)) and torch.equal(compact, q.to(torch.int8))
+    assert torch.equal(fused.expand_rows(compact, m), product)
+    grad, step = torch.randn(shape), torch.rand(shape[0])
+    ends = (-math.inf, math.inf) if limits is None else rounding_to(*limits)
+    inside = grad if limits is None else clipped(grad, v, *limits)
+    to_weight, dot_q, dot_weight = fused.rows_backward(grad.clone(), compact, (weight, factor, scale), step, ends)
+    assert torch.equal(to_weight, inside * step.reshape(rows))
+    assert close(dot_q, (grad * q).flatten(1).sum(1)) and close(dot_weight, (inside * weight).flatten(1).sum(1))
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 4096, 4097, 70_001])
+def test_sums(count: int) -> None:
+    torch.manual_seed(2)
+    a, b = torch.randint(0, 256, (count,)).float() - 3, torch.randint(0, 256, (count,)).float() - 200
+    ratios, limits = (0.4375, 0.8125), (-11, 244)
+    of = fused.Terms((3, 200), ratios)
+    q, *packed = fused.add(a, b, of, *limits)
+    v = quantized_add._weighted([a, b], [torch.tensor(r) for r in ratios])
+    assert torch.equal(q, v.round().clamp(*limits))
+    assert [p.tolist() for p in packed] == [(a + 3).tolist(), (b + 200).tolist()]
+    grad = torch.randn(count)
+    inside = clipped(grad, v, *limits)
+    to_a, to_b, dots = fused.add_backward(grad, (packed[0], packed[1]), of, rounding_to(*limits))
+    assert torch.equal(to_a, inside * ratios[0]) and torch.equal(to_b, inside * ratios[1])
+    assert close(dots, torch.stack([(inside * a).sum(), (inside * b).sum()]))
+
+
+@pytest.mark.parametrize("lo, hi", [(0, 255), (-128, 127), (-3, 0)])
+def test_rounding(lo: int, hi: int) -> None:
+    v = torch.cat([torch.randn(40_000) * 300, torch.arange(-300, 300) + 0.5, torch.tensor([math.inf, -math.inf, -0.2])])
+    q = fused.round_clamp(v, lo, hi)
+    assert torch.equal(q, v.round().clamp(lo, hi))
+    assert fused.round_clamp(v, lo, hi, out=v) is v and torch.equal(v, q)
+
+
+def test_nan_stays() -> None:
+    x = torch.ones(4, 40)
+    x[1, 7] = math.nan
+    assert fused.round_clamp(x, 0, 255).isnan().sum() == 1
+    assert largest_magnitudes(x).isnan().tolist() == [[False] * 2, [True] * 2, [False] * 2, [False] * 2]
+    assert fused.round_rows(x, None, torch.ones(4), -127.0, 127.0).isnan().sum() == 1
+    z = torch.randn(2, 3, 5)
+    z[0, 1, 2] = math.nan
+    to = Rounding(0, 255)
+    q = normalize_round(z, torch.ones(3), torch.zeros(3), Running(None, None, 0.1, 1e-5), to)
+    assert q.isnan().any((0, 2)).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("scales", ["fixed", "learned", "pact"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_step_is_that_of_torch(
+    scales: str, layout: torch.memory_format, frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = prepared(scales).to(memory_format=layout)
+    if frozen:
+        sim.freeze_batch_norm()
+        sim.freeze_scales()
+    sim.train()
+    gradients: list[dict[str, Tensor]] = []
+    outputs: list[Tensor] = []
+    for passes in (True, False):
+        own = copy.deepcopy(sim)
+        if not passes:
+            monkeypatch.setattr(fused, "_library", None)
+        x, y = batch(3)
+        outputs.append(own(x.contiguous(memory_format=layout)))
+        nn.functional.cross_entropy(outputs[-1], y).backward()
+        gradients.append({n: p.grad for n, p in own.named_parameters() if p.grad is not None})
+    assert torch.equal(*outputs) if frozen else (outputs[0] - outputs[1]).abs().max() < 0.05 * outputs[1].abs().max()
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, wanted in gradients[1].items():
+        assert (gradients[0][name] - wanted).norm() <= (1e-4 if frozen else 0.1) * wanted.norm() + 1e-5, name
+
+
+def test_evaluation_gives_the_same_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = prepared("learned").eval()
+    x = batch(5, 64)[0]
+    with torch.no_grad():
+        integers = sim.integer_tensors([x])
+        monkeypatch.setattr(fused, "_library", None)
+        again = copy.deepcopy(sim).integer_tensors([x])
+    assert all((integers[name] == again[name]).all() for name in integers)
