@@ -81,6 +81,8 @@ def test_inputs_are_checked_behind_moves_too() -> None:
 @pytest.mark.parametrize("name", PROVED)
 @pytest.mark.parametrize("engine", ["onednn", "onnxruntime"])
 def test_what_is_proved_runs(engine: str, name: str) -> None:
+    if STATUS[engine] is not None:
+        pytest.skip(str(STATUS[engine]))
     made = PROVED[name]
     x = np.arange(8).reshape(2, 4).astype(made.tensors["x"].dtype)
     want = made.run(x, engine="reference")

@@ -218,8 +218,9 @@ def register_inputs(value: Any) -> None:
 
 def with_lists(spec: pytree.TreeSpec, kind: type = list) -> pytree.TreeSpec:
     """Return a structure in which caches are lists of two, keys and values or caches, or dicts of them by name."""
-    children = [with_lists(child, kind) for child in spec.children()]
-    if spec.type is None or not spec.children():
+    inside = spec.children() if hasattr(spec, "children") else spec.children_specs  # torch 2.8 has the latter only
+    children = [with_lists(child, kind) for child in inside]
+    if spec.type is None or not children:
         return spec
     if spec.type.__name__ not in ("DynamicCache", PAIR):
         return pytree.TreeSpec(spec.type, spec.context, children)
