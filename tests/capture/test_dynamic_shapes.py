@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -108,6 +109,53 @@ class First(nn.Module):
 def test_the_first_token_can_be_taken() -> None:
     captured = capture(First(), {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {1: "sequence"}})
     assert outputs(captured, {"x": torch.ones(3, 2, 4)}).shape == (3, 4)
+
+
+class Take(nn.Module):
+    """A function of a linear layer's result."""
+
+    def __init__(self, take: Any) -> None:
+        super().__init__()
+        self.layer, self.take = nn.Linear(4, 4), take
+
+    def forward(self, x: Tensor) -> Any:
+        return self.take(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    "take", [lambda y: y[:, -1], lambda y: y[:, -3:], lambda y: y[:, -3:-1].mean(1)], ids=["last", "end", "middle"]
+)
+def test_what_is_counted_from_the_end_follows_the_length(take: Any) -> None:
+    model = Take(take).eval()
+    captured = capture(model, {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {1: Dim("sequence", min=3, max=9)}})
+    for batch, length in ((1, 3), (3, 9), (2, 5)):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), model(x))
+
+
+@pytest.mark.parametrize(
+    ("take", "message"),
+    [
+        (lambda y: F.conv1d(y.mT, torch.ones(2, 4, 3), padding=1), "fixed size of sequence .operator aten.conv1d"),
+        (lambda y: F.max_pool1d(y.mT, 3, 1, 1), "(sequence). cannot change"),
+        (lambda y: F.adaptive_avg_pool1d(y.mT, 2), "fixed size of sequence .operator aten.adaptive_avg_pool1d"),
+        (lambda y: F.pad(y, (0, 0, 1, 1)), "fixed size of sequence .operator aten.pad"),
+        (lambda y: F.layer_norm(y, y.shape[1:]), "fixed size of sequence .operator aten.layer_norm"),
+        (lambda y: F.interpolate(y.mT, scale_factor=2), "leave sequence out of dynamic_shapes"),
+        (lambda y: y[:, ::2], "sequence is cut at ::2"),
+        (lambda y: y[:, -1], 'say how long it can be: torch.export.Dim."sequence", max=512.'),
+        (lambda y: F.scaled_dot_product_attention(y, y, y, is_causal=True), "a causal mask as long as sequence"),
+        (lambda y: y.diff(dim=1), "a dimension of size sequence - 1"),
+        (lambda y: torch.fft.rfft(y, dim=1).abs(), r"a dimension of size ..sequence//2.. . 1"),
+    ],
+    ids=["conv", "pool", "adaptive", "pad", "norm", "resize", "step", "last", "causal", "diff", "fft"],
+)
+def test_what_needs_a_known_length_is_refused_at_capture(take: Any, message: str) -> None:
+    with pytest.raises(CaptureError, match=message) as caught:
+        capture(Take(take), torch.zeros(2, 6, 4), dynamic_shapes={"x": {1: "sequence"}})
+    assert "report" not in str(caught.value)
+    found = capture(Take(take), torch.zeros(2, 6, 4), dynamic_shapes=Dynamic({"x": {1: "s"}}, {}, found=True))
+    assert "fixed to the example's size" in found.notes[0]
 
 
 @pytest.mark.parametrize(

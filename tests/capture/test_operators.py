@@ -251,6 +251,14 @@ def test_scaled_dot_product_attention(causal: bool, mask: str | None) -> None:
     assert "softmax" in ops and ops.count("matmul") == 2
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_grouped_query_attention(groups: int) -> None:
+    def function(x: Tensor, m: nn.Module) -> Tensor:
+        return F.scaled_dot_product_attention(x, x[:, :groups], x[:, :groups] * 2, is_causal=True, enable_gqa=True)
+
+    check(Function(function), torch.randn(2, 4, 5, 4))
+
+
 VECTORS = {
     "right": lambda x, m: x @ m.w[:, 0],
     "left": lambda x, m: m.w[:, 0] @ x.transpose(1, 2),

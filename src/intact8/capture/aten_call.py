@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch import Tensor
 
-from intact8.arithmetic.dimensions import Dim
+from intact8.arithmetic.dimensions import Dim, summands
 from intact8.capture.names import module_of
 from intact8.errors import CaptureError
 
@@ -26,6 +26,17 @@ ELSEWHERE = (
     "rewrite it with other operations, or leave its module in torch: intact8.split(model, data) converts the others"
 )
 PER_SAMPLE = "rewrite it to work on each sample alone, with samples along dimension 0 of every input"
+"""Remedies that many refusals have."""
+
+
+def say_limit(name: Any) -> str:
+    """Return the remedy where a dimension needs a largest size.
+
+    Example:
+        >>> say_limit("length")
+        'say how long it can be: torch.export.Dim("length", max=512)'
+    """
+    return f'say how long it can be: torch.export.Dim("{name}", max=512)'
 
 
 class BatchError(CaptureError):
@@ -186,7 +197,8 @@ class Call:
         names = [d for d in dims if isinstance(d, str)]
         if names:
             what = f"this operation needs a fixed size of {names[0]}"
-            remedy = f"leave {names[0]} out of dynamic_shapes, or rewrite it to work on any size"
+            free = " and ".join(dict.fromkeys(n for name in names for n in summands(name)[0]))
+            remedy = f"leave {free} out of dynamic_shapes, or rewrite it to work on any size"
             raise self.error(what, why="it depends on a size that is only known when the program runs", remedy=remedy)
         if any(d is None for d in dims):
             raise self.mixes("this operation needs a fixed batch size", why="it depends on the number of samples")

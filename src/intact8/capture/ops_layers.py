@@ -27,6 +27,7 @@ def conv(c: Call) -> Value:
     params = c.params(weight=c["weight"], bias=c["bias"])
     n = len(c["weight"].shape) - 2
     x, padding = batched(c, c["input"], n + 2), c["padding"]
+    c.static(*c.shape(x)[2:])
     attrs: dict[str, Any] = {name: spatial(c[name], n) for name in ("stride", "dilation")}
     if isinstance(padding, str):
         padding, x = named_padding(c, x, padding, attrs["dilation"])
@@ -91,7 +92,12 @@ def norm(c: Call, op: str, **attrs: Any) -> Any:
 @handles("layer_norm native_layer_norm")
 def layer_norm(c: Call) -> Any:
     """Record a layer norm."""
-    return norm(c, "layer_norm", shape=[int(n) for n in c["normalized_shape"]])
+    return norm(c, "layer_norm", shape=normalized(c))
+
+
+def normalized(c: Call) -> list[int]:
+    """Return the sizes of the dimensions that a norm is over, which are the last ones."""
+    return c.static(*c.out_shape[-len(c["normalized_shape"]) :])
 
 
 @handles("group_norm native_group_norm")
@@ -103,7 +109,7 @@ def group_norm(c: Call) -> Any:
 @handles("rms_norm")
 def rms_norm(c: Call) -> Value:
     """Record an RMS norm; eps is the smallest difference of float32 to 1 where none is given, as in torch."""
-    eps, shape = c.args.get("eps"), [int(n) for n in c["normalized_shape"]]
+    eps, shape = c.args.get("eps"), normalized(c)
     eps = float(torch.finfo(torch.float32).eps if eps is None else eps)
     if isinstance(c.args.get("weight"), Value):
         return scaled(c, c.emit("rms_norm", c["input"], shape=shape, eps=eps), len(c.out_shape) - len(shape))
@@ -139,6 +145,7 @@ def pool(c: Call, op: str, **attrs: Any) -> Value:
     attrs |= {"kernel": kernel, "stride": spatial(c["stride"], n) if c["stride"] else kernel}
     attrs |= {"padding": spatial(c["padding"], n), "ceil_mode": bool(c["ceil_mode"])}
     x = c.value(c["self"])
+    c.static(*c.shape(x)[-n:])
     if len(c.shape(x)) == n + 1:  # without a batch: rows of one channel each are the same
         out = c.out_shape
         y = c.emit(op, alone(c, x), out=(out[0], 1, *out[1:]), **attrs)
@@ -198,6 +205,7 @@ def adaptive_avg_pool(c: Call) -> Value:
         return c.emit("mean", x, dims=list(range(2, rank)), keepdim=True)
     if size == list(c.shape(x)[2:]):
         return x
+    c.static(*c.shape(x)[2:])
     return c.emit("adaptive_avg_pool", x, output_size=c.static(*size))
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
-from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles
+from intact8.capture.aten_call import Call, Prefix, Shape, Value, finite, handles, say_limit
 from intact8.capture.constants import FOLLOWING
 from intact8.capture.ops_pointwise import inverse
-from intact8.capture.ops_shape import permuted
+from intact8.capture.ops_shape import expanded, permuted
 from intact8.capture.symbolic_constants import all_true
 
 _ATEN = torch.ops.aten
@@ -119,11 +119,11 @@ def addmm(c: Call) -> Value:
 @handles("scaled_dot_product_attention")
 def attention(c: Call) -> Value:
     """Record the operations of softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017, section 3.2.1)."""
-    if c.args.get("enable_gqa"):
-        raise c.error("grouped-query attention", remedy="repeat keys and values explicitly")
     if c["dropout_p"]:
         raise c.error("attention dropout that is active in eval mode", remedy="pass 0.0 unless self.training")
     q, k, v = (c.value(c[n]) for n in ("query", "key", "value"))
+    if c.args.get("enable_gqa"):
+        k, v = (of_each_head(c, x, c.shape(q)[-3]) for x in (k, v))
     rank = len(c.shape(k))
     scale = c.args.get("scale") or 1 / math.sqrt(c.static(c.shape(q)[-1])[0])
     scores = (*c.shape(q)[:-1], c.shape(k)[-2])
@@ -137,11 +137,25 @@ def attention(c: Call) -> Value:
     return product(c, c.emit("softmax", s, out=scores, axis=rank - 1), v)
 
 
+def of_each_head(c: Call, x: Value, heads: Dim) -> Value:
+    """Record keys or values (…, groups, length, size) repeated for every head of their group."""
+    *outer, groups, length, size = c.shape(x)
+    count, given = c.static(heads, groups)
+    if count == given:
+        return x
+    thin = c.reshape(x, [*outer, given, 1, length, size])
+    wide = expanded(c, thin, [], [*outer, given, count // given, length, size])
+    return c.reshape(wide, [*outer, count, length, size])
+
+
 def causal(c: Call, length: Dim, keys: Dim) -> Tensor | Value:
     """Return a mask that is true where a position may look: at itself and at what comes before."""
     sizes = [c.builder.bounds.get(n, (1, None))[1] if isinstance(n, str) else n for n in (length, keys)]
     if None in sizes:
-        c.static(length, keys)
+        name = next(n for n, size in zip((length, keys), sizes, strict=True) if size is None)
+        if name is None:
+            c.static(name)
+        raise c.error(f"a causal mask as long as {name}", why="it has no largest size", remedy=say_limit(name))
     mask = torch.ones([int(n or 0) for n in sizes], dtype=torch.bool).tril()
     symbols = {name: symbol for symbol, name in c.builder.symbols.items() if name is not None}
     dims = tuple(symbols[n] if isinstance(n, str) else n for n in (length, keys))

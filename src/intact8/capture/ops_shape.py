@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, limits_of
-from intact8.capture.aten_call import Call, Value, handles
+from intact8.capture.aten_call import Call, Prefix, Value, handles, say_limit
+
+WHOLE = 1 << 62
+"""Slices that end here or later end where their tensor does."""
 
 
 @handles("contiguous clone detach alias lift_fresh lift_fresh_copy positive requires_grad_")
@@ -80,9 +83,13 @@ def cut(c: Call, x: Value, axis: int, start: int, end: int, step: int = 1) -> Va
         raise c.mixes("the batch dimension is cut")
     if isinstance(length, str):
         least = limits_of(length, c.builder.bounds)[0]
+        if step == 1 and -least <= start < 0 and (end <= 0 or end >= WHOLE):
+            return from_end(c, x, axis, start, min(end, 0))
         if not 0 <= start < end <= least:
+            cuts = [str(start or ""), "" if end >= WHOLE else str(end), *([str(step)] if step != 1 else [])]
             why = f"all that is known of its length is {least} or more"
-            raise c.error(f"{length} is cut at {start}:{end}", why=why, remedy=f"leave {length} out of dynamic_shapes")
+            what, remedy = f"{length} is cut at {':'.join(cuts)}", f"leave {length} out of dynamic_shapes"
+            raise c.error(what, why=why, remedy=remedy)
     else:
         start, end = (min(max(n + length if n < 0 else n, 0), length) for n in (start, end))
         if (start, end, step) == (0, length, 1):
@@ -98,6 +105,21 @@ def resized(c: Call, x: Value, axis: int, size: Dim) -> list[Dim]:
     return shape
 
 
+def from_end(c: Call, x: Value, axis: int, start: int, end: int) -> Value:
+    """Record x[start:end] of a dimension that changes, both counted from its end, as a gather."""
+    length = c.shape(x)[axis]
+    symbol = next((symbol for symbol, name in c.builder.symbols.items() if name == length), None)
+    most = c.builder.bounds[str(length)][1] if symbol is not None else None
+    if most is None:
+        what, why = f"elements of {length} are counted from its end", "their places are computed up to a largest size"
+        raise c.error(what, why=why, remedy=say_limit(length))
+    size = c.builder.materialize(Prefix(torch.arange(most + 1), (1,), (symbol,)), c.fx)
+    places = c.emit("add", size, torch.arange(start, end), out=(end - start,), out_dtype="int64")
+    wide = resized(c, x, axis, end - start)
+    thin = c.reshape(places, [end - start if d == axis else 1 for d in range(len(wide))])
+    return c.move("gather", x, expanded(c, thin, [batch_of(c, [])] if None in wide else [], wide), out=wide, axis=axis)
+
+
 @handles("slice narrow")
 def slice_(c: Call) -> Value:
     """Record a slice."""
@@ -107,9 +129,8 @@ def slice_(c: Call) -> Value:
     end = c["start"] + c["length"] if "length" in c.args else c["end"]
     if not isinstance(c.shape(x)[axis], int) and start == 0 and whole(c, axis):
         return x
-    if not isinstance(start, int) or not isinstance(end, (int, type(None))):
-        c.static(None)
-    return cut(c, x, axis, int(start), 2**62 if end is None else int(end), c.args.get("step") or 1)
+    c.static(*(c.builder.dim(n, c.fx) for n in (start, end) if isinstance(n, torch.SymInt)))
+    return cut(c, x, axis, int(start), WHOLE if end is None else int(end), c.args.get("step") or 1)
 
 
 def whole(c: Call, axis: int) -> bool:
@@ -126,7 +147,9 @@ def select(c: Call) -> Value:
     axis = c.axis(c["dim"], x)
     index = c["index"]
     length = c.shape(x)[axis]
-    if isinstance(length, int) and isinstance(index, int):
+    if isinstance(index, torch.SymInt):
+        c.static(c.builder.dim(index, c.fx))
+    if isinstance(length, int):
         index %= length
     piece = cut(c, x, axis, index, index + 1) if length != 1 else x
     return c.reshape(piece, [*c.shape(x)[:axis], *c.shape(x)[axis + 1 :]])
@@ -184,7 +207,7 @@ def pad(c: Call) -> Value:
     if c.op.startswith(("reflection", "replication")):
         mode = "reflect" if c.op.startswith("reflection") else "replicate"
     flat = c.args["pad"] if "pad" in c.args else c["padding"]
-    flat = c.static(*[n if isinstance(n, int) else None for n in flat])
+    flat = [n if isinstance(n, int) else c.static(c.builder.dim(n, c.fx))[0] for n in flat]
     rank = len(c.shape(x))
     pads = [[0, 0] for _ in range(rank)]
     for i in range(len(flat) // 2):
@@ -203,6 +226,7 @@ def pad(c: Call) -> Value:
                 x = extend(c, x, axis, before, after, mode)
         return x
     value = c.args.get("value")
+    c.static(*(n for n, pair in zip(c.shape(x), pads, strict=True) if any(pair)))
     return c.move("pad", x, out=c.out_shape, pads=pads, value=float(value or 0.0))
 
 
@@ -358,6 +382,7 @@ def factory(c: Call) -> Value | Tensor:
 @handles("arange")
 def arange(c: Call) -> Value:
     """Refuse a range with a symbolic end; constant ranges are folded."""
+    c.static(*(n for n in c.out_shape if n is not None))
     raise c.mixes("a range as long as the batch", why="the number of samples is only known when the program runs")
 
 

@@ -16,9 +16,9 @@ import torch.fx
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, added, limits_of, summands
-from intact8.capture.aten_call import Call, Prefix, Value
+from intact8.capture.aten_call import Call, Prefix, Value, say_limit
 from intact8.capture.constants import leaves
-from intact8.capture.ops_shape import batch_of
+from intact8.capture.ops_shape import WHOLE, batch_of
 
 if TYPE_CHECKING:
     from intact8.capture.interpreter import Builder
@@ -43,9 +43,6 @@ SOME_SIZE = 5
 
 SIZES = ("size", "end")
 """Arguments that say how long something is; a number from elsewhere decides what values are."""
-
-WHOLE = 1 << 62
-"""Slices that end here or later end where their tensor does."""
 
 
 def at_largest(call: Call, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -264,5 +261,5 @@ def _limited(c: Call, size: int | str) -> int | str:
         name = next(n for n in summands(size)[0] if c.builder.bounds[n][1] is None)
         what = f"a constant as long as {size}, which has no largest size"
         why = "constants are computed once, at the largest size"
-        raise c.error(what, why=why, remedy=f'say how long it can be: torch.export.Dim("{name}", max=512)')
+        raise c.error(what, why=why, remedy=say_limit(name))
     return size
