@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe, Scheme
     from intact8.splitting import split
+    from intact8.tuning import TuneResult, tune
     from intact8.verification import verify
 
 __version__ = "0.2.0"
@@ -61,6 +62,7 @@ __all__ = [
     "lint",
     "report",
     "doctor",
+    "tune",
     "Program",
     "Recipe",
     "Scheme",
@@ -70,6 +72,7 @@ __all__ = [
     "EvaluationReport",
     "MigrationReport",
     "Migrated",
+    "TuneResult",
     "recipes",
     "IntactError",
     "CalibrationError",
@@ -98,6 +101,8 @@ _HOMES = {
     "sensitivity": "intact8.diagnose.sensitivity",
     "report": "intact8.diagnose.report",
     "doctor": "intact8.diagnose.doctor",
+    "tune": "intact8.tuning",
+    "TuneResult": "intact8.tuning",
     "Program": "intact8.program.program",
     "Recipe": "intact8.recipe.recipe",
     "Scheme": "intact8.recipe.recipe",

@@ -22,6 +22,7 @@ from intact8.cli.report import report
 from intact8.cli.run import run
 from intact8.cli.sensitivity import sensitivity
 from intact8.cli.sign import sign
+from intact8.cli.tune import tune
 from intact8.cli.verify import verify
 
 app = typer.Typer(
@@ -50,7 +51,7 @@ def _intact(
 
 
 FIRST_STEPS = (demo, quantize, inspect, verify)
-DIAGNOSIS = (evaluate, compare, sensitivity, report, lint, doctor)
+DIAGNOSIS = (evaluate, compare, sensitivity, report, lint, doctor, tune)
 DEPLOYMENT = (check, run, export, sign, bench)
 
 for function in (*FIRST_STEPS, *DIAGNOSIS, *DEPLOYMENT):

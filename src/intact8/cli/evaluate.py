@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from intact8.cli import options
 from intact8.cli.console import print_result, progress_bar, show_completed
 from intact8.cli.data import count
-from intact8.cli.inputs import feeds, without_labels
+from intact8.cli.inputs import feeds, labelled, with_labels
 from intact8.cli.models import load_model, load_program
-from intact8.errors import InputError
 
 
 def evaluate(
     file: options.ProgramFile,
     data: options.Samples,
-    labels: Annotated[
-        str, typer.Option(metavar="NAME", help="One class index per sample: an entry of the data, or a .npy file.")
-    ],
+    labels: options.Labels,
     model: Annotated[
         str | None, typer.Option(help="package.module:factory of the float32 network, measured beside the program.")
     ] = None,
@@ -47,32 +42,21 @@ def evaluate(
       intact8 evaluate resnet.safetensors --model mynets:resnet --data validation.npz --labels y --metric top5
       intact8 evaluate resnet.safetensors --model mynets:resnet --data images/ --labels labels.npy --mean 0.5 --std 0.5
     """
+    import torch
+
     import intact8
 
     program = load_program(file, public_key, expect)
-    outside = labels.endswith(".npy")
-    source = options.samples(data, [*key, *([] if outside else [labels])] if key else None, size, mean, std)
-    if outside:
-        classes = without_labels(options.samples(Path(labels), None, size, mean, std), "")[1]
-    else:
-        source, classes = without_labels(source, labels)
-    if classes is None or len(classes) != len(source):
-        raise InputError(f"{len(source)} samples have another number of labels", where="--labels")
+    source, classes = labelled(data, labels, key, size, mean, std)
     networks = {} if model is None else {"float32": load_model(model, state_dict)}
     total = count(source, samples)
 
-    def batches() -> Iterator[Any]:
-        import torch
-
-        start = 0
-        for batch in feeds(program, source, batch_size, samples, bool(key)):
-            arrays = [torch.tensor(batch[name]) for name in program.inputs]
-            yield (*arrays, torch.tensor(classes[start : start + len(arrays[0])]))
-            start += len(arrays[0])
-
+    parts = feeds(program, source, batch_size, samples, bool(key))
+    inputs = (tuple(torch.tensor(batch[name]) for name in program.inputs) for batch in parts)
+    batches = with_labels(inputs, torch.from_numpy(classes))
     with progress_bar() as bar:
         progress = partial(show_completed, bar, bar.add_task("evaluate", total=total))
         found = intact8.evaluate(
-            {**networks, "int8": program}, batches(), metric or ["top1"], engine=engine, progress=progress
+            {**networks, "int8": program}, batches, metric or ["top1"], engine=engine, progress=progress
         )
     print_result(found, found.to_dict, as_json)

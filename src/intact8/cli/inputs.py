@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from intact8.cli import options
 from intact8.cli.data import Arrays, Data, batches
 from intact8.cli.models import entries_for
 from intact8.errors import InputError
@@ -32,6 +34,25 @@ def without_labels(data: Data, labels: str | None) -> tuple[Data, Array | None]:
         raise InputError(f"no entry {labels!r}", where="--labels", why=why)
     rest = {name: array for name, array in data.arrays.items() if name != labels}
     return Arrays(rest), np.asarray(data.arrays[labels])
+
+
+def labelled(
+    path: Path, labels: str, key: list[str] | None, size: int, mean: str | None, std: str | None
+) -> tuple[Data, Array]:
+    """Return the samples at ``path`` and one class index for each: an entry of the file, or the array of a .npy file.
+
+    Raises:
+        InputError: there is no such entry, or the numbers of samples and labels differ.
+    """
+    if labels.endswith(".npy"):
+        source = options.samples(path, key, size, mean, std)
+        classes = without_labels(options.samples(Path(labels), None, size, mean, std), "")[1]
+    else:
+        source = options.samples(path, [*key, labels] if key else None, size, mean, std)
+        source, classes = without_labels(source, labels)
+    if classes is None or len(classes) != len(source):
+        raise InputError(f"{len(source)} samples have another number of labels", where="--labels")
+    return source, classes
 
 
 def feed_names(program: Program, data: Data, chosen: bool) -> dict[str, str]:
@@ -65,6 +86,16 @@ def feeds(
     names = feed_names(program, data, chosen)
     for batch in batches(data, size, samples):
         yield {name: batch[entry] for name, entry in names.items()}
+
+
+def with_labels(batches: Iterable[Any], labels: Any) -> Iterator[Any]:
+    """Yield batches of inputs with their share of the labels: behind a tensor or a tuple, as "labels" in a dict."""
+    start = 0
+    for batch in batches:
+        values = list(batch.values()) if isinstance(batch, dict) else batch if isinstance(batch, tuple) else (batch,)
+        share = labels[start : start + len(values[0])]
+        start += len(share)
+        yield {**batch, "labels": share} if isinstance(batch, dict) else (*values, share)
 
 
 def tracked(bar: Progress, title: str, total: int, parts: Iterator[Any]) -> Iterator[Any]:

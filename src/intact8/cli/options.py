@@ -38,6 +38,9 @@ Keys = Annotated[
     list[str] | None,
     typer.Option("--key", metavar="NAME", help="Entry of the data file that feeds an input; repeat it, in order."),
 ]
+Labels = Annotated[
+    str, typer.Option(metavar="NAME", help="One class index per sample: an entry of the data, or a .npy file.")
+]
 Size = Annotated[int, typer.Option(min=1, help="Images: side in pixels after resizing and centre crop.")]
 Mean = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: mean to subtract, of pixels in 0..1.")]
 Std = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: standard deviation to divide by.")]

@@ -135,7 +135,7 @@ def evaluate(
     for network in named.values():
         if isinstance(network, nn.Module) and not isinstance(network, Simulation):
             warn_of_training_mode(network)
-    with _evaluating([n for n in named.values() if isinstance(n, nn.Module)]), torch.no_grad():
+    with evaluation_mode([n for n in named.values() if isinstance(n, nn.Module)]), torch.no_grad():
         for inputs, labels in _batches(data, batch_size):
             for name, network in named.items():
                 outputs = _outputs(_run(network, inputs, engine))
@@ -317,7 +317,7 @@ def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
 
 
 @contextmanager
-def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
+def evaluation_mode(modules: Sequence[nn.Module]) -> Iterator[None]:
     modes = [(module, module.training) for network in modules for module in network.modules()]
     try:
         for network in modules:

@@ -55,7 +55,7 @@ class SharedCalibration:
             if sum(map(samples, calls)) >= STATISTICS:
                 break
         sim.collect_statistics(calls)
-        keys = _keys(sim, calls[0])
+        keys = _keys(sim)
         if self._states.keys() >= set(keys.values()):
             for name, key in keys.items():
                 sim.points[name].observer.load_state(self._states[key])
@@ -67,7 +67,7 @@ class SharedCalibration:
         self._states |= {key: sim.points[name].observer.state() for name, key in keys.items()}
 
 
-def _keys(sim: Simulation, call: Any) -> dict[str, str]:
+def _keys(sim: Simulation) -> dict[str, str]:
     """Return by point a text that is the same where an observer of the same kind sees the same numbers."""
     sums: dict[str, tuple[float, float]] = {}
 
@@ -77,7 +77,7 @@ def _keys(sim: Simulation, call: Any) -> dict[str, str]:
             sums[node.name] = float(y.sum()), float(y.square().sum())
 
     with unquantized(sim), torch.no_grad():
-        sim.run(sim.flatten(*call), visit=visit)
+        sim.run(list(sim.samples), visit=visit)
 
     def key(point: QuantPoint) -> str:
         observer = point.observer

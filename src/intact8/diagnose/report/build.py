@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from intact8.diagnose.lint.finding import LintReport
 from intact8.diagnose.lint.run import lint as lint_program
-from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed
+from intact8.diagnose.report.contents import Counts, Integers, Layer, Metric, Milliseconds, Report, Speed, Tuning
 from intact8.diagnose.report.integer_histograms import clamp, count_integers
 from intact8.diagnose.report.layer_times import time_layers
 from intact8.engines import available_engines
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from intact8.diagnose.doctor.report import DoctorReport
     from intact8.diagnose.sensitivity.report import SensitivityReport
     from intact8.simulation.simulation import Simulation
+    from intact8.tuning.result import TuneResult
 
 TIMED = ("native", "onednn", "reference")
 """Engines that time their operations, fastest first."""
@@ -59,6 +60,7 @@ def report(
     labels: Any = None,
     doctor: DoctorReport | None = None,
     other: Program | None = None,
+    tuning: TuneResult | None = None,
 ) -> Report:
     """Gather all facts about a program, for a page (``save``), a terminal (``rich.print``) or a script (``to_json``).
 
@@ -78,6 +80,7 @@ def report(
             ``(inputs, labels)``.
         doctor: the result of :func:`intact8.doctor`, which says what to do next.
         other: a second program of the same inputs, measured on the same data and compared with the first.
+        tuning: the result of :func:`intact8.tune` that the program comes from.
 
     Raises:
         InputError: a model without data, data that do not fit, or an iterator that can be read only once.
@@ -106,7 +109,14 @@ def report(
         chosen: dict[str, Any] = {"engine": engine, "seconds": seconds, "batch_size": batch_size, "labels": labels}
         beside = report(other, data, model=model, title="the other program", **chosen)
     made = replace(made, accuracy=accuracy(program, data, labels, model, engine, batch_size), other=beside)
-    return replace(made, next_steps=next_steps(made, doctor))
+    return replace(made, tuning=_tuning(tuning), next_steps=next_steps(made, doctor))
+
+
+def _tuning(result: TuneResult | None) -> Tuning | None:
+    if result is None:
+        return None
+    grid = result.grid()
+    return Tuning(grid.caption, result.svg(), tuple(column.title for column in grid.columns), grid.rows)
 
 
 class _Measured(NamedTuple):

@@ -203,6 +203,22 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """The search that chose the program's recipe, see :func:`intact8.tune`.
+
+    Attributes:
+        summary: its outcome in words.
+        picture: drop over time of every trial, an SVG element.
+        headings, rows: the trials that no other beats, fastest first, as a table.
+    """
+
+    summary: str
+    picture: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Report(Shown):
     """Everything one page says about a program. Prints as tables with rich; see ``save`` for the page.
 
@@ -224,6 +240,7 @@ class Report(Shown):
         created: when it was made, ISO 8601, UTC.
         accuracy: accuracy with labels; None without them.
         next_steps: what to do next, sentences, the most urgent first.
+        tuning: the search that chose its recipe; None without one.
         other: the report of a second program on the same data, which the first is compared with; None without one.
     """
 
@@ -244,6 +261,7 @@ class Report(Shown):
     created: str = ""
     accuracy: Accuracy | None = None
     next_steps: tuple[str, ...] = ()
+    tuning: Tuning | None = None
     other: Report | None = None
 
     @property

@@ -1,0 +1,55 @@
+"""A file of the trials so far, one JSON object per line, from which an interrupted search goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from intact8.errors import InputError
+from intact8.program.atomic_write import write_atomically
+from intact8.tuning.result import Trial
+
+
+class Journal:
+    """Trials by their recipes, and the file they are written to, whole, after every trial.
+
+    Args:
+        path: the file; None writes nothing.
+        search: what must be the same for trials to be used again: network, calibration, metric, engine.
+
+    Raises:
+        InputError: the file cannot be read, or belongs to another search.
+    """
+
+    def __init__(self, path: Path | None, search: Mapping[str, Any]) -> None:
+        self.path, self.search = path, dict(search)
+        self.trials: dict[str, Trial] = {}
+        if path is None or not path.exists():
+            return
+        try:
+            first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            found = first["search"]
+            self.trials = {values["recipe_toml"]: Trial(**values) for values in rest}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            remedy = "delete it, or name another file"
+            raise InputError("no journal of a search", where=str(path), why=str(error), remedy=remedy) from error
+        other = [name for name in self.search if found.get(name) != self.search[name]]
+        if other:
+            why, remedy = f"it differs in {', '.join(other)}", "name another file, or delete it to begin anew"
+            raise InputError("the journal is of another search", where=str(path), why=why, remedy=remedy)
+
+    def add(self, trials: Mapping[str, Trial]) -> None:
+        """Add trials by the TOML of their recipes, and write the file."""
+        if not trials.keys() - self.trials.keys():
+            return
+        self.trials |= trials
+        if self.path is None:
+            return
+        lines = [{"search": self.search}, *map(asdict, self.trials.values())]
+        try:
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        except OSError as error:
+            raise InputError("cannot write the journal", where=str(self.path), why=str(error)) from error

@@ -1,0 +1,64 @@
+"""Settings of a recipe that cost no time, or little, and may be worth trying on any network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from intact8.capture.operations import NONLINEAR
+from intact8.recipe.override import Override
+from intact8.recipe.recipe import Recipe
+
+Setting = Callable[[Recipe], Recipe]
+
+SMOOTH = 0.5
+"""The customary α of scale migration (Xiao et al. 2023)."""
+
+
+def settings(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
+    """Return by name the changes of a recipe that are not in force and may matter to a network of these operations.
+
+    Example:
+        >>> settings(Recipe(), {"conv"})["ranges of activations by mse"](Recipe()).activation.observer
+        'mse'
+    """
+    changes: dict[str, Setting] = {
+        f"ranges of activations by {name}": partial(_observe, observer=name)
+        for name in ("histogram", "mse", "minmax", "percentile")
+    }
+    changes |= {
+        "ranges of weights by mse": _weights_by_mse,
+        "bias correction": partial(_with, bias_correction=True),
+        "equalization": partial(_with, equalize=True),
+    }
+    if "linear" in operations:
+        changes[f"smoothing by {SMOOTH}"] = partial(_with, smooth=recipe.smooth or SMOOTH)
+    if operations & NONLINEAR:
+        changes["softmax, norms and embeddings in float"] = partial(_with, nonlinear="float")
+    if "matmul" in operations:
+        changes["attention in float"] = partial(_with, attention="float")
+    return {name: change for name, change in changes.items() if change(recipe) != recipe}
+
+
+def keep_float(recipe: Recipe, names: Iterable[str]) -> Recipe:
+    """Return a recipe in which these operations stay float as well."""
+    return replace(recipe, overrides=(*recipe.rules, *(Override(name, quantize=False) for name in names)))
+
+
+def make_dynamic(recipe: Recipe, names: Iterable[str]) -> Recipe:
+    """Return a recipe in which these layers find the scales of their inputs when they run."""
+    return replace(recipe, overrides=(*recipe.rules, *(Override(name, mode="dynamic") for name in names)))
+
+
+def _observe(recipe: Recipe, observer: str) -> Recipe:
+    return replace(recipe, activation=recipe.activation.changed({"observer": observer}))
+
+
+def _weights_by_mse(recipe: Recipe) -> Recipe:
+    return replace(recipe, weight=recipe.weight.changed({"observer": "mse"}))
+
+
+def _with(recipe: Recipe, **changes: Any) -> Recipe:
+    return replace(recipe, **changes)

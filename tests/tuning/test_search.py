@@ -1,0 +1,150 @@
+"""The search for a recipe: what it reaches, how it ends, goes on and is shared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import intact8
+from intact8 import recipes
+from intact8.diagnose.report.html import render
+from intact8.errors import InputError, StateError
+from intact8.program.file import digest
+from intact8.tuning.result import Trial, TuneResult
+
+
+class Uneven(nn.Module):
+    """A small network in which the inner layer has one channel far louder than the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+        with torch.no_grad():
+            self.inner.weight[3] *= 100
+            self.last.weight[:, 3] /= 100
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.last(self.inner(self.first(x).relu()).sigmoid() + self.first(x)[:, :16])
+        return y
+
+
+@pytest.fixture(scope="module")
+def network() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    return Uneven().eval(), torch.randn(96, 8)
+
+
+POOR = replace(recipes.minmax(), weight=recipes.minmax().weight.changed({"granularity": "per_tensor"}))
+WANTED = 0.0002
+
+
+@pytest.fixture(scope="module")
+def found(network: tuple[nn.Module, torch.Tensor]) -> TuneResult:
+    model, x = network
+    return intact8.tune(model, x, max_drop=WANTED, recipe=POOR, seconds=0)
+
+
+def test_the_drop_is_reached_and_the_recipe_gives_the_program(
+    network: tuple[nn.Module, torch.Tensor], found: TuneResult
+) -> None:
+    model, x = network
+    assert found.trials[0].drop > WANTED >= found.best.drop and found.reached and found.ended == "done"
+    assert found.best.floats > 0 and found.best.time > 1
+    assert digest(intact8.quantize(model, x, found.recipe)) == digest(found.program)
+    cosine = nn.functional.cosine_similarity(found.program(x), model(x).detach(), dim=1).mean()
+    assert 100 * (1 - float(cosine)) == pytest.approx(found.best.drop, abs=1e-4)
+
+
+def test_nothing_that_was_tried_is_allowed_and_faster(found: TuneResult) -> None:
+    allowed = [t for t in found.trials if t.drop <= WANTED]
+    assert found.best.time <= 1.02 * min(t.time for t in allowed)
+    front = found.front
+    assert [t.time for t in front] == sorted(t.time for t in front)
+    assert [t.drop for t in front] == sorted((t.drop for t in front), reverse=True)
+    assert all(any(f.time <= t.time and f.drop <= t.drop for f in front) for t in found.trials)
+
+
+def test_it_is_deterministic_and_goes_on_where_it_was_interrupted(
+    network: tuple[nn.Module, torch.Tensor], found: TuneResult, tmp_path: Path
+) -> None:
+    model, x = network
+    journal, seen = tmp_path / "run.jsonl", list[Trial]()
+
+    def interrupt(trial: Trial, best: Trial) -> None:
+        seen.append(trial)
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+
+    options = {"max_drop": WANTED, "recipe": POOR, "seconds": 0, "journal": journal}
+    first = intact8.tune(model, x, progress=interrupt, **options)
+    assert (first.ended, len(first.trials)) == ("interrupted", 6) and first.best in first.trials
+    assert len(journal.read_text().splitlines()) == 1 + len(first.trials)
+    seen.clear()
+    again = intact8.tune(model, x, progress=lambda trial, best: seen.append(trial), **options)
+    assert (again.trials, again.best) == (found.trials, found.best) and seen == list(found.trials)
+    with pytest.raises(InputError, match="another search.*recipe"):
+        intact8.tune(model, x, **{**options, "recipe": "accurate"})
+    journal.write_text("{")
+    with pytest.raises(InputError, match="no journal"):
+        intact8.tune(model, x, **options)
+
+
+def test_budgets_end_the_search(network: tuple[nn.Module, torch.Tensor], found: TuneResult) -> None:
+    model, x = network
+    short = intact8.tune(model, x, max_drop=WANTED, recipe=POOR, seconds=0, max_trials=4)
+    assert (short.ended, short.trials) == ("budget", found.trials[:4])
+    none = intact8.tune(model, x, max_drop=WANTED, recipe=POOR, seconds=0, budget=0)
+    assert (none.ended, len(none.trials), none.reached) == ("budget", 1, False)
+    assert "none of them is within" in none.summary()
+
+
+def test_labels_functions_and_samples_without_labels(network: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = network
+    y = model(x).argmax(1)
+    labelled = intact8.tune(model, x, (x, y), max_drop=0, max_trials=1)
+    assert labelled.float_score == 100 and labelled.evaluation is not None
+    assert 100 * labelled.evaluation.score("int8").value == pytest.approx(labelled.best.score)
+
+    def loss(network: nn.Module) -> torch.Tensor:
+        assert not torch.is_grad_enabled()
+        return nn.functional.cross_entropy(network(x), y)
+
+    lower = intact8.tune(model, x, loss, higher_is_better=False, max_drop=1)
+    assert lower.metric == "loss" and lower.best.drop == pytest.approx(lower.best.score - lower.float_score)
+    assert intact8.tune(model, x, x[:8], metric="sqnr", max_drop=200).best.score > 20
+
+
+def test_the_report_has_a_section(network: tuple[nn.Module, torch.Tensor], found: TuneResult) -> None:
+    made = intact8.report(found.program, network[1], tuning=found, seconds=0)
+    page = render(made)
+    assert found.svg() in page and '<section id="tuning"' in page and found.best.change.split(":")[0] in page
+    assert found.front[0].change in [row[1] for row in made.to_json()["tuning"]["rows"]]
+
+
+def test_what_it_shows(found: TuneResult) -> None:
+    values = json.loads(found.to_json())
+    assert values["trials"][values["front"][0]]["change"] == found.front[0].change
+    assert found.svg().count("<circle") == len(found.trials) and found.svg() in found._repr_html_()
+    assert "→" in str(found) and found.best.change[:20] in str(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"metric": "bleu"}, "no metric 'bleu'"),
+        ({"max_drop": -1}, "max_drop = -1"),
+        ({"evaluate": iter([])}, "read only once"),
+    ],
+)
+def test_what_cannot_be_asked(
+    network: tuple[nn.Module, torch.Tensor], arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        intact8.tune(*network, **arguments)
+    with pytest.raises(StateError, match="float model"):
+        intact8.tune(intact8.prepare(*network), network[1])
