@@ -2,6 +2,7 @@
    windows for the kernels of conv_tiles.h. */
 
 #include "conv_gather.h"
+#include "conv_weights.h"
 #include "nibbles.h"
 
 #include <stdlib.h>
@@ -45,8 +46,8 @@ static void pack_weights(const gather_plan *t, isize bytes, const int8_t *weight
 }
 
 /* Packs int32 or float32 numbers (groups, outputs); NULL with a reason where there is no memory. */
-static const void *pack_numbers(checker *c, const gather_plan *t, int64_t index) {
-    const char *from = (const char *)constant_at(c, index);
+static const void *pack_numbers(checker *c, const gather_plan *t, const void *numbers) {
+    const char *from = (const char *)numbers;
     int fresh;
     const isize outputs = t->blocks * TILE_CHANNELS;
     char *to = (char *)shared_memory(c, from, variant_of(t, 0), checked_product(t->groups, 4 * outputs), &fresh);
@@ -75,9 +76,13 @@ static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, cons
     if (isa != AVX2) return isa == AVX512_VNNI ? &avx512_tiles : isa == AVX_VNNI ? avx_vnni_tiles() : &plain_tiles;
     if (s->bits == 4) return &avx2_tiles;
     int fresh;
-    const int8_t *weight = (const int8_t *)constant_at(c, s->weight);
-    char *fit = (char *)shared_memory(c, weight, variant_of(t, 1), 1, &fresh);
-    if (fit && fresh) *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
+    char *fit = (char *)shared_memory(c, constant_at(c, s->weight), variant_of(t, 1), 1, &fresh);
+    if (fit && fresh) {
+        const int8_t *weight = conv_weights(c, s);
+        if (!weight) return discard_memory(c, fit), NULL;
+        *fit = (char)pairs_fit(weight, t->groups * t->outputs * t->taps, bytes);
+        free_conv_weights(c, s, weight);
+    }
     return !fit ? NULL : *fit ? &avx2_tiles : &avx2_wide_tiles;
 }
 #else
@@ -94,17 +99,17 @@ static const tile_kernels *choose_kernels(checker *c, const gather_plan *t, cons
 #endif
 
 static int pack_fresh(checker *c, const conv_step *s, const gather_plan *t, isize bytes, int8_t *to) {
-    const int8_t *weight = int8_weights(c, s->weight, t->groups * t->outputs * t->taps * bytes, s->bits);
+    const int8_t *weight = conv_weights(c, s);
     int8_t *block = (int8_t *)malloc((size_t)t->unpacked + 1);
     if (weight && block) pack_weights(t, bytes, weight, block, to);
     const int packed = weight && block;
     free(block);
-    free_weights(weight, s->bits);
+    free_conv_weights(c, s, weight);
     if (!packed) discard_memory(c, to);
     return packed || refuse(c, "there is no memory to pack weights");
 }
 
-static int pack(checker *c, const conv_step *s, gather_plan *t, isize bytes) {
+static int pack(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t, isize bytes) {
     if (!(t->kernels = choose_kernels(c, t, s, bytes))) return 0;
     int fresh;
     const isize blocks = checked_product(t->groups, t->blocks);
@@ -113,8 +118,8 @@ static int pack(checker *c, const conv_step *s, gather_plan *t, isize bytes) {
                                          checked_product(blocks, t->block_bytes), &fresh);
     if (!to || (fresh && !pack_fresh(c, s, t, bytes, to))) return 0;
     t->weight = to;
-    return (t->bias = pack_numbers(c, t, s->bias)) && (t->ratio = pack_numbers(c, t, s->ratio)) &&
-           (s->ratio_negative < 0 || (t->ratio_negative = pack_numbers(c, t, s->ratio_negative)));
+    return (t->bias = pack_numbers(c, t, bias)) && (t->ratio = pack_numbers(c, t, constant_at(c, s->ratio))) &&
+           (s->ratio_negative < 0 || (t->ratio_negative = pack_numbers(c, t, constant_at(c, s->ratio_negative))));
 }
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
@@ -124,7 +129,7 @@ static isize scratch_of(const gather_plan *t) {
     return checked_sum(checked_product(t->panel, of_window), checked_sum(t->blank + ALIGNMENT, t->unpacked));
 }
 
-int check_gathered(checker *c, const conv_step *s, gather_plan *t) {
+int check_gathered(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t) {
     const isize channels = (isize)s->channels, width = channels / (isize)s->groups;
     const isize pixels = (isize)(s->kernel_d * s->kernel_h * s->kernel_w), rows = (isize)(s->kernel_d * s->kernel_h);
     if (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)) return refuse(c, "ratios that are not constants");
@@ -155,7 +160,7 @@ int check_gathered(checker *c, const conv_step *s, gather_plan *t) {
     /* Where there are more weights than bytes of results, threads share the weights. */
     t->split_channels = !t->depthwise && t->groups * t->blocks >= 4 && windows < t->taps * t->tap_bytes;
     c->scratch = scratch_of(t);
-    return pack(c, s, t, bytes);
+    return pack(c, s, bias, t, bytes);
 }
 
 /* ---- addresses ---------------------------------------------------------------------------------------------------------- */

@@ -92,7 +92,8 @@ INLINE int32_t four_bytes(const uint8_t *x) {
     return v;
 }
 
-HIDDEN int check_gathered(checker *c, const conv_step *s, gather_plan *t); /* returns 0 with a reason */
+/* Returns 0 with a reason; `bias` has the zero point in it. */
+HIDDEN int check_gathered(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t);
 HIDDEN void run_gathered(frame *f, const conv_step *s, const gather_plan *t, isize work);
 
 #endif

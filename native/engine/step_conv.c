@@ -2,6 +2,7 @@
 
 #include "conv_args.h"
 #include "conv_gather.h"
+#include "conv_weights.h"
 #include "nibbles.h"
 
 #include <stdlib.h>
@@ -87,15 +88,15 @@ static void pack_depthwise(const conv_args *a, const int8_t *weight, int8_t *to)
     }
 }
 
-static int pack_weights(checker *c, const conv_step *s, const conv_plan *t, isize count, isize bytes, int8_t *to) {
-    const int8_t *weight = int8_weights(c, s->weight, count, s->bits);
+static int pack_weights(checker *c, const conv_step *s, const conv_plan *t, isize bytes, int8_t *to) {
+    const int8_t *weight = conv_weights(c, s);
     int8_t *panels = t->fast.nibbles ? (int8_t *)calloc(2, (size_t)bytes) : to;
     if (weight && panels)
         (t->form != DENSE ? pack_depthwise : t->fast.group_width ? pack_groups : pack_dense)(&t->fast, weight, panels);
     if (weight && panels && t->fast.nibbles) pack_nibbles(panels, 2 * bytes, 64, to);
     const int packed = weight && panels;
     if (panels != to) free(panels);
-    free_weights(weight, s->bits);
+    free_conv_weights(c, s, weight);
     if (!packed) discard_memory(c, to);
     return packed || refuse(c, "there is no memory to pack weights");
 }
@@ -126,32 +127,32 @@ static const void *packed_numbers(checker *c, const conv_plan *t, const void *nu
 }
 
 /* Packs weights, biases and multipliers, or takes what another plan of the model packed. */
-static int pack(checker *c, const conv_step *s, conv_plan *t) {
+static int pack(checker *c, const conv_step *s, const int32_t *bias, conv_plan *t) {
     const conv_args *a = &t->fast;
     const int dense = t->form == DENSE;
     const packed_size size = packed_size_of(a, dense);
     const isize variant = a->nibbles ? NIBBLE_VARIANT : dense ? 0 : a->block_pixels;
-    const isize bytes = a->nibbles ? size.weight / 2 : size.weight, count = (isize)s->out_channels * t->window;
+    const isize bytes = a->nibbles ? size.weight / 2 : size.weight;
     const void *negative = constant_at(c, s->ratio_negative);
     int fresh;
     int8_t *to = (int8_t *)shared_memory(c, constant_at(c, s->weight), variant, bytes, &fresh);
-    if (!to || (fresh && !pack_weights(c, s, t, count, bytes, to))) return 0;
+    if (!to || (fresh && !pack_weights(c, s, t, bytes, to))) return 0;
     t->packed_weight = to;
-    t->packed_bias = packed_numbers(c, t, constant_at(c, s->bias), variant, size.channels, 1);
+    t->packed_bias = packed_numbers(c, t, bias, variant, size.channels, 1);
     t->packed_ratio = packed_numbers(c, t, constant_at(c, s->ratio), variant, size.channels, 0);
     if (negative) t->packed_negative = packed_numbers(c, t, negative, variant, size.channels, 0);
     return t->packed_bias && t->packed_ratio && (!negative || t->packed_negative);
 }
 
 /* Chooses a fast kernel and fills in what it is given; GATHERED where none takes the convolution. */
-static conv_form choose(const conv_step *s, conv_args *a) {
+static conv_form choose(const conv_step *s, const conv_limits *limits, conv_args *a) {
     const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
     if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
         s->pad_d || s->dilation_h != 1 || s->dilation_w != 1)
         return GATHERED;
     for (int i = 0; i < 4; i++)
         if (sizes[i] > MAX_WINDOW) return GATHERED;
-    if (s->pad_h > MAX_WINDOW || s->pad_w > MAX_WINDOW || s->bound >= 1 << 30) return GATHERED;
+    if (s->pad_h > MAX_WINDOW || s->pad_w > MAX_WINDOW || limits->bound >= 1 << 30) return GATHERED;
     const int depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
     const int64_t width = s->channels / s->groups;
     const int narrow = s->channels == s->out_channels && (width == 4 || width == 8 || width == 16) && s->groups > 1;
@@ -168,27 +169,31 @@ static conv_form choose(const conv_step *s, conv_args *a) {
     a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
     a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
     a->residual_joint = s->residual >= 0 && s->residual_joint;
-    a->large = s->reach > SMALL_RESULT;
-    a->general = s->reach < 0 || s->reach > (depthwise ? SMALL_RESULT : LARGE_RESULT) || s->ratio_negative >= 0 || a->residual_joint;
+    a->large = limits->reach > SMALL_RESULT;
+    a->general = limits->reach > (depthwise ? SMALL_RESULT : LARGE_RESULT) || s->ratio_negative >= 0 || a->residual_joint;
     a->own_ratio = bits_float(s->own_ratio), a->residual_ratio = bits_float(s->residual_ratio);
     a->residual_zero = (int)s->residual_zero;
     a->sum_zero = (int)s->sum_zero, a->sum_low = (int)s->sum_low, a->sum_high = (int)s->sum_high;
     a->block_pixels = depthwise && s->stride_w == 1 ? max_size(64 / (isize)s->channels, 1) : 1;
     a->group_width = narrow ? (isize)width : 0;
-    a->nibbles = s->bits == 4 && !depthwise && !narrow && s->bound < MAX_NIBBLE_SUM;
+    a->nibbles = s->bits == 4 && !depthwise && !narrow && limits->bound < MAX_NIBBLE_SUM;
     const isize depth = a->kernel_h * a->kernel_w * (depthwise ? 1 : a->channels), blocks = ceil_div(a->out_channels, 64);
     /* Where there are more weights than bytes of images, threads share the weights. */
     a->split_channels = !depthwise && !narrow && blocks >= 4 && a->out_channels * depth > a->batch * a->height * a->width * a->channels;
     return depthwise ? DEPTHWISE : DENSE;
 }
 
-static int prepare(checker *c, const conv_step *s, conv_plan *t) {
+static int prepare(checker *c, const conv_step *s, const conv_limits *limits, conv_plan *t) {
     c->scratch = t->form == DENSE ? dense_scratch(&t->fast) : depthwise_scratch(&t->fast);
-    return pack(c, s, t);
+    return pack(c, s, limits->bias, t);
 }
 #else
-static conv_form choose(const conv_step *s, conv_args *a) { return (void)s, (void)a, GATHERED; }
-static int prepare(checker *c, const conv_step *s, conv_plan *t) { return (void)c, (void)s, (void)t, 1; }
+static conv_form choose(const conv_step *s, const conv_limits *limits, conv_args *a) {
+    return (void)s, (void)limits, (void)a, GATHERED;
+}
+static int prepare(checker *c, const conv_step *s, const conv_limits *limits, conv_plan *t) {
+    return (void)c, (void)s, (void)limits, (void)t, 1;
+}
 #endif
 
 /* ---- checks --------------------------------------------------------------------------------------------------------- */
@@ -235,9 +240,11 @@ int check_conv(checker *c, const int64_t *step) {
     conv_plan *t = (conv_plan *)plan_memory(c, sizeof *t);
     if (!t) return 0;
     t->window = product(w + 1, 4);
-    t->form = choose(s, &t->fast);
+    conv_limits limits;
+    if (!find_limits(c, s, t->window, &limits)) return 0;
+    t->form = choose(s, &limits, &t->fast);
     c->prepared = t;
-    return t->form == GATHERED ? check_gathered(c, s, &t->gathered) : prepare(c, s, t);
+    return t->form == GATHERED ? check_gathered(c, s, limits.bias, &t->gathered) : prepare(c, s, &limits, t);
 }
 
 /* ---- execution -------------------------------------------------------------------------------------------------------- */

@@ -34,11 +34,10 @@
     READ(code) WRITE(y) NUMBER(rank) NUMBER(d0) NUMBER(d1) NUMBER(d2) NUMBER(d3) NUMBER(d4) NUMBER(d5) NUMBER(d6)     \
     NUMBER(d7) NUMBER(instructions) NUMBER(type) NUMBER(divisor) NUMBER(zero) NUMBER(low) NUMBER(high)
 
-/* A convolution of uint8 images (N, D, H, W, C) with int8 weights (O, kernel_d, kernel_h, kernel_w, C / groups), or a
-   transposed one with flipped weights of the same order: acc = bias + Σ x·w, where the bias has -zero_x Σ w in it already;
-   y = clamp(R(float32(acc)·ratio) + zero, low, high). ratio_negative holds for acc < 0. `bound` is the largest |acc|, and
-   `reach` the largest |acc·ratio|, rounded up. `bits` is 8, or 4 where the weights are pairs of w + 8 in a byte, the first in
-   its low half.
+/* A convolution of uint8 images (N, D, H, W, C) with int8 weights (O, kernel_d, kernel_h, kernel_w, C / groups), with
+   `channels_first` (O, C / groups, kernel_d, kernel_h, kernel_w), or a transposed one with flipped weights of the same order:
+   acc = bias + Σ (x - zero_x)·w; y = clamp(R(float32(acc)·ratio) + zero, low, high). ratio_negative holds for acc < 0. `bits`
+   is 8, or 4 where the weights are pairs of w + 8 in a byte, the first in its low half.
 
    Behind it, in the same pass over the results where they are given: with `residual`, y = clamp(R((y - zero) own_ratio +
    (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high); with `table`, y = table[y]. With
@@ -49,7 +48,7 @@
     NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
     NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
     NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)                \
-    NUMBER(transposed) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high) NUMBER(bound) NUMBER(reach) NUMBER(bits)  \
+    NUMBER(transposed) NUMBER(channels_first) NUMBER(bits) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high)        \
     NUMBER(residual_joint) NUMBER(own_ratio) NUMBER(residual_ratio) NUMBER(residual_zero)                             \
     NUMBER(sum_zero) NUMBER(sum_low) NUMBER(sum_high)
 

@@ -13,7 +13,7 @@ What is proved of a kind is declared with the kind (``intact8.opset.proof``).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -139,10 +139,27 @@ def _first_unclaimed(program: Program, engine: str) -> Op | None:
         if not c.get("exact") or not (engine in EVALUATIONS and EVALUATIONS[engine].own):
             return op
         tensors = largest(program).tensors if tensors is None else tensors
-        proved = prove(op, tensors, (engine,))
-        if not proved["exact"] or engine not in proved["engines"]:
+        if not proved_on(op, tensors, engine):
             return op
     return None
+
+
+def proved_on(op: Op, tensors: dict[str, Tensor], engine: str, sums: Sums | None = None) -> bool:
+    """Return whether an op is proved exact on the engine; see :func:`prove`."""
+    proved = prove(op, tensors, (engine,), sums)
+    return proved["exact"] and engine in proved["engines"]
+
+
+def note_proved(program: Program, engines: Iterable[str]) -> None:
+    """Remember that every op is proved exact on these engines, which nothing has to prove again."""
+    vars(program).setdefault("_unclaimed", {}).update(dict.fromkeys(engines))
+    vars(program).setdefault("_proved", set()).update(engines)
+
+
+def with_proofs(program: Program, other: Program) -> Program:
+    """Return ``program``, which computes what ``other`` does, with what was proved of that."""
+    vars(program).update({key: vars(other)[key] for key in ("_unclaimed", "_proved") if key in vars(other)})
+    return program
 
 
 def claim_error(program: Program, engine: str) -> EngineError | None:
@@ -206,11 +223,23 @@ def needs_of(ops: Sequence[Op]) -> tuple[str, ...]:
     return ("vnni",) if any(op.certificate and not op.certificate.get("portable", True) for op in ops) else ()
 
 
-def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...]) -> dict[str, Any]:
-    """Return the certificate of an op that is :func:`certifiable`, see :func:`certify`."""
+def sums_of(op: Op, tensors: dict[str, Tensor]) -> Sums:
+    """Return what engines add up in an op that is :func:`certifiable`, which takes a look at every weight."""
     proof = KINDS[op.kind].proof
     assert proof is not None
-    sums = proof.sums(op, tensors)
+    return proof.sums(op, tensors)
+
+
+def prove(op: Op, tensors: dict[str, Tensor], engines: tuple[str, ...], sums: Sums | None = None) -> dict[str, Any]:
+    """Return the certificate of an op that is :func:`certifiable`, see :func:`certify`.
+
+    Args:
+        op, tensors, engines: what is proved.
+        sums: what :func:`sums_of` gives; None: it is asked.
+    """
+    proof = KINDS[op.kind].proof
+    assert proof is not None
+    sums = sums_of(op, tensors) if sums is None else sums
     engines = tuple(name for name in engines if name == "reference" or not _gap(name, proof, op, tensors, sums))
     b, margins = _margins(proof, op, tensors, engines)
     margin = float(margins.min()) if len(b) else None

@@ -26,6 +26,7 @@ from intact8.opset.violation import Violation
 from intact8.program.atomic_write import write_atomically
 
 from . import integrity
+from .certify import with_proofs
 from .check import check
 from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_document
 from .integrity import damaged
@@ -165,7 +166,7 @@ def opened(
         return parse(data, path), None
     claim.verify(data)
     program = parse(data, path)
-    return replace(program, remarks=(*program.remarks, *claim.remarks)), claim
+    return with_proofs(replace(program, remarks=(*program.remarks, *claim.remarks)), program), claim
 
 
 def parse(data: bytes, path: str | Path) -> Program:
@@ -190,14 +191,14 @@ def parse(data: bytes, path: str | Path) -> Program:
     except Violation as violation:
         raise damaged(path, str(violation)) from violation
     try:
-        program = from_document(document, arrays)
+        program = replace(from_document(document, arrays), remarks=remarks)
         check(program)
         recheck(program)
     except ProgramError as error:
         raise ProgramError(
             error.what, where=f"{path}: {error.where}" if error.where else str(path), why=error.why, remedy=error.remedy
         ) from error
-    return replace(program, remarks=remarks)
+    return program
 
 
 def _document(metadata: dict[str, str], sealed: bool, path: Path) -> tuple[Any, tuple[str, ...]]:

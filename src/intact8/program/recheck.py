@@ -9,7 +9,7 @@ from typing import Any
 from intact8.errors import ProgramError
 from intact8.opset import KINDS, Op
 
-from .certify import certifiable, known_engines, needs_of, prove
+from .certify import EVALUATIONS, certifiable, known_engines, needs_of, note_proved, prove, proved_on, sums_of
 from .dimensions import largest
 from .program import Program
 
@@ -30,15 +30,18 @@ def recheck(program: Program) -> None:
             a certificate or without.
     """
     tensors = largest(program).tensors
+    own = {name for name, evaluation in EVALUATIONS.items() if evaluation.own}
     for op in program.ops:
         if op.certificate is None:
+            own = set() if certifiable(op) else own
             continue
         if not certifiable(op):
             raise ProgramError(f"{op.kind} takes no certificate", where=op.name, remedy="convert the model again")
         engines = op.certificate.get("engines")
         if not isinstance(engines, list) or not all(e in known_engines() for e in engines):
             raise ProgramError("the certificate names unknown engines", where=op.name, remedy="upgrade intact8")
-        proved = prove(op, tensors, tuple(engines))
+        sums = sums_of(op, tensors)
+        proved = prove(op, tensors, tuple(engines), sums)
         key = _overclaimed(op.certificate, proved)
         if key is not None:
             raise ProgramError(
@@ -47,6 +50,9 @@ def recheck(program: Program) -> None:
                 why=f"{proved.get(key)!r:.60} is what the op's numbers give",
                 remedy="the file was altered, or made with error bounds that were too narrow; convert the model again",
             )
+        claimed = op.certificate["engines"] if op.certificate["exact"] else ()
+        own = {name for name in own if name in claimed or (claimed and proved_on(op, tensors, name, sums))}
+    note_proved(program, own)
     if set(needs_of(_certified(program))) - set(program.needs):
         raise ProgramError(
             "the program does not state that it needs VNNI",

@@ -73,7 +73,9 @@ class Facts:
                 distribution = importlib.metadata.distribution(name)
             except importlib.metadata.PackageNotFoundError:
                 continue
-            packages[name] = str(distribution.version)
+            about = distribution.read_text("METADATA") or ""
+            found = re.search(r"^Version: (\S+)$", about, re.MULTILINE)
+            packages[name] = found[1] if found else str(distribution.version)  # which parses all of it
             tags = re.findall(r"^Tag: \S+?-\S+?-(\S+)$", distribution.read_text("WHEEL") or "", re.MULTILINE)
             if tags:
                 wheels[name] = tuple(tags)

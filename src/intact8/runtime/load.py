@@ -22,7 +22,7 @@ from intact8.engines.prepared_cache import release_memory
 from intact8.errors import EngineError, InputError
 from intact8.golden import reproduce
 from intact8.opset.op import Array
-from intact8.program.certify import by_claim, claim_error, in_order
+from intact8.program.certify import by_claim, claim_error, in_order, with_proofs
 from intact8.program.file import digest
 from intact8.program.file import opened as open_file
 from intact8.program.inputs import check_layout
@@ -305,7 +305,7 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
     with opened.timed("file"):
         program, claim = open_file(path, public_key, expect)
         signed = "" if claim is None else str(claim)
-        return replace(opened, program=to_mmap(program), digest=digest(program), signed=signed)
+        return replace(opened, program=with_proofs(to_mmap(program), program), digest=digest(program), signed=signed)
 
 
 class LoadedProgram:

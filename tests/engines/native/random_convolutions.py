@@ -157,9 +157,7 @@ class Step:
             self.table = rng.integers(0, 256, 256).astype(np.uint8)
             expected = self.table[expected]
         self.expected, self.fields = last(expected), self.fields | numbers
-        most = int(np.abs(acc).max())
-        reach = int(most * float(self.ratio.max())) + 1
-        self.fields |= {"zero": zero, "low": low, "high": high, "bound": most, "reach": reach}
+        self.fields |= {"zero": zero, "low": low, "high": high, "channels_first": int(rng.integers(2))}
 
     def geometry(self) -> dict[str, int]:
         """Return the fields of sizes, windows, and zero point."""
@@ -180,21 +178,19 @@ class Step:
         return found | {"batch": len(c.x), "groups": c.groups, "transposed": int(c.transposed), "zero_x": c.zero}
 
     def weight(self) -> Array:
-        """Return the weights as the library takes them: (O, *kernel, I/groups)."""
+        """Return the weights as the library takes them: (O, *kernel, I/groups), or with the channels first."""
         c = self.conv
         w = integer.flip_transposed(c.weight, c.groups) if c.transposed else c.weight
-        return np.ascontiguousarray(np.moveaxis(w, 1, -1))
+        return np.ascontiguousarray(w if self.fields["channels_first"] else np.moveaxis(w, 1, -1))
 
     def run(self, threads: int) -> Array:
         """Return the library's results."""
         constants = Constants(_library)
         builder = PlanBuilder(constants)
         c, weight, bits = self.conv, self.weight(), 8
-        products = weight.reshape(len(weight), -1).sum(1, dtype=np.int64)
-        bias = (c.bias - c.zero * products).astype(np.int32)
         if fits_in_four(weight):
             weight, bits = pack(weight.reshape(1, -1), 4)[0], 4
-        x, kept = last(c.x), [weight, bias, self.ratio]
+        x, kept = last(c.x), [weight, c.bias, self.ratio]
         inputs = [x] if self.residual is None else [x, last(self.residual)]
         values = [builder.value(v.shape, "uint8", storage=2, at=i) for i, v in enumerate(inputs)]
 
@@ -207,7 +203,7 @@ class Step:
         y = np.zeros(self.expected.shape, np.uint8)
         builder.step(
             "conv", x=values[0], residual=values[1] if len(values) > 1 else None, weight=constant(weight),
-            bias=constant(bias), ratio=constant(self.ratio), ratio_negative=constant(self.negative),
+            bias=constant(c.bias), ratio=constant(self.ratio), ratio_negative=constant(self.negative),
             table=constant(self.table), y=builder.value(y.shape, "uint8", storage=3), bits=bits,
             **self.geometry(), **self.fields,
         )  # fmt: skip

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from intact8.arithmetic.integer import flip_transposed
-from intact8.opset.affine import bounds, magnitudes, row_sums
 from intact8.opset.op import Array
 
 from .builder import Value, channels_last, float_bits, plain
@@ -21,44 +20,34 @@ def ratio(a: Array, b: Array) -> Array:
 
 
 def _weights(ctx: OpContext, apart: bool = False) -> dict[str, Value | int | None]:
-    """Return the fields of a convolution's weights: (O, *kernel, I/groups), biases with zero points in them, ratios.
+    """Return the fields of a convolution's weights, biases and ratios.
 
     Args:
         ctx: of the convolution.
         apart: whether each place in the kernel of a transposed convolution has outputs of its own, (*kernel, O).
     """
-    p, t, zero = ctx.op.arrays, ctx.op.attrs, ctx.zero_point(0)
+    p, t = ctx.op.arrays, ctx.op.attrs
     places = math.prod(p["weight"].shape[2:]) if apart else 1
     suffix = " apart" if apart else ""
 
     def weight() -> Array:
         if apart:
             return np.moveaxis(p["weight"], (1, 0), (-2, -1)).reshape(-1, len(p["weight"]))
-        w = flip_transposed(p["weight"], t["groups"]) if t.get("transposed") else p["weight"]
-        return w if w.ndim == 2 else np.moveaxis(w, 1, -1)
+        return flip_transposed(p["weight"], t["groups"]) if t.get("transposed") else p["weight"]
 
-    def bias() -> Array:
-        w = weight()
-        sums = w.sum(axis=tuple(range(1, w.ndim)), dtype=np.int64)
-        return np.asarray(np.tile(p["bias"].astype(np.int64), places) - zero * sums, np.int32)
-
-    def limits() -> Array:
-        sums = bounds(ctx.op, row_sums(magnitudes(ctx.op)), 255)
-        return np.array([sums.max(initial=0), min((sums * (p["a"] / p["b"])).max(initial=0) + 1, 2**40)], np.int64)
-
-    bound, reach = ctx.array("limits", limits).tolist()
+    def tiled(role: str, make: Callable[[], Array]) -> Value:
+        return ctx.constant(role + suffix, lambda: np.tile(make(), places) if apart else make())
 
     def ratios(a: str, b: str) -> Value | None:
-        return ctx.constant(f"ratio {a}{suffix}", lambda: np.tile(ratio(p[a], p[b]), places)) if a in p else None
+        return tiled(f"ratio {a}", lambda: ratio(p[a], p[b])) if a in p else None
 
     return {
         **ctx.weight("weight" + suffix, weight),
-        "bias": ctx.constant("bias" + suffix, bias),
+        "channels_first": 1,
+        "bias": tiled("bias", lambda: p["bias"]),
         "ratio": ratios("a", "b"),
         "ratio_negative": ratios("a_neg", "b_neg"),
-        "bound": bound,
-        "reach": reach,
-        "zero_x": zero,
+        "zero_x": ctx.zero_point(0),
         **ctx.grid(),
     }
 
