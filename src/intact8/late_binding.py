@@ -2,7 +2,7 @@
 
 ``Program`` is data: it is checked, proved and saved without any engine. What a user calls on it, but an engine, a file
 or a page has to do, is named here, so that no room below imports one above. So is the conversion of a simulation that
-``torch.compile`` meets.
+``torch.compile`` meets, and what ends a calibration where the recipe wants layers reconstructed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ HOMES = {
     "export_onnx": "intact8.export.onnx",
     "convert": "intact8.api",
     "export": "intact8.exporting",
+    "reconstruct": "intact8.reconstruction.run",
 }
 """Function → its module."""
 

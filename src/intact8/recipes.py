@@ -41,10 +41,12 @@ def percentile() -> Recipe:
 
 
 def accurate() -> Recipe:
-    """Use when the default loses too much (small, depthwise networks): errors choose ranges and weights."""
+    """Use when the default loses too much (small, depthwise networks): errors choose ranges, weights and roundings."""
     return Recipe(
         activation=Scheme(observer="mse"),
         weight=Scheme(dtype="int8", symmetric=True, granularity="per_channel", observer="mse"),
+        smooth=0.5,
+        reconstruction="gptq",
     )
 
 

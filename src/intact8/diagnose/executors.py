@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import SIZED
-from intact8.arithmetic.torch_float_ops import FLOAT_OPS, apply_act
+from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Graph, Node
 from intact8.engines import available_engines, get_engine
 from intact8.engines.base import Runner
@@ -27,7 +27,7 @@ from intact8.simulation.quantized_graph import AFFINE
 from intact8.simulation.quantized_tensor import Quantized, Value
 from intact8.simulation.scales.quant_points import QuantPoint, WeightPoint
 from intact8.simulation.simulation import Simulation
-from intact8.simulation.weights.folding import folded
+from intact8.simulation.weights.folding import activate, folded
 
 Executor = Callable[[Node, Sequence[Tensor]], Tensor]
 """Computes the output of a node from its inputs: uint8 where a tensor is quantized, real numbers elsewhere."""
@@ -68,10 +68,9 @@ class FloatExecutor:
         if len(inputs) > 1:
             y.add_(inputs[1])
         act = node.attrs.get("act")
-        if act is not None and act["kind"] == "clamp":
+        if act is not None and act["kind"] == "clamp" and "equalize.out" not in node.params:
             return y.clamp_(act["min"], act["max"])
-        params = {role: self.tensors[name] for role, name in node.params.items() if role.startswith("act.")}
-        return apply_act(y, act, params)
+        return activate(node, self.tensors, y)
 
     def _prepare(self, node: Node) -> tuple[Tensor, Tensor | None]:
         weight, bias = folded(node, self.tensors)

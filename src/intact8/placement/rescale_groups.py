@@ -51,6 +51,16 @@ def homogeneous(act: Mapping[str, Any] | None) -> bool:
     return bool(act["kind"] == "clamp" and act.get("min") in (None, 0.0) and act.get("max") is None)
 
 
+def bounded(act: Mapping[str, Any] | None) -> bool:
+    """Return whether an activation is a ReLU with an upper limit: ReLU6."""
+    return act is not None and act["kind"] == "clamp" and act.get("min") == 0.0 and act.get("max") is not None
+
+
+def reads_all(node: Node) -> bool:
+    """Return whether a convolution has a weight for every pair of input and output channels."""
+    return node.attrs["groups"] == 1 and not node.attrs["transposed"]
+
+
 def find_rescale_groups(
     graph: Graph, schemes: Mapping[str, Scheme], weights: Mapping[str, Scheme], *, smooth: bool, equalize: bool
 ) -> list[RescaleGroup]:
@@ -171,6 +181,8 @@ class _Search:
             elif user.op == "linear" and user.name in self.weights:
                 if axis != len(node.shape) - 1 or node.name in user.inputs[1:]:
                     return None
+                self.layers.append(name)
+            elif user.op == "conv" and user.name in self.weights and axis == 1 and reads_all(user):
                 self.layers.append(name)
             else:
                 at = carried(user, node, axis)

@@ -22,6 +22,7 @@ else:
     import tomli as tomllib
 
 LEARNED = ("learned", "lsq+", "pact")
+RECONSTRUCTIONS = ("none", "gptq")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": MODES,
     "rows": GRANULARITIES,
@@ -31,6 +32,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "nonlinear": ("float", "integer"),
     "scales": ("calibrated", "fixed", "observed", *LEARNED),
     "scale_gradient": ("lsq", "plain"),
+    "reconstruction": RECONSTRUCTIONS,
 }
 """Field of a recipe → the values it may have."""
 
@@ -64,16 +66,18 @@ class Recipe:
             docs/arithmetic.md), so that a whole encoder is one integer program.
         engines: the engines the program is certified for.
         bias_correction: correct biases for the mean error the rounded weights make.
-        equalize: give channels the same range where it is exact in float and nothing is lost: between a convolution and
-            a depthwise one, and between layers and float operations.
-        smooth: the same before linear maps, whose weights take what activations give up (SmoothQuant, Xiao et al.
-            2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off.
+        equalize: bring the ranges of channels nearer to each other where it is exact in float and nothing is lost:
+            between a convolution and a depthwise one, and between layers and float operations.
+        smooth: the same before linear maps and convolutions, whose weights take what activations give up (SmoothQuant,
+            Xiao et al. 2023): the α of equation 4, 0 < α ≤ 1, how much of it; 0 is off.
         scales: what scales do in training. "calibrated": activations' stay, weights' are computed anew by every
             evaluation (nothing but calibration decides); "fixed": all stay, so that training computes the deployed
             integers from its first step; "observed": activations' follow their observers, weights' the weights;
             "learned": all are parameters (LSQ, Esser et al. 2020); "lsq+": and so are activations' zero points, by
             the lower ends of their ranges (Bhalgat et al. 2020); "pact": activations' clips are parameters, weights'
             scales follow the weights (Choi et al. 2018). See ``intact8.train``.
+        reconstruction: how weights are rounded. "none": to the nearest integer; "gptq": by the covariance of what their
+            layer reads, so that the errors of the layer's results are small (GPTQ, Frantar et al. 2023).
         scale_gradient: the gradient of a learned scale, offset or clip: "lsq" (times 1/√(n·Q), for one learning rate
             with the weights), "plain".
 
@@ -104,6 +108,7 @@ class Recipe:
     smooth: float = 0.0
     scales: str = "calibrated"
     scale_gradient: str = "lsq"
+    reconstruction: str = "none"
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,14 @@ def attach_mean_inputs(q: QuantizedGraph) -> None:
         if node.op in HEAVY and not node.attrs.get("transposed") and node.name in q.weight_points:
             channels = q.graph.nodes[node.inputs[0]].shape[channel_axis(node)]
             node.params["correct.mean"] = q.channel_values(node.name, "mean_input", channels, 0.0)
+
+
+def attach_rounding(q: QuantizedGraph, tensors: Mapping[str, Tensor]) -> None:
+    """Give layers that the recipe reconstructs a buffer for what is added to weights before they are rounded."""
+    for node in q.graph if q.recipe.reconstruction != "none" else ():
+        if node.op in HEAVY and not node.attrs.get("transposed") and node.name in q.weight_points:
+            shape = tensors[node.params["weight"]].shape
+            node.params["correct.rounding"] = q.values(node.name, "rounding", torch.zeros(shape, dtype=torch.float16))
 
 
 class _Collector:

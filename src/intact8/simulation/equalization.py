@@ -1,9 +1,12 @@
 """Factors per channel that are exact in float and give channels ranges one scale can serve.
 
-Two kinds of places. Between a convolution and the depthwise one that alone reads it, and between layers and float
-operations, the factor brings every channel to the range of the widest: s_j = max|X_j| (Nagel et al. 2019, section 4.1;
-a reader with a scale per channel, or none, loses nothing). Where linear maps read the tensor, their weights take what
-it gives up, so the two share the burden: s_j = max|X_j|^α / max|W_j|^(1−α) (Xiao et al. 2023, equation 4).
+There are three kinds of places. Between layers and float operations the factor brings every channel to the range of
+the widest: s_j = max|X_j| (Nagel et al. 2019, section 4.1; a reader without a scale loses nothing). So it does before
+a depthwise convolution, which has a scale for every channel, but for a part that is left as room for larger values:
+s_j = max|X_j|^SHARE. Where linear maps or convolutions read the tensor, their weights take what it gives up, so the two
+share the burden: s_j = max|X_j|^α / max|W_j|^(1−α) (Xiao et al. 2023, equation 4).
+
+Behind ReLU6 a factor below 1 lowers the upper limit of its channel to 6·s_j, which no value of calibration exceeds.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ import torch
 from torch import Tensor
 
 from intact8.capture.graph import Graph, Node
-from intact8.placement.rescale_groups import RescaleGroup, homogeneous
+from intact8.placement.rescale_groups import RescaleGroup, bounded, homogeneous
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.weights.folding import folded
 
 SMALLEST = 1e-3
 """No channel is stretched by more than 1/SMALLEST."""
+
+SHARE = 0.7
+"""How much of the difference between channels' ranges is taken out before a depthwise convolution: the rest is room for
+values that calibration has not seen."""
 
 ENOUGH = 1024
 """From so many values on the largest is taken for the range of a channel; fewer will probably be exceeded."""
@@ -37,6 +44,7 @@ class Equalized:
         observed: node whose values tell ranges → dimension of its channels.
         readers: layers whose weights are multiplied by it.
         alpha: how much of the ranges goes into the weights, 1 all.
+        depthwise: whether a depthwise convolution reads the tensor, which has a scale for every channel.
     """
 
     name: str
@@ -44,6 +52,7 @@ class Equalized:
     observed: Mapping[str, int]
     readers: tuple[Node, ...]
     alpha: float = 1.0
+    depthwise: bool = False
 
 
 def attach_factors(q: QuantizedGraph) -> list[Equalized]:
@@ -54,7 +63,7 @@ def attach_factors(q: QuantizedGraph) -> list[Equalized]:
         assert isinstance(channels, int)
         factor = q.channel_values(node.name, "equalization", channels, 1.0)
         node.params["equalize.out"] = reader.params["equalize.in"] = factor
-        found.append(Equalized(node.name, factor, {node.name: 1}, (reader,)))
+        found.append(Equalized(node.name, factor, {node.name: 1}, (reader,), depthwise=True))
     return found
 
 
@@ -81,7 +90,8 @@ def equalizable(graph: Graph, weights: set[str]) -> list[tuple[Node, Node]]:
         if node.name not in weights or node.op not in ("conv", "scale_shift") or node.name in graph.outputs:
             continue
         readers = users[node.name]
-        if len(node.inputs) > 1 or len(readers) != 1 or not homogeneous(node.attrs.get("act")):
+        act = node.attrs.get("act")
+        if len(node.inputs) > 1 or len(readers) != 1 or not (homogeneous(act) or bounded(act)):
             continue
         reader = graph.nodes[readers[0]]
         depthwise = reader.op == "conv" and reader.attrs["groups"] == node.shape[1] and not reader.attrs["transposed"]
@@ -114,9 +124,13 @@ def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], co
     if peak <= 0 or not torch.isfinite(peak):
         return None
     ranges = (largest / peak).clamp(min=SMALLEST)
+    if place.depthwise:
+        return ranges**SHARE
     if place.alpha == 1.0:
         return (ranges * headroom(count)).clamp(max=1.0)
-    columns = torch.stack([folded(node, tensors)[0].detach().abs().amax(0) for node in place.readers]).amax(0)
+    columns = torch.stack(
+        [folded(node, tensors)[0].detach().abs().transpose(0, 1).flatten(1).amax(1) for node in place.readers]
+    ).amax(0)
     columns = (columns / columns.max().clamp(min=1e-30)).clamp(min=SMALLEST)
     shared = ranges**place.alpha / columns ** (1 - place.alpha)
     return (shared / shared.max()).clamp(min=SMALLEST)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.arithmetic.recurrent import GATES
@@ -17,7 +18,7 @@ from intact8.train.scale_phase import INITIAL, ScalePhase
 from .ops.dispatch import EXACT
 from .ops.table import TABLES
 from .parameters import Namespace
-from .scales.quant_points import ChannelValues, QuantPoint, Requantization, WeightPoint
+from .scales.quant_points import QuantPoint, Requantization, Values, WeightPoint
 from .scales.table_range import attach_tables
 from .tensors import Tensors
 
@@ -92,7 +93,11 @@ class QuantizedGraph:
     def channel_values(self, node: str, leaf: str, channels: Dim, fill: float) -> str:
         """Attach one number per channel to a node, and return the name of the buffer."""
         assert isinstance(channels, int)
-        self._attach(node, leaf, ChannelValues(channels, fill))
+        return self.values(node, leaf, torch.full((channels,), fill))
+
+    def values(self, node: str, leaf: str, values: Tensor) -> str:
+        """Attach a tensor to a node, and return the name of the buffer."""
+        self._attach(node, leaf, Values(values))
         return f"quantizers.{node}.{leaf}.value"
 
     def _attach(self, path: str, leaf: str, module: nn.Module) -> None:

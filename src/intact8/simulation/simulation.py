@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from intact8 import late_binding
 from intact8.calibration.data import device_of
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
@@ -20,7 +21,7 @@ from intact8.placement.place import Placed
 from intact8.program.inputs import outside
 from intact8.program.names import part_name
 from intact8.recipe.recipe import Recipe
-from intact8.simulation.channel_statistics import attach_mean_inputs, collect
+from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
 from intact8.simulation.equalization import attach_factors
 from intact8.simulation.layers import make_layers
 from intact8.simulation.ops.affine import LiveBatchNorms
@@ -74,6 +75,7 @@ class Simulation(Trainable):
         layer_ops: how layers with weights are computed, by node name.
         constant_channels: layer → (channels that never changed in the first samples of calibration, channels).
         samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
+        kept: flat inputs of the first batches of calibration, where the recipe wants layers reconstructed.
         last_uses: for every node in order, the values no later node needs.
         deployed: the converted program that ``torch.compile(sim, backend="intact8")`` runs, as a module; None before.
 
@@ -106,8 +108,10 @@ class Simulation(Trainable):
         self.recurrent_points = q.recurrent_points
         self.equalized = attach_factors(q)
         attach_mean_inputs(q)
+        attach_rounding(q, captured.tensors())
         self.last_uses = _last_uses(placed.graph)
         self.samples: list[Tensor] = []
+        self.kept: list[list[Tensor]] = []
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
         self.deployed: Any = None
@@ -149,7 +153,7 @@ class Simulation(Trainable):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has other tensors; solving again for it changes no integer.
-        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None, "deployed": None}
+        return {**self.__dict__, "_solved_scales": None, "_solved_weights": None, "deployed": None, "kept": []}
 
     def collect_statistics(self, calls: list[Call]) -> None:
         """Collect statistics of a few batches, (args, kwargs): for equalization, bias correction and dead channels."""
@@ -158,6 +162,7 @@ class Simulation(Trainable):
         try:
             with torch.no_grad():
                 inputs = [self.flatten(*call) for call in calls]
+                self.kept = inputs if self.recipe.reconstruction != "none" else []
                 self.constant_channels = collect(self.quantized_graph, self.equalized, inputs, self.run)
                 batched = self.quantized_graph.batched
                 self.samples = [(t[:CHECKED] if batched else t).detach().clone() for t in inputs[0]] if inputs else []
@@ -181,6 +186,8 @@ class Simulation(Trainable):
             self._solved_weights = Snapshot(self._weights())
         elif from_observers:
             enter(self, CALIBRATED[self.recipe.scales])
+        if from_observers and self.recipe.reconstruction != "none" and self.kept:
+            late_binding.call("reconstruct", self)
 
     def _solve(self, *, from_observers: bool, freezing: bool) -> None:
         freezing = freezing or self.phase == "frozen"

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from intact8.arithmetic.torch_float_ops import apply_act
 from intact8.capture.graph import Node
 from intact8.simulation.ops.exact_sums import EXACT, chunk_edges, convolve, per_channel
 from intact8.simulation.ops.integer_conv import Exact, weighted_sum
@@ -18,8 +17,17 @@ from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
 from intact8.simulation.weights.folding import apply_batch_norm, batch_norm_factor, factored, fold_before, folded
 from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
+from intact8.simulation.weights.folding import (
+    activate,
+    apply_batch_norm,
+    batch_norm_factor,
+    factored,
+    fold_before,
+    folded,
+)
+from intact8.simulation.weights.grid import Grid, on_grid, times
 from intact8.simulation.weights.layout import output_first, per_input, per_output, transposed
-from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, weight_limits
+from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, shifted, weight_limits
 from intact8.train.fused_batch_norm import Rounding, can_fuse, count_batch, normalize_round
 from intact8.train.snapshot import Snapshot
 from intact8.train.straight_through import forward_as
@@ -87,6 +95,10 @@ class Affine:
             rows = numbers = times(weight, factor)
         scale = wp.live_scale(output_first(rows, node), per_row)
         limits = weight_limits(node, rows, scale, wp, per_row)
+        wp, node, numbers = self._weights, self.node, times(weight, factor)
+        scale = wp.live_scale(output_first(numbers, node))
+        numbers = shifted(node, self.tensors, numbers, scale)
+        limits = weight_limits(node, numbers, scale, wp)
         return on_grid(weight, factor, per_output(scale, weight, node), limits, numbers), scale
 
     @property
@@ -128,8 +140,7 @@ class Affine:
         return grid.q, scale
 
     def _activate(self, y: Tensor) -> Tensor:
-        params = {k: self.tensors[v] for k, v in self.node.params.items() if k.startswith("act.")}
-        return apply_act(y, self.node.attrs.get("act"), params)
+        return activate(self.node, self.tensors, y)
 
     def _slope(self) -> Tensor | float:
         act = self.node.attrs["act"]

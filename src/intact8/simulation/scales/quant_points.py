@@ -265,7 +265,12 @@ class WeightPoint(ResizableBuffers):
     @property
     def clips_pairs(self) -> bool:
         """Whether weights are clipped to keep room for pair sums, because their scales no longer make it."""
-        return self.source == "held" and pairs_can_saturate(self.lo, self.hi, self.portable)
+        return self.source == "held" and self.can_saturate
+
+    @property
+    def can_saturate(self) -> bool:
+        """Whether two integers of a channel could be too large for the pair sums of CPUs without VNNI."""
+        return pairs_can_saturate(self.lo, self.hi, self.portable)
 
     def live_scale(self, rows: Tensor, factor: Tensor | None = None) -> Tensor:
         """Return the scales that forward uses now, float32 (O,), see :meth:`scales_of`."""
@@ -352,11 +357,11 @@ class Requantization(ResizableBuffers):
         return (numerator.double() / denominator.double()).float()
 
 
-class ChannelValues(nn.Module):
-    """One float32 number per channel: equalization factors, mean inputs."""
+class Values(nn.Module):
+    """A tensor that belongs to a node: equalization factors, mean inputs, what reconstruction found."""
 
     value: Tensor
 
-    def __init__(self, channels: int, fill: float) -> None:
+    def __init__(self, value: Tensor) -> None:
         super().__init__()
-        self.register_buffer("value", torch.full((channels,), fill))
+        self.register_buffer("value", value)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.torch_float_ops import apply_act
 from intact8.capture.graph import Node
+from intact8.placement.rescale_groups import bounded
 
 from .layout import per_input, per_output
 
@@ -102,6 +104,17 @@ def fold_before(
         shift = shift + tensors[p["pre.bias"]]
     moved = (weight * per_input(shift, weight, node)).flatten(1).sum(1)
     return weight * per_input(factor, weight, node), moved if bias is None else bias + moved
+
+
+def activate(node: Node, tensors: Mapping[str, Tensor], y: Tensor) -> Tensor:
+    """Apply the activation fused into a layer in float, also where channels are divided by equalization factors."""
+    act = node.attrs.get("act")
+    params = {role: tensors[name] for role, name in node.params.items() if role.startswith("act.")}
+    if "equalize.out" not in node.params or not bounded(act):
+        return apply_act(y, act, params)
+    factor = tensors[node.params["equalize.out"]]
+    factor = factor if node.op == "linear" else factor.reshape(-1, *[1] * (y.dim() - 2))
+    return apply_act(y * factor, act, params) / factor
 
 
 def apply_batch_norm(node: Node, tensors: Mapping[str, Tensor], y: Tensor) -> Tensor:

@@ -27,10 +27,21 @@ def corrected_bias(
     if "correct.mean" not in node.params:
         return bias
     mean = tensors[node.params["correct.mean"]]
-    rounded = integer_weight(node, weight, scale, lo, hi) * per_output(scale, weight, node)
-    error = (rounded - weight).detach()
+    rounded = integer_weight(node, shifted(node, tensors, weight, scale), scale, lo, hi)
+    error = (rounded * per_output(scale, weight, node) - weight).detach()
     shift = (error * per_input(mean, weight, node)).flatten(1).sum(1)
     return -shift if bias is None else bias - shift
+
+
+def shifted(node: Node, tensors: Mapping[str, Tensor], weight: Tensor, scale: Tensor) -> Tensor:
+    """Return the folded weight plus what reconstruction adds to it before it is rounded; without gradient.
+
+    ``correct.rounding`` holds that in steps of the grid, in the weight's layout; ``scale`` is (O,).
+    """
+    if "correct.rounding" not in node.params:
+        return weight
+    steps = tensors[node.params["correct.rounding"]].to(weight.dtype)
+    return weight.detach() + steps.reshape(weight.shape) * per_output(scale.detach(), weight, node)
 
 
 def integer_weight(node: Node, weight: Tensor, scale: Tensor, lo: int, hi: int) -> Tensor:
@@ -71,6 +82,12 @@ def weight_limits(
     if point.clips_pairs:
         return pair_limits(node, weight, scale, point.lo, point.hi, factor)
     return None if point.holds_all else Limits(point.lo, point.hi)
+def weight_limits(node: Node, weight: Tensor, scale: Tensor, point: WeightPoint) -> Limits | None:
+    """Return what integers of a folded weight are clipped to; None where the scales (O,) are made for all weights."""
+    reconstructed = "correct.rounding" in node.params
+    if point.clips_pairs or (reconstructed and point.can_saturate):
+        return pair_limits(node, weight, scale, point.lo, point.hi)
+    return None if point.holds_all and not reconstructed else Limits(point.lo, point.hi)
 
 
 def integer_bias(bias: Tensor | None, grid: Tensor) -> Tensor:
