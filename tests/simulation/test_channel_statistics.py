@@ -58,10 +58,19 @@ def test_equalization_changes_neither_the_float_function_nor_the_parameters() ->
         torch.testing.assert_close(sim(x), model(x), rtol=1e-4, atol=1e-5)
 
 
-def test_relu6_is_not_equalized() -> None:
-    model = separable()
+def test_channels_behind_relu6_are_equalized_and_the_float_function_stays() -> None:
+    model, x = separable(), torch.randn(64, 3, 12, 12)
     model[1] = nn.ReLU6()
-    assert intact8.prepare(model, torch.randn(2, 3, 12, 12)).equalized == []
+    sim = intact8.prepare(model, x[:2]).eval()
+    intact8.calibrate(sim, x)
+    (place,) = sim.equalized
+    assert sim.tensors[place.factor].min() < 0.2 and sim.tensors[place.factor].max() == 1
+    report = intact8.verify(intact8.convert(sim), 3 * x[:16], sim=sim)
+    assert report.mismatches == 0
+    sim.fake_quantize(False)
+    with torch.no_grad():
+        assert model[:2](3 * x).max() == 6
+        torch.testing.assert_close(sim(3 * x), model(3 * x), rtol=1e-4, atol=1e-5)
 
 
 def test_bias_correction_lowers_the_mean_error() -> None:
