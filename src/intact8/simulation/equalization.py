@@ -2,11 +2,12 @@
 
 There are three kinds of places. Between layers and float operations the factor brings every channel to the range of
 the widest: s_j = max|X_j| (Nagel et al. 2019, section 4.1; a reader without a scale loses nothing). So it does before
-a depthwise convolution, which has a scale for every channel, but for a part that is left as room for larger values:
-s_j = max|X_j|^SHARE. Where linear maps or convolutions read the tensor, their weights take what it gives up, so the two
-share the burden: s_j = max|X_j|^α / max|W_j|^(1−α) (Xiao et al. 2023, equation 4).
+a depthwise convolution, which has a scale for every channel. Where linear maps or convolutions read the tensor, their
+weights take what it gives up, so the two share the burden: s_j = max|X_j|^α / max|W_j|^(1−α) (Xiao et al. 2023,
+equation 4).
 
-Behind ReLU6 a factor below 1 lowers the upper limit of its channel to 6·s_j, which no value of calibration exceeds.
+Behind ReLU6 a factor below 1 lowers the upper limit of its channel to 6·s_j. No value of the first samples exceeds it,
+and with s_j = max|X_j|^SHARE there is room for others.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SMALLEST = 1e-3
 """No channel is stretched by more than 1/SMALLEST."""
 
 SHARE = 0.7
-"""How much of the difference between channels' ranges is taken out before a depthwise convolution: the rest is room for
-values that calibration has not seen."""
+"""How much of the difference between channels' ranges is taken out behind ReLU6: the rest is room for values that
+calibration has not seen."""
 
 ENOUGH = 1024
 """From so many values on the largest is taken for the range of a channel; fewer will probably be exceeded."""
@@ -44,7 +45,7 @@ class Equalized:
         observed: node whose values tell ranges → dimension of its channels.
         readers: layers whose weights are multiplied by it.
         alpha: how much of the ranges goes into the weights, 1 all.
-        depthwise: whether a depthwise convolution reads the tensor, which has a scale for every channel.
+        bounded: whether the activation has an upper limit, as ReLU6 has.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Equalized:
     observed: Mapping[str, int]
     readers: tuple[Node, ...]
     alpha: float = 1.0
-    depthwise: bool = False
+    bounded: bool = False
 
 
 def attach_factors(q: QuantizedGraph) -> list[Equalized]:
@@ -63,7 +64,7 @@ def attach_factors(q: QuantizedGraph) -> list[Equalized]:
         assert isinstance(channels, int)
         factor = q.channel_values(node.name, "equalization", channels, 1.0)
         node.params["equalize.out"] = reader.params["equalize.in"] = factor
-        found.append(Equalized(node.name, factor, {node.name: 1}, (reader,), depthwise=True))
+        found.append(Equalized(node.name, factor, {node.name: 1}, (reader,), bounded=bounded(node.attrs.get("act"))))
     return found
 
 
@@ -124,7 +125,7 @@ def factors(place: Equalized, largest: Tensor, tensors: Mapping[str, Tensor], co
     if peak <= 0 or not torch.isfinite(peak):
         return None
     ranges = (largest / peak).clamp(min=SMALLEST)
-    if place.depthwise:
+    if place.bounded:
         return ranges**SHARE
     if place.alpha == 1.0:
         return (ranges * headroom(count)).clamp(max=1.0)
