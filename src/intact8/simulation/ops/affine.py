@@ -15,8 +15,6 @@ from intact8.simulation.ops.integer_conv import Exact, weighted_sum
 from intact8.simulation.ops.integer_op import finish, output_limits, quantize_to, watcher
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.quant_points import QuantPoint, Requantization, WeightPoint
-from intact8.simulation.weights.folding import apply_batch_norm, batch_norm_factor, factored, fold_before, folded
-from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
 from intact8.simulation.weights.folding import (
     activate,
     apply_batch_norm,
@@ -25,7 +23,7 @@ from intact8.simulation.weights.folding import (
     fold_before,
     folded,
 )
-from intact8.simulation.weights.grid import Grid, on_grid, times
+from intact8.simulation.weights.grid import Grid, on_grid, per_row_of, times
 from intact8.simulation.weights.layout import output_first, per_input, per_output, transposed
 from intact8.simulation.weights.quantize import corrected_bias, integer_bias, partial_sum_bound, shifted, weight_limits
 from intact8.train.fused_batch_norm import Rounding, can_fuse, count_batch, normalize_round
