@@ -89,14 +89,14 @@ class Affine:
         """Return the integers of ``weight·factor``, and the scales (O,) of their grid."""
         wp, node = self._weights, self.node
         rows, numbers, per_row = weight.detach(), None, per_row_of(weight, factor)
-        if per_row is None and factor is not None:
-            rows = numbers = times(weight, factor)
+        reconstructed = "correct.rounding" in node.params
+        if reconstructed or (per_row is None and factor is not None):
+            rows, per_row = times(weight, factor), None
+            numbers = rows
         scale = wp.live_scale(output_first(rows, node), per_row)
+        if reconstructed:
+            rows = numbers = shifted(node, self.tensors, rows, scale)
         limits = weight_limits(node, rows, scale, wp, per_row)
-        wp, node, numbers = self._weights, self.node, times(weight, factor)
-        scale = wp.live_scale(output_first(numbers, node))
-        numbers = shifted(node, self.tensors, numbers, scale)
-        limits = weight_limits(node, numbers, scale, wp)
         return on_grid(weight, factor, per_output(scale, weight, node), limits, numbers), scale
 
     @property

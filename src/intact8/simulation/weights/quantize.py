@@ -79,16 +79,9 @@ def weight_limits(
 
     None where the scales (O,) are made for all weights.
     """
-    if point.clips_pairs:
-        return pair_limits(node, weight, scale, point.lo, point.hi, factor)
-    return None if point.holds_all else Limits(point.lo, point.hi)
-
-
-def weight_limits(node: Node, weight: Tensor, scale: Tensor, point: WeightPoint) -> Limits | None:
-    """Return what integers of a folded weight are clipped to; None where the scales (O,) are made for all weights."""
     reconstructed = "correct.rounding" in node.params
     if point.clips_pairs or (reconstructed and point.can_saturate):
-        return pair_limits(node, weight, scale, point.lo, point.hi)
+        return pair_limits(node, weight, scale, point.lo, point.hi, factor)
     return None if point.holds_all and not reconstructed else Limits(point.lo, point.hi)
 
 
