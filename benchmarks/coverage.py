@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import importlib.util
 import time
 import warnings
 from pathlib import Path
@@ -30,13 +32,15 @@ TOKENS = 16
 
 def torchvision() -> Any:
     """torchvision, also where its compiled operators are missing (it has no CPU build for every torch)."""
-    try:
+    spec = importlib.util.find_spec("torchvision")
+    for operators in () if spec is None else Path(str(spec.origin)).parent.glob("_C.*"):
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(operators)
+    if not hasattr(torch.ops.torchvision, "nms"):
         library = torch.library.Library("torchvision", "DEF")
         library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         globals()["_library"] = library
-    except RuntimeError:
-        pass  # already defined by a torchvision with compiled operators
     import torchvision
 
     return torchvision

@@ -24,6 +24,7 @@ from intact8.recipe.recipe import Recipe
 from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
 from intact8.simulation.equalization import attach_factors
 from intact8.simulation.layers import make_layers
+from intact8.simulation.numbers import number_of
 from intact8.simulation.ops.affine import LiveBatchNorms
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.recurrent import run_layer
@@ -77,6 +78,7 @@ class Simulation(Trainable):
         samples: flat inputs of the first few samples of calibration, for what ``convert`` checks at its end.
         kept: flat inputs of the first batches of calibration, where the recipe wants layers reconstructed.
         last_uses: for every node in order, the values no later node needs.
+        number: by which torch.compile finds it, see :mod:`intact8.simulation.numbers`.
         deployed: the converted program that ``torch.compile(sim, backend="intact8")`` runs, as a module; None before.
 
     Example:
@@ -115,6 +117,7 @@ class Simulation(Trainable):
         self._solved_scales: Snapshot | None = None
         self._solved_weights: Snapshot | None = None
         self.deployed: Any = None
+        self.number = number_of(self)
         self.calibration: dict[str, Any] = {}
         self.constant_channels: dict[str, tuple[int, int]] = {}
         self.tensors = q.tensors = Tensors(self, owners, captured.derived)
@@ -154,6 +157,10 @@ class Simulation(Trainable):
     def __getstate__(self) -> dict[str, Any]:
         # A copy has other tensors; solving again for it changes no integer.
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None, "deployed": None, "kept": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.number = number_of(self)
 
     def collect_statistics(self, calls: list[Call]) -> None:
         """Collect statistics of a few batches, (args, kwargs): for equalization, bias correction and dead channels."""

@@ -19,6 +19,7 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from intact8 import late_binding as late
 from intact8.errors import StateError
 from intact8.program.program import Program
+from intact8.simulation.numbers import SIMULATIONS
 from intact8.torch import Module
 
 if TYPE_CHECKING:
@@ -45,15 +46,18 @@ class Deployed(Module):
 
 def call_compiled(sim: Simulation, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Compute the forward of a simulation inside of what ``torch.compile`` compiles."""
-    if torch.compiler.is_dynamo_compiling() and _deploys(sim, not sim.training):
+    if torch.compiler.is_dynamo_compiling() and _deploys(sim.number, not sim.training):
         return sim.deployed(*args, **kwargs)
     return _run_uncompiled(sim.call, args, kwargs)
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
-def _deploys(sim: Simulation, evaluation: bool) -> bool:
-    """Return whether the converted program runs, and convert the simulation if so. This runs while a call is traced."""
-    compiler = _compiler()
+def _deploys(number: int, evaluation: bool) -> bool:
+    """Return whether the converted program runs, and convert the simulation if so. This runs while a call is traced.
+
+    The simulation is named by its number, because torch before 2.12 takes nothing but constants here.
+    """
+    compiler, sim = _compiler(), SIMULATIONS[number]
     if getattr(compiler, "__name__", None) != BACKEND:
         return False
     compiler.meets_simulation = True
