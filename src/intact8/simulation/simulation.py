@@ -159,7 +159,7 @@ class Simulation(Trainable):
         return {**self.__dict__, "_solved_scales": None, "_solved_weights": None, "deployed": None, "kept": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.number = number_of(self)
 
     def collect_statistics(self, calls: list[Call]) -> None:
