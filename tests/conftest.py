@@ -70,6 +70,7 @@ ENABLE = {
     r"compiler|gcc|clang|library was not built|_library": "apt-get install gcc clang, then pip install -e '.[test]'",
     r"CUDA|accelerator": "none here: run the tests on a machine with an NVIDIA GPU and a CUDA build of torch",
     r"root may write": "run the tests as another user than root",
+    r"could not import '(sentence_transformers|timm|ray)'": "pip install sentence-transformers timm 'ray[data]'",
     r"could not import|is not installed|is an extra|needs torch|scikit-learn|torch's test collections|cannot run|"
     r"^(no )?(onednn|onnxruntime|openvino)": "pip install -e '.[test]'",
     r"lacks|x86|as on|POSIX|/proc|fork|timers|measured on": "none here: run the tests on another CPU or system",
