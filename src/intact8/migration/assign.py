@@ -10,7 +10,7 @@ from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY, LAYERS
 from intact8.migration.description import Description
 from intact8.migration.grids import ActivationGrid
-from intact8.simulation.scales.resolve import POOLS
+from intact8.simulation.scales.resolve import POOLS, SOLVERS
 
 FUNCTIONS = {
     "sigmoid": (1 / 256, 0),
@@ -66,11 +66,20 @@ def assign(captured: Captured, graph: Graph, described: Description) -> Assigned
             integers = False
         if grid is not None:
             found.grids[node.name] = grid
-        elif integers and node.op in HEAVY and node.params.get("weight") in described.weights:
+        elif integers and _is_observed(node, found, described):
             found.observed.append(node.name)
         if not node.moves and (not integers or (grid is None and node.name not in found.observed)):
             found.floats.add(node.name)
     return found
+
+
+def _is_observed(node: Node, found: Assigned, described: Description) -> bool:
+    """Return whether a node without a grid there has integers here: layers of integers, sums and means of them.
+
+    A sum has a rounding of its own here, because one that is fused to the layer would take other weights.
+    """
+    follows = SOLVERS.get(node.op) is not None and any(name in found.observed for name in node.inputs)
+    return follows or (node.op in HEAVY and node.params.get("weight") in described.weights)
 
 
 def _moved(graph: Graph, name: str) -> set[str]:

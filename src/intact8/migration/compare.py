@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,8 @@ class _Sums:
 
 def report_on(described: Description, made: Simulated, program: Program, data: Any, most: int) -> MigrationReport:
     """Return what changed; activations and outputs are compared on the first ``most`` samples of ``data``."""
-    sums, outputs = (_compared(described, made, data, most)) if data is not None else ({}, None)
+    limits = {op.name: (op.attrs["lo"], op.attrs["hi"]) for op in program.ops if "lo" in op.attrs}
+    sums, outputs = _compared(described, made, limits, data, most) if data is not None else ({}, None)
     sim, assigned = made.simulation, made.assigned
     weights = _weight_changes(described, made, program)
     layers = []
@@ -98,7 +99,9 @@ def _weight_changes(described: Description, made: Simulated, program: Program) -
     return found
 
 
-def _compared(described: Description, made: Simulated, data: Any, most: int) -> tuple[dict[str, _Sums], float | None]:
+def _compared(
+    described: Description, made: Simulated, limits: Mapping[str, tuple[int, int]], data: Any, most: int
+) -> tuple[dict[str, _Sums], float | None]:
     sim, total = made.simulation, _Sums()
     sums: dict[str, _Sums] = {}
     seen = 0
@@ -117,7 +120,8 @@ def _compared(described: Description, made: Simulated, data: Any, most: int) -> 
                     continue
                 q = integers[_tensor_of(sim, node)]
                 zero_point = int(point.zero_point)
-                before = marks[number].seen[call].cpu().numpy()
+                # A mark may stand before an activation that is part of the operation here.
+                before = marks[number].seen[call].cpu().numpy().clip(*limits.get(node, (0, 255)))
                 if before.shape == q.shape and zero_point == grid.zero_point + grid.shift:
                     sums.setdefault(node, _Sums()).add(before, q, grid.scale, float(point.scale), zero_point)
         for a, b in zip(_floats(there), _floats(here), strict=True):

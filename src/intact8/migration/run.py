@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
 
 from intact8.api import convert
 from intact8.calibration.data import first_batch
@@ -86,6 +87,12 @@ def _described(source: Any, checkpoint: Any, requantize: Collection[str]) -> Des
             remedy = "call migrate(float_model, checkpoint)"
             raise InputError("a checkpoint needs the code of its float model", remedy=remedy)
         return describe_checkpoint(source, checkpoint, requantize)
+    from intact8.migration.pt2e import describe_pt2e, is_pt2e, load_exported
+
+    if isinstance(source, (str, Path)) and str(source).endswith(".pt2"):
+        source = load_exported(source)
+    if isinstance(source, ExportedProgram) or (isinstance(source, fx.GraphModule) and is_pt2e(source)):
+        return describe_pt2e(source, requantize)
     if isinstance(source, nn.Module):
         from intact8.migration.torch_ao import describe
 

@@ -14,7 +14,7 @@ from intact8.capture import Captured, capture
 from intact8.capture.graph import Graph
 from intact8.capture.operations import HEAVY
 from intact8.errors import InputError
-from intact8.fusion.fuse import Fused, fuse
+from intact8.fusion.fuse import fuse
 from intact8.migration.assign import Assigned, assign
 from intact8.migration.description import Description
 from intact8.migration.grids import WeightGrid
@@ -59,28 +59,12 @@ def simulate(described: Description, example_inputs: Any, data: Any, recipe: Rec
     """
     with torch.inference_mode(False):
         captured = capture(described.model, example_inputs)
-        fused, assigned = _fused(captured, described, recipe)
-        recipe = _with_residuals(recipe, fused, assigned)
-        if recipe.residual == "fused":
-            fused, assigned = _fused(captured, described, recipe)
+        fused = fuse(captured.graph, captured.tensors(), residual=False, leaky=recipe.leaky == "fused")
+        assigned = assign(captured, fused.graph, described)
         recipe, placed = _placed(fused.graph, assigned, described, recipe)
         sim = Simulation(described.model, captured, fused, placed, recipe).eval()
         _take_grids(sim, described, data)
     return Simulated(sim, assigned, captured)
-
-
-def _fused(captured: Captured, described: Description, recipe: Recipe) -> tuple[Fused, Assigned]:
-    residual, leaky = recipe.residual == "fused", recipe.leaky == "fused"
-    fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky)
-    return fused, assign(captured, fused.graph, described)
-
-
-def _with_residuals(recipe: Recipe, fused: Fused, assigned: Assigned) -> Recipe:
-    """Return the recipe with one rounding of layer and sum where the other tool does not round between the two."""
-    graph = fused.graph
-    sums = [n for n in graph if n.op == "add" and n.name in assigned.grids]
-    joined = any(name in assigned.observed for n in sums for name in n.inputs)
-    return replace(recipe, residual="fused") if joined else recipe
 
 
 def _placed(graph: Graph, assigned: Assigned, described: Description, recipe: Recipe) -> tuple[Recipe, Placed]:
