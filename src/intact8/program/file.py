@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load as deserialize
 from safetensors.numpy import save as serialize
 
 from intact8 import late_binding as late
@@ -32,7 +30,7 @@ from .document import FORMAT, VERSION, dumps, from_document, lowest_version, to_
 from .integrity import damaged
 from .packed_weights import KEY, SINCE, Shapes, in_bytes, in_four_bits
 from .program import Program
-from .read import LARGEST_HEADER, bounded_json, check_header, read
+from .read import LARGEST_HEADER, arrays_in, bounded_json, check_header, read
 from .recheck import recheck
 from .signing import Claim, claimed
 
@@ -181,10 +179,7 @@ def parse(data: bytes, path: str | Path) -> Program:
     header = check_header(data, len(data), path)
     sealed = integrity.sealed(data, path)
     document, remarks = _document(header.get("__metadata__", {}), sealed, path)
-    try:
-        arrays = deserialize(data)
-    except SafetensorError as error:
-        raise damaged(path, str(error)) from error
+    arrays = arrays_in(data, header, path)
     try:
         if isinstance(document, dict):
             arrays = in_bytes(arrays, document.pop(KEY, {}))

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from intact8.errors import ProgramError
+from intact8.opset.op import Array
 from intact8.program.foreign_formats import OPENING, foreign_format
 
 from .integrity import damaged
@@ -40,6 +41,12 @@ SIZES = {
     "F64": 8,
 }
 """Bytes per element of the dtypes numpy reads; which of them an op takes is checked later."""
+
+NAMES = {"BOOL": "?", **{name: f"<{name[0].lower()}{size}" for name, size in SIZES.items() if name != "BOOL"}}
+"""numpy's name of each."""
+
+SMALL = 1 << 12
+"""Bytes of arrays that are copied."""
 
 
 def read(path: str | Path, size: int | None = None) -> bytes:
@@ -139,6 +146,41 @@ def check_header(data: bytes, size: int, path: Path) -> dict[str, Any]:
     if length + 8 + end != size:
         raise damaged(path, f"its header describes {length + 8 + end} bytes, it has {size}")
     return header
+
+
+def arrays_in(data: bytes, header: Mapping[str, Any], path: Path) -> dict[str, Array]:
+    """Return the arrays of a file: large ones are views of its bytes, small ones copies, so that they do not hold all
+    of it when the large ones are gone. Nobody can write to either.
+
+    Args:
+        data: of the file.
+        header: of :func:`check_header`.
+        path: of the file.
+
+    Raises:
+        ProgramError: arrays overlap, or bytes between them belong to none.
+    """
+    start, end = len(data) - _length(header), 0
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    found = {}
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        first, last = entry["data_offsets"]
+        if first != end:
+            raise damaged(path, f"array {name!r:.80} does not begin where the one before it ends")
+        end, dtype = last, np.dtype(NAMES[entry["dtype"]])
+        array = (
+            np.frombuffer(data, dtype, math.prod(entry["shape"]), start + first) if last > first else np.empty(0, dtype)
+        )
+        if array.nbytes < SMALL or not array.flags.aligned:
+            array = array.copy()
+            array.flags.writeable = False
+        found[name] = array.reshape(entry["shape"])
+    return found
+
+
+def _length(header: Mapping[str, Any]) -> int:
+    """Return the bytes of all arrays."""
+    return max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
 
 
 def _extent(name: str, entry: Any, path: Path) -> int:
