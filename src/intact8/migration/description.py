@@ -37,6 +37,7 @@ class Description:
             own (sigmoid: 1/256), as converted modules of torch.ao do.
         requantized: layers whose weights are quantized anew, because the user said so.
         notes: what a user should know, one sentence each.
+        example: inputs of the network, where the source says of which shapes and ranges they are: graphs do.
     """
 
     tool: str
@@ -48,6 +49,7 @@ class Description:
     integer_functions: bool = False
     requantized: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    example: tuple[Tensor, ...] | None = None
 
 
 class After:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from intact8.calibration.weights import weight_scales
 from intact8.errors import InputError
 from intact8.migration.description import Description
-from intact8.migration.grids import WeightGrid
+from intact8.migration.grids import Array, WeightGrid
 
 REQUANTIZE = "name the layer in requantize=[…] to have its weight quantized anew"
 """What to do about a weight whose integers cannot be kept."""
@@ -43,9 +43,8 @@ class Weights:
         along = grid.scale.size == 1 or grid.axis == axis
         if fits and along:
             grid = replace(grid, integers=centered, zero_point=np.zeros_like(grid.zero_point))
-        elif any(fnmatch.fnmatchcase(grid.name, pattern) for pattern in self.requantize):
-            grid = _anew(grid, axis)
-            self.described.requantized.append(grid.name)
+        elif self.may_change(grid.name):
+            grid = self.requantized(grid.name, grid.values(), axis)
         else:
             what = (
                 f"its weight has integers from {centered.min()} to {centered.max()} less their zero points"
@@ -57,15 +56,18 @@ class Weights:
         self.described.weights[parameter] = grid
         return torch.from_numpy(grid.values())
 
+    def may_change(self, name: str) -> bool:
+        """Return whether the weight of a layer may be quantized anew."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.requantize)
 
-def _anew(grid: WeightGrid, axis: int) -> WeightGrid:
-    """Return the integers of the same numbers with a scale per output channel and zero point 0."""
-    values = grid.values()
-    rows = np.moveaxis(values, axis, 0)
-    scale = weight_scales(rows, -127, 127, portable=False)
-    integers = np.rint(rows / scale.reshape(-1, *[1] * (rows.ndim - 1)))
-    q = np.moveaxis(integers, 0, axis).astype(np.int64)
-    return WeightGrid(grid.name, q, scale.astype(np.float64), np.zeros(len(scale), np.int64), axis)
+    def requantized(self, name: str, values: Array, axis: int) -> WeightGrid:
+        """Return integers of these numbers with a scale per channel along ``axis`` and zero point 0, and say so."""
+        rows = np.moveaxis(values, axis, 0)
+        scale = weight_scales(rows, -127, 127, portable=False)
+        integers = np.rint(rows / scale.reshape(-1, *[1] * (rows.ndim - 1)))
+        q = np.moveaxis(integers, 0, axis).astype(np.int64)
+        self.described.requantized.append(name)
+        return WeightGrid(name, q, scale.astype(np.float64), np.zeros(len(scale), np.int64), axis)
 
 
 def float_layer(module: Any, weight: Tensor, bias: Tensor | None) -> nn.Module:

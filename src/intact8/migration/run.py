@@ -33,7 +33,8 @@ def migrate(
 
     Args:
         source: a model of torch.ao, eager or FX, prepared (after training, or for training) or converted; or, with a
-            checkpoint, the float model it was made from. It is not changed.
+            checkpoint, the float model it was made from. It is not changed. Or the path of a
+            quantized graph: ONNX (.onnx) in QDQ or QLinear form, OpenVINO IR (.xml) with FakeQuantize.
         checkpoint: with the float model's code as ``source``: a state dict of the quantized model, or the path of a
             file of ``torch.save`` or TorchScript. Files are read without torch's unpickler: nothing in them is run.
         example_inputs: as for ``intact8.prepare``; taken from ``data`` when None.
@@ -62,15 +63,22 @@ def migrate(
     described = _described(source, checkpoint, requantize)
     if data is not None and iter_once(data):
         data = list(data)
+    shown = data
+    if example_inputs is None and described.example is not None:
+        example_inputs = described.example
+        if data is None:
+            shown = [described.example]
+            described.notes.append("integers and decibels are of random inputs: give data=… for real ones")
     if example_inputs is None:
         if data is None:
             remedy = "give example_inputs=… or data=…"
             raise InputError("an example of the inputs is needed to capture the network", remedy=remedy)
         example_inputs, data = first_batch(described.model, data)
+        shown = data
     recipe = Recipe(scales="fixed", portable=portable)
     made = simulate(described, example_inputs, data, recipe)
     program = convert(made.simulation)
-    return Migrated(program, report_on(described, made, program, data, samples), made.simulation)
+    return Migrated(program, report_on(described, made, program, shown, samples), made.simulation)
 
 
 def iter_once(data: Any) -> bool:
@@ -97,5 +105,15 @@ def _described(source: Any, checkpoint: Any, requantize: Collection[str]) -> Des
         from intact8.migration.torch_ao import describe
 
         return describe(source, requantize)
+    if isinstance(source, (str, Path)) and Path(source).suffix == ".onnx":
+        from intact8.migration.onnx_graph import read_onnx
+        from intact8.migration.onnx_network import describe_graph
+
+        return describe_graph(read_onnx(Path(source)), requantize)
+    if isinstance(source, (str, Path)) and Path(source).suffix == ".xml":
+        from intact8.migration.onnx_network import describe_graph
+        from intact8.migration.openvino_ir import read_ir
+
+        return describe_graph(read_ir(Path(source)), requantize)
     what = f"no reader knows a {type(source).__name__}"
     raise InputError(what, remedy="give a model of torch.ao, prepared or converted")
