@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import io
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
 from tests.diagnose.networks import calibrated, data, net
 
 import intact8
 from intact8.display import Column, Grid, number, percent
+from intact8.exporting.report import ExportReport
+from intact8.migration.report import MigrationReport
+from intact8.program import inspect
 
 
 class Table(HTMLParser):
@@ -75,3 +81,36 @@ def test_programs_and_reports_show_as_tables() -> None:
 def test_numbers_in_cells() -> None:
     assert [number(v) for v in (None, 0.0, 12345.0, 1e-9)] == ["", "0", "1.23e+04", "1e-09"]
     assert [percent(v) for v in (None, 0.0, 1.0, 0.9999999, 1e-7)] == ["", "0", "100 %", "100 %", "1e-05 %"]
+
+
+def test_everything_returned_is_readable(tmp_path: Path) -> None:
+    """Printed, nothing is a dataclass on one line or an address; a notebook has HTML for all of it."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval(), torch.randn(64, 4)
+    sim = intact8.prepare(model, x)
+    waiting = str(sim)
+    calibration = intact8.calibrate(sim, x)
+    program = intact8.convert(sim)
+    file = program.save(tmp_path / "x.safetensors")
+    returned: list[Any] = [
+        sim,
+        calibration,
+        program,
+        inspect.table(program),
+        intact8.recipes.default(),
+        intact8.verify(program, x[:2], engines=("reference",)),
+        intact8.evaluate([model, program], [(x, torch.zeros(64, dtype=torch.int64))]),
+        intact8.compare(model, sim, x),
+        intact8.sensitivity(sim, x),
+        intact8.lint(program),
+        intact8.report(program, x, seconds=0.0),
+        intact8.runtime.load(file, engine="reference"),
+        MigrationReport("torch.ao"),
+        ExportReport("onnx", (file,), "onnxruntime 1", True, 10, ()),
+    ]
+    for value in returned:
+        name, text = type(value).__name__, str(value)
+        assert not text.startswith(f"{name}(") and " object at 0x" not in text and len(text) > 20, name
+        assert "<" in value._repr_html_(), name
+    assert "2 tensors wait for calibration" in waiting and "phase calibrated" in str(sim)
+    headings = str(returned[7]).splitlines()[:4]
+    assert any("saturated" in line for line in headings), "words of headings are not broken"

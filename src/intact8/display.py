@@ -6,7 +6,7 @@ import html
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from intact8.text import printable, printable_lines
 
@@ -97,16 +97,29 @@ class Shown:
         True
     """
 
+    def __rich__(self) -> Any:
+        """Return what rich prints."""
+        raise NotImplementedError
+
     def __str__(self) -> str:
         from rich.console import Console
 
         console = Console(file=io.StringIO(), width=WIDTH, markup=False, emoji=False, color_system=None)
+        shown = self.__rich__()
+        # A table with many columns is wider than a line, so that its headings are broken between words.
+        console.width = max(WIDTH, min(2 * WIDTH, _words(shown)))
         with console.capture() as captured:
-            console.print(self)
+            console.print(shown)
         return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(printable_lines(str(self)))}</pre>"
+
+
+def _words(shown: Any) -> int:
+    """Return the width at which no word of a table's headings is broken; 0 for what is no table."""
+    titles = [str(column.header).split() for column in getattr(shown, "columns", ())]
+    return sum(3 + max(map(len, words), default=0) for words in titles) + 60
 
 
 def _html(text: str) -> str:

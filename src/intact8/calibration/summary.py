@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from intact8.display import Grid, Shown, columns, number
+
 FEW_SAMPLES = 32
 """Fewer samples than this are warned about."""
 
@@ -38,7 +40,7 @@ class PointSummary:
 
 
 @dataclass(frozen=True)
-class CalibrationSummary:
+class CalibrationSummary(Shown):
     """The result of a calibration run.
 
     Attributes:
@@ -55,6 +57,14 @@ class CalibrationSummary:
     samples: int
     points: Mapping[str, PointSummary]
     warnings: tuple[str, ...]
+
+    def __rich__(self) -> Any:
+        rows = tuple(
+            (name, *(number(value, 4) for value in (p.minimum, p.maximum, p.scale, p.zero_point)))
+            for name, p in self.points.items()
+        )
+        caption = "; ".join([f"{self.samples:,} samples in {self.batches:,} batches", *self.warnings])
+        return Grid(columns("<tensor", "lowest", "highest", "scale", "zero point"), rows, caption).__rich__()
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""

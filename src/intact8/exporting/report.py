@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intact8.display import Grid, columns
+from intact8.display import Grid, Shown, columns
 from intact8.errors import EngineError
 from intact8.opset.op import Array
 from intact8.program.program import Program
@@ -43,7 +43,7 @@ class TensorDifference:
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Shown):
     """What was written, and how it ran on random inputs.
 
     Attributes:

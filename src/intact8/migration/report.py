@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from intact8.display import Shown
 from intact8.text import one_line
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ HEAD = ("layer", "weights changed", "weight scales", "scale", "integers differ",
 
 
 @dataclass(frozen=True)
-class MigrationReport:
+class MigrationReport(Shown):
     """What :func:`intact8.migrate` kept and what it changed.
 
     Attributes:

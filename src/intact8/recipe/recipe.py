@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -146,6 +147,13 @@ class Recipe:
     def rules(self) -> tuple[Override, ...]:
         """Return the overrides in order; later ones win."""
         return cast("tuple[Override, ...]", self.overrides)
+
+    def __str__(self) -> str:
+        """Return the recipe as TOML."""
+        return self.to_toml()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.to_toml())}</pre>"
 
     def to_toml(self) -> str:
         """Return the recipe as TOML, every field written out, so that later defaults cannot change what it means."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from intact8.display import Shown
 from intact8.engines import admission, prepare
 from intact8.engines.base import Runner
 from intact8.engines.binding import bind, empty_outputs, holds_torch, is_empty, rebuild, to_torch
@@ -308,7 +309,7 @@ def open_program(path: str | Path, public_key: str | Path | None = None, expect:
         return replace(opened, program=with_proofs(to_mmap(program), program), digest=digest(program), signed=signed)
 
 
-class LoadedProgram:
+class LoadedProgram(Shown):
     """A program ready to run. Safe to call from several threads, as its engine is.
 
     Attributes:
@@ -355,6 +356,9 @@ class LoadedProgram:
     def with_info(self, **changes: Any) -> LoadedProgram:
         """Return the same runner with other entries of ``info``."""
         return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout, self._probed)
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def __repr__(self) -> str:
         inputs = ", ".join(printable(f"{n}: {d}{list(s)}") for n, (d, s) in self.info.inputs.items())

@@ -15,6 +15,7 @@ from intact8 import late_binding
 from intact8.calibration.data import device_of
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
+from intact8.display import Shown
 from intact8.errors import IntactError, InternalError, StateError
 from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
@@ -29,6 +30,7 @@ from intact8.simulation.ops.affine import LiveBatchNorms
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.recurrent import run_layer
 from intact8.simulation.ops.weight_only import DecodedEmbedding, DynamicLinear
+from intact8.simulation.overview import overview
 from intact8.simulation.parameters import Namespace, copy_parameters
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Quantized, Value, real
@@ -64,7 +66,7 @@ CHECKED = 4
 """Samples kept for the check at the end of conversion."""
 
 
-class Simulation(Trainable):
+class Simulation(Shown, Trainable):
     """A captured model with quantization points: what :func:`intact8.prepare` returns.
 
     It keeps the original parameter names, so a float32 checkpoint loads into it and its weights load back. Before
@@ -128,6 +130,9 @@ class Simulation(Trainable):
         self.to(device_of(model))  # what was attached above was made on the CPU
         enter(self, INITIAL[recipe.scales])
         self.register_load_state_dict_post_hook(_forget)  # type: ignore[no-untyped-call]
+
+    def __rich__(self) -> Any:
+        return overview(self).__rich__()
 
     def point(self, node: str) -> QuantPoint | None:
         """Return the quantization point of a node's output; None inside a float island."""
