@@ -133,6 +133,21 @@ def test_what_is_counted_from_the_end_follows_the_length(take: Any) -> None:
         torch.testing.assert_close(outputs(captured, {"x": x}), model(x))
 
 
+def steps(y: Tensor) -> Tensor:
+    """Add what transformers asks of positions: where a packed sequence begins."""
+    positions = torch.arange(y.shape[1])[None]
+    begins = torch.diff(positions, prepend=positions[:, :1] - 1, dim=-1) != 1
+    return y + begins.cumsum(-1)[..., None] + torch.diff(positions * positions, prepend=positions[:, :1])[..., None]
+
+
+def test_differences_of_positions_follow_the_length() -> None:
+    model = Take(steps).eval()
+    captured = capture(model, {"x": torch.zeros(2, 6, 4)}, dynamic_shapes={"x": {1: Dim("sequence", max=9)}})
+    for batch, length in ((1, 1), (3, 9), (2, 5)):
+        x = torch.randn(batch, length, 4)
+        torch.testing.assert_close(outputs(captured, {"x": x}), model(x))
+
+
 @pytest.mark.parametrize(
     ("take", "message"),
     [

@@ -69,6 +69,7 @@ IMAGE = {
     "rows_of_each": lambda x, m: x[torch.arange(x.shape[0])[:, None], x.mean((2, 3)).topk(2)[1]],
     "places_of_each": lambda x, m: x[torch.arange(x.shape[0]), x.amax((2, 3)).argmax(1), x.amax((1, 3)).argmax(1)],
     "from_the_end": lambda x, m: x[torch.arange(x.shape[0]), (x.mean((2, 3)) > 9).sum(1) - 1],
+    "lerp_of_strides": lambda x, m: torch.lerp(x, x.transpose(2, 3).contiguous().transpose(2, 3) * 2, 0.3),
     "clamp_min": lambda x, m: x.clamp(min=-0.25),
     "clamp_max": lambda x, m: torch.clamp_max(x, 0.25),
     "hardtanh": lambda x, m: F.hardtanh(x, -0.3, 0.4),

@@ -16,10 +16,10 @@ WHOLE = 1 << 62
 """Slices that end here or later end where their tensor does."""
 
 
-@handles("contiguous clone detach alias lift_fresh lift_fresh_copy positive requires_grad_")
+@handles("contiguous clone detach alias lift_fresh lift_fresh_copy positive requires_grad_ copy_strided")
 def same(c: Call) -> Value:
     """Record nothing: copies and changes of layout leave the values alone."""
-    return c.value(c.args["self"] if "self" in c.args else c["input"])
+    return c.value(next(iter(c.args.values())))
 
 
 @handles("to _to_copy type_as float")

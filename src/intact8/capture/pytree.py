@@ -176,6 +176,8 @@ def register_outputs(value: Any) -> None:
     what = f"the model returns a {type(value).__name__}"
     why = "only tensors, lists, tuples, dicts and dataclasses of them can be taken apart"
     remedy = "return one of these, or register the type with torch.utils._pytree.register_pytree_node"
+    if type(value).__name__.endswith("Cache"):
+        remedy = "give a DynamicCache, whose tensors become inputs and outputs, or use_cache=False"
     raise CaptureError(what, where="the model's output", why=why, remedy=remedy)
 
 

@@ -33,7 +33,7 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 
 _NAMES = """
 arange slice unsqueeze squeeze expand expand_as broadcast_to permute transpose zeros ones full new_zeros new_ones
-new_full zeros_like ones_like full_like tril triu gather embedding cumsum index matmul cat
+new_full zeros_like ones_like full_like tril triu gather embedding cumsum diff index matmul cat
 """
 COMMUTING = ELEMENTWISE | frozenset(_NAMES.split())
 """Operators that give the beginning of a result when given the beginning of a constant."""
@@ -122,6 +122,8 @@ def _mixes_places(call: Call) -> bool:
         if not all(isinstance(x, Prefix) and len(x.dims) > 1 for x in sides):
             return True
         return not (isinstance(sides[0].dims[-1], int) and isinstance(sides[1].dims[-2], int))
+    if call.op == "diff":
+        return call["append"] is not None or isinstance(call["prepend"], Prefix)
     if call.op == "cat":
         parts = [x for x in call["tensors"] if isinstance(x, Prefix)]
         return any(not isinstance(x.dims[call["dim"]], int) for x in parts)
