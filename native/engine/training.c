@@ -244,10 +244,10 @@ static void two_largest(const training_word *given, int threads) {
 }
 
 typedef struct {
-    const float *weight, *factor, *scale; /* (rows, columns); (rows) or NULL; (rows) */
+    const float *weight, *factor, *scale, *bounds; /* (rows, columns); (rows) or NULL; (rows); (rows) or NULL */
     float *q;
     int64_t rows, columns;
-    double low, high; /* infinite where nothing is clipped */
+    double low, high; /* where there are no bounds; infinite where nothing is clipped */
 } round_words;
 
 MULTIVERSION static void row_round(const float *x, float *q, isize count, float factor, float scale, float low, float high) {
@@ -257,9 +257,10 @@ MULTIVERSION static void row_round(const float *x, float *q, isize count, float 
 static void round_some(const training_word *given, isize from, isize to) {
     const round_words *w = (const round_words *)(const void *)given;
     const isize columns = (isize)w->columns;
-    for (isize r = from; r < to; r++)
-        row_round(w->weight + r * columns, w->q + r * columns, columns, w->factor ? w->factor[r] : 1.0f, w->scale[r],
-                  (float)w->low, (float)w->high);
+    for (isize r = from; r < to; r++) {
+        const float low = w->bounds ? -w->bounds[r] : (float)w->low, high = w->bounds ? w->bounds[r] : (float)w->high;
+        row_round(w->weight + r * columns, w->q + r * columns, columns, w->factor ? w->factor[r] : 1.0f, w->scale[r], low, high);
+    }
 }
 
 static void round_rows(const training_word *given, int threads) {
@@ -268,12 +269,15 @@ static void round_rows(const training_word *given, int threads) {
 }
 
 typedef struct {
-    const float *grad, *weight, *factor, *scale, *step; /* step (rows): what the gradient is multiplied by */
+    const float *grad, *weight, *factor, *scale, *bounds, *step; /* step (rows): what the gradient is multiplied by */
     const int8_t *q;
     float *grad_weight, *dot_q, *dot_weight; /* grad_weight may be grad; dot_… are (rows) */
     int64_t rows, columns;
-    double low, high; /* just outside of what is not clipped; infinite where nothing is */
+    double low, high; /* where there are no bounds; infinite where nothing is clipped */
 } rows_backward_words;
+
+/* The smallest float that does not round to `high` or less: a tie is rounded to even. */
+static float beyond(float high) { return fmodf(high, 2) == 0 ? nextafterf(high + 0.5f, INFINITY) : high + 0.5f; }
 
 MULTIVERSION static void row_backward(const rows_backward_words *w, isize row, double *dot_q, double *dot_weight) {
     const isize columns = (isize)w->columns;
@@ -281,8 +285,9 @@ MULTIVERSION static void row_backward(const rows_backward_words *w, isize row, d
     const int8_t *q = w->q + row * columns;
     float *to = w->grad_weight + row * columns;
     const float factor = w->factor ? w->factor[row] : 1.0f, scale = w->scale[row], step = w->step[row];
-    const float low = (float)w->low, high = (float)w->high;
-    const int clips = w->high < (double)INFINITY;
+    const float high = beyond(w->bounds ? w->bounds[row] : (float)w->high);
+    const float low = -beyond(w->bounds ? w->bounds[row] : -(float)w->low);
+    const int clips = high < INFINITY;
     for (isize from = 0; from < columns; from += RUN) {
         const isize end = min_size(columns, from + RUN);
         float q_lanes[LANES] = {0}, x_lanes[LANES] = {0};

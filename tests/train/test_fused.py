@@ -76,17 +76,31 @@ def test_rows_of_weights(shape: tuple[int, ...], folded: bool, limits: tuple[int
     numbers = weight if factor is None else weight * factor.reshape(rows)
     assert torch.equal(largest_magnitudes(weight.flatten(1), factor), two_largest(numbers.flatten(1).abs()))
     v = numbers / scale.reshape(rows)
-    q = fused.round_rows(weight, factor, scale, *(float(n) for n in limits or (-math.inf, math.inf)))
+    ends = (-math.inf, math.inf) if limits is None else (float(limits[0]), float(limits[1]))
+    taken = fused.Rows(weight, factor, scale, None, *ends)
+    q = fused.round_rows(taken)
     assert torch.equal(q, v.round() if limits is None else v.round().clamp(*limits))
     product, compact = fused.multiply_rows(q, m)
     assert torch.equal(product, q * m.reshape(rows)) and torch.equal(compact, q.to(torch.int8))
     assert torch.equal(fused.expand_rows(compact, m), product)
     grad, step = torch.randn(shape), torch.rand(shape[0])
-    ends = (-math.inf, math.inf) if limits is None else rounding_to(*limits)
     inside = grad if limits is None else clipped(grad, v, *limits)
-    to_weight, dot_q, dot_weight = fused.rows_backward(grad.clone(), compact, (weight, factor, scale), step, ends)
+    to_weight, dot_q, dot_weight = fused.rows_backward(grad.clone(), compact, taken, step)
     assert torch.equal(to_weight, inside * step.reshape(rows))
     assert close(dot_q, (grad * q).flatten(1).sum(1)) and close(dot_weight, (inside * weight).flatten(1).sum(1))
+
+
+def test_bounds_of_rows() -> None:
+    """Integers on both sides of a bound, and ties at it: those beyond it are clipped and have no gradient."""
+    bounds, scale = torch.tensor([64.0, 71.0, 127.0]), torch.tensor([0.5, 0.25, 1.0])
+    v = torch.arange(-300, 301) / 2
+    weight = v * scale[:, None]
+    rows = fused.Rows(weight, None, scale, bounds, -127.0, 127.0)
+    q = fused.round_rows(rows)
+    assert torch.equal(q, torch.clamp(v.round().expand(3, -1), -bounds[:, None], bounds[:, None]))
+    grad = torch.rand(3, len(v)) + 1
+    to_weight, _, _ = fused.rows_backward(grad.clone(), q.to(torch.int8), rows, torch.ones(3))
+    assert torch.equal(to_weight, grad * (v.round().abs() <= bounds[:, None]))
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 4096, 4097, 70_001])
@@ -119,7 +133,7 @@ def test_nan_stays() -> None:
     x[1, 7] = math.nan
     assert fused.round_clamp(x, 0, 255).isnan().sum() == 1
     assert largest_magnitudes(x).isnan().tolist() == [[False] * 2, [True] * 2, [False] * 2, [False] * 2]
-    assert fused.round_rows(x, None, torch.ones(4), -127.0, 127.0).isnan().sum() == 1
+    assert fused.round_rows(fused.Rows(x, None, torch.ones(4), None, -127.0, 127.0)).isnan().sum() == 1
     z = torch.randn(2, 3, 5)
     z[0, 1, 2] = math.nan
     to = Rounding(0, 255)

@@ -100,42 +100,57 @@ def two_largest(rows: Tensor, factor: Tensor | None = None) -> Tensor:
     return top
 
 
-def round_rows(weight: Tensor, factor: Tensor | None, scale: Tensor, lo: float, hi: float) -> Tensor:
-    """Return ``clamp(round(w·f / s), lo, hi)`` for (O, …) and numbers per row; the limits may be infinite."""
-    q = torch.empty_like(weight)
-    _run("round_rows", weight, factor, scale, q, len(weight), weight[0].numel(), lo, hi)
+class Rows(NamedTuple):
+    """A weight (O, …) whose rows are rounded: numbers per row, (O,), by which they are multiplied, divided and clipped.
+
+    Attributes:
+        weight, factor, scale: integers are ``round(w·f / s)``; the factor may be None.
+        bounds: integers are clipped to ±bounds; None where ``lo`` and ``hi`` are the same for all rows.
+        lo, hi: may be infinite.
+    """
+
+    weight: Tensor
+    factor: Tensor | None
+    scale: Tensor
+    bounds: Tensor | None = None
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The number of rows, and of weights in each."""
+        return len(self.weight), self.weight.numel() // len(self.weight)
+
+
+def round_rows(rows: Rows) -> Tensor:
+    """Return the integers, float32."""
+    q = torch.empty_like(rows.weight)
+    _run("round_rows", rows.weight, rows.factor, rows.scale, rows.bounds, q, *rows.sizes, rows.lo, rows.hi)
     return q
 
 
 def multiply_rows(q: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
     """Return integers of 8 bits times numbers per row, and the integers as int8."""
     weight, compact = torch.empty_like(q), torch.empty_like(q, dtype=torch.int8)
-    _run("multiply_rows", q, m, weight, compact, len(q), q[0].numel())
+    _run("multiply_rows", q, m, weight, compact, len(q), q.numel() // len(q))
     return weight, compact
 
 
 def expand_rows(q: Tensor, m: Tensor) -> Tensor:
     """Return int8 times numbers per row, float32."""
     weight = torch.empty_like(q, dtype=torch.float32)
-    _run("expand_rows", q, m, weight, len(q), q[0].numel())
+    _run("expand_rows", q, m, weight, len(q), q.numel() // len(q))
     return weight
 
 
-def rows_backward(
-    grad: Tensor,
-    q: Tensor,
-    sources: tuple[Tensor, Tensor | None, Tensor],
-    step: Tensor,
-    limits: tuple[float, float],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``g·step``, Σ grad·q and Σ g·w per row, where g is ``grad`` where ``w·f/s`` lies between the limits.
+def rows_backward(grad: Tensor, q: Tensor, rows: Rows, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``g·step``, Σ grad·q and Σ g·w per row, where g is ``grad`` where nothing was clipped, and 0 elsewhere.
 
-    ``grad`` is overwritten by the first; ``q`` is int8; ``sources`` are w, f and s.
+    ``grad`` is overwritten by the first; ``q`` is int8.
     """
-    weight, factor, scale = sources
     dot_q, dot_weight = torch.empty(len(grad)), torch.empty(len(grad))
-    words = grad, weight, factor, scale, step, q, grad, dot_q, dot_weight, len(grad), grad[0].numel()
-    _run("rows_backward", *words, *limits)
+    words = grad, rows.weight, rows.factor, rows.scale, rows.bounds, step, q, grad, dot_q, dot_weight
+    _run("rows_backward", *words, *rows.sizes, rows.lo, rows.hi)
     return grad, dot_q, dot_weight
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from intact8.train import fused
-from intact8.train.straight_through import clipped, differentiable, rounding_to
+from intact8.train.straight_through import clipped, differentiable
 
 Sources = tuple[Tensor, Tensor | None, Tensor]
 """Weight, factor and scale of a grid."""
@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     Attributes:
         lo, hi: ends of the integer range.
         pairs: clip to ±pairs instead, which lies inside lo..hi; broadcasts against the weights.
-        outside: indices of what ``pairs`` clipped, one tensor per dimension; known once weights are rounded.
+        outside: indices of what ``pairs`` clipped, one tensor per dimension; None where they are found again.
     """
 
     lo: int
@@ -83,12 +83,18 @@ def per_row_of(weight: Tensor, values: Tensor | None) -> Tensor | None:
     return values.detach().reshape(-1).contiguous()
 
 
-def _fusible(weight: Tensor, factor: Tensor | None, scale: Tensor) -> bool:
-    """Return whether the fused passes compute this grid."""
-    rows = per_row_of(weight, scale), per_row_of(weight, factor)
-    if rows[0] is None or (factor is not None and rows[1] is None) or not weight.numel():
-        return False
-    return fused.usable(weight, *(t for t in rows if t is not None))
+def _rows(weight: Tensor, factor: Tensor | None, scale: Tensor, limits: Limits | None) -> fused.Rows | None:
+    """Return what the fused passes take to compute this grid; None where they do not."""
+    s, f = per_row_of(weight, scale), per_row_of(weight, factor)
+    bounds = None if limits is None else per_row_of(weight, limits.pairs)
+    if s is None or not weight.numel() or (factor is not None and f is None):
+        return None
+    if (limits is not None and limits.pairs is not None and bounds is None) or not fused.usable(
+        weight, *(t for t in (s, f, bounds) if t is not None)
+    ):
+        return None
+    ends = (-math.inf, math.inf) if limits is None else (float(limits.lo), float(limits.hi))
+    return fused.Rows(weight.detach(), f, s, bounds, *ends)
 
 
 def on_grid(
@@ -99,11 +105,9 @@ def on_grid(
     ``limits`` is None where scales are large enough for all weights; ``numbers`` is ``times(weight, factor)`` where it
     is known already, and is overwritten.
     """
-    if numbers is None and (limits is None or limits.pairs is None) and _fusible(weight, factor, scale):
-        lo, hi = (-math.inf, math.inf) if limits is None else (float(limits.lo), float(limits.hi))
-        s, f = per_row_of(weight, scale), per_row_of(weight, factor)
-        assert s is not None
-        return Grid(fused.round_rows(weight.detach(), f, s, lo, hi), weight, factor, scale, limits)
+    rows = _rows(weight, factor, scale, limits) if numbers is None else None
+    if rows is not None:
+        return Grid(fused.round_rows(rows), weight, factor, scale, limits)
     q = (times(weight, factor) if numbers is None else numbers).div_(scale.detach()).round_()
     if limits is not None and limits.pairs is not None:
         whole, q = q, torch.clamp(q, -limits.pairs, limits.pairs)
@@ -135,6 +139,8 @@ def grid_gradients(
     weight, factor, scale = sources
     if limits is not None and limits.outside is not None:
         grad[limits.outside] = 0.0
+    elif limits is not None and limits.pairs is not None:
+        grad[times(weight, factor).div_(scale).round_().abs_() > limits.pairs] = 0.0
     elif limits is not None:
         clipped(grad, times(weight, factor).div_(scale), limits.lo, limits.hi, out=grad)
     # With v = w·f/s: ∂v/∂w = f/s, ∂v/∂f = w/s, ∂v/∂s = −w·f/s²; the last two need Σ grad·w only.
@@ -157,17 +163,13 @@ def row_gradients(
     ``q`` is int8. None where the fused pass does not take these tensors; then nothing is overwritten.
     """
     weight, factor, scale = sources
-    s, f = per_row_of(weight, scale), per_row_of(weight, factor)
-    if not (_fusible(weight, factor, scale) and fused.usable(grad, m)) or not q.is_contiguous():
+    rows = _rows(weight, factor, scale, limits)
+    if rows is None or not fused.usable(grad, m) or not q.is_contiguous():
         return None
-    if limits is not None and limits.pairs is not None:
-        return None
-    assert s is not None
-    step = m / s if f is None else m * f / s
-    ends = (-math.inf, math.inf) if limits is None else rounding_to(limits.lo, limits.hi)
-    grad, grad_m, product = fused.rows_backward(grad, q, (weight, f, s), step, ends)
-    grad_factor = None if factor is None else (product * (m / s)).reshape(factor.shape)
-    return grad_m, (grad, grad_factor, -(product * step / s).reshape(scale.shape))
+    step = m / rows.scale if rows.factor is None else m * rows.factor / rows.scale
+    grad, grad_m, product = fused.rows_backward(grad, q, rows, step)
+    grad_factor = None if factor is None else (product * (m / rows.scale)).reshape(factor.shape)
+    return grad_m, (grad, grad_factor, -(product * step / rows.scale).reshape(scale.shape))
 
 
 def _sum_like(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
