@@ -1,0 +1,208 @@
+"""Mutated files of torch.save through the reader of checkpoints: nothing is run, and time and memory are bounded.
+
+Half of the mutations are of the file's bytes. The others are of the pickle in it: opcodes, names, numbers and stretches
+of it exchanged, doubled or left out, in an archive that is right again.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+import tracemalloc
+import warnings
+import zipfile
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from tests.fuzz.run import Found, forked
+
+from intact8.errors import InputError
+from intact8.migration.entries import entries_of
+from intact8.migration.pickle_machine import Object
+from intact8.migration.torch_file import STORAGES, Archive, PickleError, StoredTensor, read_torch_bytes
+
+CHUNK = 500
+"""Mutations by one child."""
+
+SLOW = 2.0
+"""Seconds of CPU that no file may take."""
+
+MULTIPLE, FIXED = 100, 1 << 21
+"""Reading and taking out all tensors takes at most MULTIPLE times the file's size and FIXED bytes."""
+
+FORBIDDEN = ("exec", "compile", "import", "open", "os.", "subprocess.", "socket.", "ctypes.", "pickle.", "marshal.")
+"""Beginnings of the names of audit events that running code or touching the system would raise."""
+
+EVIL = (b"cos\nsystem\n", b"cbuiltins\neval\n", b"csubprocess\nPopen\n", b"c__torch__.os\nsystem\n", b"ctorch\nload\n")
+"""Names of pickles that would do harm."""
+
+
+@cache
+def sources() -> dict[str, bytes]:
+    """State dicts of quantized layers in the formats of torch, and a TorchScript file."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = torch.quantize_per_channel(
+            torch.randn(4, 3), torch.rand(4).double() + 0.1, torch.zeros(4).long(), 0, torch.qint8
+        )
+        packed = torch.quantize_per_tensor(rows.dequantize(), 0.1, 0, torch.qint8)
+        state = {
+            "conv.weight": rows,
+            "conv.bias": torch.nn.Parameter(torch.randn(4)),
+            "conv.scale": torch.tensor(0.1),
+            "conv.zero_point": torch.tensor(3),
+            "fc._packed_params._packed_params": (packed, None),
+            "fc._packed_params.dtype": torch.qint8,
+            "other": {"step": [1, 2.5, None, True, torch.Size([1, 2])], "text": "a"},
+            "norm.running_mean": torch.arange(12.0).reshape(3, 4).t(),
+        }
+        out = {}
+        for name, how in (("zip", True), ("legacy", False)):
+            stream = io.BytesIO()
+            torch.save(state, stream, _use_new_zipfile_serialization=how)
+            out[name] = stream.getvalue()
+        stream = io.BytesIO()
+        scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)))
+        torch.jit.save(scripted, stream)
+        out["script"] = stream.getvalue()
+    return out
+
+
+def fuzz_checkpoints(seed: int, count: int, total: Found | None = None) -> Found:
+    """Read ``count`` mutations in forked children; add to ``total``."""
+    total, done = total or Found(), 0
+    names = list(sources())
+    while done < count:
+        number, size = seed + done // CHUNK, min(CHUNK, count - done)
+        found, status = forked(partial(chunk, names[number % len(names)], number, size))
+        total.add(found)
+        if status:
+            total.fault("death", source=names[number % len(names)], seed=number, status=status)
+        done += size
+    return total
+
+
+def chunk(name: str, seed: int, count: int) -> Found:
+    """In a child: mutations of one source, and what reading them did."""
+    found, events = Found(), []
+    whole = sources()[name]
+    taken_apart(whole)  # what is imported when first used is imported now
+    watching = [False]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching[0] and event.startswith(FORBIDDEN):
+            events.append(event)
+
+    sys.addaudithook(hook)
+    for i, data in enumerate(mutations(whole, seed, count)):
+        where = {"source": name, "seed": seed, "mutation": i}
+        found.counts["checkpoints"] += 1
+        measured = i % 10 == 0
+        if measured:
+            tracemalloc.start()
+        began = time.process_time()
+        watching[0] = True
+        try:
+            taken_apart(data)
+            outcome = "read"
+        except (InputError, PickleError):
+            outcome = "refused"
+        except BaseException as error:  # noqa: BLE001 - any other exception is what is looked for
+            outcome = "foreign error"
+            found.fault("foreign error", **where, error=f"{type(error).__name__}: {error!s:.80}")
+        watching[0] = False
+        seconds = time.process_time() - began
+        found.counts[f"checkpoint {outcome}"] += 1
+        found.most("seconds of a checkpoint", seconds)
+        if measured:
+            taken = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            found.most("memory of a checkpoint / its size", taken / len(data))
+            if taken > MULTIPLE * len(data) + FIXED:
+                found.fault("memory", **where, bytes=taken)
+        if events:
+            found.fault("code ran", **where, events=events[:5])
+            events.clear()
+        if seconds > SLOW:
+            found.fault("slow", **where, seconds=seconds)
+    return found
+
+
+def taken_apart(data: bytes) -> None:
+    """Read a file in every way, and take all numbers out of it."""
+    if b"code/" in data:
+        value = Archive(data).read("data.pkl", objects="__torch__.")
+        if isinstance(value, Object):
+            entries_of(value, "fuzzed")
+        return
+    value = read_torch_bytes(data, "fuzzed")
+    if isinstance(value, dict):
+        for tensor in value.values():
+            if isinstance(tensor, StoredTensor):
+                tensor.array()
+        entries_of(value, "fuzzed")
+
+
+def mutations(whole: bytes, seed: int, count: int) -> Iterator[bytes]:
+    """``count`` mutated files."""
+    rng = np.random.default_rng(seed)
+    for i in range(count):
+        if i % 2 or whole[:2] != b"PK":
+            yield mutated(whole, rng)
+        else:
+            yield repacked(whole, rng)
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """Some bytes of a file or pickle changed."""
+    out = bytearray(data)
+    for _ in range(int(rng.integers(1, 5))):
+        a, b = sorted(int(v) for v in rng.integers(0, max(len(out), 1), 2))
+        choice = int(rng.integers(8))
+        if choice < 3 and out:
+            out[a % len(out)] ^= 1 << int(rng.integers(8))
+        elif choice == 3 and out:
+            out[a % len(out)] = int(rng.integers(256))
+        elif choice == 4:
+            out[a:a] = out[b : b + int(rng.integers(1, 64))]
+        elif choice == 5:
+            del out[a : a + int(rng.integers(1, 32))]
+        elif choice == 6:
+            out[a:a] = bytes(rng.integers(0, 256, int(rng.integers(1, 8)), dtype=np.uint8))
+        elif rng.integers(4) == 0:
+            del out[a:]
+    return bytes(out)
+
+
+def repacked(whole: bytes, rng: np.random.Generator) -> bytes:
+    """The same archive with another pickle."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as before, zipfile.ZipFile(stream, "w") as after:
+        for name in before.namelist():
+            data = before.read(name)
+            after.writestr(name, crafted(data, rng) if name.endswith("data.pkl") else data)
+    return stream.getvalue()
+
+
+def crafted(pickle: bytes, rng: np.random.Generator) -> bytes:
+    """A pickle with other names, opcodes or numbers."""
+    choice = int(rng.integers(12))
+    at = int(rng.integers(2, len(pickle)))
+    if choice == 0:
+        return pickle[:at] + EVIL[int(rng.integers(len(EVIL)))] + b"(X\x04\x00\x00\x00ls -ltR" + pickle[at:]
+    if choice == 1:
+        names = [n.encode() for n in STORAGES]
+        a, b = (names[int(i)] for i in rng.integers(0, len(names), 2))
+        return pickle.replace(b"ctorch\n" + a, b"ctorch\n" + b)
+    if choice == 2:
+        deep = int(rng.integers(1, 5_000))
+        return pickle[:2] + b"(" * deep + b"t" * deep + pickle[2:]
+    if choice == 3:
+        huge = int(rng.integers(1, 2**62)).to_bytes(8, "little")
+        return pickle[:at] + b"\x8a\x08" + huge + pickle[at:]
+    return mutated(pickle, rng)
