@@ -120,6 +120,29 @@ def test_what_was_exported_comes_back_with_its_integers(tmp_path: Path) -> None:
     assert decibels(a, b) > 38
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_dynamic_files_of_onnx_runtimes_quantizer(per_channel: bool, tmp_path: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    rng = np.random.default_rng(0)
+    stored = [constant("w", rng.standard_normal((16, 12)).astype(np.float32)), constant("v", np.float32([0.5] * 12))]
+    stored += [constant("u", rng.standard_normal((12, 3)).astype(np.float32))]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Add", ["a", "v"], ["b"], name="sum"),
+        helper.make_node("Relu", ["b"], ["c"], name="relu"),
+        helper.make_node("MatMul", ["c", "u"], ["y"], name="second"),
+    ]
+    path = write(tmp_path / "float.onnx", nodes, stored, ("n", 16), ["y"])
+    target = tmp_path / "dynamic.onnx"
+    quantize_dynamic(str(path), str(target), per_channel=per_channel, weight_type=QuantType.QInt8)
+    x = rng.standard_normal((32, 16)).astype(np.float32)
+    found = intact8.migrate(target, data=[torch.from_numpy(x)])
+    assert [op.kind for op in found.program.ops if op.arrays.get("weight") is not None] == ["dynamic_linear"] * 2
+    assert found.report.weights_changed == 0
+    assert decibels(run(path, x), np.asarray(found.program.run(x, engine="reference"))) > 30
+
+
 def n(kind: str, *inputs: str, outputs: int = 1, **attrs: Any) -> tuple[Any, ...]:
     return helper.make_node(kind, ["x", *inputs], [f"y{i}" for i in range(outputs)], name="op", **attrs), outputs
 

@@ -40,15 +40,16 @@ def _enter(r: Reader, module: str, grid: WeightGrid | None, where: str, transpos
     step.weight = nn.Parameter(values.clone(), requires_grad=False)
 
 
-def _layer(
+def add_layer(
     r: Reader, node: Node, function: Function, x: str, weight: Array, bias: Array | None, grid: WeightGrid | None
-) -> None:
-    """Add a layer with a stored weight."""
+) -> str:
+    """Add a layer with a stored weight, and return its name in the network."""
     stored = {1: tensor_of(weight.astype(np.float32))} | (
         {} if bias is None else {2: tensor_of(bias.astype(np.float32))}
     )
     module = r.network.add(node.name, Step(function, stored), [r.name(x)], node.outputs)
     _enter(r, module, grid, node.name, node.kind == "ConvTranspose")
+    return module
 
 
 def conv_layer(r: Reader, node: Node) -> None:
@@ -60,11 +61,11 @@ def conv_layer(r: Reader, node: Node) -> None:
     if weight.ndim not in (3, 4, 5):
         raise InputError(f"a convolution with a weight of shape {weight.shape}", where=node.name)
     channels = weight.shape[1] * node.attrs.get("group", 1) if node.kind == "ConvTranspose" else len(weight)
-    bias = r.known[rest[0]] if rest and rest[0] else _bias_behind(r, node, channels, weight.ndim - 2)
-    _layer(r, node, conv(Operator(node, {}), weight.ndim - 2), x, weight, bias, _weight_of(r, node, w))
+    bias = r.known[rest[0]] if rest and rest[0] else bias_behind(r, node, channels, weight.ndim - 2)
+    add_layer(r, node, conv(Operator(node, {}), weight.ndim - 2), x, weight, bias, _weight_of(r, node, w))
 
 
-def _turned(grid: WeightGrid | None) -> WeightGrid | None:
+def transposed(grid: WeightGrid | None) -> WeightGrid | None:
     """Return the integers of a matrix (in, out) as those of a linear layer."""
     if grid is None:
         return None
@@ -75,8 +76,8 @@ def linear_layer(r: Reader, node: Node, x: str, w: str, bias: Array | None, turn
     """Add a linear layer; ``turned``: the weight is (out, in) already."""
     weight, grid = r.known[w], _weight_of(r, node, w)
     if not turned:
-        weight, grid = np.ascontiguousarray(weight.T), _turned(grid)
-    _layer(r, node, torch.nn.functional.linear, x, weight, bias, grid)
+        weight, grid = np.ascontiguousarray(weight.T), transposed(grid)
+    add_layer(r, node, torch.nn.functional.linear, x, weight, bias, grid)
 
 
 def _gemm(r: Reader, node: Node) -> None:
@@ -101,10 +102,10 @@ def _matmul(r: Reader, node: Node) -> None:
         else:
             r.plain(node, OPERATORS["MatMul"])
         return
-    linear_layer(r, node, x, w, _bias_behind(r, node, r.known[w].shape[0 if turned else 1], 0), turned)
+    linear_layer(r, node, x, w, bias_behind(r, node, r.known[w].shape[0 if turned else 1], 0), turned)
 
 
-def _bias_behind(r: Reader, node: Node, channels: int, trailing: int) -> Array | None:
+def bias_behind(r: Reader, node: Node, channels: int, trailing: int) -> Array | None:
     """Return the vector that the only reader of a layer adds to its channels; that reader is done then."""
     readers = r.readers.get(node.outputs[0], [])
     if len(readers) != 1 or readers[0].kind != "Add" or node.outputs[0] in r.graph.outputs:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -48,6 +51,7 @@ class Network(nn.Module):
         super().__init__()
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.calls: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
+        self.forward = MethodType(_forward(self.inputs), self)
 
     def add(self, wish: str, module: nn.Module, reads: Sequence[str], makes: Sequence[str]) -> str:
         """Add a step under a name like ``wish``, and return the name."""
@@ -59,7 +63,7 @@ class Network(nn.Module):
         self.calls.append((name, tuple(reads), tuple(makes)))
         return name
 
-    def forward(self, *given: Tensor) -> Any:
+    def run(self, *given: Tensor) -> Any:
         """Return the outputs: a tensor, or a tuple of them."""
         values = dict(zip(self.inputs, given, strict=True))
         for module, reads, makes in self.calls:
@@ -70,3 +74,21 @@ class Network(nn.Module):
                 values |= {name: y for name, y in zip(makes, made, strict=True) if name}
         outputs = tuple(values[name] for name in self.outputs)
         return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _forward(inputs: Sequence[str]) -> Callable[..., Any]:
+    """Return a method whose arguments are called as the inputs of the graph, as captured networks show them."""
+    names = ["self"]
+    for name in inputs:
+        wish = re.sub(r"\W", "_", name)
+        wish = wish if wish.isidentifier() and not keyword.iskeyword(wish) else f"x_{wish}"
+        while wish in names:
+            wish += "_"
+        names.append(wish)
+
+    def forward(self: Network, *given: Tensor, **named: Tensor) -> Any:
+        return self.run(*given, *(named[name] for name in names[1 + len(given) :]))
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return forward

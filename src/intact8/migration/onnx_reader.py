@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,6 +67,8 @@ class Reader:
         known: name → constant.
         grids: name → grid of a tensor that holds integers there, and the numbers they stand for here.
         stored: name → constant weight that was dequantized: its integers.
+        dynamic: name of what is made of a tensor that is quantized while it runs → what it is ("integers", "scale",
+            "zero", "scales", "sums"), the tensor, and what else is known of it.
         loose: names of weights whose integers have scales along several dimensions.
         alias: name of a tensor → the one that it is here.
     """
@@ -79,6 +82,7 @@ class Reader:
         self.grids: dict[str, Grid] = {}
         self.stored: dict[str, WeightGrid] = {}
         self.loose: set[str] = set()
+        self.dynamic: dict[str, tuple[str, str, Any]] = {}
         self.alias: dict[str, str] = {}
         self.network = Network(list(graph.inputs), ())
         self.described = Description(graph.tool, self.network)

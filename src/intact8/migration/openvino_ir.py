@@ -154,14 +154,18 @@ class _Translator:
             return True
         if kind == "FakeQuantize" or not reads or any(name not in self.constants for name in reads):
             return False
-        given = [openvino.Tensor(np.ascontiguousarray(self.constants[name])) for name in reads]
+        given = [openvino.Tensor(np.array(self.constants[name], order="C")) for name in reads]
         made = [
             openvino.Tensor(x.get_element_type(), x.get_shape())
             for x in node.outputs()
             if x.get_partial_shape().is_static
         ]
-        if len(made) != node.get_output_size() or not node.evaluate(made, given):
-            return False
+        try:
+            if len(made) != node.get_output_size() or not node.evaluate(made, given):
+                return False
+        except RuntimeError as error:
+            what = f"{kind} of constants fails"
+            raise InputError(what, where=node.get_friendly_name(), why=in_short(error)) from error
         self.constants |= {name_of(node, i): np.array(value.data) for i, value in enumerate(made)}
         return True
 

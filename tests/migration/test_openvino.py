@@ -1,0 +1,108 @@
+"""OpenVINO IR as NNCF writes it: FakeQuantize on activations, weights as integers or behind FakeQuantize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openvino")
+pytest.importorskip("torch")
+
+import openvino
+import torch
+from openvino import opset13 as ov
+
+import intact8
+from intact8.errors import IntactError
+
+
+def weight(*shape: int) -> Any:
+    return (np.random.default_rng(len(shape)).standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def stored(w: Any, name: str) -> Any:
+    """int8 → Convert → Multiply, one scale per output channel."""
+    scale = np.abs(w).reshape(len(w), -1).max(1).reshape(-1, *[1] * (w.ndim - 1)) / 127
+    q = ov.convert(ov.constant(np.rint(w / scale).astype(np.int8)), "f32")
+    node = ov.multiply(q, ov.constant(scale.astype(np.float32)))
+    node.set_friendly_name(name)
+    return node
+
+
+def fake(x: Any, low: Any, high: Any, levels: int = 256) -> Any:
+    ends = [ov.constant(np.float32(v)) for v in (low, high)]
+    return ov.fake_quantize(x, *ends, *ends, levels)
+
+
+def model(path: Path, *, along_columns: bool = False) -> Path:
+    x = ov.parameter(openvino.PartialShape([-1, 3, 8, 8]), np.float32, name="x")
+    y = fake(x, -128 / 127 * 2.0, 2.0)
+    y = ov.convolution(y, stored(weight(8, 3, 3, 3), "w1"), [1, 1], [1, 1], [1, 1], [1, 1])
+    y.set_friendly_name("conv1")
+    y = fake(ov.relu(ov.add(y, ov.constant(weight(1, 8, 1, 1)))), 0.0, 2.55)
+    w2 = weight(8, 1, 1, 3, 3)
+    ends = np.abs(w2).reshape(8, -1).max(1).reshape(8, 1, 1, 1, 1)
+    if along_columns:
+        ends = np.abs(w2).max((1, 2, 3), keepdims=True)
+    z = ov.group_convolution(y, fake(ov.constant(w2), -ends, ends, 255), [1, 1], [1, 1], [1, 1], [1, 1])
+    z.set_friendly_name("depthwise")
+    z = fake(ov.clamp(z, 0.0, 6.0), 0.0, 1.5)
+    y = fake(ov.add(y, z), 0.0, 4.0)
+    y = ov.max_pool(y, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2]).output(0)
+    y = fake(ov.reduce_mean(y, ov.constant(np.array([2, 3])), keep_dims=False), 0.0, 3.0)
+    y = ov.matmul(y, stored(weight(5, 8), "w3"), False, True)
+    y.set_friendly_name("fc")
+    y = ov.add(y, ov.constant(weight(1, 5)))
+    y.set_friendly_name("sum")
+    made = openvino.Model([ov.result(ov.softmax(y, 1))], [x], "net")
+    openvino.save_model(made, str(path), compress_to_fp16=False)
+    return path
+
+
+def samples(count: int) -> Any:
+    return np.random.default_rng(3).standard_normal((count, 3, 8, 8)).astype(np.float32)
+
+
+def test_an_ir_with_integer_weights_and_fake_quantize(tmp_path: Path) -> None:
+    path, x = model(tmp_path / "net.xml"), samples(24)
+    found = intact8.migrate(path, data=[torch.from_numpy(x)])
+    assert found.report.weights == 8 * 27 + 8 * 9 + 5 * 8 and found.report.weights_changed <= 30
+    assert found.report.floats == () and found.report.observed == ("fc",)  # nothing quantizes the last layer there
+    compiled = openvino.Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    there, here = compiled(x)[0], np.asarray(found.program.run(x, engine="reference"))
+    power, error = (there**2).sum(), ((there - here) ** 2).sum()
+    assert 10 * np.log10(power / error) > 30
+    assert intact8.verify(found.program, x[:4]).exact
+
+
+def test_weights_with_scales_along_two_dimensions_are_quantized_anew_only_if_named(tmp_path: Path) -> None:
+    path = model(tmp_path / "net.xml", along_columns=True)
+    with pytest.raises(IntactError, match=r"^depthwise: its weight has scales along several dimensions.*requantize="):
+        intact8.migrate(path)
+    assert intact8.migrate(path, requantize=["depth*"], data=[torch.from_numpy(samples(32))]).report.requantized == (
+        "depthwise",
+    )
+
+
+def test_what_is_refused_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IntactError, match="there is no such file, or no .bin file beside it"):
+        intact8.migrate(tmp_path / "missing.xml")
+    path = model(tmp_path / "net.xml")
+    text = path.read_text()
+    for broken in (text[: len(text) // 2], text.replace('size="216"', 'size="99999999"'), ""):
+        path.write_text(broken)
+        with pytest.raises(IntactError, match="this is no IR, or a damaged one"):
+            intact8.migrate(path)
+    x = ov.parameter([2, 4], np.float32)
+    odd = ov.cum_sum(fake(x, -1.28, 1.27), ov.constant(np.int64(1)))
+    odd.set_friendly_name("odd")
+    openvino.save_model(openvino.Model([ov.result(odd)], [x], "net"), str(tmp_path / "odd.xml"))
+    with pytest.raises(IntactError, match="odd: the operation CumSum is not known"):
+        intact8.migrate(tmp_path / "odd.xml")
+    loose = ov.fake_quantize(x, *[ov.constant(np.float32(v)) for v in (-1.28, 1.27, -2.56, 2.54)], 256)
+    openvino.save_model(openvino.Model([ov.result(loose)], [x], "net"), str(tmp_path / "loose.xml"))
+    with pytest.raises(IntactError, match="FakeQuantize that changes the range"):
+        intact8.migrate(tmp_path / "loose.xml")
