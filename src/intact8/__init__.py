@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from intact8.migration.run import migrate
     from intact8.program.program import Program
     from intact8.recipe.recipe import Recipe, Scheme
+    from intact8.reconstruction.run import reconstruct
     from intact8.splitting import split
     from intact8.tuning import TuneResult, tune
     from intact8.verification import verify
@@ -55,6 +56,7 @@ __all__ = [
     "convert",
     "split",
     "migrate",
+    "reconstruct",
     "verify",
     "evaluate",
     "compare",
@@ -94,6 +96,7 @@ _HOMES = {
     "MigrationReport": "intact8.migration.report",
     "Migrated": "intact8.migration.report",
     "verify": "intact8.verification",
+    "reconstruct": "intact8.reconstruction.run",
     "lint": "intact8.diagnose.lint",
     "evaluate": "intact8.diagnose.evaluate",
     "EvaluationReport": "intact8.diagnose.evaluate",

@@ -10,9 +10,10 @@ Example:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from intact8.errors import RecipeError
 from intact8.recipe.recipe import LEARNED, Recipe, Scheme
@@ -185,6 +186,43 @@ def qat(scales: str = "learned", *, bits: int = 8, activation_bits: int = 8) -> 
         # PACT has no factor of its own; LSQ's would shrink its gradients, and the penalty's, by a thousand times.
         scale_gradient="plain" if scales == "pact" else "lsq",
         bias_correction=False,
+    )
+
+
+def reconstruct(
+    bits: int = 4,
+    activation_bits: int = 8,
+    *,
+    method: str = "qdrop",
+    eight: Sequence[str] = (),
+    **arguments: Any,
+) -> Recipe:
+    """Use when few bits have to do without training: roundings and scales are learned on calibration data, block by
+    block, without labels.
+
+    Calibration takes minutes then. Inputs of the network have 8 bits in any case.
+
+    Args:
+        bits, activation_bits: 2 to 8. Fewer than 8 are stored as int8, weights of 4 as 4.
+        method: "adaround" (layer by layer), "brecq" (blocks) or "qdrop" (blocks, activations randomly not rounded).
+        eight: patterns of modules that keep 8 bits, as a recipe's overrides: by custom the first and the last layer.
+        arguments: iterations, samples, batch, rate, scale_rate, seed, deferred; see ``intact8.reconstruct``.
+
+    Raises:
+        RecipeError: an unknown method, or bits that cannot be stored.
+
+    Example:
+        >>> reconstruct(4, 8, eight=("conv1", "fc"), iterations=200).weight.range
+        (-7, 7)
+    """
+    weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
+    return Recipe(
+        activation=Scheme(bits=activation_bits, observer="mse"),
+        weight=weight,
+        inputs={"*": Scheme(observer="mse")},
+        overrides={name: {"activation": {"bits": 8}, "weight": {"bits": 8}} for name in eight},
+        reconstruction=method,
+        reconstruction_args=arguments,
     )
 
 

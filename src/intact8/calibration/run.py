@@ -186,6 +186,7 @@ def _show(
                 raise CalibrationError(
                     error.what, where=f"batch {index}, layer {where}", why=error.why, remedy=error.remedy
                 ) from error
+            sim.keep(args, kwargs)
             for name, point in sim.points.items():
                 growth.note(name, index, point.observer.minimum, point.observer.maximum)
             seen += samples((args, kwargs))

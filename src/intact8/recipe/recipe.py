@@ -23,7 +23,7 @@ else:
     import tomli as tomllib
 
 LEARNED = ("learned", "lsq+", "pact")
-RECONSTRUCTIONS = ("none", "gptq")
+RECONSTRUCTIONS = ("none", "gptq", "adaround", "brecq", "qdrop")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": MODES,
     "rows": GRANULARITIES,
@@ -78,7 +78,11 @@ class Recipe:
             the lower ends of their ranges (Bhalgat et al. 2020); "pact": activations' clips are parameters, weights'
             scales follow the weights (Choi et al. 2018). See ``intact8.train``.
         reconstruction: how weights are rounded. "none": to the nearest integer; "gptq": by the covariance of what their
-            layer reads, so that the errors of the layer's results are small (GPTQ, Frantar et al. 2023).
+            layer reads, so that the errors of the layer's results are small (GPTQ, Frantar et al. 2023); "adaround",
+            "brecq", "qdrop": learned, with the scales of activations, layer by layer or block by block
+            (``intact8.reconstruct``).
+        reconstruction_args: how they are learned: iterations, samples, batch, rate, scale_rate, seed, deferred; see
+            ``intact8.reconstruct``.
         scale_gradient: the gradient of a learned scale, offset or clip: "lsq" (times 1/√(n·Q), for one learning rate
             with the weights), "plain".
 
@@ -110,6 +114,7 @@ class Recipe:
     scales: str = "calibrated"
     scale_gradient: str = "lsq"
     reconstruction: str = "none"
+    reconstruction_args: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -123,6 +128,11 @@ class Recipe:
         put(self, "overrides", as_overrides(self.overrides))
         for name, known in CHOICES.items():
             one_of(name, getattr(self, name), known, "Recipe")
+        arguments = self.reconstruction_args
+        if not isinstance(arguments, Mapping):
+            remedy = 'give {"iterations": 1000}'
+            raise RecipeError(f"reconstruction_args = {arguments!r}", where="Recipe", remedy=remedy)
+        put(self, "reconstruction_args", dict(arguments))
         if isinstance(self.group, bool) or not isinstance(self.group, int) or self.group < 0:
             raise RecipeError(f"group = {self.group!r}", where="Recipe", remedy="give a number of columns, or 0")
         for name in ("portable", "bias_correction", "equalize"):

@@ -4,29 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from intact8.errors import InputError, StateError
 from intact8.reconstruction.gptq import round_layers
+from intact8.reconstruction.learn import Progress, Settings, learn_blocks
 from intact8.simulation.simulation import Simulation
 
 FEW = 32
 """Samples that second moments are computed from."""
 
 
-def reconstruct(sim: Simulation) -> None:
-    """Find roundings of weights on the samples that calibration kept, and solve for multipliers once more.
+def reconstruct(
+    sim: Simulation, *, progress: Progress | None = None, checkpoint: str | Path | None = None
+) -> Simulation:
+    """Round the weights of a calibrated simulation as its recipe says: ``recipes.reconstruct``, or ``reconstruction``.
+
+    Calibration ends with this, unless ``reconstruction_args`` has ``deferred=True``: then call it yourself, for its
+    progress or its checkpoints.
+
+    Roundings are found on the samples that calibration kept, block by block, each for the integers that the blocks
+    before it give. A seed decides all that is random; what was found before is found anew. When it is interrupted, the
+    blocks done stay reconstructed and the others are rounded to nearest.
 
     Args:
-        sim: calibrated; everything found before is found anew.
+        sim: calibrated in this process.
+        progress: called with (blocks done, blocks in all).
+        checkpoint: a file written after every block, from which an interrupted run goes on.
+
+    Returns:
+        The simulation. ``convert`` gives the integers that it computes.
+
+    Raises:
+        StateError: the recipe wants no reconstruction, or no samples were kept.
+        InputError: samples have different shapes, or the checkpoint is of another run.
+
+    Example:
+        >>> import intact8, torch
+        >>> recipe = intact8.recipes.reconstruct(4, method="adaround", iterations=20)
+        >>> sim = intact8.prepare(torch.nn.Linear(8, 4), torch.randn(2, 8), recipe)
+        >>> _ = intact8.calibrate(sim, torch.randn(64, 8))
+        >>> intact8.convert(sim).ops[1].arrays["weight"].max() <= 7
+        np.True_
     """
+    method, settings = sim.recipe.reconstruction, Settings.of(sim.recipe.reconstruction_args)
+    if method == "none" or not sim.kept:
+        what = "nothing to reconstruct" if method == "none" else "no samples to reconstruct from"
+        remedy = "prepare with recipes.reconstruct(…) and calibrate in this process"
+        raise StateError(what, why=f"reconstruction = {method!r}, {len(sim.kept)} batches kept", remedy=remedy)
     with quantizing(sim), torch.no_grad():
+        if method != "gptq":
+            sim._solve(from_observers=True, freezing=sim.recipe.scales == "fixed")
         for node in sim.graph:
             if "correct.rounding" in node.params:
                 sim.tensors[node.params["correct.rounding"]].zero_()
-        round_layers(sim, merged(sim.kept, sim.quantized_graph.batched, FEW))
-        sim.resolve(from_observers=False)
+        batched = sim.quantized_graph.batched
+        if method == "gptq":
+            round_layers(sim, merged(sim.kept, batched, FEW))
+            sim.resolve(from_observers=False)
+        else:
+            samples = merged(sim.kept, batched, settings.samples)
+            if len(samples) != 1:
+                remedy = "calibrate with samples of one shape along all dimensions but the batch"
+                raise InputError("samples of different shapes cannot be reconstructed together", remedy=remedy)
+            path = None if checkpoint is None else Path(checkpoint)
+            learn_blocks(sim, samples[0], method, settings, progress=progress, checkpoint=path)
+    return sim
 
 
 @contextmanager

@@ -62,6 +62,9 @@ FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, Arit
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
+KEPT = 256
+"""Samples kept for reconstruction, unless the recipe says how many."""
+
 CHECKED = 4
 """Samples kept for the check at the end of conversion."""
 
@@ -174,13 +177,20 @@ class Simulation(Shown, Trainable):
         try:
             with torch.no_grad():
                 inputs = [self.flatten(*call) for call in calls]
-                self.kept = inputs if self.recipe.reconstruction != "none" else []
+                self.kept = []
                 self.constant_channels = collect(self.quantized_graph, self.equalized, inputs, self.run)
                 batched = self.quantized_graph.batched
                 self.samples = [(t[:CHECKED] if batched else t).detach().clone() for t in inputs[0]] if inputs else []
         finally:
             for name, on in observing.items():
                 self.points[name].observing = on
+
+    def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Keep the inputs of a call of calibration, where the recipe wants layers reconstructed and more are needed."""
+        if self.recipe.reconstruction != "none":
+            wanted = self.recipe.reconstruction_args.get("samples", KEPT)
+            if sum(len(inputs[0]) for inputs in self.kept) < wanted:
+                self.kept.append(self.flatten(args, kwargs))
 
     def resolve(self, *, from_observers: bool = True) -> None:
         """Make all multipliers tie-free; see ``intact8.simulation.scales.resolve``.
@@ -198,7 +208,8 @@ class Simulation(Shown, Trainable):
             self._solved_weights = Snapshot(self._weights())
         elif from_observers:
             enter(self, CALIBRATED[self.recipe.scales])
-        if from_observers and self.recipe.reconstruction != "none" and self.kept:
+        deferred = self.recipe.reconstruction_args.get("deferred", False)
+        if from_observers and self.recipe.reconstruction != "none" and self.kept and not deferred:
             late_binding.call("reconstruct", self)
 
     def _solve(self, *, from_observers: bool, freezing: bool) -> None:

@@ -1,0 +1,147 @@
+"""Learned roundings: better than nearest, exact programs, the same bits for the same seed, interrupted and resumed."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intact8
+from intact8 import recipes
+from intact8.errors import InputError, RecipeError, StateError
+from intact8.reconstruction.blocks import blocks_of
+from intact8.reconstruction.learn import Settings
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.a, self.norm, self.b = nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).relu()
+        x = x + self.b(nn.functional.silu(self.norm(self.a(x))))
+        y: Tensor = self.fc(x.mean((2, 3)))
+        return y
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.qkv, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        x = x + self.out((q @ k.mT / 8**0.5).softmax(-1) @ v)
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+NETWORKS = {"residual": (Residual, (48, 3, 8, 8)), "attention": (Attention, (48, 4, 8))}
+
+
+def reconstructed(kind: str, method: str, w: int = 4, a: int = 8, **arguments: Any) -> tuple[Any, nn.Module, Tensor]:
+    make, shape = NETWORKS[kind]
+    model, x = make().eval(), torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    if method not in ("none", "gptq"):
+        arguments = {"iterations": 40, "batch": 16, "rate": 0.05} | arguments
+    sim = intact8.prepare(model, x[:2], recipes.reconstruct(w, a, method=method, **arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact8.calibrate(sim, x.split(16))
+    return sim, model, x
+
+
+def error(sim: Any, model: nn.Module, x: Tensor) -> float:
+    with torch.no_grad():
+        return float((sim(x) - model(x)).square().mean())
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "w", "a"),
+    [("residual", "brecq", 3, 8), ("residual", "qdrop", 4, 4), ("attention", "adaround", 4, 8)],
+)
+def test_programs_are_exact_and_nearer_to_float(kind: str, method: str, w: int, a: int) -> None:
+    sim, model, x = reconstructed(kind, method, w, a, deferred=True)
+    before = error(sim, model, x)
+    intact8.reconstruct(sim)
+    assert error(sim, model, x) < before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = intact8.convert(sim)
+    assert intact8.verify(program, x[:8], sim=sim).mismatches == 0
+    largest = max(abs(op.arrays["weight"]).max() for op in program.ops if op.kind in ("conv", "linear"))
+    assert largest <= 2 ** (w - 1) - 1
+
+
+def test_a_seed_decides_everything() -> None:
+    sim, _, x = reconstructed("residual", "qdrop")
+    found = [sim(x)]
+    for seed in (0, 1):
+        sim.recipe = replace(sim.recipe, reconstruction_args={**sim.recipe.reconstruction_args, "seed": seed})
+        found.append(intact8.reconstruct(sim)(x))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    sim, _, x = reconstructed("residual", "brecq", deferred=True)
+    seen: list[tuple[int, int]] = []
+    whole = intact8.reconstruct(sim, progress=lambda *done: seen.append(done))(x)
+    assert seen[-1][0] == seen[-1][1] == len(seen) > 1
+
+    def stop(done: int, blocks: int) -> None:
+        raise KeyboardInterrupt
+
+    file = tmp_path / "blocks.pt"
+    with pytest.raises(KeyboardInterrupt):
+        intact8.reconstruct(sim, progress=stop, checkpoint=file)
+    assert not torch.equal(sim(x), whole)
+    assert torch.equal(intact8.reconstruct(sim, checkpoint=file)(x), whole)
+    sim.recipe = replace(sim.recipe, reconstruction_args={"iterations": 5})
+    with pytest.raises(InputError, match="another reconstruction"):
+        intact8.reconstruct(sim, checkpoint=file)
+    file.write_bytes(b"no")
+    with pytest.raises(InputError, match="no checkpoint"):
+        intact8.reconstruct(sim, checkpoint=file)
+
+
+def test_blocks_are_all_nodes_and_end_where_one_tensor_goes_on() -> None:
+    sim = intact8.prepare(Residual().eval(), torch.randn(2, 3, 8, 8), recipes.reconstruct())
+    layers = {node.name for node in sim.graph if "correct.rounding" in node.params}
+    assert layers == {"stem", "a", "b", "fc"}
+    for single in (False, True):
+        blocks = blocks_of(sim.graph, layers, single=single)
+        assert [block.first for block in blocks[1:]] == [block.last + 1 for block in blocks[:-1]]
+        assert blocks[0].first == 0 and blocks[-1].last == len(list(sim.graph)) - 1
+        assert all(len(block.layers) < 2 for block in blocks) == single
+    assert all(len(block.outputs) == 1 for block in blocks_of(sim.graph, layers))
+
+
+def test_refusals() -> None:
+    with pytest.raises(RecipeError, match="reconstruction"):
+        recipes.reconstruct(method="magic")
+    sim = intact8.prepare(nn.Linear(4, 2), torch.randn(2, 4), recipes.reconstruct(iteration=3))
+    with pytest.raises(RecipeError, match="iteration"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        intact8.calibrate(sim, torch.randn(8, 4))
+    unfit: list[dict[str, Any]] = [{"iterations": 0}, {"deferred": 1}, {"batch": "a"}]
+    for arguments in unfit:
+        with pytest.raises(RecipeError, match="give"):
+            Settings.of(arguments)
+    with pytest.raises(StateError, match="nothing to reconstruct"):
+        intact8.reconstruct(intact8.prepare(nn.Linear(4, 2), torch.randn(2, 4)))
+
+
+def test_recipes_keep_their_arguments() -> None:
+    recipe = recipes.reconstruct(3, 4, eight=("fc",), method="brecq", iterations=7)
+    assert intact8.Recipe.from_toml(recipe.to_toml()) == recipe
+    assert intact8.Recipe.from_toml(recipe.to_toml()).reconstruction_args == {"iterations": 7}
