@@ -7,6 +7,7 @@ et al. 2022) leaves a random half of the activations unrounded while it does so.
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -207,7 +208,7 @@ def _resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -
     try:
         saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
         found, done, state = saved["fingerprint"], int(saved["done"]), saved["state"]
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         what, remedy = "this is no checkpoint of a reconstruction", "delete it"
         raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
     if found != dict(fingerprint):
