@@ -94,14 +94,19 @@ def _warn_of_a_fixed_batch(captured: Captured) -> None:
             warnings.warn(CaptureWarning(text), stacklevel=3)
 
 
+def in_training_mode(model: nn.Module) -> list[str]:
+    """Return the names of the batch norms and dropouts that are in training mode."""
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    return [name for name, m in model.named_modules() if m.training and isinstance(m, kinds)]
+
+
 def warn_of_training_mode(model: nn.Module) -> None:
     """Warn where a float model has a batch norm or dropout in training mode."""
-    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-    found = next((name for name, m in model.named_modules() if m.training and isinstance(m, kinds)), None)
-    if found is not None:
+    found = in_training_mode(model)
+    if found:
         warnings.warn(
             AccuracyWarning(
-                f"{found or 'the model'} is in training mode; what is quantized is what the model computes after "
+                f"{found[0] or 'the model'} is in training mode; what is quantized is what the model computes after "
                 "model.eval(). Every call of it as it is computes something else, and moves batch norm's statistics. "
                 "Remedy: call model.eval() first"
             ),

@@ -21,6 +21,9 @@ from intact8.simulation.simulation import Simulation
 GREW = 0.05
 """A range that widens by more than this in the second half of the samples has not converged."""
 
+SINGLE = 5.0
+"""How many times as far as in most tensors a sample must reach in a single one to be extreme."""
+
 FEW_EXTREMES = 50
 """One sample in so many may be extreme; it is left out to see what the others need."""
 
@@ -95,6 +98,7 @@ def _input_quantiles(sim: Simulation, samples: Samples) -> tuple[float, float]:
 def _extreme(shown: Statistics) -> tuple[int, float, str]:
     """Return the sample that reaches furthest beyond the others by the median over all tensors, how far, and where.
 
+    Where norms take the excess back, few tensors show it: a ratio that is SINGLE times as large counts in one of them.
     A few of the others are left out, because one extreme sample may have company.
     """
     if shown.samples < 8 or not shown.made:
@@ -104,7 +108,7 @@ def _extreme(shown: Statistics) -> tuple[int, float, str]:
     left_out = max(1, shown.samples // FEW_EXTREMES)
     rest = np.sort(reach, axis=1)[:, -left_out - 1 : -left_out]
     ratios = np.where(rest > 0, reach / np.where(rest > 0, rest, 1.0), 1.0)
-    beyond = np.median(ratios, axis=0)
+    beyond = np.maximum(np.median(ratios, axis=0), ratios.max(axis=0) / SINGLE)
     sample = int(np.argmax(beyond))
     return sample, float(beyond[sample]), names[int(np.argmax(ratios[:, sample]))]
 

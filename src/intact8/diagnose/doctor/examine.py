@@ -9,6 +9,7 @@ from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
 from intact8.diagnose.doctor.findings import noise_findings, ordered
+from intact8.diagnose.doctor.float_checks import exploded, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
     check_confidence,
@@ -41,7 +42,15 @@ class Examination:
     sites: tuple[Site, ...]
 
 
-def examine(network: FloatNetwork, sim: Simulation, calibration: Samples, data: Samples, step: Step) -> Examination:
+def examine(
+    network: FloatNetwork,
+    sim: Simulation,
+    calibration: Samples,
+    data: Samples,
+    step: Step,
+    known: list[Finding],
+    accuracy: float | None,
+) -> Examination:
     """Examine a calibrated simulation.
 
     Args:
@@ -50,16 +59,19 @@ def examine(network: FloatNetwork, sim: Simulation, calibration: Samples, data: 
         calibration: the samples on which it was calibrated.
         data: representative samples.
         step: called with the name of what begins.
+        known: what was found before.
+        accuracy: accuracy of the float network on ``data``; None without class indices.
     """
     ranked = data.first(RANKED)
     step("confidence")
     confidence = check_confidence(network, sim, ranked)
     step("float network")
-    findings = [*mismatch(confidence), *stale_batch_norm(network, sim.graph, data)]
+    findings = [*known, *mismatch(confidence), *stale_batch_norm(network, sim.graph, data)]
     seen, shown = observe(sim, data), observe(sim, calibration)
-    findings += [*dead_channels(sim.weight_points, seen), *islands(sim.placed)]
+    findings += [*exploded(sim, seen), *dead_channels(sim.weight_points, seen), *islands(sim.placed)]
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
+    findings += wrong_network(sim, accuracy, data, quality.data_classes)
     step("sensitivity")
     total, _ = FloatOutputs(sim, ranked, None).noise(sim)
     evidence = _evidence(sim, seen, shown)
@@ -72,7 +84,7 @@ def examine(network: FloatNetwork, sim: Simulation, calibration: Samples, data: 
     cause, text = name_calibration_fault(quality)
     if cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; here it did no measurable harm", RECALIBRATE))
-    return Examination(confidence, quality, ordered(findings), tuple(m.site() for m in measured))
+    return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), tuple(m.site() for m in measured))
 
 
 def _evidence(sim: Simulation, seen: Statistics, shown: Statistics) -> dict[tuple[str, str], Evidence]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from intact8.diagnose.doctor.causes import Cause, Measured
+from intact8.diagnose.doctor.float_checks import FLOAT_CAUSES, causes_first
 from intact8.diagnose.doctor.report import NETWORK, SEVERITIES, Finding
 
 ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4
@@ -67,11 +68,14 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
     return [Finding("accumulated", NETWORK, severity, message, remedy, noise=unexplained, evidence=evidence)]
 
 
-def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Sort findings, worst first: what is wrong with the float network, then by severity and noise."""
+def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
+    """Sort findings: first what is wrong with the float network, causes before consequences, then the worst first.
 
-    def key(finding: Finding) -> tuple[bool, int, float]:
-        float_network = finding.severity == "error" and finding.cause in ("float_mismatch", "stale_batch_norm")
-        return not float_network, SEVERITIES.index(finding.severity), -finding.noise
-
-    return tuple(sorted(findings, key=key))
+    Args:
+        findings: all findings.
+        order: names of operations in the order in which they run.
+    """
+    first = [f for f in findings if f.severity == "error" and f.cause in FLOAT_CAUSES]
+    rest = [f for f in findings if f not in first]
+    rest.sort(key=lambda f: (SEVERITIES.index(f.severity), -f.noise))
+    return (*causes_first(first, order), *rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,19 @@ class FloatNetwork:
         ((args, kwargs),) = batches([batch.batch], Specs.of(self.captured.graph, self.captured.layout), self.device)
         with torch.no_grad():
             return self.model(*args, **kwargs)
+
+    def with_model(self, model: nn.Module) -> FloatNetwork:
+        """Return the same network with the weights of another model of its class."""
+        other = copy.copy(self)
+        other.model = model
+        return other
+
+    def score(self, samples: Samples, metric: Metric) -> float:
+        """Return the mean of a metric over samples."""
+        total = 0.0
+        for batch in samples:
+            total += float(torch.as_tensor(metric(self(batch), batch.batch)).double().mean()) * len(batch)
+        return total / max(len(samples), 1)
 
     def prepare(self, recipe: Recipe) -> Simulation:
         """Return what ``intact8.prepare`` gives, without capturing again."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.diagnose.executors import unquantized
+from intact8.opset.op import Array
 from intact8.placement.place import Placed
 from intact8.simulation.simulation import Simulation
 
@@ -29,8 +31,11 @@ STALE_SHIFT, STALE_RATIO = 0.5, 1.5
 channels), or standard deviations by this factor (geometric mean). On held-out data of three trained networks means were
 off by 0.12 at most and standard deviations by 1.10."""
 
-DEAD_SHARE = 0.1
-"""A smaller share of dead channels than this is usual."""
+DEAD_SHARE, MOSTLY_DEAD = 0.1, 0.5
+"""A smaller share of dead channels than the first is usual; from the second on the layer says little."""
+
+DEAD_WIDTH = 1e-5
+"""A channel is dead whose values spread less than this share of the median channel's."""
 
 
 def check_confidence(network: FloatNetwork, sim: Simulation, samples: Samples) -> Confidence:
@@ -105,16 +110,22 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
     return Finding("stale_batch_norm", place, "error", message, remedy, evidence=evidence)
 
 
+def _median(values: Array) -> float:
+    return float(np.median(values)) if len(values) else 0.0
+
+
 def dead_channels(layers: Collection[str], seen: Statistics) -> list[Finding]:
     """Return findings of the layers with a weight of which a good part never changes."""
     out = []
     remedy = "prune them, or train on: they cost time and say nothing"
     for name, t in seen.made.items():
-        channels, dead = len(t.low), int((t.low == t.high).sum())
+        width = t.high - t.low
+        channels, dead = len(width), int((width <= DEAD_WIDTH * _median(width[width > 0])).sum())
         if name in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
-            out.append(Finding("dead_channels", name, "warning", message, remedy, evidence=evidence))
+            severity = "error" if dead >= MOSTLY_DEAD * channels else "warning"
+            out.append(Finding("dead_channels", name, severity, message, remedy, evidence=evidence))
     return sorted(out, key=lambda f: -f.evidence["share"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import examine
+from intact8.diagnose.doctor.float_checks import diverged, not_finite, training_mode
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.remedies import Candidate
-from intact8.diagnose.doctor.report import DoctorReport, Outcome
+from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
 from intact8.diagnose.doctor.samples import Samples, divide, gather
 from intact8.diagnose.doctor.search import RecipeSearch
 from intact8.errors import InputError, StateError
@@ -27,6 +29,9 @@ from intact8.simulation.simulation import Simulation
 
 SHARES = (0.25, 0.25, 0.5)
 """Shares of the data to calibrate on, to examine and choose remedies by, and to hold out for the outcomes."""
+
+ACCURACY = "accuracy"
+"""Name of the metric where one class index per sample follows the inputs."""
 
 EXAMINED = 256
 """Samples to examine and to choose by, at most."""
@@ -87,11 +92,16 @@ def doctor(
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
     warn_of_training_mode(model)
+    known = [*training_mode(model), *not_finite(model if sim is None else sim)]
+    if any(module.training for module in model.modules()):
+        model = copy.deepcopy(model).eval()
+    if any(finding.cause == "not_finite" for finding in known):
+        return _without_examination(known, recipes.as_recipe(recipe) if sim is None else sim.recipe)
     step("capture")
     given_sim = sim is not None
     if sim is not None:
         sim = copy.deepcopy(sim).eval()
-        model = _with_weights(model, sim)
+    given_model, model = model, model if sim is None else _with_weights(model, sim)
     example, data = first_batch(model, data)
     network = FloatNetwork(model, example, device_of(model))
     better, chosen, held_out = _divided(gather(data, network.captured, network.device, max_samples), network, seed)
@@ -104,8 +114,12 @@ def doctor(
     before = network.simulate(candidate.recipe, given) if sim is None else sim
     before.require_deployable()
     name, score = _metric(metric, held_out, before)
-    found = examine(network, before, given, chosen, step)
-    search = RecipeSearch(network, FloatOutputs(before, chosen, score), given, better, candidate, before)
+    exact = FloatOutputs(before, chosen, score)
+    if given_sim and callable(score):
+        known += diverged(network.with_model(given_model).score(chosen, score), exact.score)
+    accuracy = exact.score if name == ACCURACY else None
+    found = examine(network, before, given, chosen, step, known, accuracy)
+    search = RecipeSearch(network, exact, given, better, candidate, before)
     if remedies:
         search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)
     step("outcome")
@@ -127,6 +141,24 @@ def doctor(
         recalibrate=search.candidate.recalibrate and calibration is not None,
         verdict=decide(network, search.sim, held_out, outcomes[0], outcomes[2], tolerance, seconds),
         samples={"calibration": len(given), "examined": len(chosen), "held_out": len(held_out)},
+    )
+
+
+def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorReport:
+    """Return the report about a network that computes no numbers."""
+    nan, nothing = math.nan, (math.nan, math.nan)
+    return DoctorReport(
+        metric="",
+        confidence=Confidence(nan, False, 0),
+        calibration=CalibrationQuality(0, 0, None, None, nothing, nothing, 0, nan, "", (), (), None),
+        findings=tuple(findings),
+        sites=(),
+        trials=(),
+        outcomes=tuple(Outcome(name, nan, nan) for name in ("float", "before", "after")),
+        recipe_toml=recipe.to_toml(),
+        recalibrate=False,
+        verdict=Verdict(False, "do not quantize this: the float network computes no numbers", nan),
+        samples={"calibration": 0, "examined": 0, "held_out": 0},
     )
 
 
@@ -165,5 +197,5 @@ def _metric(metric: Metric | None, samples: Samples, sim: Simulation) -> tuple[s
     classes = len(output.shape) == 2 and any(size > 1 for size in known(output.shape[1:]))
     inputs = len(sim.graph.inputs)
     if classes and samples.has_labels(inputs):
-        return "accuracy", accuracy(inputs)
+        return ACCURACY, accuracy(inputs)
     return ("agreement", "agreement") if classes else ("signal", "signal")

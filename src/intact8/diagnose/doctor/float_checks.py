@@ -1,0 +1,208 @@
+"""Faults of the float network itself: wrong before anything is rounded, so that no recipe repairs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from intact8.diagnose.doctor.consumers import importance
+from intact8.diagnose.doctor.report import NETWORK, Finding
+from intact8.diagnose.doctor.samples import Samples
+from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
+from intact8.opset.op import Array
+from intact8.simulation.prepare import in_training_mode
+from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.layout import output_first
+
+EXPLODED = 30.0
+"""Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
+
+EXPLODED_LAYER = 100.0
+"""Times the usual gain of a layer, rms of its output over rms of its input, from which all of its weights have."""
+
+FEW = 1000
+"""One weight in so many may be exceptional, and one at least."""
+
+LEAST = 64
+"""Weights below which a layer has no usual size."""
+
+ABOVE_CHANCE = 0.2
+"""Share of the way from guessing to always right that a network must have gone to have learned anything."""
+
+DIVERGED = 0.1
+"""Loss of the metric by training from which it has diverged."""
+
+ENOUGH = 32
+"""Samples from which it is no accident that all have the same answer."""
+
+BEFORE_LAYERS = ("not_finite", "training_mode", "diverged_training", "float_mismatch")
+OF_LAYERS = ("exploded_weight", "exploded_channel", "stale_batch_norm", "dead_channels")
+FLOAT_CAUSES = (*BEFORE_LAYERS, *OF_LAYERS, "float_network_wrong")
+"""Causes that are faults of the float network, in the order in which one leads to the next."""
+
+TRAIN_ON = "the float network is already wrong: go back to the last good checkpoint"
+
+
+def training_mode(model: nn.Module) -> list[Finding]:
+    """Return the finding of batch norms or dropouts in training mode."""
+    names = in_training_mode(model)
+    if not names:
+        return []
+    message = (
+        f"{len(names)} batch norms and dropouts are in training mode, {names[0] or 'the model itself'} first: what the "
+        "float network answers is random, or depends on the other samples of the batch; it was examined in evaluation "
+        "mode"
+    )
+    return [
+        Finding("training_mode", NETWORK, "error", message, "call model.eval() first", evidence={"modules": names[:10]})
+    ]
+
+
+def not_finite(model: nn.Module) -> list[Finding]:
+    """Return the finding of parameters and buffers that hold NaN or infinity."""
+    counts: dict[str, int] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            counts[name] = int((~torch.isfinite(tensor)).sum())
+    if not counts:
+        return []
+    places = {name.rpartition(".")[0] for name in counts}
+    first = next(iter(counts))
+    message = f"{counts[first]} values of {first} are NaN or infinite"
+    message += f", and some of {len(counts) - 1} further tensors" if len(counts) > 1 else ""
+    place = first.rpartition(".")[0] if len(places) == 1 else ""
+    remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
+    return [Finding("not_finite", place or NETWORK, "error", message, remedy, evidence={"values": counts})]
+
+
+def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
+    """Return findings of single weights, of channels and of whole layers that are far larger than their like.
+
+    A layer with an exploded weight says nothing about the channels it reads.
+    """
+    nodes = sim.graph.nodes
+    weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in sim.weight_points}
+    found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
+    sound = [name for name in sim.weight_points if found.get(name) is None]
+    gains = {name: gain for name in sound if (gain := _gain(name, seen)) is not None}
+    usual = float(np.median(list(gains.values()) or [1.0]))
+    for name in sound:
+        if name in seen.made:
+            found[name] = _exploded_channels(sim, name, seen.made[name], sound)
+        if found.get(name) is None and len(gains) > 2 and gains.get(name, 0.0) > EXPLODED_LAYER * usual > 0:
+            times = f"{gains[name] / usual:.3g}"
+            message = f"its output is {times} times as large, for its input, as that of other layers"
+            found[name] = _finding("exploded_weight", name, message)
+    return [finding for finding in found.values() if finding is not None]
+
+
+def _finding(cause: str, place: str, message: str, **evidence: object) -> Finding:
+    remedy = f"{TRAIN_ON}, or look for what wrote these weights"
+    return Finding(cause, place, "error", message, remedy, evidence=evidence)
+
+
+def _gain(name: str, seen: Statistics) -> float | None:
+    made, read = seen.made.get(name), seen.read.get(name)
+    if made is None or read is None:
+        return None
+    return math.sqrt(float(made.moment.mean()) / max(float(read.moment.mean()), 1e-30))
+
+
+def _exploded_weights(name: str, weight: Tensor) -> Finding | None:
+    """Return the finding of a few weights of a layer that are far larger than all others."""
+    if weight.numel() < LEAST:
+        return None
+    size = weight.abs().double().reshape(-1)
+    few = max(1, len(size) // FEW)
+    largest, where = size.topk(few + 1)
+    rest = float(largest[-1])
+    if not float(largest[0]) > EXPLODED * rest:
+        return None
+    count = int((largest > EXPLODED * rest).sum())
+    index = [int(i) for i in np.unravel_index(int(where[0]), tuple(weight.shape))]
+    message = (
+        f"{count} of {len(size)} weights are up to {float(largest[0]) / max(rest, 1e-30):.3g} times as large as all "
+        f"others, the largest at {index}"
+    )
+    return _finding("exploded_weight", name, message, index=index, ratio=float(largest[0]) / max(rest, 1e-30))
+
+
+def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: Sequence[str]) -> Finding | None:
+    """Return the finding of a few channels that decide alone what is computed from a layer's output.
+
+    A wide channel that the next weights divide is none: they take it back, and only rounding suffers.
+    """
+    width = np.maximum(np.abs(made.low), np.abs(made.high))
+    arriving: Array = width * np.sqrt(importance(sim.graph, sim.tensors, readers, name, len(width)))
+    alive = arriving[arriving > 0]
+    if len(alive) < 4:
+        return None
+    usual = float(np.median(alive))
+    large = np.flatnonzero(arriving > EXPLODED * usual)
+    if not 0 < len(large) <= max(1, len(width) // 20):
+        return None
+    ratio = float(arriving.max() / usual)
+    message = (
+        f"channel {int(arriving.argmax())} weighs {ratio:.3g} times as much as the median one in what is computed "
+        f"from it; {len(large)} of {len(width)} channels do"
+    )
+    return _finding("exploded_channel", name, message, channels=[int(c) for c in large], ratio=ratio)
+
+
+def wrong_network(sim: Simulation, score: float | None, samples: Samples, classes: float | None) -> list[Finding]:
+    """Return the finding of a float network that answers no better than guessing.
+
+    Args:
+        sim: a simulation of the network.
+        score: its accuracy in float; None where no class indices are known.
+        samples: the samples of that accuracy.
+        classes: effective number of classes among its answers; None where outputs are not classes.
+    """
+    message = ""
+    if score is not None:
+        labels = torch.cat([torch.as_tensor(batch.batch[len(sim.graph.inputs)]).reshape(-1).cpu() for batch in samples])
+        chance = float(np.unique(labels.numpy(), return_counts=True)[1].max()) / len(labels)
+        if score < chance + ABOVE_CHANCE * (1 - chance):
+            message = f"in float it is right on {score:.1%} of {len(labels)} samples; guessing gives {chance:.1%}"
+    if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
+        message = f"in float it gives the same answer to all of {len(samples)} samples"
+    remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
+    return [Finding("float_network_wrong", NETWORK, "error", message, remedy)] if message else []
+
+
+def diverged(before: float, after: float) -> list[Finding]:
+    """Return the finding of training that made the float network worse, given its metric before and after."""
+    if not before - after > DIVERGED:
+        return []
+    message = f"before any rounding the trained weights have {after:.4g}, the model's own {before:.4g}"
+    remedy = f"{TRAIN_ON}, and train on with a smaller learning rate"
+    evidence = {"before": before, "after": after}
+    return [Finding("diverged_training", NETWORK, "error", message, remedy, evidence=evidence)]
+
+
+def causes_first(findings: Sequence[Finding], order: Sequence[str]) -> list[Finding]:
+    """Return the faults of the float network, each before what follows from it.
+
+    What concerns the whole comes before single layers, and an earlier layer before a later one. A network that is wrong
+    and has faults in several layers is wrong as a whole; with one of them, that is why.
+
+    Args:
+        findings: errors whose cause is one of FLOAT_CAUSES.
+        order: names of operations in the order in which they run.
+    """
+    places = {name: i for i, name in enumerate(order)}
+    layers = {f.place for f in findings if f.cause in OF_LAYERS}
+
+    def key(finding: Finding) -> tuple[int, int, int]:
+        kind = FLOAT_CAUSES.index(finding.cause)
+        if finding.cause in BEFORE_LAYERS:
+            return 0, kind, 0
+        if finding.cause in OF_LAYERS:
+            return 1, places.get(finding.place, len(places)), kind
+        return (0 if len(layers) > 2 else 2), kind, 0
+
+    return sorted(findings, key=key)
