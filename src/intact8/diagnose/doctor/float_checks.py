@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,9 +19,6 @@ from intact8.simulation.weights.layout import output_first
 
 EXPLODED = 30.0
 """Times the usual size from which a weight or a channel has exploded; trained networks stay below 10."""
-
-EXPLODED_LAYER = 100.0
-"""Times the usual gain of a layer, rms of its output over rms of its input, from which all of its weights have."""
 
 FEW = 1000
 """One weight in so many may be exceptional, and one at least."""
@@ -80,7 +76,7 @@ def not_finite(model: nn.Module) -> list[Finding]:
 
 
 def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
-    """Return findings of single weights, of channels and of whole layers that are far larger than their like.
+    """Return findings of single weights and of channels that are far larger than their like.
 
     A layer with an exploded weight says nothing about the channels it reads.
     """
@@ -88,28 +84,15 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in sim.weight_points}
     found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
     sound = [name for name in sim.weight_points if found.get(name) is None]
-    gains = {name: gain for name in sound if (gain := _gain(name, seen)) is not None}
-    usual = float(np.median(list(gains.values()) or [1.0]))
     for name in sound:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound)
-        if found.get(name) is None and len(gains) > 2 and gains.get(name, 0.0) > EXPLODED_LAYER * usual > 0:
-            times = f"{gains[name] / usual:.3g}"
-            message = f"its output is {times} times as large, for its input, as that of other layers"
-            found[name] = _finding("exploded_weight", name, message)
     return [finding for finding in found.values() if finding is not None]
 
 
 def _finding(cause: str, place: str, message: str, **evidence: object) -> Finding:
     remedy = f"{TRAIN_ON}, or look for what wrote these weights"
     return Finding(cause, place, "error", message, remedy, evidence=evidence)
-
-
-def _gain(name: str, seen: Statistics) -> float | None:
-    made, read = seen.made.get(name), seen.read.get(name)
-    if made is None or read is None:
-        return None
-    return math.sqrt(float(made.moment.mean()) / max(float(read.moment.mean()), 1e-30))
 
 
 def _exploded_weights(name: str, weight: Tensor) -> Finding | None:
