@@ -16,6 +16,7 @@ from intact8.calibration.data import batches
 from intact8.migration.description import Description, rounding
 from intact8.migration.report import LayerChange, MigrationReport
 from intact8.migration.simulate import Simulated, used_weights
+from intact8.program.names import part_name
 from intact8.program.program import Program
 
 Array = npt.NDArray[Any]
@@ -66,11 +67,11 @@ def report_on(described: Description, made: Simulated, program: Program, data: A
         if found is not None:
             told |= {"values": found.values, "differ": found.differ, "largest": found.largest, "sqnr": found.sqnr}
         layers.append(LayerChange(node.name, **told))
-    heavy = [n for n in sim.graph if n.name in assigned.floats and "weight" in n.params]
+    floats = [n for n in assigned.floats if n not in sim.all_weight_points and "weight" in sim.graph.nodes[n].params]
     return MigrationReport(
         tool=described.tool,
         layers=tuple(layers),
-        floats=tuple(n.name for n in heavy),
+        floats=tuple(name for name in sim.graph.nodes if name in floats),
         observed=tuple(assigned.observed),
         requantized=tuple(described.requantized),
         notes=tuple(dict.fromkeys([*described.notes, *assigned.notes])),
@@ -82,9 +83,12 @@ def _weight_changes(described: Description, made: Simulated, program: Program) -
     ops, sim = {op.name: op for op in program.ops}, made.simulation
     found = {}
     for name, grid in used_weights(sim.graph, described):
-        if name not in ops or ops[name].arrays.get("weight") is None or name not in sim.all_weight_points:
+        op = ops.get(name)
+        if op is None or "weight" not in op.arrays:
+            op = ops.get(part_name(name, 0, sim.graph.nodes))  # an activation behind it is another operation then
+        if op is None or "weight" not in op.arrays or name not in sim.all_weight_points:
             continue
-        there, here = grid.centered(), ops[name].arrays["weight"].astype(np.int64)
+        there, here = grid.centered(), op.arrays["weight"].astype(np.int64)
         scale = sim.all_weight_points[name].scale.double().cpu().numpy().reshape(-1)
         axis = 1 if sim.graph.nodes[name].attrs.get("transposed") else 0
         before = grid.channel_scales(axis, scale.size)

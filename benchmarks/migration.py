@@ -1,0 +1,251 @@
+"""Models of torch.ao, torchao and their checkpoints, before and after ``intact8.migrate``: accuracy and integers.
+
+``python benchmarks/migration.py [--assets DIR] [--only NAME …] [--images N]`` prints a Markdown table. The column
+"there, deployed" runs the other tool's integers, "there, simulated" its fake-quantized model, "after" the program.
+Networks without data (torchvision's, random weights) have the largest difference of an output, relative to the largest
+output, in the place of accuracy. Mismatches are those of ``intact8.verify``: simulation, native and onednn against the
+reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import intact8
+from assets import Task, fashion, folder
+
+STEPS, BATCH = 300, 64
+
+
+class Case(NamedTuple):
+    """A model of another tool.
+
+    Attributes:
+        name: what it is.
+        source: what migrate is given, and a checkpoint or None.
+        deployed, simulated: what the other tool computes; None where there is none.
+        data, labels: held out; None without labels.
+        calibration: what migrate is given as data.
+    """
+
+    name: str
+    source: tuple[Any, Any]
+    deployed: Callable[[Tensor], Tensor]
+    simulated: Callable[[Tensor], Tensor] | None
+    data: Tensor
+    labels: Tensor | None
+    calibration: Tensor
+
+
+def accuracy(run: Callable[[Tensor], Any], x: Tensor, y: Tensor) -> float:
+    """Top-1 accuracy in percent."""
+    right = 0
+    with torch.no_grad():
+        for i in range(0, len(x), 500):
+            right += int((torch.as_tensor(run(x[i : i + 500])).argmax(1) == y[i : i + 500]).sum())
+    return 100 * right / len(x)
+
+
+def trained(model: Any, x: Tensor, y: Tensor) -> Any:
+    """A prepared model after a few hundred steps of training; observers stop after two thirds."""
+    optimizer = torch.optim.Adam(model.parameters(), 5e-4)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    for step in range(STEPS):
+        batch = order[step * BATCH % len(x) :][:BATCH]
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+        if step == STEPS * 2 // 3:
+            model.apply(torch.ao.quantization.disable_observer)
+            model.apply(torch.ao.nn.intrinsic.qat.freeze_bn_stats)
+    return model.eval()
+
+
+def learnable() -> Any:
+    """A qconfig of learned scales."""
+    from torch.ao.quantization import MovingAverageMinMaxObserver, QConfig
+    from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize as Learnable
+
+    common = {"observer": MovingAverageMinMaxObserver, "scale": 0.1, "zero_point": 0.0, "use_grad_scaling": True}
+    activation = Learnable.with_args(dtype=torch.quint8, quant_min=0, quant_max=255, **common)
+    limits = {"quant_min": -128, "quant_max": 127, "qscheme": torch.per_tensor_symmetric}
+    return QConfig(activation, Learnable.with_args(dtype=torch.qint8, **limits, **common))
+
+
+def fashion_cases(root: Path, kind: str) -> Iterator[Case]:
+    """Fashion-MNIST: eager, FX and PT2E, after and in training, objects, checkpoints and TorchScript."""
+    from common import fashion_mnist as read
+    from torch.ao import quantization as ao
+    from torch.ao.quantization import quantize_fx
+
+    task = fashion(root, kind)
+    held_out = task.held_out, task.labels, task.calibration
+    layers = [i for i, m in enumerate(task.model.children()) if isinstance(m, nn.Conv2d)]
+    fused = [[str(i), str(i + 1), str(i + 2)] for i in layers]
+    yield from eager_cases(task, fused)
+    for name, qconfig in (("fused observers", ao.get_default_qat_qconfig("fbgemm")), ("LSQ", learnable())):
+        model: Any = ao.QuantWrapper(ao.fuse_modules_qat(copy.deepcopy(task.model).train(), fused)).train()
+        model.qconfig = qconfig
+        model = ao.prepare_qat(model)
+        for fake in [m for m in model.modules() if hasattr(m, "enable_static_estimate")]:
+            fake.enable_static_estimate()
+        model(task.calibration)
+        for fake in [m for m in model.modules() if hasattr(m, "enable_param_learning")]:
+            fake.enable_param_learning()
+        model = trained(model, *read("train"))
+        there = ao.convert(copy.deepcopy(model))
+        yield Case(f"{kind}: eager QAT ({name}), prepared", (model, None), there, model, *held_out)
+        yield Case(f"{kind}: eager QAT ({name}), converted", (there, None), there, model, *held_out)
+    example = (task.calibration[:2],)
+    fx = quantize_fx.prepare_fx(copy.deepcopy(task.model), ao.get_default_qconfig_mapping("x86"), example)
+    with torch.no_grad():
+        fx(task.calibration)
+    there = quantize_fx.convert_fx(copy.deepcopy(fx))
+    yield Case(f"{kind}: FX PTQ, prepared", (fx, None), there, fx, *held_out)
+    yield Case(f"{kind}: FX PTQ, converted", (there, None), there, None, *held_out)
+    yield from pt2e_cases(kind, task.model, *held_out)
+
+
+def eager_cases(task: Task, fused: list[list[str]]) -> Iterator[Case]:
+    """Eager mode after training: objects, a file of torch.save and a TorchScript file."""
+    from torch.ao import quantization as ao
+
+    kind, held_out = task.name.removeprefix("fashion-"), (task.held_out, task.labels, task.calibration)
+    wrapped = ao.QuantWrapper(ao.fuse_modules(copy.deepcopy(task.model), fused)).eval()
+    wrapped.qconfig = ao.get_default_qconfig("fbgemm")
+    eager = ao.prepare(wrapped)
+    with torch.no_grad():
+        eager(task.calibration)
+    there = ao.convert(copy.deepcopy(eager))
+    yield Case(f"{kind}: eager PTQ, prepared", (eager, None), there, eager, *held_out)
+    yield Case(f"{kind}: eager PTQ, converted", (there, None), there, None, *held_out)
+    code = ao.QuantWrapper(copy.deepcopy(task.model)).eval()
+    with tempfile.TemporaryDirectory() as at:
+        torch.save(there.state_dict(), Path(at, "x.pth"))
+        yield Case(f"{kind}: file of torch.save", (code, Path(at, "x.pth")), there, None, *held_out)
+        torch.jit.save(torch.jit.script(there), Path(at, "x.pt"))
+        yield Case(f"{kind}: TorchScript file", (code, Path(at, "x.pt")), there, None, *held_out)
+
+
+def pt2e_cases(kind: str, model: nn.Module, x: Tensor, y: Tensor | None, calibration: Tensor) -> Iterator[Case]:
+    """torchao's PT2E with its quantizer for x86, where torchao is installed."""
+    try:
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as inductor
+    except ImportError:
+        return
+    quantizer = inductor.X86InductorQuantizer()
+    quantizer.set_global(inductor.get_default_x86_inductor_quantization_config())
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    exported = torch.export.export(copy.deepcopy(model).eval(), (calibration[:4],), dynamic_shapes=dynamic)
+    prepared = prepare_pt2e(exported.module(), quantizer)
+    with torch.no_grad():
+        prepared(calibration)
+    there = convert_pt2e(copy.deepcopy(prepared))
+    yield Case(f"{kind}: PT2E, prepared", (prepared, None), there, prepared, x, y, calibration)
+    yield Case(f"{kind}: PT2E, converted", (there, None), there, None, x, y, calibration)
+    with tempfile.TemporaryDirectory() as at:
+        program = torch.export.export(there, (calibration[:4],), dynamic_shapes=dynamic)
+        torch.export.save(program, Path(at, "x.pt2"))
+        yield Case(f"{kind}: ExportedProgram file", (Path(at, "x.pt2"), None), there, None, x, y, calibration)
+
+
+def zoo_cases() -> Iterator[Case]:
+    """torchvision's quantizable networks with random weights, and their checkpoints with the plain networks."""
+    from torch.ao import quantization as ao
+
+    from coverage import torchvision as load
+
+    torchvision = load()
+    zoo = importlib.import_module("torchvision.models.quantization")
+
+    images = torch.randn(16, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    for name in ("resnet18", "mobilenet_v2", "googlenet"):
+        torch.manual_seed(0)
+        more = {"aux_logits": False, "init_weights": False} if name == "googlenet" else {}
+        model = getattr(zoo, name)(weights=None, quantize=False, **more).train()
+        with torch.no_grad():
+            for _ in range(5):
+                model(torch.randn(16, 3, 64, 64))
+            model.eval().fuse_model()
+            model.qconfig = ao.get_default_qconfig("fbgemm")
+            prepared = ao.prepare(model)
+            prepared(images)
+        there = ao.convert(copy.deepcopy(prepared))
+        yield Case(f"{name}: quantizable, prepared", (prepared, None), there, prepared, images, None, images)
+        yield Case(f"{name}: quantizable, converted", (there, None), there, None, images, None, images)
+        plain = getattr(torchvision.models, name)(weights=None, **more)
+        source = plain, there.state_dict()
+        yield Case(f"{name}: state dict, plain network", source, there, None, images, None, images)
+        yield from pt2e_cases(name, getattr(torchvision.models, name)(weights=None, **more), images, None, images)
+
+
+def measured(case: Case, images: int) -> dict[str, Any]:
+    """One row of the table."""
+    made = intact8.migrate(case.source[0], case.source[1], data=case.calibration)
+    report, program = made.report, made.program
+    mismatches = intact8.verify(program, case.data[:16], sim=made.simulation).mismatches
+
+    def after(x: Tensor) -> Tensor:
+        return torch.as_tensor(program.run(x))
+
+    x, y = case.data[:images], case.labels
+    row: dict[str, Any] = {"model": case.name}
+    with torch.no_grad():
+        if y is not None:
+            runs = {"there, deployed": case.deployed, "there, simulated": case.simulated, "after": after}
+            row |= {k: "" if run is None else f"{accuracy(run, x, y[:images]):.2f} %" for k, run in runs.items()}
+        else:
+            deployed = case.deployed(x)
+            reach = float(deployed.abs().max())
+            simulated = None if case.simulated is None else float((case.simulated(x) - deployed).abs().max()) / reach
+            row["there, deployed"] = "0"
+            row["there, simulated"] = "" if simulated is None else f"{simulated:.3f}"
+            row["after"] = f"{float((after(x) - deployed).abs().max()) / reach:.3f}"
+    row["weights changed"] = f"{report.weights_changed} of {report.weights}"
+    row["outputs"] = "" if report.outputs_sqnr is None else f"{report.outputs_sqnr:.1f} dB"
+    row["observed"], row["mismatches"] = len(report.observed), mismatches
+    return row
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--assets")
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose names contain one of these")
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--output", type=Path, help="append rows to this file, one JSON object a line")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.backends.quantized.engine = "fbgemm"
+    head = False
+    root = folder(given.assets)
+    for cases in (fashion_cases(root, "cnn"), fashion_cases(root, "dw"), zoo_cases()):
+        for case in cases:
+            if given.only and not any(part in case.name for part in given.only):
+                continue
+            row = measured(case, given.images)
+            if not head:
+                print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
+                head = True
+            print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
+            if given.output:
+                with given.output.open("a") as stream:
+                    stream.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
