@@ -45,6 +45,12 @@ VNNI_INLINE void load_weights(const int8_t *weight, const int blocks, const int 
     }
 }
 
+VNNI_INLINE long long load_long(const uint8_t *x) {
+    long long v;
+    memcpy(&v, x, 8);
+    return v;
+}
+
 VNNI_INLINE epilogue conv_epilogue(const conv_args *a) { return make_epilogue(a->out_zero, a->low, a->high); }
 
 VNNI_INLINE __m512 load_floats(const float *x) { return _mm512_loadu_ps(opaque_pointer(x)); }

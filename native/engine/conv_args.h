@@ -47,11 +47,8 @@ INLINE int adds_residual(const conv_args *a) {
     return a->residual && !a->residual_joint && !a->general && !a->group_width && largest < SMALL_RESULT;
 }
 
-/* Which of 16 lanes computes channel c of 16 in narrow groups: four lanes see the same four words, of all these groups. */
-INLINE isize group_lane(isize group_width, isize c) {
-    const isize words = group_width / 4, output = c % group_width;
-    return 4 * (output / words) + c / group_width * words + output % words;
-}
+/* Which of 16 lanes computes channel c of 16 in narrow groups: in groups of 4, four lanes see the words of all groups. */
+INLINE isize group_lane(isize group_width, isize c) { return group_width == 4 ? 4 * (c % 4) + c / 4 : c; }
 
 HIDDEN isize dense_scratch(const conv_args *a); /* bytes of scratch memory of a thread */
 HIDDEN isize depthwise_scratch(const conv_args *a);

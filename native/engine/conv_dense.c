@@ -6,8 +6,9 @@
    pixels where the last block of output channels is 32 or 16 wide. Where it is 48 wide, one of the vectors is not stored.
 
    In groups of 4, 8 or 16 channels (as many outputs as inputs) a block is 16 output channels, and the 16 input channels of
-   their groups are all it reads of a pixel. They are repeated in every lane of a vector, from which each lane then takes the
-   four bytes of its own group. */
+   their groups are all it reads of a pixel. In groups of 4 they are repeated in every lane of a vector, each group's word for
+   its outputs; in groups of 8 the two words of a group are, for two sums of each of its outputs; in groups of 16 words are
+   repeated one by one. */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include "conv.h"
@@ -57,36 +58,34 @@ VNNI_INLINE __m512i requantize_sum(const panel *p, const __m512i *accumulator, _
     return small_to_bytes(v, &p->sum_end);
 }
 
-/* Adds the products of one word of each window's groups at d to `count` sums; x: the 16 bytes there in every lane. */
-VNNI_INLINE const int8_t *add_word(const uint8_t *const *window, isize d, const __m512i *x, const int8_t *weight,
-                                   const int count, const int words, const int word, __m512i (*sum)[4]) {
-    const __m512i w = _mm512_loadu_si512(weight);
-    for (int u = 0; u < count; u++) {
-        __m512i v;
-        if (words == 1)
-            v = x[u];
-        else if (words == 2)
-            v = word ? _mm512_shuffle_epi32(x[u], 0xf5) : _mm512_shuffle_epi32(x[u], 0xa0);
-        else
-            v = _mm512_set1_epi32(load_int(window[u] + d + 4 * word));
-        sum[u / 4][u % 4] = dot_product(sum[u / 4][u % 4], v, w);
-    }
-    return weight + VECTOR_BYTES;
-}
-
-/* Adds the products of row `row` of `count` windows in groups of `words` words and returns the weights behind them. */
+/* Adds the products of row `row` of `count` windows in groups of `words` words and returns the weights behind them. In groups
+   of two words the lanes of a vector are both words of eight outputs, and `second` has the sums of the second group. */
 VNNI_INLINE const int8_t *add_groups(const panel *p, const uint8_t *const *window, isize row, const int8_t *weight,
-                                     const int count, const int words, __m512i (*sum)[4]) {
+                                     const int count, const int words, __m512i (*sum)[4], __m512i (*second)[4]) {
     for (isize d = row; d < row + p->bytes; d += p->pixel) {
-        __m512i x[MAX_TILE * 4];
-        for (int u = 0; words < 4 && u < count; u++)
-            x[u] = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(window[u] + d)));
-        weight = add_word(window, d, x, weight, count, words, 0, sum);
-        if (words > 1) weight = add_word(window, d, x, weight, count, words, 1, sum);
-        if (words > 2) weight = add_word(window, d, x, weight, count, words, 2, sum);
-        if (words > 2) weight = add_word(window, d, x, weight, count, words, 3, sum);
+        __m512i w[4];
+        for (int k = 0; k < words; k++, weight += VECTOR_BYTES) w[k] = _mm512_loadu_si512(weight);
+        for (int u = 0; u < count; u++) {
+            const uint8_t *x = window[u] + d;
+            __m512i *own = &sum[u / 4][u % 4];
+            if (words == 1)
+                *own = dot_product(*own, _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)x)), w[0]);
+            if (words == 2) {
+                *own = dot_product(*own, _mm512_set1_epi64(load_long(x)), w[0]);
+                second[u / 4][u % 4] = dot_product(second[u / 4][u % 4], _mm512_set1_epi64(load_long(x + 8)), w[1]);
+            }
+            for (int k = 0; words > 2 && k < words; k++) *own = dot_product(*own, _mm512_set1_epi32(load_int(x + 4 * k)), w[k]);
+        }
     }
     return weight;
+}
+
+/* The sums of 16 outputs of two groups whose lanes are both words of eight outputs each. */
+VNNI_INLINE __m512i join_groups(__m512i bias, __m512i first, __m512i second) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    return _mm512_add_epi32(bias, _mm512_add_epi32(_mm512_permutex2var_epi32(first, even, second),
+                                                   _mm512_permutex2var_epi32(first, odd, second)));
 }
 
 /* Stores the results of the windows from i on; `all`: there are as many as the vector holds. For the rest see microkernel(). */
@@ -124,15 +123,19 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
     const int pixels = 4 / blocks;
     const uint8_t *window[MAX_TILE * 4];
     for (int u = 0; u < tile * pixels; u++) window[u] = p->x + p->offset[i + u];
-    __m512i sum[MAX_TILE][4];
+    __m512i sum[MAX_TILE][4], second[MAX_TILE][4];
     const int32_t *bias = (const int32_t *)opaque_pointer(p->bias);
-    for (int q = 0; q < 4; q++) sum[0][q] = _mm512_loadu_si512(bias + 16 * (q % blocks));
+    for (int q = 0; q < 4; q++) sum[0][q] = words == 2 ? _mm512_setzero_si512() : _mm512_loadu_si512(bias + 16 * (q % blocks));
     for (int u = 1; u < tile; u++)
         for (int q = 0; q < 4; q++) sum[u][q] = sum[0][q];
+    for (int u = 0; words == 2 && u < tile; u++)
+        for (int q = 0; q < 4; q++) second[u][q] = _mm512_setzero_si512();
     const int8_t *weight = p->weight;
     const isize end = flat ? p->line : p->kernel_h * p->line, bytes = p->bytes;
     for (isize row = 0; words && row < end; row += p->line)
-        weight = add_groups(p, window, row, weight, 4 * tile, words, sum);
+        weight = add_groups(p, window, row, weight, 4 * tile, words, sum, second);
+    for (int u = 0; words == 2 && u < tile; u++)
+        for (int q = 0; q < 4; q++) sum[u][q] = join_groups(_mm512_loadu_si512(p->bias), sum[u][q], second[u][q]);
     for (isize row = 0; !words && row < end; row += p->line)
         for (isize d = row; d < row + bytes; d += 4, weight += VECTOR_BYTES * blocks / (nibbles ? 2 : 1)) {
             __m512i w[4];

@@ -67,12 +67,15 @@ static isize interleaved(isize c) { return c / 64 * 64 + c % 16 / 4 * 16 + c % 6
 /* Where narrow groups have channel c. */
 static isize grouped(const conv_args *a, isize c) { return c / 16 * 16 + group_lane(a->group_width, c % 16); }
 
-/* Weights (O, taps, group_width) of narrow groups: blocks of 16 outputs, taps, words of four bytes, lanes, bytes. */
+/* Weights (O, taps, group_width) of narrow groups: blocks of 16 outputs, taps, words of four bytes, lanes, bytes. In groups of
+   8: taps, the two groups, outputs, words, bytes. */
 static void pack_groups(const conv_args *a, const int8_t *weight, int8_t *to) {
-    const isize words = a->kernel_h * a->kernel_w * a->group_width / 4;
+    const isize words = a->kernel_h * a->kernel_w * a->group_width / 4, pairs = a->group_width == 8;
     for (isize o = 0; o < a->out_channels; o++)
-        for (isize w = 0, at = grouped(a, o); w < words; w++)
-            memcpy(to + 4 * ((at / 16 * words + w) * 16 + at % 16), weight + 4 * (o * words + w), 4);
+        for (isize w = 0, at = grouped(a, o); w < words; w++) {
+            const isize vector = pairs ? w / 2 * 2 + at % 16 / 8 : w, lane = pairs ? at % 8 * 2 + w % 2 : at % 16;
+            memcpy(to + 4 * ((at / 16 * words + vector) * 16 + lane), weight + 4 * (o * words + w), 4);
+        }
 }
 
 /* Weights (C, rows, columns) for the depthwise kernel, as often as pixels stand side by side: blocks of 64 channels,
