@@ -78,7 +78,9 @@ static void float_matmul_kernel(const void *given, isize lo, isize hi, uint8_t *
         isize left = i / a->pieces / a->blocks, x = 0, w = 0, y = 0, b = 0;
         for (int d = 3; d >= 0; left /= (isize)(&s->d0)[d--]) {
             const isize at = left % (isize)(&s->d0)[d];
-            x += at * (isize)(&s->x0)[d], w += at * (isize)(&s->w0)[d], y += at * (isize)(&s->y0)[d], b += at * (isize)(&s->b0)[d];
+            x += at * (isize)(&s->x0)[d], y += at * (isize)(&s->y0)[d];
+            if (!s->bits) w += at * (isize)(&s->w0)[d]; /* strides that are not used were not checked */
+            if (a->bias) b += at * (isize)(&s->b0)[d];
         }
         const isize from = block * PRODUCT_COLUMNS, columns = min_size((isize)s->columns - from, PRODUCT_COLUMNS);
         const isize wide = packed_columns(columns), end = min_size((isize)s->rows, (piece + 1) * PIECE_ROWS);
