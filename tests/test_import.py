@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,25 @@ def run_python(code: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+def seconds(*command: str) -> float:
+    """Return the processor time of a command, the least of five."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(intact8.__file__).parents[1])}
+    found = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *command], capture_output=True, check=True, env=environment)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found)
+
+
+@pytest.mark.bench
+def test_start_up_is_quick_beside_that_of_python() -> None:
+    bare = seconds("-c", "pass")
+    assert seconds("-c", "import intact8.runtime") - bare < 0.15
+    assert seconds("-m", "intact8", "--help") - bare < 0.3
 
 
 MODULES = "print(*sorted(m for m in sys.modules if m.split('.')[0] in {'intact8', 'numpy', 'torch', 'rich', 'typer'}))"
