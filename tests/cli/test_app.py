@@ -15,7 +15,7 @@ from intact8.cli.app import app
 from intact8.cli.console import FAILED, INTERRUPTED, friendly
 from intact8.errors import CalibrationError, IntactError
 
-COMMANDS = ["demo", "quantize", "inspect", "verify", "check", "run", "export", "sign", "bench"]
+COMMANDS = ["demo", "quantize", "migrate", "inspect", "verify", "check", "run", "export", "sign", "bench"]
 runner = CliRunner()
 
 

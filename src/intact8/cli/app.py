@@ -17,6 +17,7 @@ from intact8.cli.evaluate import evaluate
 from intact8.cli.export import export
 from intact8.cli.inspect import inspect
 from intact8.cli.lint import lint
+from intact8.cli.migrate import migrate
 from intact8.cli.quantize import quantize
 from intact8.cli.report import report
 from intact8.cli.run import run
@@ -50,7 +51,7 @@ def _intact(
     """int8 quantization for PyTorch whose simulated integers equal the deployed ones, bit for bit."""
 
 
-FIRST_STEPS = (demo, quantize, inspect, verify)
+FIRST_STEPS = (demo, quantize, migrate, inspect, verify)
 DIAGNOSIS = (evaluate, compare, sensitivity, report, lint, doctor, tune)
 DEPLOYMENT = (check, run, export, sign, bench)
 

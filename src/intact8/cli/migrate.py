@@ -1,0 +1,60 @@
+"""``intact8 migrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from intact8.cli import options
+from intact8.cli.console import report_written
+from intact8.cli.inputs import model_inputs
+from intact8.cli.models import find_model
+
+
+def migrate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{options.MODEL_HELP} Or an exported program (.pt2).")],
+    data: options.Samples,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("program.safetensors"),
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="With the float network as MODEL: a torch.save or TorchScript file of the quantized one."),
+    ] = None,
+    requantize: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A layer whose weight may be quantized anew; a glob.")
+    ] = None,
+    portable: Annotated[bool, typer.Option("--portable", help="Widen weight scales for CPUs without VNNI.")] = False,
+    samples: options.Limit = None,
+    batch_size: options.BatchSize = 16,
+    key: options.Keys = None,
+    size: options.Size = 224,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Turn a network that another tool has quantized into a program, with its weights and ranges.
+
+    \b
+    Examples:
+      intact8 migrate mynets:converted --data images/ -o net.safetensors
+      intact8 migrate mynets:Net --checkpoint best_model.pth --data calibration.npy
+      intact8 migrate model.pt2 --data calibration.npy
+    """
+    import json
+
+    import intact8
+
+    source = options.samples(data, key, size, mean, std)
+    network: Any
+    if model.endswith(".pt2"):
+        from intact8.migration.pt2e import load_exported
+
+        network = load_exported(model)
+        called = network.module()
+    else:
+        network = called = find_model(model)
+    batches = list(model_inputs(called, source, bool(key), batch_size, samples or 4 * batch_size))
+    made = intact8.migrate(network, checkpoint, data=batches, requantize=requantize or (), portable=portable)
+    made.program.save(output)
+    report_written(f"{output}: {made.report}", {"file": str(output), **json.loads(made.report.to_json())}, as_json)

@@ -1,0 +1,44 @@
+"""``intact8 migrate``: a checkpoint with its network's code becomes a program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from intact8.cli.app import app
+from intact8.program.program import Program
+
+torch = pytest.importorskip("torch", reason="migration reads torch's models")
+
+SOURCE = """
+from torch import nn
+
+
+def net():
+    return nn.Sequential(nn.Identity(), nn.Linear(6, 4), nn.ReLU())
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_becomes_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nets_of_migrate_test.py").write_text(SOURCE, encoding="utf-8")
+    weight = torch.quantize_per_tensor(torch.randn(4, 6), 0.02, 0, torch.qint8)
+    state = {"1.weight": weight, "1.bias": torch.zeros(4)}
+    for name, scale, zero_point in (("0", 0.05, 128), ("1", 0.1, 0)):
+        state |= {f"{name}.scale": torch.tensor(scale), f"{name}.zero_point": torch.tensor(zero_point)}
+    torch.save(state, "best.pth")
+    np.save("rows.npy", np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32))
+    common = ["migrate", "nets_of_migrate_test:net", "--data", "rows.npy", "-o", "net.safetensors"]
+    done = CliRunner().invoke(app, [*common, "--checkpoint", "best.pth", "--json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["tool"].startswith("torch.ao (checkpoint") and report["layers"][-1]["weights_changed"] == 0
+    op = next(op for op in Program.load("net.safetensors").ops if op.name == "1")
+    assert np.array_equal(op.arrays["weight"], weight.int_repr().numpy())
+    refused = CliRunner().invoke(app, common)
+    assert refused.exit_code == 2 and "nothing in this model is quantized" in refused.stderr
