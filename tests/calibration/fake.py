@@ -63,6 +63,9 @@ class FakeSimulation(nn.Module):
     def collect_statistics(self, calls: list[Any]) -> None:
         self.looked_at.append(len(calls))
 
+    def keep(self, args: Any, kwargs: Any) -> None:
+        """Nothing is reconstructed."""
+
     def resolve(self) -> None:
         self.resolved += 1
         for name, point in self.points.items():
