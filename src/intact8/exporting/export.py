@@ -67,8 +67,8 @@ def export(
     inputs = _inputs(program, batch if made.static else SAMPLES, uint8_input)
     want = get_runner(program, "reference").tensors(inputs)
     found = made.runs[runtime](files, program, _ordered(inputs, layout))
-    elements, differences = compare(program, want, found)
     exact = runtime in made.exact
+    elements, differences = compare(program, want, found, bits=exact)
     broken = next((d for d in differences if exact and not d.behind_float), None)
     if broken is not None:
         what = f"{runtime} gives {broken.mismatches} of {broken.elements} other integers for {path}"

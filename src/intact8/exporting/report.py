@@ -98,13 +98,16 @@ class ExportReport(Shown):
         }
 
 
-def compare(program: Program, want: Values, found: Values) -> tuple[int, tuple[TensorDifference, ...]]:
+def compare(
+    program: Program, want: Values, found: Values, bits: bool = True
+) -> tuple[int, tuple[TensorDifference, ...]]:
     """Compare what a file gave with the reference: integers, and floats that are dequantized from them.
 
     Args:
         program: what was exported.
         want: every tensor, by the reference engine.
         found: tensors that the file gave.
+        bits: whether floats must be the same bits; else the integers that they stand for are compared.
 
     Returns:
         The number of integers compared, and the tensors that differ.
@@ -122,9 +125,11 @@ def compare(program: Program, want: Values, found: Values) -> tuple[int, tuple[T
             what = f"the file gives the shape {far.shape}, the program {near.shape}"
             raise EngineError(what, where=op.name, remedy="report this")
         elements += near.size
+        step = float(integers.scale or 1.0) if op.kind == "dequantize" else 1.0
+        if op.kind == "dequantize" and not bits:
+            near, far, step = np.rint(near / step), np.rint(far / step), 1.0
         count = int(np.count_nonzero(near != far))
         if count:
-            step = float(integers.scale or 1.0) if op.kind == "dequantize" else 1.0
             furthest = float(np.abs(near.astype(np.float64) - far.astype(np.float64)).max()) / step
             found_here = TensorDifference(op.name, op.kind, near.size, count, round(furthest), op.name in behind)
             differences.append(found_here)
