@@ -71,9 +71,10 @@ def factored(node: Node, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor 
             weight = after
         else:
             factor = per_output(after, weight, node)
-    if factor is not None and weight is not None and node.op != "scale_shift" and not p.keys() & EQUALIZE:
-        return weight, factor, bias
-    if factor is not None and weight is not None:
+    if factor is not None:
+        assert weight is not None
+        if node.op != "scale_shift" and not p.keys() & EQUALIZE:
+            return weight, factor, bias
         weight = weight * factor
     if node.op == "scale_shift":
         channels = node.shape[1]
