@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=4_000_000, help="bytes of the files made to take memory; 0: none")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="the first case, to make one again")
-    parser.add_argument("--engines", default="onednn", help="beside the reference, separated by commas")
+    parser.add_argument("--engines", default="native,onednn", help="beside the reference, separated by commas")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop each part after this long")
     parser.add_argument("--kinds", default="", help="kinds the programs begin with, separated by commas")
     parser.add_argument("--output", type=Path, help="append the faults to this file, one JSON object a line")

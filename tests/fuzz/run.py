@@ -237,8 +237,8 @@ def forked(work: Callable[[], Found]) -> tuple[Found, str]:
     child = os.fork()
     if child == 0:
         code = 1
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM):  # a group may get them, and the parent ends its child by SIGKILL
+            signal.signal(number, signal.SIG_IGN)
         try:
             found = work()
             with os.fdopen(write, "w") as stream:

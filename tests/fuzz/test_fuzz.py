@@ -64,7 +64,7 @@ def test_the_same_seed_makes_the_same_program() -> None:
     assert Source((1, 2)).size() == Source((1, 2)).size()
 
 
-@pytest.mark.parametrize(("engine", "count"), [("onednn", 600), ("onnxruntime", 40)])
+@pytest.mark.parametrize(("engine", "count"), [("native", 200), ("onednn", 600), ("onnxruntime", 40)])
 def test_nothing_dies_differs_or_escapes(engine: str, count: int) -> None:
     if engine not in available_engines():
         pytest.skip(f"no {engine}")
