@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +13,7 @@ from torch import Tensor, fx, nn
 from intact8.errors import InputError
 from intact8.migration.grids import RANGES, ActivationGrid
 from intact8.migration.observers import is_float, observes, weight_grid
-
-if TYPE_CHECKING:
-    from intact8.migration.torch_ao_modules import Reader
+from intact8.migration.torch_ao_modules import Reader, packed_layer
 
 
 def read_graph(model: fx.GraphModule, reader: Reader) -> None:
@@ -197,8 +195,6 @@ def _packed(
     model: fx.GraphModule, node: fx.Node, reader: Reader, name: str, args: list[Any], scales: list[Any]
 ) -> None:
     """Replace a layer with packed parameters by a module."""
-    from intact8.migration.torch_ao_modules import packed_layer
-
     path = node.name
     packed = attribute(model, args[1])
     module = packed_layer(path, packed, reader.weights)

@@ -68,7 +68,7 @@ def load_exported(path: str | Path) -> ExportedProgram:
         import torch.ao.quantization.fx._decomposed
     try:
         return torch.export.load(str(path))
-    except Exception as error:
+    except Exception as error:  # torch raises what it likes for files it cannot read
         remedy = "import the package that defines its operators (torchao) first, or export it anew"
         raise InputError(
             "torch cannot read this exported program", where=str(path), why=str(error).split("\n")[0], remedy=remedy
