@@ -14,9 +14,6 @@ from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
 from intact8.simulation.simulation import Simulation
 
-FEW = 32
-"""Samples that second moments are computed from."""
-
 
 def reconstruct(
     sim: Simulation, *, progress: Progress | None = None, checkpoint: str | Path | None = None
@@ -63,7 +60,7 @@ def reconstruct(
                 sim.tensors[node.params["correct.rounding"]].zero_()
         batched = sim.quantized_graph.batched
         if method == "gptq":
-            round_layers(sim, merged(sim.kept, batched, FEW))
+            round_layers(sim, merged(sim.kept, batched, settings.samples))
             sim.resolve(from_observers=False)
         else:
             samples = merged(sim.kept, batched, settings.samples)

@@ -62,8 +62,8 @@ FAULTS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, Arit
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
-KEPT = 256
-"""Samples kept for reconstruction, unless the recipe says how many."""
+KEPT, KEPT_FOR_MOMENTS = 256, 32
+"""Samples kept for reconstruction unless the recipe says how many: where it learns, and where moments are enough."""
 
 CHECKED = 4
 """Samples kept for the check at the end of conversion."""
@@ -188,9 +188,11 @@ class Simulation(Shown, Trainable):
     def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep the inputs of a call of calibration, where the recipe wants layers reconstructed and more are needed."""
         if self.recipe.reconstruction != "none":
-            wanted = self.recipe.reconstruction_args.get("samples", KEPT)
-            if sum(len(inputs[0]) for inputs in self.kept) < wanted:
-                self.kept.append(self.flatten(args, kwargs))
+            usual = KEPT_FOR_MOMENTS if self.recipe.reconstruction == "gptq" else KEPT
+            left = self.recipe.reconstruction_args.get("samples", usual) - sum(len(inputs[0]) for inputs in self.kept)
+            if left > 0:
+                batched = self.quantized_graph.batched
+                self.kept.append([(t[:left] if batched else t).clone() for t in self.flatten(args, kwargs)])
 
     def resolve(self, *, from_observers: bool = True) -> None:
         """Make all multipliers tie-free; see ``intact8.simulation.scales.resolve``.
