@@ -106,3 +106,17 @@ def test_what_is_refused_is_named(tmp_path: Path) -> None:
     openvino.save_model(openvino.Model([ov.result(loose)], [x], "net"), str(tmp_path / "loose.xml"))
     with pytest.raises(IntactError, match="FakeQuantize that changes the range"):
         intact8.migrate(tmp_path / "loose.xml")
+
+
+def test_activations_with_a_scale_per_channel_get_one_only_if_named(tmp_path: Path) -> None:
+    x = ov.parameter(openvino.PartialShape([-1, 3, 8, 8]), np.float32, name="x")
+    y = fake(ov.relu(x), 0.0, np.float32([1.0, 2.0, 3.0]).reshape(1, 3, 1, 1))
+    y = fake(ov.convolution(y, stored(weight(4, 3, 3, 3), "w"), [1, 1], [0, 0], [0, 0], [1, 1]), -1.28, 1.27)
+    made = openvino.Model([ov.result(y)], [x], "net")
+    openvino.save_model(made, str(tmp_path / "net.xml"), compress_to_fp16=False)
+    with pytest.raises(IntactError, match=r"an activation of uint8 with 3 scales.*requantize="):
+        intact8.migrate(tmp_path / "net.xml")
+    found = intact8.migrate(tmp_path / "net.xml", requantize=["*"], data=[torch.from_numpy(samples(32))])
+    assert len(found.report.requantized) == 1
+    scales = [t.scale for t in found.program.tensors.values() if t.quantized]
+    assert min(abs(s - 3 / 255) for s in scales if s) < 3e-4

@@ -40,8 +40,7 @@ def _qlinear_layer(r: Reader, node: Node, weight: Grid, at: int, bias: int, buil
         b = f"{node.name}.bias"
         r.known[b] = (r.known[node.inputs[bias]] * grid.scale * weight.scale).astype(np.float32)
     build((_expect(r, node, 0, grid), w, *([b] if b else [])), w, b)
-    r.mark(f"{node.outputs[0]}.real", node.outputs[0], out := r.grid(node, 6, 7, "uint8"), node.outputs[0])
-    r.grids[node.outputs[0]] = out
+    _finish(r, node, f"{node.outputs[0]}.real", 6)
 
 
 def _expect(r: Reader, node: Node, i: int, grid: Grid) -> str:
@@ -76,9 +75,8 @@ def _qlinear_matmul(r: Reader, node: Node) -> None:
 
 
 def _finish(r: Reader, node: Node, real: str, at: int) -> None:
-    grid = r.grid(node, at, at + 1, "uint8")
-    r.mark(real, node.outputs[0], grid, node.outputs[0])
-    r.grids[node.outputs[0]] = grid
+    """Quantize the numbers ``real`` of a result to the grid of inputs ``at`` and the next."""
+    r.mark(real, node.outputs[0], r.grid(node, at, at + 1, "uint8"), node.outputs[0])
 
 
 def _qgemm(r: Reader, node: Node) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.affine import choose_qparams
 from intact8.errors import InputError, in_short
 from intact8.migration.description import Description
 from intact8.migration.grids import RANGES, ActivationGrid, WeightGrid
@@ -44,9 +45,17 @@ class Grid:
         """
         if self.scale.size != 1 or self.dtype not in RANGES:
             what = f"an activation of {self.dtype} with {self.scale.size} scales"
-            raise InputError(what, where=name, why="programs hold activations in 8 bits with one scale")
+            why = "programs hold activations in 8 bits with one scale"
+            raise InputError(what, where=name, why=why, remedy="name it in requantize=[…] to have one scale for all")
         ends = RANGES[self.dtype]
         return ActivationGrid(name, float(self.scale.item()), int(self.zero_point.item()), *ends, self.dtype)
+
+    def joined(self) -> Grid:
+        """Return the grid of one scale that reaches as far as those of all channels."""
+        low, high = RANGES[self.dtype]
+        ends = [((end - self.zero_point) * self.scale) for end in (low, high)]
+        scale, zero_point = choose_qparams(float(ends[0].min()), float(ends[1].max()), low, high, False)
+        return Grid(np.array([scale], np.float64), np.array([zero_point]), self.dtype)
 
     def same(self, other: Grid) -> bool:
         """Return whether integers of both stand for the same numbers."""
@@ -69,6 +78,7 @@ class Reader:
         stored: name → constant weight that was dequantized: its integers.
         dynamic: name of what is made of a tensor that is quantized while it runs → what it is ("integers", "scale",
             "zero", "scales", "sums"), the tensor, and what else is known of it.
+        joined: names of tensors with one scale here in place of one per channel there.
         loose: names of weights whose integers have scales along several dimensions.
         alias: name of a tensor → the one that it is here.
     """
@@ -82,6 +92,7 @@ class Reader:
         self.grids: dict[str, Grid] = {}
         self.stored: dict[str, WeightGrid] = {}
         self.loose: set[str] = set()
+        self.joined: set[str] = set()
         self.dynamic: dict[str, tuple[str, str, Any]] = {}
         self.alias: dict[str, str] = {}
         self.network = Network(list(graph.inputs), ())
@@ -140,11 +151,16 @@ class Reader:
         grid = self.grid(reader, 1, 2, self.graph.inputs[name][0])
         self.mark(name, f"{name}.marked", grid, name)
         self.alias[name] = f"{name}.marked"
-        self.grids[f"{name}.marked"] = grid
         self.described.notes.append(f"{name}: integers there; here, floats or the integers")
 
-    def mark(self, source: str, result: str, grid: Grid | None, label: str) -> None:
-        mark = self.described.marks.make(None if grid is None else grid.activation(label))
+    def mark(self, source: str, result: str, grid: Grid, label: str) -> None:
+        """Put a mark behind ``source``; the marked tensor is called ``result``, and has the grid."""
+        if grid.scale.size > 1 and grid.dtype in RANGES and self.weights.may_change(label):
+            grid = grid.joined()
+            self.described.requantized.append(label)
+            self.joined.add(result)
+        self.grids[result] = grid
+        mark = self.described.marks.make(grid.activation(label))
         self.network.add(f"{label}_mark", mark, [source], [result])
 
     def grid(self, node: Node, scale: int, zero: int, dtype: str) -> Grid:
@@ -234,7 +250,6 @@ def _quantize(r: Reader, node: Node) -> None:
         r.alias[node.outputs[0]] = r.name(source)
         return
     r.mark(r.name(source), node.outputs[0], grid, source)
-    r.grids[node.outputs[0]] = grid
 
 
 def _store_quantized(r: Reader, node: Node, value: Array, grid: Grid) -> None:
@@ -264,7 +279,7 @@ def dequantize(r: Reader, node: Node) -> None:
     grid, before = r.grid(node, 1, 2, "uint8"), r.grids.get(name)
     if before is None:
         raise InputError("integers without a scale are dequantized", where=node.name, remedy="repair the graph")
-    if before.same(grid):
+    if before.same(grid) or name in r.joined:
         r.alias[result] = name
         return
     if grid.scale.size != 1 or not np.array_equal(before.zero_point, grid.zero_point):
