@@ -43,6 +43,7 @@ RECIPES = {
     "less": replace(DEFAULT, overrides={"last": None}),
     "no factors": replace(DEFAULT, equalize=False),
     "other observer": recipes.minmax(),
+    "reconstructed": replace(DEFAULT, reconstruction="gptq"),
 }
 
 
