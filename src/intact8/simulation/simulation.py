@@ -40,6 +40,8 @@ from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
 from intact8.train.host_value import read_together
+from intact8.train.learned_range import LearnedRange
+from intact8.train.learned_scale import LearnedScale, computed_once
 from intact8.train.optimizer import expect_step
 from intact8.train.scale_phase import (
     CALIBRATED,
@@ -235,7 +237,7 @@ class Simulation(Shown, Trainable):
         """Compute what :meth:`forward` does, from a tuple and a dict."""
         values = self.run(self.flatten(args, kwargs))
         outputs = [real(values[name]) for name in self.graph.outputs]
-        return self.captured.rebuild(connected(self, outputs, [p for _, p in learned_scales(self)]))
+        return self.captured.rebuild(connected(self, outputs, lambda: [p for _, p in learned_scales(self)]))
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors of a call in the order of the graph's inputs.
@@ -266,7 +268,7 @@ class Simulation(Shown, Trainable):
         device = next((t.device.type for t in inputs), "cpu")
         if device != "cpu":
             read_together(filter(None, (point.learned_value() for point in self.points.values())))
-        with torch.autocast(device, enabled=False), watching(self):
+        with torch.autocast(device, enabled=False), watching(self), computed_once(self._learners()):
             for position, node in enumerate(self.graph.sized(inputs)):
                 if node.op == "input":
                     continue
@@ -375,6 +377,14 @@ class Simulation(Shown, Trainable):
                 what = f"{count} of {values.numel()} values are NaN or infinite"
                 remedy = "load the last state that was finite, and train on with a smaller learning rate"
                 raise StateError(what, where=name, why="training diverged, or the state is damaged", remedy=remedy)
+
+    def _learners(self) -> Iterator[LearnedScale]:
+        """Iterate over the learned scales and ranges of activations that a forward uses now."""
+        for point in self.points.values() if self.training else ():
+            if point.learner is not None and point.source == "learned":
+                yield point.learner
+                if isinstance(point.learner, LearnedRange) and point.learner.below is not None:
+                    yield point.learner.below
 
     def _training(self, path: str) -> bool:
         try:

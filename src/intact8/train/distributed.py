@@ -107,14 +107,16 @@ class _Connected(torch.autograd.Function):
         return (grad[0], *(torch.zeros_like(p) for p in ctx.saved_tensors))
 
 
-def connected(sim: Trainable, outputs: list[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Return outputs whose backward reaches all ``parameters``: those that take no part get zeros as gradients.
+def connected(sim: Trainable, outputs: list[Tensor], parameters: Callable[[], Sequence[Tensor]]) -> list[Tensor]:
+    """Return outputs whose backward reaches all that ``parameters`` gives: those that take no part get zeros.
 
     DistributedDataParallel waits for the gradient of every parameter that it was built with. Learned scales have none
     while ranges are observed, and after scales were frozen.
     """
-    wanted = [p for p in parameters if p.requires_grad]
-    if not (sim.training and wanted and torch.is_grad_enabled()) or _active_wrapper() is None:
+    if not (sim.training and torch.is_grad_enabled()) or _active_wrapper() is None:
+        return outputs
+    wanted = [p for p in parameters() if p.requires_grad]
+    if not wanted:
         return outputs
     connect: Callable[..., Tensor] = _Connected.apply
     return [connect(y, *wanted) if y.requires_grad else y for y in outputs]

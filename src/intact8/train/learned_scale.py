@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -57,6 +58,7 @@ class LearnedScale(nn.Module):
     """
 
     smallest: Tensor
+    _now: Tensor | None = None
 
     def __init__(self, shape: tuple[int, ...], factor: float = 1.0) -> None:
         super().__init__()
@@ -82,8 +84,23 @@ class LearnedScale(nn.Module):
 
     def forward(self) -> Tensor:
         """Return the scale."""
+        if self._now is not None:
+            return self._now
         scale: Tensor = _Bounded.apply(self.value, self.smallest, self)  # type: ignore[no-untyped-call]
         return scale
+
+
+@contextmanager
+def computed_once(scales: Iterable[LearnedScale]) -> Iterator[None]:
+    """Compute each of these scales once, for all that read it in this forward."""
+    given = list(scales)
+    try:
+        for scale in given:
+            scale._now = LearnedScale.forward(scale)
+        yield
+    finally:
+        for scale in given:
+            scale._now = None
 
 
 class LearnedScales(nn.Module):

@@ -144,16 +144,17 @@ def check_learning(sim: Trainable) -> None:
 
     Called before every training step of the phase learn.
     """
-    learners = dict(learned_scales(sim))
-    weights = [p for name, p in sim.named_parameters() if name not in learners and p.requires_grad]
-    scales = [scale for scale in learners.values() if scale.requires_grad]
-    reached = [m for m in sim.modules() if isinstance(m, LearnedScale) and m.reached]
+    modules = [m for m in sim.modules() if isinstance(m, LearnedScale)]
+    own = {id(module.value) for module in modules}
+    scales = [module.value for module in modules if module.value.requires_grad]
+    weights = [p for p in sim.parameters() if id(p) not in own and p.requires_grad]
+    reached = [module for module in modules if module.reached]
     before = sim.scale_phase._before
     if before is not None and reached and scales and before[1].current(scales) and not before[0].current(weights):
         what = f"none of the {len(scales)} learned scales moved in the last training step, but weights did"
         why = "the optimizer does not have them: it was built from other parameters"
         remedy = "build it after intact8.prepare from intact8.train.parameter_groups(sim, lr=…) or sim.parameters()"
-        raise StateError(what, where=next(iter(learners)), why=why, remedy=remedy)
+        raise StateError(what, where=learned_scales(sim)[0][0], why=why, remedy=remedy)
     for module in reached:
         module.reached = False
     sim.scale_phase._before = Snapshot(weights), Snapshot(scales)

@@ -173,9 +173,8 @@ class Affine:
         node, step = self.node, point.live_scale
         if "equalize.out" in node.params:
             step = step * self.tensors[node.params["equalize.out"]]
-        ones = torch.ones(z.shape[1], device=z.device)
-        weight = (ones if norm.weight is None else norm.weight) / step
-        bias = (0 * ones if norm.bias is None else norm.bias) / step
+        weight = (z.new_ones(z.shape[1]) if norm.weight is None else norm.weight) / step
+        bias = (z.new_zeros(z.shape[1]) if norm.bias is None else norm.bias) / step
         z_y, (lo, hi) = point.zero_point_value, output_limits(node, point)
         to = Rounding(lo - z_y, hi - z_y, watcher(node, point), point.learns_range)
         return normalize_round(z, weight, bias, count_batch(norm), to)
