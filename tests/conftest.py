@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import importlib.util
 import re
 import sys
 from collections import Counter
@@ -50,6 +52,10 @@ def import_torchvision() -> ModuleType:
     if "torchvision" not in sys.modules:
         import torch
 
+        spec = importlib.util.find_spec("torchvision")
+        for operators in () if spec is None else Path(str(spec.origin)).parent.glob("_C.*"):
+            with contextlib.suppress(OSError):
+                torch.ops.load_library(operators)
         if not hasattr(torch.ops.torchvision, "nms"):
             library = torch.library.Library("torchvision", "DEF")
             library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -92,6 +92,10 @@ class _Names(TorchFunctionMode):
             return args[0] not in self.placed
         if func in (Tensor.numpy, Tensor.__array__) and args[0] in self.placed:
             raise TypeError("can't convert a tensor of the pretend device to numpy: use Tensor.cpu() first")
+        # Within a call that torch hands to a mode, the mode is off, and this one asks for devices.
+        if func is torch.unravel_index:
+            found = func(self._moved(Tensor.cpu, args[:1], {}), *args[1:], **kwargs)
+            return tuple(self._moved(Tensor.cuda, (t,), {}) for t in found) if args[0] in self.placed else found
         if func in (Tensor.cpu, Tensor.cuda, Tensor.to):
             return self._moved(func, args, kwargs)
         device = kwargs.get("device")

@@ -18,6 +18,7 @@ import intact8
 import intact8.simulation.prepare
 import intact8.train
 from intact8.capture import Captured, capture
+from intact8.train import fused
 
 
 class Encoder(nn.Module):
@@ -49,6 +50,15 @@ class Recurrent(nn.Module):
         return y
 
 
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here: test_cuda.py uses it")
+
+
+@pytest.fixture(autouse=True)
+def no_fused_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are computed by torch, as on a GPU: torch switches the pretence of names off in a backward pass."""
+    monkeypatch.setattr(fused, "_library", None)
+
+
 prepare = sys.modules["intact8.simulation.prepare"]
 
 
@@ -66,12 +76,11 @@ def sequences(n: int) -> Tensor:
 
 QUICK = [
     (Net, images, "learned"),
-    (Net, images, "accurate"),
     (Encoder, tokens, "integer"),
     (Recurrent, sequences, "learned"),
 ]
 LONG = [
-    *((Net, images, recipe) for recipe in ("default", "fast", "weight_only", "lsq+", "observed")),
+    *((Net, images, recipe) for recipe in ("default", "accurate", "fast", "weight_only", "lsq+", "observed")),
     *((Encoder, tokens, recipe) for recipe in ("default", "dynamic", "learned")),
     (Recurrent, sequences, "default"),
 ]
@@ -115,24 +124,21 @@ def test_a_model_on_another_device_goes_the_whole_way(
 
 
 def test_a_training_step_reads_no_number_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every such look waits for the GPU; a step may do it once, for the scales of all layers together."""
+    """Every such look waits for the GPU; a step does it once, for the scales of all layers together."""
+    looks: list[Tensor] = []
+    for name in ("item", "__int__", "__float__", "__bool__"):
+        read = getattr(Tensor, name)
+        monkeypatch.setattr(Tensor, name, lambda t, read=read: (looks.append(t) if t.is_cuda else None, read(t))[1])
     sim = intact8.prepare(Net().eval(), images(2), intact8.recipes.qat("learned")).eval()
-    with warnings.catch_warnings():
+    with pretend_device(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        sim = sim.cuda()
         intact8.calibrate(sim, images(16))
-    optimizer = torch.optim.SGD(intact8.train.parameter_groups(sim, lr=1e-4))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        sim(images(4)).square().mean().backward()
-        optimizer.step()
-
-    sim.train()
-    step()
-    looks = []
-    monkeypatch.setattr(Tensor, "item", lambda t: looks.append(t) or 0.0)
-    monkeypatch.setattr(Tensor, "__int__", lambda t: looks.append(t) or 0)
-    monkeypatch.setattr(Tensor, "__float__", lambda t: looks.append(t) or 0.0)
-    monkeypatch.setattr(Tensor, "__bool__", lambda t: looks.append(t) or False)
-    step()
+        optimizer = torch.optim.SGD(intact8.train.parameter_groups(sim, lr=1e-4))
+        sim.train()
+        for _ in range(2):
+            looks.clear()
+            optimizer.zero_grad()
+            sim(images(4).cuda()).square().mean().backward()
+            optimizer.step()
     assert not looks

@@ -238,3 +238,52 @@ def test_what_diverged_is_refused_by_name(name):
         dict(sim.named_parameters())[name].view(-1)[0] = float("nan")
     with pytest.raises(StateError, match=rf"{name}: 1 of \d+ values are NaN.*smaller learning rate"):
         intact8.convert(sim)
+
+
+class Named(nn.Module):
+    """A model whose modules, parameters or buffers have given names."""
+
+    def __init__(self, names: list[str], kind: str) -> None:
+        super().__init__()
+        self.known, self.kind, self.last = names, kind, nn.Linear(4, 2)
+        for name in names:
+            if kind == "module":
+                self.add_module(name, nn.Linear(4, 4))
+            elif kind == "parameter":
+                self.register_parameter(name, nn.Parameter(torch.rand(4)))
+            else:
+                self.register_buffer(name, torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name in self.known:
+            layer = self._modules.get(name)
+            tensor = self._parameters.get(name) if self.kind == "parameter" else self._buffers.get(name)
+            x = x + tensor if layer is None else x + layer(x)  # type: ignore[operator]
+        return self.last(x)  # type: ignore[no-any-return]
+
+
+def attributes() -> list[str]:
+    from intact8.simulation.simulation import OWN_MODULES, Simulation
+    from intact8.train.trainable import Trainable
+
+    names = {name for name in dir(Simulation) if not name.startswith("_") and not hasattr(nn.Module, name)}
+    names |= {name for kind in (Simulation, Trainable) for name in kind.__annotations__ if not name.startswith("_")}
+    return sorted(names - OWN_MODULES)
+
+
+@pytest.mark.parametrize("kind", ["module", "parameter", "buffer"])
+def test_names_of_a_model_may_be_those_of_attributes_of_a_simulation(kind: str) -> None:
+    names = attributes()
+    assert {"points", "run", "flatten", "number", "graph"} <= set(names)
+    model, x = Named(names, kind).eval(), torch.rand(32, 4)
+    sim = intact8.prepare(model, x)
+    torch.testing.assert_close(sim(x), model(x))
+    copied = copy.deepcopy(sim)
+    copied.load_state_dict(sim.state_dict())
+    assert set(model.state_dict()) <= set(sim.state_dict())
+
+
+@pytest.mark.parametrize("name", ["quantizers", "constants"])
+def test_a_reserved_name_is_refused(name: str) -> None:
+    with pytest.raises(intact8.CaptureError, match=f"{name}: this name is reserved"):
+        intact8.prepare(Named([name], "module"), torch.rand(2, 4))

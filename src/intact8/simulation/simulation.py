@@ -16,7 +16,7 @@ from intact8.calibration.data import device_of
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
 from intact8.display import Shown
-from intact8.errors import IntactError, InternalError, StateError
+from intact8.errors import CaptureError, IntactError, InternalError, StateError
 from intact8.fusion.fuse import Fused
 from intact8.placement.place import Placed
 from intact8.program.inputs import outside
@@ -35,7 +35,7 @@ from intact8.simulation.parameters import Namespace, copy_parameters
 from intact8.simulation.quantized_graph import QuantizedGraph
 from intact8.simulation.quantized_tensor import Quantized, Value, real
 from intact8.simulation.scales.learners import attach_learners
-from intact8.simulation.scales.quant_points import QuantPoint
+from intact8.simulation.scales.quant_points import QuantPoint, Requantization
 from intact8.simulation.scales.resolve import follow_slopes, resolve
 from intact8.simulation.tensors import Tensors
 from intact8.train.distributed import connected, in_backward, watching
@@ -71,6 +71,10 @@ CHECKED = 4
 """Samples kept for the check at the end of conversion."""
 
 
+OWN_MODULES = frozenset({"constants", "quantizers"})
+"""Names of the modules that a simulation adds to those of the model."""
+
+
 class Simulation(Shown, Trainable):
     """A captured model with quantization points: what :func:`intact8.prepare` returns.
 
@@ -98,12 +102,30 @@ class Simulation(Shown, Trainable):
     """
 
     tensors: Tensors
+    requantizations: dict[str, Requantization]
+    quantized_graph: QuantizedGraph
+    fusion_log: Any
+    equalized: Any
+    last_uses: Any
+    layer_ops: Any
+    samples: list[Tensor]
+    kept: list[list[Tensor]]
+    deployed: Any
+    number: int
+    calibration: dict[str, Any]
+    constant_channels: dict[str, tuple[int, int]]
+    _solved_scales: Snapshot | None
+    _solved_weights: Snapshot | None
 
     def __init__(self, model: nn.Module, captured: Captured, fused: Fused, placed: Placed, recipe: Recipe) -> None:
         super().__init__()
         self.captured = captured.without_tensors()
         self.placed, self.recipe, self.fusion_log = placed, recipe, fused.log
         copy_parameters(self, model)
+        for name in sorted(OWN_MODULES & (self._modules.keys() | self._parameters.keys() | self._buffers.keys())):
+            why = "a simulation keeps what it adds to the model under that name, in state dicts too"
+            remedy = "rename it in the model"
+            raise CaptureError("this name is reserved", where=name, why=why, remedy=remedy)
         constants = Namespace()
         owners: dict[str, tuple[nn.Module, str]] = {}
         for i, (name, tensor) in enumerate({**captured.constants, **fused.constants}.items()):
@@ -119,14 +141,11 @@ class Simulation(Shown, Trainable):
         attach_mean_inputs(q)
         attach_rounding(q, captured.tensors())
         self.last_uses = _last_uses(placed.graph)
-        self.samples: list[Tensor] = []
-        self.kept: list[list[Tensor]] = []
-        self._solved_scales: Snapshot | None = None
-        self._solved_weights: Snapshot | None = None
-        self.deployed: Any = None
+        self.samples, self.kept = [], []
+        self._solved_scales = self._solved_weights = None
+        self.deployed = None
         self.number = number_of(self)
-        self.calibration: dict[str, Any] = {}
-        self.constant_channels: dict[str, tuple[int, int]] = {}
+        self.calibration, self.constant_channels = {}, {}
         self.tensors = q.tensors = Tensors(self, owners, captured.derived)
         if recipe.learns:
             attach_learners(q)
@@ -138,6 +157,21 @@ class Simulation(Shown, Trainable):
 
     def __rich__(self) -> Any:
         return overview(self).__rich__()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The model's modules and tensors may have the names of attributes of this class: both are kept.
+        if name in _ATTRIBUTES:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """Return a module of the model by its path, also where it has the name of an attribute of this class."""
+        first, _, rest = target.partition(".")
+        module = self._modules.get(first) if first else self
+        if module is None:
+            raise AttributeError(f"{type(self).__name__} has no module {first!r}")
+        return module.get_submodule(rest) if rest else module
 
     def point(self, node: str) -> QuantPoint | None:
         """Return the quantization point of a node's output; None inside a float island."""
@@ -399,6 +433,9 @@ class Simulation(Shown, Trainable):
         owners = (self.tensors.owner(node.params.get(f"{role}.running_mean")) for role in ("pre", "bn"))
         found = LiveBatchNorms(*(m if isinstance(m, BATCH_NORM) and m.training else None for m in owners))
         return None if found == (None, None) else found
+
+
+_ATTRIBUTES = frozenset(name for kind in (Simulation, Trainable) for name in kind.__annotations__)
 
 
 def _forget(sim: nn.Module, incompatible: Any) -> None:
