@@ -23,8 +23,8 @@ from intact8.program.inputs import outside
 from intact8.program.names import part_name
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.channel_statistics import attach_mean_inputs, attach_rounding, collect
-from intact8.simulation.equalization import attach_factors
-from intact8.simulation.layers import make_layers
+from intact8.simulation.equalization import Equalized, attach_factors
+from intact8.simulation.layers import Layer, make_layers
 from intact8.simulation.numbers import number_of
 from intact8.simulation.ops.affine import LiveBatchNorms
 from intact8.simulation.ops.dispatch import run_node
@@ -105,9 +105,9 @@ class Simulation(Shown, Trainable):
     requantizations: dict[str, Requantization]
     quantized_graph: QuantizedGraph
     fusion_log: Any
-    equalized: Any
-    last_uses: Any
-    layer_ops: Any
+    equalized: list[Equalized]
+    last_uses: list[list[str]]
+    layer_ops: dict[str, Layer]
     samples: list[Tensor]
     kept: list[list[Tensor]]
     deployed: Any
