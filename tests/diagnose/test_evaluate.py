@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -113,3 +116,57 @@ def test_what_makes_no_sense_is_refused() -> None:
         intact8.evaluate(Fixed(1), [])
     with pytest.raises(InputError, match="no network"):
         intact8.evaluate([3], (X, Y))
+
+
+def batches(count: int, size: int = 25) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    return [(torch.randn(size, 8), torch.randint(0, 4, (size,))) for _ in range(count)]
+
+
+def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    networks, data, state = {"a": nn.Linear(8, 4), "b": nn.Linear(8, 4)}, batches(6), tmp_path / "scores.safetensors"
+    whole = intact8.evaluate(networks, data, ["top1", "top5"])
+
+    def killed(done: int) -> None:
+        if done == 75:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        intact8.evaluate(networks, data, ["top1", "top5"], state=state, progress=killed)
+    untouched = [(torch.full_like(x, torch.nan), y) for x, y in data[:3]] + data[3:]
+    assert intact8.evaluate(networks, untouched, ["top1", "top5"], state=state) == whole
+    with pytest.raises(InputError, match="another evaluation"):
+        intact8.evaluate({**networks, "b": nn.Linear(8, 4)}, data, ["top1", "top5"], state=state)
+    state.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="no scores"):
+        intact8.evaluate(networks, data, state=state)
+
+
+def test_scores_of_batches_have_intervals_by_drawing_batches() -> None:
+    def mean(outputs: torch.Tensor, labels: torch.Tensor) -> float:
+        return float(outputs.mean())
+
+    report = intact8.evaluate([nn.Identity(), Doubled()], batches(40), mean)
+    second = report.score("float32 2")
+    assert second.low is not None and second.high is not None and second.difference is not None
+    assert second.low < second.difference < second.high and second.p is None
+    assert intact8.evaluate([nn.Identity(), Doubled()], batches(3), mean).score("float32 2").low is None
+
+
+@pytest.mark.parametrize("name", ["MulticlassF1Score", "MulticlassAccuracy", "MulticlassAUROC"])
+def test_metrics_of_torchmetrics(tmp_path: Path, name: str) -> None:
+    try:
+        classification = importlib.import_module("torchmetrics.classification")
+    except (ImportError, RuntimeError):  # it imports torchvision, which may not fit the torch that is here
+        pytest.skip("torchmetrics cannot be imported: pip install 'intact8[metrics]'")
+    metric = getattr(classification, name)(num_classes=4)
+    torch.manual_seed(1)
+    networks, data, state = [nn.Linear(8, 4), nn.Linear(8, 4)], batches(10), tmp_path / "scores"
+    report = intact8.evaluate(networks, data, metric, state=state)
+    whole = metric.clone()
+    whole.update(torch.cat([networks[0](x) for x, _ in data]).detach(), torch.cat([y for _, y in data]))
+    assert report.score("float32").value == pytest.approx(float(whole.compute()))
+    second = report.score("float32 2")
+    assert second.low is not None and second.high is not None and second.low < second.difference < second.high
+    assert intact8.evaluate(networks, data, metric, state=state) == report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +25,9 @@ def evaluate(
     state_dict: options.StateDict = None,
     metric: Annotated[list[str] | None, typer.Option(help="top1 or top5; repeat it. top1 by default.")] = None,
     engine: Annotated[str, typer.Option(help="auto, reference, onednn …")] = "auto",
+    state: Annotated[
+        Path | None, typer.Option(help="Keep scores here; an interrupted evaluation goes on from them.")
+    ] = None,
     samples: options.Limit = None,
     batch_size: options.BatchSize = 64,
     key: options.Keys = None,
@@ -57,6 +61,6 @@ def evaluate(
     with progress_bar() as bar:
         progress = partial(show_completed, bar, bar.add_task("evaluate", total=total))
         found = intact8.evaluate(
-            {**networks, "int8": program}, batches, metric or ["top1"], engine=engine, progress=progress
+            {**networks, "int8": program}, batches, metric or ["top1"], engine=engine, progress=progress, state=state
         )
     print_result(found, found.to_dict, as_json)

@@ -6,16 +6,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact8.calibration.distributed import checksum
+from intact8.diagnose.evaluation_scores import EvaluationState, Scores, make_scores
 from intact8.diagnose.json_report import JsonReport
 from intact8.display import Grid, Shown, columns, number
 from intact8.errors import InputError
 from intact8.opset.op import Array
+from intact8.program.file import digest
 from intact8.program.program import Program
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
@@ -28,6 +32,9 @@ LABELS = ("labels", "label", "targets", "target")
 """Keys of a dict batch that hold its labels."""
 
 RESAMPLES = 2000
+LEAST_BATCHES, BATCH_RESAMPLES = 8, 200
+"""Batches from which intervals are had by drawing batches, and how often these are drawn."""
+
 NORMAL_975 = 1.959963984540054
 """The 97.5 % point of the normal distribution, for intervals of 95 %."""
 
@@ -100,6 +107,7 @@ def evaluate(
     batch_size: int = 64,
     progress: Callable[[int], object] | None = None,
     seed: int = 0,
+    state: str | Path | None = None,
 ) -> EvaluationReport:
     """Measure the accuracy of networks side by side, every sample on all of them.
 
@@ -109,15 +117,18 @@ def evaluate(
         data: batches ``(inputs…, labels)`` (a DataLoader), dicts with an entry "labels", or one pair of tensors
             ``(inputs, labels)`` with all samples.
         metric: "top1", "top5" or several names; a function of (outputs, labels) that returns a score per sample or one
-            number for the batch; or a metric of torchmetrics. Outputs are the tensor the network returns: of a dict or
-            ``ModelOutput`` the entry "logits" where it has one. "top1" when None.
+            number for the batch; or a metric of torchmetrics (extra "metrics"). Outputs are the tensor the network
+            returns: of a dict or ``ModelOutput`` the entry "logits" where it has one. "top1" when None.
         engine: what runs programs.
         batch_size: of a pair of tensors.
         progress: called with the number of samples done so far.
-        seed: of the bootstrap, which gives the interval of scores that are not 0 or 1 (else: Agresti and Min 2005).
+        seed: of the bootstrap, which gives the interval of scores that are not 0 or 1 (else: Agresti and Min 2005). It
+            draws samples, or batches where a metric has no score of a single sample.
+        state: a file in which scores are kept after every batch; a call that was interrupted goes on from it, given the
+            same networks, data and metrics.
 
     Raises:
-        InputError: no networks, no data, batches without labels, or an unknown metric.
+        InputError: no networks, no data, batches without labels, an unknown metric, or a state file of another call.
 
     Example:
         >>> import torch, intact8
@@ -130,17 +141,22 @@ def evaluate(
     """
     named = _named(networks)
     metrics = _metrics(metric)
-    tallies = {(name, m): _tally(function) for name in named for m, function in metrics.items()}
+    scores = {(name, m): make_scores(function) for name in named for m, function in metrics.items()}
+    kept = None if state is None else EvaluationState(Path(state), _call(named, metrics))
+    begun = 0 if kept is None else kept.restore(scores)
     done = 0
     for network in named.values():
         if isinstance(network, nn.Module) and not isinstance(network, Simulation):
             warn_of_training_mode(network)
     with evaluation_mode([n for n in named.values() if isinstance(n, nn.Module)]), torch.no_grad():
-        for inputs, labels in _batches(data, batch_size):
-            for name, network in named.items():
-                outputs = _outputs(_run(network, inputs, engine))
-                for m in metrics:
-                    tallies[name, m].add(outputs, labels)
+        for number, (inputs, labels) in enumerate(_batches(data, batch_size)):
+            if number >= begun:
+                for name, network in named.items():
+                    outputs = _outputs(_run(network, inputs, engine))
+                    for m in metrics:
+                        scores[name, m].add(outputs, labels)
+                if kept is not None:
+                    kept.save(number + 1, scores)
             done += len(labels)
             if progress is not None:
                 progress(done)
@@ -148,64 +164,41 @@ def evaluate(
         raise InputError("no samples", where="evaluate", remedy="give batches of inputs and labels")
     first = next(iter(named))
     rng = np.random.default_rng(seed)
-    scores = [_score(name, m, tallies[name, m], tallies[first, m], rng) for name in named for m in metrics]
-    return EvaluationReport(tuple(scores), done)
+    rows = [_score(name, m, scores[name, m], scores[first, m], rng) for name in named for m in metrics]
+    return EvaluationReport(tuple(rows), done)
 
 
-class _Scores:
-    """Scores that a function gives: per sample, or per batch."""
-
-    def __init__(self, function: Metric) -> None:
-        self.function, self.paired = function, True
-        self.parts: list[Array] = []
-        self.weights: list[int] = []
-
-    def add(self, outputs: Any, labels: Any) -> None:
-        found = np.atleast_1d(np.asarray(self.function(outputs, labels), dtype=np.float64))
-        count = len(labels)
-        if found.shape != (count,):
-            self.paired, found = False, np.array([found.mean()])
-        self.parts.append(found)
-        self.weights.append(count // len(found))
-
-    def value(self) -> float:
-        total = sum(float(part.sum()) * weight for part, weight in zip(self.parts, self.weights, strict=True))
-        return total / sum(len(part) * weight for part, weight in zip(self.parts, self.weights, strict=True))
+def _call(networks: Mapping[str, Network], metrics: Iterable[str]) -> dict[str, Any]:
+    """Return what tells one evaluation from another, as JSON values."""
+    sums = {n: digest(net) if isinstance(net, Program) else checksum(net.state_dict()) for n, net in networks.items()}
+    return {"networks": sums, "metrics": list(metrics)}
 
 
-class _Accumulated(_Scores):
-    """A metric of torchmetrics, which keeps its own state."""
-
-    def __init__(self, metric: Any) -> None:
-        super().__init__(metric)
-        self.metric, self.paired = metric.clone(), False
-
-    def add(self, outputs: Any, labels: Any) -> None:
-        self.metric.update(outputs, labels)
-
-    def value(self) -> float:
-        return float(self.metric.compute())
-
-
-def _tally(function: Any) -> _Scores:
-    return _Accumulated(function) if hasattr(function, "update") and hasattr(function, "compute") else _Scores(function)
-
-
-def _score(name: str, metric: str, tally: _Scores, first: _Scores, rng: np.random.Generator) -> Score:
-    value = tally.value()
-    if tally is first:
+def _score(name: str, metric: str, scores: Scores, first: Scores, rng: np.random.Generator) -> Score:
+    value = scores.value()
+    if scores is first:
         return Score(name, metric, value)
-    if not (tally.paired and first.paired):
-        return Score(name, metric, value, value - first.value())
-    d = np.concatenate(tally.parts) - np.concatenate(first.parts)
-    scores = np.concatenate([*tally.parts, *first.parts])
-    if np.isin(scores, (0, 1)).all():
+    one, other = scores.samples(), first.samples()
+    if one is None or other is None:
+        return Score(name, metric, value, value - first.value(), *_batch_interval(scores, first, rng))
+    d = one - other
+    if np.isin(np.concatenate([one, other]), (0, 1)).all():
         gained, lost = int((d > 0).sum()), int((d < 0).sum())
         low, high = paired_interval(gained, lost, len(d))
         return Score(name, metric, value, float(d.mean()), low, high, mcnemar(gained, lost))
     means = [float(rng.choice(d, len(d)).mean()) for _ in range(RESAMPLES)]
     low, high = np.quantile(means, (0.025, 0.975))
     return Score(name, metric, value, float(d.mean()), float(low), float(high))
+
+
+def _batch_interval(scores: Scores, first: Scores, rng: np.random.Generator) -> tuple[float | None, float | None]:
+    """Return a 95 % interval of the difference by drawing batches; None where there are too few of them."""
+    count = len(scores)
+    if count < LEAST_BATCHES:
+        return None, None
+    draws = [rng.integers(count, size=count).tolist() for _ in range(BATCH_RESAMPLES)]
+    low, high = np.quantile([scores.over(draw) - first.over(draw) for draw in draws], (0.025, 0.975))
+    return float(low), float(high)
 
 
 def mcnemar(gained: int, lost: int) -> float:

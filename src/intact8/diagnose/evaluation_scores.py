@@ -1,0 +1,212 @@
+"""Scores of one network by one metric, batch by batch, and the file from which an interrupted evaluation goes on."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+import torch
+from safetensors import SafetensorError, safe_open
+
+from intact8.errors import InputError
+from intact8.opset.op import Array
+from intact8.program.atomic_write import write_atomically
+
+
+class Scores(ABC):
+    """What was measured of every batch."""
+
+    @abstractmethod
+    def add(self, outputs: Any, labels: Any) -> None:
+        """Measure a batch."""
+
+    @abstractmethod
+    def over(self, batches: Sequence[int]) -> float:
+        """Return the metric over these batches, of which some may come several times."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of batches."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Array]:
+        """Return everything measured."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Become what :meth:`state` was called on."""
+
+    def samples(self) -> Array | None:
+        """Return the scores of all samples; None where there are none of single samples."""
+        return None
+
+    def value(self) -> float:
+        """Return the metric over all batches."""
+        return self.over(range(len(self)))
+
+
+class FunctionScores(Scores):
+    """Scores that a function of (outputs, labels) gives: one per sample, or one per batch."""
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self.function, self._of_samples = function, True
+        self.parts: list[Array] = []
+        self.weights: list[int] = []
+
+    def add(self, outputs: Any, labels: Any) -> None:
+        """Measure a batch."""
+        found = np.atleast_1d(np.asarray(self.function(outputs, labels), dtype=np.float64))
+        count = len(labels)
+        if found.shape != (count,):
+            self._of_samples, found = False, np.array([found.mean()])
+        self.parts.append(found)
+        self.weights.append(count // len(found))
+
+    def samples(self) -> Array | None:
+        """Return the scores of all samples."""
+        return np.concatenate(self.parts) if self._of_samples else None
+
+    def over(self, batches: Sequence[int]) -> float:
+        """Return the mean over the samples of these batches."""
+        total = sum(float(self.parts[i].sum()) * self.weights[i] for i in batches)
+        return total / sum(len(self.parts[i]) * self.weights[i] for i in batches)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def state(self) -> dict[str, Array]:
+        """Return the scores, and the number and the weight of those of every batch."""
+        lengths = np.array([len(part) for part in self.parts])
+        return {"scores": np.concatenate(self.parts), "lengths": lengths, "weights": np.array(self.weights)}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Become what :meth:`state` was called on."""
+        self.parts = np.split(state["scores"], np.cumsum(state["lengths"])[:-1])
+        self.weights = [int(weight) for weight in state["weights"]]
+        self._of_samples = all(weight == 1 for weight in self.weights)
+
+
+class MetricScores(Scores):
+    """A metric of torchmetrics, whose state is kept batch by batch and merged.
+
+    An object that cannot merge states, with ``update``, ``compute`` and ``clone`` only, accumulates all batches in one.
+    """
+
+    def __init__(self, metric: Any) -> None:
+        self.metric, self.merges = metric, hasattr(metric, "merge_state") and not metric.full_state_update
+        self.whole = None if self.merges else metric.clone()
+        self.parts: list[dict[str, Any]] = []
+
+    def add(self, outputs: Any, labels: Any) -> None:
+        """Measure a batch."""
+        if self.whole is not None:
+            self.whole.update(outputs, labels)
+            return
+        metric = self._empty()
+        metric.update(outputs, labels)
+        self.parts.append(metric.metric_state)
+
+    def over(self, batches: Sequence[int]) -> float:
+        """Return the metric of these batches together."""
+        if self.whole is not None:
+            return float(self.whole.compute())
+        merged = self._empty()
+        for i in batches:
+            merged.merge_state(self.parts[i])
+        return float(merged.compute())
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def state(self) -> dict[str, Array]:
+        """Return the tensors of every batch's state.
+
+        Raises:
+            InputError: the metric cannot merge states.
+        """
+        if self.whole is not None:
+            what, remedy = f"a {type(self.metric).__name__} cannot be kept", "leave state out"
+            raise InputError(what, where="evaluate", why="it cannot merge its states", remedy=remedy)
+        found: dict[str, Array] = {}
+        for i, part in enumerate(self.parts):
+            for name, value in part.items():
+                entries = {f"{i}.{name}.{k}": t for k, t in enumerate(value)} if isinstance(value, list) else {}
+                entries = entries or {f"{i}.{name}": value}
+                found |= {key: np.ascontiguousarray(torch.as_tensor(t).cpu().numpy()) for key, t in entries.items()}
+        return found
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Become what :meth:`state` was called on."""
+        parts: dict[int, dict[str, Any]] = {}
+        for key in sorted(state, key=lambda key: [int(p) if p.isdigit() else p for p in key.split(".")]):
+            batch, name, *place = key.split(".")
+            value = torch.from_numpy(np.array(state[key]))
+            part = parts.setdefault(int(batch), {})
+            if place:
+                part.setdefault(name, []).append(value)
+            else:
+                part[name] = value
+        self.parts = [parts[i] for i in sorted(parts)]
+
+    def _empty(self) -> Any:
+        metric = self.metric.clone()
+        metric.reset()
+        return metric
+
+
+def make_scores(metric: Any) -> Scores:
+    """Return the empty scores of a metric."""
+    accumulates = hasattr(metric, "update") and hasattr(metric, "compute")
+    return MetricScores(metric) if accumulates else FunctionScores(metric)
+
+
+class EvaluationState:
+    """The file in which scores are kept.
+
+    Args:
+        path: the file.
+        call: what must be the same for scores to be used again, JSON values.
+    """
+
+    def __init__(self, path: Path, call: Mapping[str, Any]) -> None:
+        self.path, self.call = path, json.dumps(call)
+
+    def restore(self, scores: Mapping[Any, Scores]) -> int:
+        """Fill in scores from the file. Returns the number of batches they are of; 0 where there is no file.
+
+        Raises:
+            InputError: the file cannot be read, or is of another call.
+        """
+        if not self.path.exists():
+            return 0
+        where, remedy = str(self.path), "name another file, or delete it to begin anew"
+        try:
+            with safe_open(self.path, "np") as file:
+                metadata = file.metadata() or {}
+            arrays = safetensors.numpy.load(self.path.read_bytes())
+        except (OSError, SafetensorError) as error:
+            raise InputError("no scores of an evaluation", where=where, why=str(error), remedy=remedy) from error
+        if metadata.get("call") != self.call:
+            raise InputError("the scores are of another evaluation", where=where, remedy=remedy)
+        for i, each in enumerate(scores.values()):
+            prefix = f"{i}:"
+            each.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        return int(metadata["batches"])
+
+    def save(self, batches: int, scores: Mapping[Any, Scores]) -> None:
+        """Write the file atomically.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        arrays = {f"{i}:{k}": v for i, each in enumerate(scores.values()) for k, v in each.state().items()}
+        data = safetensors.numpy.save(arrays, {"call": self.call, "batches": str(batches)})
+        try:
+            write_atomically(self.path, data)
+        except OSError as error:
+            raise InputError("cannot keep scores here", where=str(self.path), why=str(error)) from error
