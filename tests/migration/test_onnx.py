@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,25 @@ def test_damaged_files_raise_our_errors_only(tmp_path: Path) -> None:
         except InputError:
             pass
     assert survived < 150
+
+
+def test_operands_that_do_not_fit_raise_our_errors_only(tmp_path: Path) -> None:
+    source, rng = onnx.load(str(quantized(tmp_path, "QOperator"))), np.random.default_rng(0)
+    for _ in range(150):
+        model = onnx.ModelProto()
+        model.CopyFrom(source)
+        graph = model.graph
+        node, other = (graph.node[int(rng.integers(len(graph.node)))] for _ in range(2))
+        stored = graph.initializer[int(rng.integers(len(graph.initializer)))]
+        change = int(rng.integers(4))
+        if change == 0:
+            node.input[int(rng.integers(len(node.input)))] = stored.name
+        elif change == 1:
+            del node.input[int(rng.integers(len(node.input)))]
+        elif change == 2:
+            node.op_type = other.op_type
+        else:
+            stored.CopyFrom(constant(stored.name, np.zeros((2, 0), numpy_helper.to_array(stored).dtype)))
+        (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
+        with contextlib.suppress(IntactError):
+            describe_graph(read_onnx(tmp_path / "odd.onnx"))

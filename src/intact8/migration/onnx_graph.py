@@ -86,6 +86,10 @@ def read_onnx(path: Path) -> ForeignGraph:
     graph = model.graph
     if len(graph.node) > MOST_NODES:
         raise InputError(f"{len(graph.node)} nodes", where=str(path), why=f"{MOST_NODES} are read at most")
+    names = [x.name for part in (graph.initializer, graph.input, graph.output) for x in part]
+    names += [text for n in graph.node for text in (n.name, n.op_type, n.domain, *n.input, *n.output)]
+    if not all(isinstance(name, str) for name in names):  # protobuf gives bytes where they are not UTF-8
+        raise InputError("a name in the file is no text", where=str(path), remedy="repair the file")
     constants = {t.name: _array(t, path) for t in graph.initializer}
     nodes = tuple(_node(n, i, path) for i, n in enumerate(graph.node))
     inputs = {x.name: _described(x, path) for x in graph.input if x.name not in constants}

@@ -24,6 +24,9 @@ from .onnx_operators import OPERATORS, SETTINGS, Function, Operator
 SAMPLES = 2
 """Samples of the example where the batch may change."""
 
+MISFITS = (ValueError, TypeError, IndexError, KeyError, RuntimeError, ArithmeticError)
+"""What numpy, torch and Python raise where a file's operands, attributes and shapes do not fit each other."""
+
 SAME = 1e-5
 """Relative difference of scales that are one."""
 
@@ -109,8 +112,13 @@ class Reader:
             if dtype in RANGES:
                 self._input_of_integers(name)
         for node in self.graph.nodes:
-            if node.name not in self.done:
+            if node.name in self.done:
+                continue
+            try:
                 self._node(node)
+            except MISFITS as error:
+                what = f"{node.kind} does not fit its operands"
+                raise InputError(what, where=node.name, why=in_short(error), remedy="repair the file") from error
         self.network.outputs = tuple(self.alias.get(name, name) for name in self.graph.outputs)
         constant = [name for name in self.network.outputs if name in self.known]
         if constant:
@@ -166,7 +174,8 @@ class Reader:
     def grid(self, node: Node, scale: int, zero: int, dtype: str) -> Grid:
         """Return the grid that two inputs of a node describe."""
         s = self.constant(node, scale)
-        assert s is not None
+        if s is None:
+            raise InputError(f"{node.kind} without a scale", where=node.name, remedy="repair the file")
         z = self.constant(node, zero)
         z = np.zeros(s.shape, dtype) if z is None else z
         return Grid(
