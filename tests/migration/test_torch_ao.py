@@ -74,3 +74,20 @@ def test_a_float_model_is_refused() -> None:
 def test_quantize_says_which_call_to_use() -> None:
     with pytest.raises(intact8.InputError, match=r"intact8\.migrate"):
         intact8.quantize(converted(prepared("fx ptq")), samples())
+
+
+class Idle(Residual):
+    """The same with a functional that is never called, as blocks of torchvision have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = type(self.skip)()
+
+
+def test_functionals_that_are_never_called_need_no_range() -> None:
+    ao = torch.ao.quantization
+    model = Idle().eval()
+    model.qconfig = ao.get_default_qconfig("fbgemm")
+    model = ao.prepare(model)
+    model(samples())
+    assert intact8.migrate(model, example_inputs=samples(2)).report.weights == 544

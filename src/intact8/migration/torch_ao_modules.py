@@ -61,6 +61,18 @@ class Functional(nn.Module):
         return self._marked(torch.matmul(x, y))
 
 
+class Refusing(nn.Module):
+    """Stands where a tensor cannot be quantized; it raises when it is called."""
+
+    def __init__(self, error: InputError) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raise the error."""
+        raise self.error
+
+
 class Reader:
     """Replaces modules, and enters what they say into a description.
 
@@ -104,7 +116,10 @@ class Reader:
     def _functional(self, path: str, m: Any) -> nn.Module:
         watched = getattr(m, WATCHED, None)
         if observes(watched):
-            return Functional(self.mark(watched, path))
+            try:
+                return Functional(self.mark(watched, path))
+            except InputError as error:  # blocks that add nothing have one, too: it matters where it is called
+                return Functional(Refusing(error))
         converted = hasattr(m, "scale") and hasattr(m, "zero_point")
         return Functional(self._grid_mark(path, m) if converted else None)
 
