@@ -45,9 +45,6 @@ SIZES = {
 NAMES = {"BOOL": "?", **{name: f"<{name[0].lower()}{size}" for name, size in SIZES.items() if name != "BOOL"}}
 """numpy's name of each."""
 
-SMALL = 1 << 12
-"""Bytes of arrays that are copied."""
-
 
 def read(path: str | Path, size: int | None = None) -> bytes:
     """Return the bytes of a regular file whose header fits its length.
@@ -149,8 +146,7 @@ def check_header(data: bytes, size: int, path: Path) -> dict[str, Any]:
 
 
 def arrays_in(data: bytes, header: Mapping[str, Any], path: Path) -> dict[str, Array]:
-    """Return the arrays of a file: large ones are views of its bytes, small ones copies, so that they do not hold all
-    of it when the large ones are gone. Nobody can write to either.
+    """Return the arrays of a file: copies that can be written to, as OpenVINO asks of what it shares.
 
     Args:
         data: of the file.
@@ -168,12 +164,7 @@ def arrays_in(data: bytes, header: Mapping[str, Any], path: Path) -> dict[str, A
         if first != end:
             raise damaged(path, f"array {name!r:.80} does not begin where the one before it ends")
         end, dtype = last, np.dtype(NAMES[entry["dtype"]])
-        array = (
-            np.frombuffer(data, dtype, math.prod(entry["shape"]), start + first) if last > first else np.empty(0, dtype)
-        )
-        if array.nbytes < SMALL or not array.flags.aligned:
-            array = array.copy()
-            array.flags.writeable = False
+        array = np.frombuffer(memoryview(data)[start + first : start + last], dtype).copy()
         found[name] = array.reshape(entry["shape"])
     return found
 
