@@ -209,7 +209,7 @@ class Reader:
         else:
             raise unknown(path, m)
         if kind in KEEPS_GRID:
-            return made
+            return made.eval()
         made.register_forward_hook(After(self._grid_mark(path, m)))
         return made.eval()
 
