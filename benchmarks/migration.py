@@ -194,7 +194,11 @@ def zoo_cases() -> Iterator[Case]:
         plain = getattr(torchvision.models, name)(weights=None, **more)
         source = plain, there.state_dict()
         yield Case(f"{name}: state dict, plain network", source, there, None, images, None, images)
-        yield from pt2e_cases(name, getattr(torchvision.models, name)(weights=None, **more), images, None, images)
+        fresh = getattr(torchvision.models, name)(weights=None, **more).train()
+        with torch.no_grad():
+            for _ in range(5):
+                fresh(torch.randn(16, 3, 64, 64))
+        yield from pt2e_cases(name, fresh.eval(), images, None, images)
 
 
 def measured(case: Case, images: int) -> dict[str, Any]:
@@ -214,7 +218,7 @@ def measured(case: Case, images: int) -> dict[str, Any]:
             row |= {k: "" if run is None else f"{accuracy(run, x, y[:images]):.2f} %" for k, run in runs.items()}
         else:
             deployed = case.deployed(x)
-            reach = float(deployed.abs().max())
+            reach = float(deployed.abs().max()) or 1.0
             simulated = None if case.simulated is None else float((case.simulated(x) - deployed).abs().max()) / reach
             row["there, deployed"] = "0"
             row["there, simulated"] = "" if simulated is None else f"{simulated:.3f}"
