@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from collections import Counter
@@ -14,6 +15,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from intact8.machine import cpu_features
+
+if "amx_int8" in cpu_features():  # the engine onednn refuses most convolutions there, see tests/engines/test_amx.py
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 ASSETS = Path(__file__).resolve().parents[2] / "shared" / "assets"
 

@@ -57,6 +57,16 @@ def isa(cpu: frozenset[str] | None = None, limit: str | None = None) -> str:
     return LEVELS[best]
 
 
+WITHOUT_AMX = frozenset({*_CAPS, "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10_1_512"})
+"""Values of ``ONEDNN_MAX_CPU_ISA`` that keep oneDNN from AMX."""
+
+
+def uses_amx() -> bool:
+    """Return whether oneDNN multiplies int8 matrices with AMX here: the CPU has it and the environment allows it."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL"))
+    return "amx_int8" in flags() and limit.upper() not in WITHOUT_AMX
+
+
 def has_vnni(level: str) -> bool:
     """Return whether u8·s8 products are added in int32 at once, so that no pair can saturate in int16."""
     return level in {"avx2_vnni", "avx512_core_vnni"}

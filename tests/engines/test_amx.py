@@ -1,0 +1,41 @@
+"""On a CPU with AMX, convolutions that oneDNN computes wrongly there are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import intact8
+from intact8.engines import cpu, get_engine
+from intact8.errors import EngineError
+
+
+def program(layer: nn.Module, *shape: int) -> intact8.Program:
+    return intact8.quantize(layer.eval(), torch.randn(32, *shape))
+
+
+@pytest.fixture
+def amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cpu.flags() | {"amx_int8"}
+    monkeypatch.setattr(cpu, "flags", lambda: found)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+
+
+def test_wide_kernels_are_refused(amx: None) -> None:
+    with pytest.raises(EngineError, match=r"wider than 1 does not run on a CPU with AMX.*ONEDNN_MAX_CPU_ISA"):
+        get_engine("onednn").prepare(program(nn.Conv2d(3, 4, 3), 3, 6, 6))
+
+
+@pytest.mark.parametrize(
+    "layer, shape",
+    [(nn.Conv2d(3, 4, (3, 1)), (3, 6, 6)), (nn.Conv1d(3, 4, 3), (3, 6)), (nn.Linear(4, 3), (4,))],
+    ids=["tall", "one dimension", "linear"],
+)
+def test_the_rest_runs(layer: nn.Module, shape: tuple[int, ...], amx: None) -> None:
+    get_engine("onednn").prepare(program(layer, *shape))
+
+
+def test_the_environment_switches_amx_off(amx: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx512_core_fp16")
+    get_engine("onednn").prepare(program(nn.Conv2d(3, 4, 3), 3, 6, 6))
