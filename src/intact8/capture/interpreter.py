@@ -175,7 +175,7 @@ class Builder(ConstantStore):
         return torch.fx.map_arg(arg, load) if not isinstance(arg, torch.fx.Node) else load(arg)
 
     def run(self, gm: torch.fx.GraphModule, args: Sequence[Any]) -> Any:
-        """Return the interpret a graph; returns what its output node returns."""
+        """Interpret a graph, and return what its output node returns."""
         feed = iter(args)
         for node in gm.graph.nodes:
             if node.op == "placeholder":

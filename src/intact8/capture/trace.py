@@ -92,7 +92,7 @@ def capture(
     dynamic_batch: bool = True,
     dynamic_shapes: Mapping[str, Mapping[int, Any]] | Dynamic | None = None,
 ) -> Captured:
-    """Return the capture ``model`` as a graph of operations.
+    """Capture ``model`` as a graph of operations.
 
     The model is exported in eval mode; it is not changed, and its training flags are as before.
 

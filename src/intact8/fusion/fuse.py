@@ -41,7 +41,7 @@ class Fused:
 
 
 def fuse(graph: Graph, tensors: Mapping[str, Tensor], *, residual: bool, leaky: bool, masks: bool = False) -> Fused:
-    """Return the simplify a captured graph.
+    """Simplify a captured graph.
 
     - a layer norm or RMS norm written by hand → that norm (see ``intact8.fusion.decomposed_norms``).
     - conv, linear + batch norm (+ residual add) (+ ReLU, ReLU6, hardtanh, clamp; leaky ReLU, PReLU) → one node.

@@ -343,7 +343,7 @@ class Simulation(Shown, Trainable):
         return run_node(node, inputs, self.tensors, point, multipliers, resolved, self._training(node.module))
 
     def ready(self) -> bool:
-        """Return the bring scales up to date before a forward, and return whether it uses tie-free multipliers."""
+        """Bring scales up to date before a forward, and return whether it uses tie-free multipliers."""
         if not self.training:
             if all(p.active for p in self.points.values()) and not self.current:
                 self.resolve(from_observers=False)
