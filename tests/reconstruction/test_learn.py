@@ -106,6 +106,12 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
         intact8.reconstruct(sim, progress=stop, checkpoint=file)
     assert not torch.equal(sim(x), whole)
     assert torch.equal(intact8.reconstruct(sim, checkpoint=file)(x), whole)
+    with torch.no_grad():
+        next(sim.parameters()).mul_(2)
+    with pytest.raises(InputError, match="another reconstruction"):
+        intact8.reconstruct(sim, checkpoint=file)
+    with torch.no_grad():
+        next(sim.parameters()).div_(2)
     sim.recipe = replace(sim.recipe, reconstruction_args={"iterations": 5})
     with pytest.raises(InputError, match="another reconstruction"):
         intact8.reconstruct(sim, checkpoint=file)

@@ -6,9 +6,10 @@ et al. 2022) leaves a random half of the activations unrounded while it does so.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,9 @@ def learn_blocks(
     layers = {node.name for node in sim.graph if "correct.rounding" in node.params}
     blocks = blocks_of(sim.graph, layers, single=method == "adaround")
     fingerprint = {"method": method, **asdict(settings), "blocks": [list(block.layers) for block in blocks]}
+    if checkpoint is not None:
+        model = [t for name, t in sim.state_dict().items() if not name.startswith("quantizers.")]
+        fingerprint |= {"model": _digest(model), "inputs": _digest(inputs)}
     done = 0 if checkpoint is None else _resume(sim, checkpoint, fingerprint)
     streams = Streams(sim, inputs)
     for number, block in enumerate(blocks):
@@ -213,10 +217,18 @@ def _resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -
         raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
     if found != dict(fingerprint):
         what, remedy = "the checkpoint is of another reconstruction", "delete it to begin anew"
-        raise InputError(what, where=str(checkpoint), why="network or settings differ", remedy=remedy)
+        raise InputError(what, where=str(checkpoint), why="the network, its weights, the data or the settings differ", remedy=remedy)
     sim.load_state_dict(state)
     sim.resolve(from_observers=False)
     return done
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    """Return a digest of the values of tensors."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _keep(sim: Simulation, checkpoint: Path, values: dict[str, Any]) -> None:
