@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch", reason="quantizing needs torch")
@@ -42,7 +44,10 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "clipped.toml").write_text(CLIPPED)
     rng = np.random.default_rng(0)
     images = rng.random((96, 3, 8, 8), dtype=np.float32)
-    np.savez(tmp_path / "images.npz", x=images, y=rng.integers(0, 5, 96))
+    names: dict[str, Any] = {}
+    exec(SOURCE, names)
+    answers = names["net"]()(torch.from_numpy(images)).argmax(1)  # labels that the float network finds
+    np.savez(tmp_path / "images.npz", x=images, y=answers.numpy())
     np.save(tmp_path / "calibration.npy", images[:40] * 200)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -47,9 +47,10 @@ def test_a_range_that_is_given_stays_and_so_has_no_factors() -> None:
     assert prepared(nn.Linear(8, 4), torch.randn(2, 8), smooth=0.5, inputs={"*": given}).equalized == []
 
 
-def test_what_convolutions_read_has_no_factors() -> None:
+def test_what_convolutions_read_has_factors_where_it_is_smoothed() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 2, 1))
-    assert prepared(model, torch.randn(2, 4, 5, 5), smooth=0.5, equalize=True).equalized == []
+    assert prepared(model, torch.randn(2, 4, 5, 5), smooth=0, equalize=True).equalized == []
+    assert [e.name for e in prepared(model, torch.randn(2, 4, 5, 5), smooth=0.5, equalize=True).equalized] == ["0"]
 
 
 def test_channels_begin_where_a_linear_layer_reads_what_was_rounded() -> None:

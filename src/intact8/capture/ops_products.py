@@ -177,7 +177,7 @@ def masked(c: Call, s: Value, mask: Any, shape: Shape) -> Value:
 
 @handles(
     "_linalg_svd _linalg_eigh linalg_eig linalg_eigvals linalg_pinv linalg_lstsq lstsq linalg_ldl_factor_ex "
-    "linalg_ldl_solve linalg_qr geqrf ormqr lu_unpack"
+    "linalg_ldl_solve linalg_qr geqrf lu_unpack"
 )
 def iterated(c: Call) -> Value:
     """Refuse what is found by as many steps as the data need."""

@@ -21,6 +21,7 @@ def in_four_bits(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Shapes]
     """Return arrays as they are stored, and the shapes of those that take 4 bits.
 
     Example:
+        >>> import numpy as np
         >>> stored, shapes = in_four_bits({"fc/weight": np.array([[-7, 7, 1]], np.int8)})
         >>> stored["fc/weight"].tolist(), shapes
         ([241, 137], {'fc/weight': [1, 3]})

@@ -217,7 +217,9 @@ def _resume(sim: Simulation, checkpoint: Path, fingerprint: Mapping[str, Any]) -
         raise InputError(what, where=str(checkpoint), why=str(error), remedy=remedy) from error
     if found != dict(fingerprint):
         what, remedy = "the checkpoint is of another reconstruction", "delete it to begin anew"
-        raise InputError(what, where=str(checkpoint), why="the network, its weights, the data or the settings differ", remedy=remedy)
+        raise InputError(
+            what, where=str(checkpoint), why="the network, its weights, the data or the settings differ", remedy=remedy
+        )
     sim.load_state_dict(state)
     sim.resolve(from_observers=False)
     return done

@@ -137,7 +137,7 @@ def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: S
 
 
 def wrong_network(sim: Simulation, score: float | None, samples: Samples, classes: float | None) -> list[Finding]:
-    """Return the finding of a float network that answers no better than guessing.
+    """Return the finding of a float network that answers no better than guessing: a note where no labels prove it.
 
     Args:
         sim: a simulation of the network.
@@ -145,16 +145,16 @@ def wrong_network(sim: Simulation, score: float | None, samples: Samples, classe
         samples: the samples of that accuracy.
         classes: effective number of classes among its answers; None where outputs are not classes.
     """
-    message = ""
+    message, severity = "", "error"
     if score is not None:
         labels = torch.cat([torch.as_tensor(batch.batch[len(sim.graph.inputs)]).reshape(-1).cpu() for batch in samples])
         chance = float(np.unique(labels.numpy(), return_counts=True)[1].max()) / len(labels)
         if score < chance + ABOVE_CHANCE * (1 - chance):
             message = f"in float it is right on {score:.1%} of {len(labels)} samples; guessing gives {chance:.1%}"
     if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
-        message = f"in float it gives the same answer to all of {len(samples)} samples"
+        message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
-    return [Finding("float_network_wrong", NETWORK, "error", message, remedy)] if message else []
+    return [Finding("float_network_wrong", NETWORK, severity, message, remedy)] if message else []
 
 
 def diverged(before: float, after: float) -> list[Finding]:

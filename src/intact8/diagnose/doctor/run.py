@@ -92,6 +92,8 @@ def doctor(
     if isinstance(model, Simulation):
         raise StateError("doctor takes the float model", remedy="call intact8.doctor(model, data, sim=sim)")
     warn_of_training_mode(model)
+    if sim is not None and not sim.calibration:
+        sim.require_deployable()
     known = [*training_mode(model), *not_finite(model if sim is None else sim)]
     if any(module.training for module in model.modules()):
         model = copy.deepcopy(model).eval()
