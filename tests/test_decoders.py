@@ -49,8 +49,8 @@ CASES = [
     ("gpt2", "sdpa", 1, ENGINES),
     ("llama", "eager", 3, ENGINES),
     pytest.param("gpt2", "eager", 3, ALL, marks=pytest.mark.slow),
-    pytest.param("llama", "sdpa", 1, ALL, marks=pytest.mark.slow),
-    pytest.param("qwen2", "sdpa", 1, ALL, marks=pytest.mark.slow),
+    pytest.param("llama", "sdpa", 1, ALL, marks=pytest.mark.long),
+    pytest.param("qwen2", "sdpa", 1, ALL, marks=pytest.mark.long),
 ]
 
 
