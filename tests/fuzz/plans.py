@@ -141,7 +141,7 @@ def compile_driver(folder: Path, sanitizer: str) -> Path | None:
     command = [
         compiler,
         "-std=gnu11",
-        "-g",
+        "-g1",
         "-O1",
         "-ffp-contract=off",
         "-fno-omit-frame-pointer",

@@ -229,6 +229,7 @@ class Loud(nn.Module):
         return y
 
 
+@pytest.mark.long
 def test_outlier_channels_behind_a_layer_norm_are_smoothed() -> None:
     torch.manual_seed(0)
     model, x = Loud().eval(), torch.randn(256, 32, generator=torch.Generator().manual_seed(1))
