@@ -175,3 +175,9 @@ STRANGERS: list[tuple[bytes, str | None]] = [
 def test_files_of_others(start: bytes, what: str | None) -> None:
     found = foreign_format(start[:OPENING])
     assert found is None if what is None else found is not None and what in found
+
+
+def test_files_of_one_byte_are_told_without_an_error() -> None:
+    for value in range(256):
+        foreign_format(bytes([value]))
+    assert foreign_format(b"\x08\x08\x12") == "an ONNX model" and foreign_format(b"\x08\x21\x12") != "an ONNX model"

@@ -42,7 +42,7 @@ def foreign_format(start: bytes) -> str | None:
         return None  # the length of a header, and damage behind it
     if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a Python pickle (an old torch.save)"
-    if start[:1] == b"\x08" and 1 <= start[1] <= 32 and start[2:3] in (b"\x12", b"\x1a", b"\x3a", b"\x42"):
+    if start[:1] == b"\x08" and b"\x01" <= start[1:2] <= b"\x20" and start[2:3] in (b"\x12", b"\x1a", b"\x3a", b"\x42"):
         return "an ONNX model"
     return _text(start)
 
