@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import gc
-import importlib
 import importlib.util
 import os
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -49,30 +47,24 @@ def torchvision() -> ModuleType:
     return import_torchvision()
 
 
-_libraries: list[object] = []
+@functools.cache
+def benchmark(name: str) -> ModuleType:
+    """Return a module of benchmarks/, which is no package."""
+    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def import_torchvision() -> ModuleType:
     """Import torchvision although it has no compiled operators (models that use them are not tested)."""
     pytest.importorskip("torch")
-    if "torchvision" not in sys.modules:
-        import torch
-
-        spec = importlib.util.find_spec("torchvision")
-        for operators in () if spec is None else Path(str(spec.origin)).parent.glob("_C.*"):
-            with contextlib.suppress(OSError):
-                torch.ops.load_library(operators)
-        if not hasattr(torch.ops.torchvision, "nms"):
-            library = torch.library.Library("torchvision", "DEF")
-            library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-            _libraries.append(library)  # the definitions go when the library object goes
-    return importlib.import_module("torchvision") if "torchvision" in sys.modules else _load()
-
-
-def _load() -> ModuleType:
-    pytest.importorskip("torchvision")
-    return importlib.import_module("torchvision")
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("could not import 'torchvision'")
+    found: ModuleType = benchmark("coverage").torchvision()
+    return found
 
 
 ENABLE = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from pathlib import Path
 from types import ModuleType
@@ -10,22 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import benchmark
 
 import intact8
 
 pytestmark = pytest.mark.filterwarnings("ignore::intact8.calibration.summary.CalibrationWarning")
 
 ELEMENTS = 20_000_000
-
-
-def benchmark(name: str) -> ModuleType:
-    """A module of benchmarks/, which is no package."""
-    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def per_sample(program: intact8.Program) -> int:

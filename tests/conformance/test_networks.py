@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.test_networks import benchmark
+from tests.conftest import benchmark
 
 import intact8
 from intact8.engines import available_engines

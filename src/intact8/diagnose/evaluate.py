@@ -311,6 +311,7 @@ def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def evaluation_mode(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Put networks in evaluation mode for a while; every module of theirs gets its own mode back."""
     modes = [(module, module.training) for network in modules for module in network.modules()]
     try:
         for network in modules:

@@ -47,9 +47,7 @@ def isa(cpu: frozenset[str] | None = None, limit: str | None = None) -> str:
     cpu = flags() if cpu is None else cpu
     if not cpu:
         cpu = _ask_torch()
-    if limit is None:
-        limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL"))
-    cap = _CAPS.get(limit.upper(), len(LEVELS) - 1)
+    cap = _CAPS.get((_limit() if limit is None else limit).upper(), len(LEVELS) - 1)
     best = 0
     for level, wanted in enumerate(("sse4_1", "avx", "avx2", "avx_vnni", "avx512bw", "avx512_vnni")):
         if wanted in cpu and level <= cap:
@@ -63,8 +61,12 @@ WITHOUT_AMX = frozenset({*_CAPS, "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512
 
 def uses_amx() -> bool:
     """Return whether oneDNN multiplies int8 matrices with AMX here: the CPU has it and the environment allows it."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL"))
-    return "amx_int8" in flags() and limit.upper() not in WITHOUT_AMX
+    return "amx_int8" in flags() and _limit().upper() not in WITHOUT_AMX
+
+
+def _limit() -> str:
+    """Return the strongest instruction set that the environment allows oneDNN."""
+    return os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL"))
 
 
 def has_vnni(level: str) -> bool:

@@ -95,8 +95,9 @@ class QuantPoint(ResizableBuffers):
         Raises:
             StateError: the scale was trained to NaN or infinity.
         """
-        if type(self.learner) is LearnedScale and self.training and self.source == "learned":
-            value = self.learner.bounded(self._learned.of(self.learner.value))
+        read = self.learned_value()
+        if read is not None and self.learner is not None:
+            value = self.learner.bounded(read[0].of(read[1]))
         elif self.training and self.source == "learned":
             value = float(self.live_scale.detach())
         else:
