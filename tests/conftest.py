@@ -62,7 +62,7 @@ def import_torchvision() -> ModuleType:
     """Import torchvision although it has no compiled operators (models that use them are not tested)."""
     pytest.importorskip("torch")
     if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("could not import 'torchvision'")
+        pytest.skip("could not import 'torchvision'", allow_module_level=True)
     found: ModuleType = benchmark("coverage").torchvision()
     return found
 
