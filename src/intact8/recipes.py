@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from intact8.errors import RecipeError
+from intact8.recipe.override import Override
 from intact8.recipe.recipe import LEARNED, Recipe, Scheme
 
 
@@ -194,33 +195,44 @@ def reconstruct(
     activation_bits: int = 8,
     *,
     method: str = "qdrop",
-    eight: Sequence[str] = (),
+    eight: Sequence[str] | None = None,
     **arguments: Any,
 ) -> Recipe:
     """Use when few bits have to do without training: roundings and scales are learned on calibration data, block by
     block, without labels.
 
-    Calibration takes minutes then. Inputs of the network have 8 bits in any case.
+    Calibration takes minutes then. Inputs of the network have 8 bits in any case. By default so do the weights of small
+    layers, which together hold a twentieth of all weights (``layers:small``: depthwise convolutions and those next to
+    the image make most of the noise at 4 bits, and would save next to nothing), and with activations of fewer bits what
+    the first and the last layer return.
 
     Args:
         bits, activation_bits: 2 to 8. Fewer than 8 are stored as int8, weights of 4 as 4.
         method: "adaround" (layer by layer), "brecq" (blocks) or "qdrop" (blocks, activations randomly not rounded).
-        eight: patterns of modules that keep 8 bits, as a recipe's overrides: by custom the first and the last layer.
+        eight: patterns of modules that keep 8 bits in place of these, weights and results, as a recipe's overrides:
+            by custom ``("layers:first", "layers:last")``.
         arguments: iterations, samples, batch, rate, scale_rate, seed, deferred; see ``intact8.reconstruct``.
 
     Raises:
         RecipeError: an unknown method, or bits that cannot be stored.
 
     Example:
-        >>> reconstruct(4, 8, eight=("conv1", "fc"), iterations=200).weight.range
+        >>> reconstruct(4, 8, iterations=200).weight.range
         (-7, 7)
     """
+    fine = {"bits": 8}
+    if eight is None:
+        overrides = [Override("layers:small", weight=fine)] if bits < 8 else []
+        if activation_bits < 8:
+            overrides += [Override(f"layers:{role}", activation=fine) for role in ("first", "last")]
+    else:
+        overrides = [Override(name, activation=fine, weight=fine) for name in eight]
     weight = Scheme(dtype="int8", bits=bits, symmetric=True, granularity="per_channel", observer="mse")
     return Recipe(
         activation=Scheme(bits=activation_bits, observer="mse"),
         weight=weight,
         inputs={"*": Scheme(observer="mse")},
-        overrides={name: {"activation": {"bits": 8}, "weight": {"bits": 8}} for name in eight},
+        overrides=overrides,
         reconstruction=method,
         reconstruction_args=arguments,
     )

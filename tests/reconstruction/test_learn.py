@@ -151,3 +151,17 @@ def test_recipes_keep_their_arguments() -> None:
     recipe = recipes.reconstruct(3, 4, eight=("fc",), method="brecq", iterations=7)
     assert intact8.Recipe.from_toml(recipe.to_toml()) == recipe
     assert intact8.Recipe.from_toml(recipe.to_toml()).reconstruction_args == {"iterations": 7}
+
+
+def test_small_layers_keep_eight_bits_by_default() -> None:
+    layers = nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 64, 3), nn.Flatten()
+    model, x = nn.Sequential(*layers, nn.Linear(64 * 4, 64)).eval(), torch.randn(2, 1, 8, 8)
+    sim = intact8.prepare(model, x, recipes.reconstruct(4, 4))
+    assert {name: point.hi for name, point in sim.weight_points.items()} == {"0": 127, "2": 127, "3": 7, "5": 7}
+    assert {name: point.hi for name, point in sim.points.items()} == {"input": 255, "0": 255, "2": 15, "3": 15, "5": 255}
+    custom = intact8.prepare(model, x, recipes.reconstruct(4, 8, eight=("layers:first", "layers:last")))
+    assert {name: point.hi for name, point in custom.weight_points.items()} == {"0": 127, "2": 7, "3": 7, "5": 127}
+    alone = intact8.prepare(nn.Linear(4, 2), x[:, 0, 0, :4], recipes.reconstruct(4))  # no layer is small here
+    assert alone.weight_points[next(iter(alone.weight_points))].hi == 7
+    with pytest.raises(RecipeError, match="first"):
+        recipes.reconstruct(eight=("layers:frist",))

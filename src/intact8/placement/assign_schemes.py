@@ -34,7 +34,7 @@ class NodeSchemes:
     shares its input's, and an override naming a module does not reach through it. ``cat`` may have one.
     """
 
-    def __init__(self, graph: Graph, recipe: Recipe) -> None:
+    def __init__(self, graph: Graph, recipe: Recipe, roles: Mapping[str, Set[str]]) -> None:
         self.graph, self.recipe = graph, recipe
         self._inputs = _match_inputs(graph, recipe.inputs)
         self._quantize: dict[str, bool] = {}
@@ -43,7 +43,7 @@ class NodeSchemes:
         own: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
         read: dict[str, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
         for index, rule in enumerate(recipe.rules):
-            for node in (n for n in graph if rule.matches(n)):
+            for node in (n for n in graph if rule.matches(n, roles.get(n.name, ()))):
                 if rule.quantize is not None:
                     self._quantize[node.name] = rule.quantize
                 if rule.mode is not None:
@@ -98,7 +98,7 @@ class NodeSchemes:
         out = {name: mode for name, mode in modes.items() if self.graph.nodes[name].op in CODED.get(mode, ())}
         reached = {self._mode[name][1] for name in out if name in self._mode}
         for index, rule in enumerate(self.recipe.rules):
-            if rule.mode in CODED and index not in reached and any(i == index for _, i in self._mode.values()):
+            if rule.mode in CODED and index not in reached and not rule.names_role and any(i == index for _, i in self._mode.values()):
                 why = f"what it matches is none of {', '.join(sorted(CODED[rule.mode]))}"
                 remedy = "name such an operation, or leave the mode out"
                 raise RecipeError(f"mode {rule.mode!r} has no effect", where=self._where(index), why=why, remedy=remedy)
@@ -146,7 +146,7 @@ class NodeSchemes:
         }
         for index, rule in enumerate(self.recipe.rules):
             for part, asked in (("activation or input", rule.activation or rule.input), ("weight", rule.weight)):
-                if asked and index not in reached[part]:
+                if asked and index not in reached[part] and not rule.names_role:
                     what = f"the {part} part of this override has no effect"
                     why = "what it matches is float, moves values only, or has no weight"
                     remedy = "name the operation that computes the values, or leave the part out"

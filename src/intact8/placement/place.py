@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from intact8.capture.graph import Graph
 from intact8.capture.operations import HEAVY
 from intact8.placement.assign_schemes import NodeSchemes
 from intact8.placement.insert_qdq import insert_qdq
+from intact8.placement.layer_roles import layer_roles
 from intact8.placement.partition import partition
 from intact8.placement.rescale_groups import RescaleGroup, find_rescale_groups
 from intact8.placement.shared_qparams import Point, share_qparams
@@ -41,12 +43,13 @@ class Placed:
     channels: list[RescaleGroup] = field(default_factory=list)
 
 
-def place(graph: Graph, recipe: Recipe) -> Placed:
+def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) -> Placed:
     """Decide integer and float parts, put transitions between them, and find which tensors share qparams.
 
     Args:
         graph: from ``intact8.fusion.fuse``; it is not changed.
         recipe: schemes and overrides.
+        sizes: name of a tensor → number of its values, by which ``layers:small`` are chosen.
 
     Raises:
         RecipeError: a pattern matches nothing or has no effect, or schemes contradict each other.
@@ -60,7 +63,7 @@ def place(graph: Graph, recipe: Recipe) -> Placed:
         (['x', 'x.quantize', 'fc', 'fc.dequantize'], {'x.quantize': 'x', 'fc': 'fc'})
     """
     check_matches(recipe.rules, graph)
-    schemes_of = NodeSchemes(graph, recipe)
+    schemes_of = NodeSchemes(graph, recipe, layer_roles(graph, sizes or {}))
     parts = partition(graph, schemes_of.forced_float(), nonlinear=recipe.nonlinear == "integer")
     placed_graph, integer = insert_qdq(graph, parts)
     points = share_qparams(placed_graph, integer, schemes_of)

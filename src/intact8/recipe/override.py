@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,9 @@ from .scheme import Scheme, check_bool, check_keys, nearest, one_of, scheme_fiel
 
 KEYS = ("activation", "weight", "input", "quantize", "mode")
 MODES = ("static", "dynamic", "weight_only")
+LAYERS = "layers:"
+ROLES = ("first", "last", "small")
+"""What may follow LAYERS; see ``intact8.placement.layer_roles``."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class Override:
 
     Attributes:
         match: the path of a module (all that is inside is meant), the name of an operation, a glob on either
-            (``layer1.*.conv?``), or ``type:Conv2d`` for operations owned by modules of a type.
+            (``layer1.*.conv?``), ``type:Conv2d`` for operations owned by modules of a type, or ``layers:first``,
+            ``layers:last`` or ``layers:small`` (the layers with the fewest weights, a twentieth of all together), which
+            may name none.
         activation: fields of a :class:`Scheme` to exchange for the output, or a whole Scheme.
         weight: the same for the weight.
         input: the same for what the operation reads. The operation that makes it has the last word.
@@ -45,6 +50,8 @@ class Override:
         if not isinstance(self.match, str) or not self.match:
             what = f"an override for {self.match!r}"
             raise RecipeError(what, where="Recipe.overrides", remedy="give a name, a glob or type:NAME as text")
+        if self.names_role:
+            one_of("match", self.match.removeprefix(LAYERS), ROLES, self.match)
         for key in ("activation", "weight", "input"):
             object.__setattr__(self, key, _changes(getattr(self, key), f"overrides[{self.match!r}].{key}"))
         if self.quantize is not None:
@@ -63,8 +70,15 @@ class Override:
             parts["mode"] = self.mode
         return parts if self.quantize is None else {**parts, "quantize": self.quantize}
 
-    def matches(self, node: Node) -> bool:
-        """Return whether ``node`` is one of the operations named."""
+    @property
+    def names_role(self) -> bool:
+        """Return whether layers are named by their place in the network, so that there may be none."""
+        return self.match.startswith(LAYERS)
+
+    def matches(self, node: Node, roles: Collection[str] = ()) -> bool:
+        """Return whether ``node``, which has these roles, is one of the operations named."""
+        if self.names_role:
+            return self.match.removeprefix(LAYERS) in roles
         if self.match.startswith("type:"):
             wanted = self.match.removeprefix("type:")
             types = (node.module_type, node.module_type.rsplit(".", 1)[-1])
@@ -86,7 +100,7 @@ def as_overrides(given: Any) -> tuple[Override, ...]:
 def check_matches(overrides: Iterable[Override], graph: Graph) -> None:
     """Raise RecipeError for a pattern that fits nothing in ``graph``, with names that are close to it."""
     for override in overrides:
-        if any(override.matches(node) for node in graph):
+        if override.names_role or any(override.matches(node) for node in graph):
             continue
         names = {name for node in graph for name in _names(node)}
         types = {"type:" + node.module_type.rsplit(".", 1)[-1] for node in graph if node.module_type}

@@ -79,8 +79,10 @@ def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> S
     """
     residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
     with torch.inference_mode(False):
-        fused = fuse(captured.graph, captured.tensors(), residual=residual, leaky=leaky, masks=masks)
-        return Simulation(model, captured, fused, place(fused.graph, recipe), recipe).eval()
+        tensors = captured.tensors()
+        fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)
+        sizes = {name: tensor.numel() for name, tensor in tensors.items()}
+        return Simulation(model, captured, fused, place(fused.graph, recipe, sizes), recipe).eval()
 
 
 def _warn_of_a_fixed_batch(captured: Captured) -> None:

@@ -117,7 +117,9 @@ def tune(
         "timing": [engine, batch_size, seconds],
     }
     path = None if journal is None or ranks.rank else Path(journal)
-    search = Search(measurement, Journal(path, search_of), max_drop, budget, max_trials, ranks, progress)
+    with ranks.together():
+        trials = Journal(path, search_of)
+    search = Search(measurement, trials, max_drop, budget, max_trials, ranks, progress)
     ended = search.run(chosen)
     best = best_of(search.trials, max_drop)
     program = quantize(model, batches, best.recipe, example)

@@ -75,6 +75,7 @@ class Search:
 
     def run(self, recipe: Recipe) -> str:
         """Search from a recipe on. Returns why it ended: "done", "budget" or "interrupted"."""
+        self.journal.add(self.ranks.gather(self.journal.trials)[0])  # rank 0 alone reads and writes the file
         sim, program = self.measurement.start(recipe)
         try:
             self._asked[recipe.to_toml()] = "start"

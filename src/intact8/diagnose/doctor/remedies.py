@@ -100,7 +100,7 @@ def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tupl
 def _quantize(layer: str, now: Candidate, sim: Simulation) -> list[Remedy]:
     """Remove the rules that keep a layer float, where they name nothing else."""
     rules = tuple(r for r in now.recipe.rules if r.match != layer or r.quantize is not False)
-    if any(r.quantize is False and r.matches(sim.graph.nodes[layer]) for r in rules):
+    if any(r.quantize is False and (r.names_role or r.matches(sim.graph.nodes[layer])) for r in rules):
         return []
     recipe = replace(now.recipe, overrides=rules)
     return [Remedy(f"quantize {layer}", replace(now, recipe=recipe), structural=True)]
