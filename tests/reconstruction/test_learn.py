@@ -158,7 +158,13 @@ def test_small_layers_keep_eight_bits_by_default() -> None:
     model, x = nn.Sequential(*layers, nn.Linear(64 * 4, 64)).eval(), torch.randn(2, 1, 8, 8)
     sim = intact8.prepare(model, x, recipes.reconstruct(4, 4))
     assert {name: point.hi for name, point in sim.weight_points.items()} == {"0": 127, "2": 127, "3": 7, "5": 7}
-    assert {name: point.hi for name, point in sim.points.items()} == {"input": 255, "0": 255, "2": 15, "3": 15, "5": 255}
+    assert {name: point.hi for name, point in sim.points.items()} == {
+        "input": 255,
+        "0": 255,
+        "2": 15,
+        "3": 15,
+        "5": 255,
+    }
     custom = intact8.prepare(model, x, recipes.reconstruct(4, 8, eight=("layers:first", "layers:last")))
     assert {name: point.hi for name, point in custom.weight_points.items()} == {"0": 127, "2": 7, "3": 7, "5": 127}
     alone = intact8.prepare(nn.Linear(4, 2), x[:, 0, 0, :4], recipes.reconstruct(4))  # no layer is small here

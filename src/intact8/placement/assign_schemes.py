@@ -98,7 +98,12 @@ class NodeSchemes:
         out = {name: mode for name, mode in modes.items() if self.graph.nodes[name].op in CODED.get(mode, ())}
         reached = {self._mode[name][1] for name in out if name in self._mode}
         for index, rule in enumerate(self.recipe.rules):
-            if rule.mode in CODED and index not in reached and not rule.names_role and any(i == index for _, i in self._mode.values()):
+            if (
+                rule.mode in CODED
+                and index not in reached
+                and not rule.names_role
+                and any(i == index for _, i in self._mode.values())
+            ):
                 why = f"what it matches is none of {', '.join(sorted(CODED[rule.mode]))}"
                 remedy = "name such an operation, or leave the mode out"
                 raise RecipeError(f"mode {rule.mode!r} has no effect", where=self._where(index), why=why, remedy=remedy)
