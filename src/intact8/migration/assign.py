@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from intact8.arithmetic.affine import choose_qparams
+from intact8.arithmetic.recurrent import GATES
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
 from intact8.capture.operations import HEAVY, LAYERS
 from intact8.migration.description import Description
 from intact8.migration.grids import ActivationGrid
+from intact8.simulation.ops import recurrent
 from intact8.simulation.scales.resolve import POOLS, SOLVERS
 
 FUNCTIONS = {
@@ -20,6 +22,9 @@ FUNCTIONS = {
 """Scale and zero point that torch gives to functions of one number between fixed ends, in quint8."""
 
 CLAMPS = frozenset({"relu", "clamp"})
+
+ROWS_ALONE = GATES.keys() | {"embedding"}
+"""Operations whose weights are integers by themselves, whatever they read."""
 
 
 @dataclass
@@ -60,6 +65,12 @@ def assign(captured: Captured, graph: Graph, described: Description) -> Assigned
             if grid is not None:
                 found.grids[node.name] = grid
             continue
+        if node.op in ROWS_ALONE:
+            if grid is not None:
+                found.grids[node.name] = grid
+            if any(name not in described.weights for name in weight_names(node)):
+                found.floats.add(node.name)
+            continue
         if grid is None and integers:
             grid = _implied(node, found, described)
         if node.op in LAYERS and "weight" in node.params and node.params["weight"] not in described.weights:
@@ -71,6 +82,13 @@ def assign(captured: Captured, graph: Graph, described: Description) -> Assigned
         if not node.moves and (not integers or (grid is None and node.name not in found.observed)):
             found.floats.add(node.name)
     return found
+
+
+def weight_names(node: Node) -> list[str]:
+    """Return the names of the parameters that the integers of a node's weight come from; a recurrent layer has many."""
+    if node.op in GATES:
+        return recurrent.weight_names(node)
+    return [node.params["weight"]] if "weight" in node.params else []
 
 
 def _is_observed(node: Node, found: Assigned, described: Description) -> bool:

@@ -12,12 +12,17 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
+from intact8.arithmetic.bit_packing import unpack
+from intact8.arithmetic.recurrent import GATES
 from intact8.calibration.data import batches
+from intact8.migration.assign import weight_names
 from intact8.migration.description import Description, rounding
 from intact8.migration.report import LayerChange, MigrationReport
 from intact8.migration.simulate import Simulated, used_weights
+from intact8.opset.op import Op
 from intact8.program.names import part_name
 from intact8.program.program import Program
+from intact8.simulation.ops import recurrent
 
 Array = npt.NDArray[Any]
 
@@ -67,7 +72,7 @@ def report_on(described: Description, made: Simulated, program: Program, data: A
         if found is not None:
             told |= {"values": found.values, "differ": found.differ, "largest": found.largest, "sqnr": found.sqnr}
         layers.append(LayerChange(node.name, **told))
-    floats = [n for n in assigned.floats if n not in sim.all_weight_points and "weight" in sim.graph.nodes[n].params]
+    floats = [n for n in assigned.floats if n not in sim.all_weight_points and weight_names(sim.graph.nodes[n])]
     return MigrationReport(
         tool=described.tool,
         layers=tuple(layers),
@@ -82,25 +87,37 @@ def report_on(described: Description, made: Simulated, program: Program, data: A
 def _weight_changes(described: Description, made: Simulated, program: Program) -> dict[str, dict[str, Any]]:
     ops, sim = {op.name: op for op in program.ops}, made.simulation
     found = {}
-    for name, grid in used_weights(sim.graph, described):
+    for node, grids in used_weights(sim.graph, described):
+        name, roles = node.name, recurrent.WEIGHTS if node.op in GATES else ("weight",)
         op = ops.get(name)
-        if op is None or "weight" not in op.arrays:
+        if op is None or roles[0] not in op.arrays:
             op = ops.get(part_name(name, 0, sim.graph.nodes))  # an activation behind it is another operation then
-        if op is None or "weight" not in op.arrays or name not in sim.all_weight_points:
+        if op is None or roles[0] not in op.arrays or name not in sim.all_weight_points:
             continue
-        there, here = grid.centered(), op.arrays["weight"].astype(np.int64)
+        integers = [_integers(op, role) for role in roles]
+        here = integers if len(roles) == 1 else [a[d] for d in range(len(integers[0])) for a in integers]
         scale = sim.all_weight_points[name].scale.double().cpu().numpy().reshape(-1)
-        axis = 1 if sim.graph.nodes[name].attrs.get("transposed") else 0
-        before = grid.channel_scales(axis, scale.size)
-        change = 0.0 if before is None else float(np.abs(scale / before - 1).max())
-        changed = int((there != here).sum()) if there.shape == here.shape else there.size
+        axis = 1 if node.attrs.get("transposed") else 0
+        channels = [scale.size] if len(grids) == 1 else [len(grid.integers) for grid in grids]
+        before = [grid.channel_scales(axis, n) for grid, n in zip(grids, channels, strict=True)]
+        moved = np.concatenate([b for b in before if b is not None])
         found[name] = {
-            "there": grid.name,
-            "weights": there.size,
-            "weights_changed": changed,
-            "weight_scale_change": change,
+            "there": grids[0].name,
+            "weights": sum(grid.integers.size for grid in grids),
+            "weights_changed": sum(_differ(grid.centered(), q) for grid, q in zip(grids, here, strict=True)),
+            "weight_scale_change": float(np.abs(scale / moved - 1).max()) if moved.size == scale.size else 0.0,
         }
     return found
+
+
+def _integers(op: Op, role: str) -> Array:
+    """Return the integers of a weight, which are stored as codes where the operation decodes them."""
+    stored = op.arrays[role]
+    return unpack(stored, op.attrs["bits"], op.attrs["columns"]) if "bits" in op.attrs else stored.astype(np.int64)
+
+
+def _differ(there: Array, here: Array) -> int:
+    return int((there != here).sum()) if there.shape == here.shape else there.size
 
 
 def _compared(

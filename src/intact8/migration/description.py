@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -53,7 +54,7 @@ class Description:
 
 
 class After:
-    """A forward hook: what follows a layer inside the module that had it.
+    """A forward hook: what follows a layer inside the module that had it, or the first of several results.
 
     Args:
         steps: modules the output goes through, in order.
@@ -62,8 +63,10 @@ class After:
     def __init__(self, *steps: nn.Module) -> None:
         self.steps = steps
 
-    def __call__(self, module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+    def __call__(self, module: nn.Module, inputs: object, output: Any) -> Any:
         """Return the output after all steps."""
+        if isinstance(output, tuple):
+            return (self(module, inputs, output[0]), *output[1:])
         for step in self.steps:
             output = step(output)
         return output

@@ -64,6 +64,17 @@ def weight_grid(weight: Tensor, observer: Any, name: str) -> WeightGrid:
     return WeightGrid(name, q.cpu().numpy().astype(np.int64), _numbers(scale), _numbers(zero_point, np.int64), axis)
 
 
+def rows_on_grid(rows: Tensor, observer: Any, name: str) -> Tensor:
+    """Return what a fake quantizer or observer with a scale and a real zero point per row makes of an embedding.
+
+    Raises:
+        InputError: it has seen nothing.
+    """
+    scale, zero_point = (v.reshape(-1, 1) for v in _qparams(observer, name))
+    q = torch.clamp(torch.round(rows.detach() / scale + zero_point), *_limits(observer))
+    return (q - zero_point) * scale
+
+
 def quantized_weight(weight: Tensor, name: str) -> WeightGrid:
     """Return the integers of a tensor of a quantized dtype of torch."""
     if weight.dtype != torch.qint8:

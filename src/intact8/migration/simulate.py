@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from intact8.arithmetic.recurrent import GATES
 from intact8.calibration.run import calibrate
 from intact8.capture import Captured, capture
-from intact8.capture.graph import Graph
-from intact8.capture.operations import HEAVY
+from intact8.capture.graph import Graph, Node
 from intact8.errors import InputError
 from intact8.fusion.fuse import fuse
-from intact8.migration.assign import Assigned, assign
+from intact8.migration.assign import Assigned, assign, weight_names
 from intact8.migration.description import Description
 from intact8.migration.grids import WeightGrid
 from intact8.migration.layers import REQUANTIZE
+from intact8.placement.assign_schemes import CODED
 from intact8.placement.place import Placed, place
 from intact8.recipe.override import Override
 from intact8.recipe.recipe import Recipe
@@ -74,7 +75,7 @@ def _placed(graph: Graph, assigned: Assigned, described: Description, recipe: Re
         if node.op in ("input", "constant") or node.moves:
             continue
         changes[node.name] = {"quantize": node.name not in assigned.floats}
-        if node.module in described.dynamic and node.op in HEAVY:
+        if node.module in described.dynamic and node.op in CODED["dynamic"] - GATES.keys():
             changes[node.name] = {"mode": "dynamic"}
     first = place(graph, _with_overrides(recipe, changes))
     quantized = {_owner(first.graph, graph, name) for name in first.point_of}
@@ -126,30 +127,31 @@ def _take_grids(sim: Simulation, described: Description, data: Any) -> None:
     for requantization in sim.requantizations.values():
         requantization.put()
     for name, weight_point in sim.all_weight_points.items():
-        grid = described.weights.get(sim.graph.nodes[name].params.get("weight", ""))
+        node = sim.graph.nodes[name]
+        grids = {parameter: described.weights.get(parameter) for parameter in weight_names(node)}
         weight_point.source = "held"
-        if grid is not None:
-            weight_point.scale = torch.from_numpy(_channel_scales(grid, sim, name))
+        if all(grid is not None for grid in grids.values()):
+            scales = [_channel_scales(grid, sim, node, parameter) for parameter, grid in grids.items() if grid]
+            weight_point.scale, weight_point.free = torch.from_numpy(np.concatenate(scales)), False
     sim.resolve(from_observers=False)
     enter(sim, "frozen")
 
 
-def _channel_scales(grid: WeightGrid, sim: Simulation, name: str) -> np.ndarray[Any, Any]:
-    """Return the weight's scale per output channel."""
-    node = sim.graph.nodes[name]
-    channels = output_channels(node, sim.tensors[node.params["weight"]])
+def _channel_scales(grid: WeightGrid, sim: Simulation, node: Node, parameter: str) -> np.ndarray[Any, Any]:
+    """Return the weight's scale per output channel; of a layer in mode dynamic without multiplier, (channels, 1)."""
+    channels = output_channels(node, sim.tensors[parameter])
     axis = 1 if node.attrs.get("transposed") else 0
     scales = grid.channel_scales(axis, channels)
     if scales is None:
         what = f"{grid.scale.size} scales along axis {grid.axis} of the weight"
         why = f"a program has one scale for each of the {channels} output channels"
         raise InputError(what, where=grid.name, why=why, remedy=REQUANTIZE)
-    return scales
+    return scales.reshape(-1, 1) if node.op == "embedding" else scales
 
 
-def used_weights(graph: Graph, described: Description) -> Iterable[tuple[str, WeightGrid]]:
+def used_weights(graph: Graph, described: Description) -> Iterable[tuple[Node, list[WeightGrid]]]:
     """Yield the nodes of a graph whose weights have integers there, with these."""
     for node in graph:
-        grid = described.weights.get(node.params.get("weight", ""))
-        if grid is not None:
-            yield node.name, grid
+        grids = [described.weights[name] for name in weight_names(node) if name in described.weights]
+        if grids:
+            yield node, grids

@@ -13,13 +13,23 @@ from intact8.errors import InputError
 from intact8.migration.description import After, Description
 from intact8.migration.grids import RANGES, ActivationGrid, Mark
 from intact8.migration.layers import Weights, float_layer, folded
-from intact8.migration.observers import activation_grid, is_dynamic, is_float, observes, quantized_weight, weight_grid
+from intact8.migration.observers import (
+    activation_grid,
+    is_dynamic,
+    is_float,
+    observes,
+    quantized_weight,
+    rows_on_grid,
+    weight_grid,
+)
+from intact8.migration.torch_ao_recurrent import EMBEDDINGS, RECURRENT, Sequences
 
 CONVERTED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 TRAINED = ("torch.ao.nn.qat", "torch.ao.nn.intrinsic.qat")
 FUSED = "torch.ao.nn.intrinsic"
 LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
 WATCHED = "activation_post_process"
+RECURRENT_LAYERS = tuple(getattr(nn, name) for name in RECURRENT)
 
 
 class Functional(nn.Module):
@@ -86,6 +96,7 @@ class Reader:
 
     def __init__(self, described: Description, requantize: Collection[str]) -> None:
         self.described, self.weights = described, Weights(described, requantize)
+        self.sequences = Sequences(described, self.weights)
         self.prepared: set[str] = set()
         self._marks_of: dict[int, Mark | None] = {}
 
@@ -107,21 +118,24 @@ class Reader:
             return self._functional(path, m) if kind in ("FloatFunctional", "QFunctional") else self._converted(path, m)
         if hasattr(m, "weight_fake_quant"):
             return self._trained(path, m)
-        if home.startswith(TRAINED):
-            raise unknown(path, m)
-        if home.startswith("torch.ao.nn.quantizable"):
+        if home.startswith("torch.ao.nn.quantizable") and kind == "LSTM":
+            return self.sequences.static(path, m, self._functional_mark)
+        if home.startswith(TRAINED) or (home.startswith("torch.ao.nn.quantizable") and kind != "MultiheadAttention"):
             raise unknown(path, m)
         return self._observed(path, m)
 
     def _functional(self, path: str, m: Any) -> nn.Module:
+        try:
+            return Functional(self._functional_mark(path, m))
+        except InputError as error:  # blocks that add nothing have one, too: it matters where it is called
+            return Functional(Refusing(error))
+
+    def _functional_mark(self, path: str, m: Any) -> Mark | None:
         watched = getattr(m, WATCHED, None)
         if observes(watched):
-            try:
-                return Functional(self.mark(watched, path))
-            except InputError as error:  # blocks that add nothing have one, too: it matters where it is called
-                return Functional(Refusing(error))
+            return self.mark(watched, path)
         converted = hasattr(m, "scale") and hasattr(m, "zero_point")
-        return Functional(self._grid_mark(path, m) if converted else None)
+        return self._grid_mark(path, m) if converted else None
 
     # --- prepared ------------------------------------------------------------------------------------------------
     def _observed(self, path: str, m: Any) -> nn.Module | None:
@@ -130,6 +144,12 @@ class Reader:
         layer, activation = _parts(m)
         made: nn.Module | None = None
         qconfig = getattr(m, "qconfig", None) or getattr(layer, "qconfig", None)
+        if qconfig is not None and type(m) in RECURRENT_LAYERS:
+            return self.sequences.prepared(path, m, qconfig)
+        if qconfig is not None and type(m) in (nn.Embedding, nn.EmbeddingBag) and "float_qparams" in _scheme(qconfig):
+            observer = qconfig.weight()
+            observer(m.weight)
+            return self.sequences.embedding(path, m, rows_on_grid(m.weight, observer, path))
         if layer is not None and qconfig is not None and (observes(watched) or path in self.prepared):
             made = self._weighted(path, layer, qconfig)
             if activation is not None:
@@ -165,9 +185,9 @@ class Reader:
 
     def _trained(self, path: str, m: Any) -> nn.Module:
         """Return the float layer of a module that trains with a fake-quantized weight."""
-        weight, bias = folded(m)
         if "Embedding" in type(m).__name__:
-            raise unknown(path, m)
+            return self.sequences.embedding(path, m, rows_on_grid(m.weight, m.weight_fake_quant, path))
+        weight, bias = folded(m)
         made = self._layer(path, m, weight_grid(weight, m.weight_fake_quant, path), bias)
         if "ReLU" in type(m).__name__:
             made.register_forward_hook(After(nn.ReLU()))
@@ -182,9 +202,18 @@ class Reader:
         grid = ActivationGrid(path, float(m.scale), int(m.zero_point), *RANGES[dtype], dtype)
         return self.described.marks.make(grid)
 
-    def _converted(self, path: str, m: Any) -> nn.Module:
-        """Return the float module of a converted one, with a mark behind it."""
+    def _converted(self, path: str, m: Any) -> nn.Module | None:
+        """Return the float module of a converted one, with a mark behind it; None where its parts are replaced."""
         kind, dynamic = type(m).__name__, ".dynamic" in type(m).__module__
+        if kind in RECURRENT and dynamic:
+            return self.sequences.converted(path, m)
+        if kind == "LSTM":
+            return self.sequences.static(path, m, self._functional_mark)
+        if kind in EMBEDDINGS:
+            return self.sequences.embedding(path, m, m.weight().dequantize())
+        if kind == "MultiheadAttention":
+            m.__class__ = type(m).__base__  # the quantizable one, whose parts are replaced next
+            return None
         if ".reference" in type(m).__module__:
             return self._layer(path, m, quantized_weight(m.get_quantized_weight(), path), m.bias)
         if kind == "Quantize":
@@ -234,6 +263,10 @@ def packed_layer(path: str, packed: Any, weights: Weights) -> nn.Module:
         like = SimpleNamespace(transposed=False)
     values = weights.enter(f"{path}.weight", quantized_weight(weight, path), like.transposed)
     return float_layer(like, values, bias)
+
+
+def _scheme(qconfig: Any) -> str:
+    return str(getattr(qconfig.weight(), "qscheme", ""))
 
 
 def _qdtype(path: str, dtype: Any) -> str:

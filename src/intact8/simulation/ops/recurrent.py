@@ -42,10 +42,11 @@ def weight_names(node: Node) -> list[str]:
 def weight_scales(node: Node, tensors: Mapping[str, Tensor], point: WeightPoint, fresh: bool = False) -> Tensor:
     """Return the scales of all rows of all weights, float32, joined in the order of :func:`weight_names`.
 
-    Learned scales come from their parameters, frozen ones stay, all others (``fresh``: all) follow the weights.
+    Learned scales come from their parameters, those that are frozen after that or given stay, all others (``fresh``:
+    all) follow the weights.
     """
     learner = None if fresh else point.learner
-    if learner is not None and point.source == "held":
+    if point.source == "held" and (learner is not None or not (fresh or point.free)):
         return point.scale
     weights = [tensors[name] for name in weight_names(node)]
     parts = list(learner) if isinstance(learner, LearnedScales) and point.source == "learned" else [None] * len(weights)
