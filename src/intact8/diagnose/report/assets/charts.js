@@ -47,6 +47,22 @@ function depth() {
 
 const measures = { time: ["time", "ms"], bytes: ["bytes of weights", "bytes"], macs: ["multiplications", "macs"], ops: ["number of operations", null] };
 
+// Of a module with hundreds of parts the largest are shown and the others become one: to draw a part takes milliseconds.
+const MOST_PARTS = 60;
+function foldSmall(nodes, worse) {
+  const parts = new Map();
+  for (const [id, node] of nodes) if (node.parent !== null) parts.set(node.parent, [...(parts.get(node.parent) ?? []), id]);
+  const remove = (id) => { (parts.get(id) ?? []).forEach(remove); nodes.delete(id); };
+  for (const [parent, ids] of parts) {
+    if (ids.length <= MOST_PARTS || !nodes.has(parent)) continue;
+    const rest = ids.sort((a, b) => nodes.get(b).value - nodes.get(a).value).slice(MOST_PARTS);
+    const label = `${rest.length} more`;
+    const value = sum(rest.map((id) => nodes.get(id).value));
+    nodes.set("r:" + parent, { label, parent, value, worst: rest.map((id) => nodes.get(id).worst).reduce(worse), runs: "", name: label });
+    rest.forEach(remove);
+  }
+}
+
 function map(measure) {
   const weight = (layer) => (measures[measure][1] === null ? 1 : layer[measures[measure][1]] || 0);
   const nodes = new Map([["", { label: figures.title, parent: null, value: 0, worst: null, runs: "", name: figures.title }]]);
@@ -68,6 +84,7 @@ function map(measure) {
       nodes.get(path).worst = worse(nodes.get(path).worst, layer.own);
     }
   });
+  foldSmall(nodes, worse);
   const ids = [...nodes.keys()].filter((id) => nodes.get(id).value > 0);
   const get = (key) => ids.map((id) => nodes.get(id)[key]);
   const tiny = (id) => nodes.get(id).value < nodes.get("").value / 400; // no text fits, and to find that out takes long
@@ -287,13 +304,13 @@ function fillTable(details) {
   details.append(scroll);
 }
 
-// One chart is drawn at a time, and the page answers in between.
+// One chart is drawn at a time; in between, what was drawn is shown and the page answers.
 let drawn = Promise.resolve();
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
     seen.unobserve(entry.target);
-    drawn = drawn.then(() => new Promise((next) => setTimeout(next))).then(() => draw(entry.target));
+    drawn = drawn.then(() => draw(entry.target)).then(() => new Promise((next) => requestAnimationFrame(() => setTimeout(next))));
   }
 }, { rootMargin: "100px" });
 

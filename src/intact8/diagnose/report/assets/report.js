@@ -1,12 +1,37 @@
 "use strict";
 // This script folds, filters, sorts and opens rows of tables. Without it the page can still be read.
 const figures = JSON.parse(document.getElementById("figures").textContent);
+// Rows are the text of an element until they are first seen; each begins with its class, its id and that of its module.
+const source = document.getElementById("rows");
+const [head, ...texts] = source.textContent.split(/(?=<tr class="(?:module|op)")/);
+source.outerHTML = head;
 const table = document.getElementById("ops");
 const body = table.tBodies[0];
-const all = [...body.rows];
-const operations = all.filter((row) => row.classList.contains("op"));
-const modules = new Map(all.filter((row) => row.classList.contains("module")).map((row) => [row.id, row]));
-const detail = (row) => document.getElementById("d" + row.dataset.index);
+const inert = document.createElement("template");
+function elementOf(text) {
+  inert.innerHTML = text;
+  return inert.content.firstElementChild;
+}
+
+class Row {
+  #text;
+  #element;
+  detail = null; // the row below with charts, once it was opened
+  constructor(text) {
+    const [, kind, id, parent] = /^<tr class="(\w+)" id="(\w+)" data-parent="(\w*)"/.exec(text);
+    Object.assign(this, { kind, id, parent });
+    this.#text = text;
+  }
+  get element() { return (this.#element ??= elementOf(this.#text)); }
+  get data() { return this.element.dataset; }
+  get button() { return this.element.querySelector("button"); }
+  get opened() { return this.detail !== null && this.button.getAttribute("aria-expanded") === "true"; }
+  set expanded(on) { this.button.setAttribute("aria-expanded", String(on)); }
+}
+const all = texts.map((text) => new Row(text));
+const byId = new Map(all.map((row) => [row.id, row]));
+const operations = all.filter((row) => row.kind === "op");
+let order = all; // as they are shown
 const folded = new Set();
 
 const find = document.getElementById("find");
@@ -15,73 +40,73 @@ const only = document.getElementById("only");
 
 function matches(row) {
   const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
-  return words.every((word) => row.dataset.text.includes(word))
-    && (!kind.value || row.dataset.kind === kind.value)
-    && (!only.value || row.dataset.flags.split(" ").includes(only.value));
+  return words.every((word) => row.data.text.includes(word))
+    && (!kind.value || row.data.kind === kind.value)
+    && (!only.value || row.data.flags.split(" ").includes(only.value));
 }
 
-function inFolded(row) {
-  for (let up = modules.get(row.dataset.parent); up; up = modules.get(up.dataset.parent)) {
-    if (folded.has(up.id)) return true;
-  }
-  return false;
+function* modulesAround(row) {
+  for (let up = byId.get(row.parent); up; up = byId.get(up.parent)) yield up;
 }
+const inFolded = (row) => [...modulesAround(row)].some((module) => folded.has(module.id));
 
 function refresh() {
-  const flat = table.classList.contains("flat");
   const filtering = Boolean(find.value || kind.value || only.value);
-  const alive = new Set();
-  let count = 0;
-  for (const row of operations) {
-    const fits = matches(row);
-    count += fits;
-    // A row that is searched for is shown even where its module is folded.
-    row.hidden = !fits || (!flat && !filtering && inFolded(row));
-    detail(row).hidden = row.hidden || row.querySelector(".open").getAttribute("aria-expanded") !== "true";
-    if (fits) {
-      for (let up = modules.get(row.dataset.parent); up; up = modules.get(up.dataset.parent)) alive.add(up.id);
-    }
+  const fitting = filtering ? operations.filter(matches) : operations;
+  const shown = new Set(fitting);
+  if (order === all) fitting.forEach((row) => [...modulesAround(row)].forEach((module) => shown.add(module)));
+  // A row that is searched for is shown even where its module is folded.
+  const visible = order.filter((row) => shown.has(row) && (filtering || order !== all || !inFolded(row)));
+  for (const row of visible) if (row.kind === "module") row.expanded = filtering || !folded.has(row.id);
+  const wanted = visible.flatMap((row) => (row.opened ? [row.element, row.detail] : [row.element]));
+  const staying = new Set(wanted);
+  for (const element of [...body.rows]) if (!staying.has(element)) element.remove();
+  // Rows that stay where they are keep the focus.
+  let next = body.firstElementChild;
+  for (const element of wanted) {
+    if (element === next) next = next.nextElementSibling;
+    else body.insertBefore(element, next);
   }
-  for (const row of modules.values()) {
-    row.hidden = flat || !alive.has(row.id) || (!filtering && inFolded(row));
-    row.querySelector(".fold").setAttribute("aria-expanded", String(filtering || !folded.has(row.id)));
-  }
-  document.getElementById("shown").textContent = `${count} of ${operations.length} operations`;
+  document.getElementById("shown").textContent = `${fitting.length} of ${operations.length} operations`;
 }
 
 // What a row opens is put into the page when it is first opened: a thousand operations would be a hundred thousand elements.
 let details = null;
 function open(row, on) {
-  const cell = detail(row).cells[0];
-  if (on && !cell.firstChild) {
+  if (on && !row.detail) {
     details ??= JSON.parse(document.getElementById("details").textContent);
-    cell.innerHTML = details[row.dataset.index];
-    cell.querySelectorAll("figure.chart").forEach(prepare);
+    row.detail = elementOf(`<tr class="detail" id="d${row.data.index}"><td colspan="${table.tHead.rows[0].cells.length}"></td></tr>`);
+    row.detail.cells[0].innerHTML = details[row.data.index];
+    row.detail.querySelectorAll("figure.chart").forEach(prepare);
   }
-  row.querySelector(".open").setAttribute("aria-expanded", String(on));
-  detail(row).hidden = !on || row.hidden;
+  row.expanded = on;
 }
 
 table.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
-  const row = button.closest("tr");
-  if (button.classList.contains("open")) open(row, button.getAttribute("aria-expanded") !== "true");
-  if (button.classList.contains("fold")) {
-    if (!folded.delete(row.id)) folded.add(row.id);
-    refresh();
-  }
+  const row = byId.get(button.closest("tr").id);
+  if (button.classList.contains("open")) open(row, !row.opened);
+  if (button.classList.contains("fold") && !folded.delete(row.id)) folded.add(row.id);
+  if (row) refresh();
 });
 for (const control of [find, kind, only]) control.addEventListener("input", refresh);
 for (const form of document.querySelectorAll("form")) form.addEventListener("submit", (event) => event.preventDefault());
 document.getElementById("expand").addEventListener("click", () => { folded.clear(); refresh(); });
 function collapse() {
-  for (const id of modules.keys()) folded.add(id);
-  for (const row of operations) open(row, false);
+  for (const row of all) {
+    if (row.kind === "module") folded.add(row.id);
+    else if (row.opened) open(row, false);
+  }
   refresh();
 }
 document.getElementById("collapse").addEventListener("click", collapse);
-if (operations.length > 300) collapse(); // the layout of all rows takes long
+if (operations.length > 300) collapse(); // all rows take long
+else refresh();
+// Tables in closed details are text until they are opened.
+for (const text of document.querySelectorAll("details > noscript")) {
+  text.parentNode.addEventListener("toggle", () => { text.outerHTML = text.textContent; }, { once: true });
+}
 
 // Rows without a value come last in both directions.
 function compare(kind, direction) {
@@ -99,14 +124,17 @@ function sort(button) {
   for (const other of head.parentNode.cells) other.setAttribute("aria-sort", "none");
   head.setAttribute("aria-sort", descending ? "descending" : "ascending");
   const rows = grid === table ? operations : [...grid.tBodies[0].rows];
-  const keyed = rows.map((row) => [row.cells[head.cellIndex].dataset.v, row]);
+  const keyed = rows.map((row) => [(row.element ?? row).cells[head.cellIndex].dataset.v, row]);
   keyed.sort(compare(button.dataset.sort, descending ? -1 : 1));
-  grid.tBodies[0].append(...keyed.flatMap(([, row]) => (grid === table ? [row, detail(row)] : [row])));
-  if (grid === table) {
-    grid.classList.add("flat");
-    document.getElementById("order").hidden = false;
-    refresh();
+  const sorted = keyed.map(([, row]) => row);
+  if (grid !== table) {
+    grid.tBodies[0].append(...sorted);
+    return;
   }
+  order = sorted;
+  grid.classList.add("flat");
+  document.getElementById("order").hidden = false;
+  refresh();
 }
 
 document.addEventListener("click", (event) => {
@@ -121,7 +149,7 @@ document.addEventListener("click", (event) => {
 document.getElementById("order").addEventListener("click", (event) => {
   table.classList.remove("flat");
   for (const head of table.tHead.rows[0].cells) head.setAttribute("aria-sort", "none");
-  body.append(...all);
+  order = all;
   event.target.hidden = true;
   refresh();
   find.focus();
@@ -129,13 +157,13 @@ document.getElementById("order").addEventListener("click", (event) => {
 
 // A link to an operation opens it, even where it was filtered out or folded.
 function show(index) {
-  const row = document.getElementById("o" + index);
+  const row = byId.get("o" + index);
   find.value = kind.value = only.value = "";
-  for (let up = modules.get(row.dataset.parent); up; up = modules.get(up.dataset.parent)) folded.delete(up.id);
-  refresh();
+  for (const module of modulesAround(row)) folded.delete(module.id);
   open(row, true);
-  row.querySelector(".open").focus({ preventScroll: true });
-  row.scrollIntoView({ block: "center" });
+  refresh();
+  row.button.focus({ preventScroll: true });
+  row.element.scrollIntoView({ block: "center" });
 }
 
 for (const box of document.querySelectorAll("input[data-severity]")) {
