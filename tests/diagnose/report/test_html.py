@@ -474,7 +474,9 @@ def test_of_a_module_with_many_parts_the_map_shows_the_largest(browser: Any, cas
     page.drawn("map")
     page.tab.select_option("figure[data-chart=map] select", "macs")
     for _ in range(100):
-        labels, values = page.drawn("map").locator(".plot").evaluate("plot => [plot.data[0].labels, plot.data[0].values]")
+        labels, values = (
+            page.drawn("map").locator(".plot").evaluate("plot => [plot.data[0].labels, plot.data[0].values]")
+        )
         if "m99" in labels:
             break
         time.sleep(0.1)
