@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import intact8
-from assets import Task, fashion, folder
+from assets import Task, fashion, folder, keywords, mobilenet
 
 STEPS, BATCH = 300, 64
 
@@ -39,6 +39,7 @@ class Case(NamedTuple):
         deployed, simulated: what the other tool computes; None where there is none.
         data, labels: held out; None without labels.
         calibration: what migrate is given as data.
+        requantize: what migrate may quantize anew.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Case(NamedTuple):
     data: Tensor
     labels: Tensor | None
     calibration: Tensor
+    requantize: tuple[str, ...] = ()
 
 
 def accuracy(run: Callable[[Tensor], Any], x: Tensor, y: Tensor) -> float:
@@ -167,6 +169,53 @@ def pt2e_cases(kind: str, model: nn.Module, x: Tensor, y: Tensor | None, calibra
         yield Case(f"{kind}: ExportedProgram file", (Path(at, "x.pt2"), None), there, None, x, y, calibration)
 
 
+def graph_cases(task: Task, batch: int) -> Iterator[Case]:
+    """Trained weights, exported to ONNX and quantized by ONNX Runtime (QDQ) and by NNCF (OpenVINO IR)."""
+    import numpy as np
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Batches(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self, x: Tensor) -> None:
+            self.each = iter(x.split(batch))
+
+        def get_next(self) -> Any:
+            x = next(self.each, None)
+            return None if x is None else {"x": x.numpy()}
+
+    def batched(run: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
+        return lambda x: torch.cat([torch.from_numpy(np.array(run(part.numpy()))) for part in x.split(batch)])
+
+    count = len(task.calibration) // batch * batch
+    calibration, held_out = task.calibration[:count], len(task.held_out) // batch * batch
+    tensors = task.held_out[:held_out], task.labels[:held_out], calibration
+    with tempfile.TemporaryDirectory() as at:
+        floats, ready, quantized = (Path(at, f"{name}.onnx") for name in ("floats", "ready", "quantized"))
+        example = (calibration[:batch],)
+        torch.onnx.export(task.model, example, str(floats), input_names=["x"], dynamo=False, opset_version=17)
+        quant_pre_process(str(floats), str(ready))
+        quantize_static(
+            str(ready), str(quantized), Batches(calibration), quant_format=QuantFormat.QDQ, per_channel=True
+        )
+        session = onnxruntime.InferenceSession(str(quantized), providers=["CPUExecutionProvider"])
+        there = batched(lambda x: session.run(None, {"x": x})[0])
+        yield Case(f"{task.name}: ONNX Runtime, QDQ", (quantized, None), there, None, *tensors)
+        try:
+            import nncf
+            import openvino
+        except ImportError:
+            return
+        data = nncf.Dataset([part.numpy() for part in calibration.split(batch)])
+        compressed = nncf.quantize(openvino.convert_model(str(floats)), data, subset_size=count // batch)
+        openvino.save_model(compressed, Path(at, "quantized.xml"), compress_to_fp16=False)
+        compiled = openvino.Core().compile_model(compressed, "CPU")
+        there = batched(lambda x: compiled(x)[0])
+        per_channel = ("*LeakyRelu",)  # NNCF gives the inputs of depthwise convolutions a scale per channel
+        source = Path(at, "quantized.xml"), None
+        yield Case(f"{task.name}: NNCF, OpenVINO IR", source, there, None, *tensors, per_channel)
+
+
 def zoo_cases() -> Iterator[Case]:
     """torchvision's quantizable networks with random weights, and their checkpoints with the plain networks."""
     from torch.ao import quantization as ao
@@ -203,12 +252,14 @@ def zoo_cases() -> Iterator[Case]:
 
 def measured(case: Case, images: int) -> dict[str, Any]:
     """One row of the table."""
-    made = intact8.migrate(case.source[0], case.source[1], data=case.calibration)
+    made = intact8.migrate(*case.source, data=case.calibration, requantize=case.requantize)
     report, program = made.report, made.program
-    mismatches = intact8.verify(program, case.data[:16], sim=made.simulation).mismatches
+
+    size = program.tensors[program.inputs[0]].shape[0]
+    mismatches = intact8.verify(program, case.data[: size or 16], sim=made.simulation).mismatches
 
     def after(x: Tensor) -> Tensor:
-        return torch.as_tensor(program.run(x))
+        return torch.cat([torch.as_tensor(program.run(part)) for part in x.split(size or len(x))])
 
     x, y = case.data[:images], case.labels
     row: dict[str, Any] = {"model": case.name}
@@ -241,7 +292,8 @@ def main() -> None:
     torch.backends.quantized.engine = "fbgemm"
     head = False
     root = folder(given.assets)
-    for cases in (fashion_cases(root, "cnn"), fashion_cases(root, "dw"), zoo_cases()):
+    graphs = [graph_cases(*found) for found in ((mobilenet(root), 4), (keywords(root), 4))]
+    for cases in (fashion_cases(root, "cnn"), fashion_cases(root, "dw"), *graphs, zoo_cases()):
         for case in cases:
             if given.only and not any(part in case.name for part in given.only):
                 continue

@@ -269,6 +269,8 @@ def as_recipe(given: Recipe | str | Path | None) -> Recipe:
         return default() if given is None else given
     if not isinstance(given, str | Path):
         remedy = 'give intact8.Recipe(…), the name of a preset ("accurate") or the path of a TOML file'
+        if "QConfig" in type(given).__name__ or type(given).__name__.endswith(("Quantizer", "BackendConfig")):
+            remedy = "call intact8.migration.recipe.recipe_of(it, model), and give the recipe that it returns"
         raise RecipeError(f"expected an intact8.Recipe, got {type(given).__name__}", where="recipe", remedy=remedy)
     path, known = Path(given), presets()
     if isinstance(given, Path) or path.suffix == ".toml" or (given not in known and path.is_file()):

@@ -76,6 +76,20 @@ def test_quantize_says_which_call_to_use() -> None:
         intact8.quantize(converted(prepared("fx ptq")), samples())
 
 
+def test_quantize_says_what_files_and_state_dicts_are() -> None:
+    linear, x = nn.Linear(2, 2), torch.zeros(1, 2)
+    exported = torch.export.export(linear, (x,))
+    for given in ("net.onnx", "net.xml", "net.pt2", exported):
+        with pytest.raises(intact8.InputError, match=r"intact8\.migrate on"):
+            intact8.quantize(given, x)
+    for given in ("net.pth", linear.state_dict(), torch.jit.script(linear)):
+        with pytest.raises(intact8.InputError, match=r"intact8\.migrate\(float_model"):
+            intact8.quantize(given, x)
+    for given in (torch.ao.quantization.default_qconfig, torch.ao.quantization.get_default_qconfig_mapping("x86")):
+        with pytest.raises(intact8.RecipeError, match="recipe_of"):
+            intact8.quantize(linear, x, given)
+
+
 class Idle(Residual):
     """The same with a functional that is never called, as blocks of torchvision have."""
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,13 +71,15 @@ def require_module(model: Any) -> None:
         InputError: no module, a TorchScript or exported one, or one another tool has quantized.
     """
     if isinstance(model, ExportedProgram):
-        raise InputError("the model is an ExportedProgram", remedy="pass the nn.Module it was exported from")
+        remedy = "pass the nn.Module it was exported from; call intact8.migrate on it if it is quantized"
+        raise InputError("the model is an ExportedProgram", remedy=remedy)
     if not isinstance(model, nn.Module):
         what = f"the model is a {type(model).__name__}, not a torch.nn.Module"
-        raise InputError(what, remedy="pass the module itself (not its state dict, class or a scripted file)")
+        raise InputError(what, remedy="pass the module itself (not its state dict, class or file)" + _migration(model))
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         what = "the model is a TorchScript module, or holds one (torch.jit.script or torch.jit.trace made it)"
-        raise InputError(what, remedy="pass the nn.Module it was made from")
+        remedy = "pass the nn.Module it was made from; if it is quantized, call intact8.migrate(float_model, its file)"
+        raise InputError(what, remedy=remedy)
     for name, module in model.named_modules():
         reason = quantized_by(module)
         if reason:
@@ -92,6 +95,17 @@ def require_module(model: Any) -> None:
     except NotImplementedError as error:
         what = "the model is the module of an ExportedProgram"
         raise InputError(what, why=first_lines(error, 1), remedy="pass the nn.Module it was exported from") from error
+
+
+def _migration(model: Any) -> str:
+    """Return what to do about a state dict or file of a model that another tool may have quantized."""
+    if isinstance(model, Mapping):
+        return "; call intact8.migrate(float_model, it) if it is of a quantized model"
+    suffix = Path(model).suffix if isinstance(model, (str, Path)) else ""
+    if suffix in (".onnx", ".xml", ".pt2"):
+        return "; call intact8.migrate on this file if it is quantized"
+    checkpoint = suffix in (".pt", ".pth", ".tar", ".bin", ".ckpt")
+    return "; call intact8.migrate(float_model, this file) if it is of a quantized model" if checkpoint else ""
 
 
 AO_STUBS = frozenset({"QuantStub", "DeQuantStub", "QuantWrapper", "FloatFunctional", "FXFloatFunctional"})

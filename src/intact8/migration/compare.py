@@ -100,7 +100,7 @@ def _weight_changes(described: Description, made: Simulated, program: Program) -
         axis = 1 if node.attrs.get("transposed") else 0
         channels = [scale.size] if len(grids) == 1 else [len(grid.integers) for grid in grids]
         before = [grid.channel_scales(axis, n) for grid, n in zip(grids, channels, strict=True)]
-        moved = np.concatenate([b for b in before if b is not None])
+        moved = np.concatenate([np.zeros(0), *(b for b in before if b is not None)])
         found[name] = {
             "there": grids[0].name,
             "weights": sum(grid.integers.size for grid in grids),
