@@ -78,6 +78,13 @@ def test_an_ir_with_integer_weights_and_fake_quantize(tmp_path: Path) -> None:
     assert intact8.verify(found.program, x[:4]).exact
 
 
+def test_observing_a_missing_range_changes_no_weight(tmp_path: Path) -> None:
+    """The last layer has no range there; channels between a layer and a depthwise one are not equalized for that."""
+    found = intact8.migrate(model(tmp_path / "net.xml"), data=[torch.from_numpy(samples(48))])
+    assert found.report.observed == ("fc",) and not found.simulation.equalized
+    assert not found.simulation.recipe.bias_correction
+
+
 def test_weights_with_scales_along_two_dimensions_are_quantized_anew_only_if_named(tmp_path: Path) -> None:
     path = model(tmp_path / "net.xml", along_columns=True)
     with pytest.raises(IntactError, match=r"^depthwise: its weight has scales along several dimensions.*requantize="):

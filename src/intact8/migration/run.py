@@ -75,7 +75,7 @@ def migrate(
             raise InputError("an example of the inputs is needed to capture the network", remedy=remedy)
         example_inputs, data = first_batch(described.model, data)
         shown = data
-    recipe = Recipe(scales="fixed", portable=portable)
+    recipe = Recipe(scales="fixed", portable=portable, equalize=False, bias_correction=False)
     made = simulate(described, example_inputs, data, recipe)
     program = convert(made.simulation)
     return Migrated(program, report_on(described, made, program, shown, samples), made.simulation)
