@@ -17,6 +17,8 @@ from openvino import opset13 as ov
 
 import intact8
 from intact8.errors import IntactError
+from intact8.migration.onnx_network import describe_graph
+from intact8.migration.openvino_ir import read_ir
 
 
 def weight(*shape: int) -> Any:
@@ -76,6 +78,35 @@ def test_an_ir_with_integer_weights_and_fake_quantize(tmp_path: Path) -> None:
     power, error = (there**2).sum(), ((there - here) ** 2).sum()
     assert 10 * np.log10(power / error) > 30
     assert intact8.verify(found.program, x[:4]).exact
+
+
+def test_attention(tmp_path: Path) -> None:
+    x = ov.parameter([2, 2, 5, 8], np.float32, name="x")
+    q, k, v = (fake(ov.multiply(x, ov.constant(np.float32(f))), -128 / 127 * 4, 4.0) for f in (0.5, 0.75, 1.25))
+    y = fake(ov.scaled_dot_product_attention(q, k, v, causal=False), -128 / 127 * 3, 3.0)
+    openvino.save_model(openvino.Model([ov.result(y)], [x], "net"), str(tmp_path / "net.xml"), compress_to_fp16=False)
+    data = np.random.default_rng(0).standard_normal((2, 2, 5, 8)).astype(np.float32)
+    found = intact8.migrate(tmp_path / "net.xml", data=[torch.from_numpy(data)])
+    compiled = openvino.Core().compile_model(str(tmp_path / "net.xml"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    assert np.abs(compiled(data)[0] - np.asarray(found.program.run(data, engine="reference"))).max() < 0.1
+    assert intact8.verify(found.program, data).exact
+
+
+def test_damaged_files_raise_our_errors_only(tmp_path: Path) -> None:
+    path, rng, read = model(tmp_path / "net.xml"), np.random.default_rng(0), 0
+    content, weights = path.read_bytes(), path.with_suffix(".bin").read_bytes()
+    (tmp_path / "broken.bin").write_bytes(weights)
+    for i in range(150):
+        broken = bytearray(content)
+        for at in rng.integers(0, len(content), 1 + i % 4):
+            broken[at] = int(rng.integers(256))
+        (tmp_path / "broken.xml").write_bytes(broken)
+        try:
+            describe_graph(read_ir(tmp_path / "broken.xml"))
+            read += 1
+        except IntactError:
+            pass
+    assert read < 150
 
 
 def test_observing_a_missing_range_changes_no_weight(tmp_path: Path) -> None:

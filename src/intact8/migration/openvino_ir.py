@@ -42,11 +42,14 @@ def read_ir(path: Path) -> ForeignGraph:
     try:
         model = openvino.Core().read_model(str(path))
         nodes = model.get_ordered_ops()
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:
         raise InputError("this is no IR, or a damaged one", where=str(path), why=in_short(error)) from error
     if len(nodes) > MOST_NODES:
         raise InputError(f"{len(nodes)} nodes", where=str(path), why=f"{MOST_NODES} are read at most")
-    return _Translator().graph(nodes)
+    try:
+        return _Translator().graph(nodes)
+    except UnicodeDecodeError as error:
+        raise InputError("a name in the file is no text", where=str(path), remedy="repair the file") from error
 
 
 class _Translator:
@@ -74,7 +77,7 @@ class _Translator:
             if kind == "Parameter":
                 shape = node.output(0).get_partial_shape()
                 sizes = tuple(d.get_length() if d.is_static else None for d in shape)
-                self.inputs[name_of(node)] = (str(np.dtype(node.get_element_type().to_dtype())), sizes)
+                self.inputs[name_of(node)] = (_dtype(node), sizes)
             elif kind == "Result":
                 self.outputs.append(self.reads(node)[0])
             elif kind == "Constant":
@@ -184,6 +187,15 @@ class _Translator:
         else:
             what, remedy = f"the operation {kind} is not known", "export the network without it"
             raise InputError(what, where=node.get_friendly_name(), remedy=remedy)
+
+
+def _dtype(node: Any) -> str:
+    """Return numpy's name of the type of an input."""
+    try:
+        return str(np.dtype(node.get_element_type().to_dtype()))
+    except IndexError as error:  # what openvino raises for types that numpy does not have
+        what = f"an input of {node.get_element_type().get_type_name()}"
+        raise InputError(what, where=name_of(node), remedy="export it with inputs of float32") from error
 
 
 def name_of(node: Any, output: int = 0) -> str:
@@ -321,10 +333,6 @@ def _split(t: _Translator, node: Any, attrs: Mapping[str, Any]) -> None:
     t.emit(node, "Split", [reads[0], *reads[2:3]], axis=axis)
 
 
-def _gather(t: _Translator, node: Any, attrs: Mapping[str, Any]) -> None:
-    t.emit(node, "Gather", t.reads(node)[:2], axis=int(t.known(node, 2)))
-
-
 def _with_attributes(kind: str, **names: str) -> Translation:
     """Return the translation to an operator whose attributes have other names."""
 
@@ -332,10 +340,6 @@ def _with_attributes(kind: str, **names: str) -> Translation:
         t.emit(node, kind, t.reads(node)[:1], **{new: attrs[old] for new, old in names.items()})
 
     return translate
-
-
-def _hard_sigmoid(t: _Translator, node: Any, attrs: Mapping[str, Any]) -> None:
-    t.emit(node, "HardSigmoid", t.reads(node)[:1], alpha=1 / 6, beta=0.5)
 
 
 def _gelu(t: _Translator, node: Any, attrs: Mapping[str, Any]) -> None:
@@ -354,10 +358,30 @@ def _normalize(t: _Translator, node: Any, attrs: Mapping[str, Any]) -> None:
     t.emit(node, "LayerNormalization", [t.reads(node)[0], ones], axis=-1, epsilon=attrs["eps"])
 
 
+def _attention(t: _Translator, node: Any, attrs: Mapping[str, Any]) -> None:
+    """Translate softmax(q·kᵀ·scale + mask)·v to its operators."""
+    (q, k, v, *rest), name = t.reads(node), node.get_friendly_name()
+    width = node.input_value(0).get_partial_shape()[-1]
+    if attrs["causal"] or not width.is_static:
+        what = "causal attention" if attrs["causal"] else "attention over a size that changes"
+        raise InputError(what, where=name, remedy="export the network with products and softmax")
+    scale = t.known(node, 4) if len(rest) > 1 else np.array(width.get_length() ** -0.5, np.float32)
+    steps = [("MatMul", [q, k], {"transB": 1}), ("Mul", ["", t.constant(f"{name}/scale", scale)], {})]
+    if rest and (t.constants.get(rest[0], np.ones(1)) != 0).any():
+        steps.append(("Add", ["", rest[0]], {}))
+    steps.append(("Softmax", [""], {"axis": -1}))
+    made = ""
+    for i, (kind, reads, how) in enumerate(steps):
+        inputs, made = tuple(x or made for x in reads), f"{name}/{kind}_{i}"
+        t.nodes.append(Node(made, kind, inputs, (made,), how))
+    t.emit(node, "MatMul", [made, v])
+
+
 TRANSLATIONS: dict[str, Translation] = {
     **dict.fromkeys(("Convolution", "GroupConvolution", "ConvolutionBackpropData"), _conv),
     "FakeQuantize": _fake_quantize,
     "MatMul": _matmul,
+    "ScaledDotProductAttention": _attention,
     **dict.fromkeys(("MaxPool", "AvgPool"), _pool),
     "ReduceMean": _reduce_mean,
     "Transpose": _transpose,
@@ -365,11 +389,11 @@ TRANSLATIONS: dict[str, Translation] = {
     "Slice": _slice,
     "StridedSlice": _strided_slice,
     **dict.fromkeys(("Split", "VariadicSplit"), _split),
-    "Gather": _gather,
+    "Gather": lambda t, node, attrs: t.emit(node, "Gather", t.reads(node)[:2], axis=int(t.known(node, 2))),
     **dict.fromkeys(("SoftMax", "Softmax"), _with_attributes("Softmax", axis="axis")),
     "Concat": lambda t, node, attrs: t.emit(node, "Concat", t.reads(node), axis=attrs["axis"]),
     "Clamp": _with_attributes("Clip", min="min", max="max"),
-    "HSigmoid": _hard_sigmoid,
+    "HSigmoid": lambda t, node, attrs: t.emit(node, "HardSigmoid", t.reads(node)[:1], alpha=1 / 6, beta=0.5),
     "Gelu": _gelu,
     "MVN": _normalize,
 }
