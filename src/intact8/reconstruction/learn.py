@@ -28,6 +28,9 @@ from .streams import Streams
 Progress = Callable[[int, int], None]
 """Called with (blocks done, blocks in all)."""
 
+FULL = 253
+"""Difference of the largest and the smallest of integers of 8 bits, at least."""
+
 WARM_UP = 0.2
 """Share of the iterations before roundings are pushed to an integer."""
 
@@ -97,6 +100,8 @@ def learn_blocks(
 ) -> None:
     """Learn the roundings of all layers and the scales of all activations, in execution order.
 
+    Blocks of 8 bits are left as they are where others have fewer: their error is small beside that of those.
+
     Args:
         sim: calibrated, quantizing, in evaluation mode.
         inputs: flat inputs, all samples in one batch.
@@ -113,9 +118,10 @@ def learn_blocks(
         fingerprint |= {"model": _digest(model), "inputs": _digest(inputs)}
     done = 0 if checkpoint is None else _resume(sim, checkpoint, fingerprint)
     streams = Streams(sim, inputs)
+    coarse = {block for block in blocks if _is_coarse(sim, block)} or set(blocks)
     for number, block in enumerate(blocks):
         streams.advance_float(block)
-        if number >= done and block.layers:
+        if number >= done and block.layers and block in coarse:
             _learn_block(sim, block, streams, method, settings, settings.seed + number)
             sim.resolve(from_observers=False)
             if checkpoint is not None:
@@ -123,6 +129,14 @@ def learn_blocks(
         streams.advance_quantized(block)
         if progress is not None:
             progress(number + 1, len(blocks))
+
+
+def _is_coarse(sim: Simulation, block: Block) -> bool:
+    """Return whether a weight or an activation of a block has fewer than 8 bits."""
+    nodes = list(sim.graph)[block.first : block.last + 1]
+    activations = {sim.placed.point_of[node.name] for node in nodes if node.name in sim.placed.point_of}
+    points = [*(sim.weight_points[name] for name in block.layers), *(sim.points[name] for name in activations)]
+    return any(point.hi - point.lo < FULL for point in points)
 
 
 def _learn_block(sim: Simulation, block: Block, streams: Streams, method: str, settings: Settings, seed: int) -> None:

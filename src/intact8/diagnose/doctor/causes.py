@@ -21,6 +21,9 @@ FEW = 32
 
 RECALIBRATE = "calibrate on a few hundred varied samples, loaded as they are in use"
 
+SHIFTED = 0.3
+"""Shift of the quantiles of the inputs, over their distance, from which calibration data are unlike the data."""
+
 EXTREME = 2.0
 """A sample that reaches so many times as far as the others is extreme; no ordinary image exceeds 1.0."""
 
@@ -170,7 +173,7 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"
     if q.distinct < FEW:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
-    if not 0.5 <= ratio <= 2 or shift > 0.5:
+    if not 0.5 <= ratio <= 2 or shift > SHIFTED:
         return "unlike_data", unlike
     if q.classes is not None and q.data_classes is not None and q.classes <= q.data_classes / 2:
         return "one_class", f"the network sees {q.classes:.1f} classes in it, {q.data_classes:.1f} in the data"
@@ -213,13 +216,22 @@ def _place(sim: Simulation, site: Measured, sites: list[Measured]) -> str:
     """Return the network where its default observer is to blame at half of all points, else the layer."""
     default = sim.recipe.activation
     scheme = sim.points[site.name].scheme
-    if site.evidence.origin != "observer":
-        return site.name
+    named = _named_by_the_recipe(sim, site.name)
+    if named or site.evidence.origin != "observer":
+        return named or site.name
     if (scheme.observer, dict(scheme.observer_args)) != (default.observer, dict(default.observer_args)):
         return site.name
     activations = [s for s in sites if s.part == "activation" and s.evidence.origin == "observer"]
     alike = [s for s in activations if s.reason[0] == "range"]
     return NETWORK if len(alike) > 1 and 2 * len(alike) >= len(activations) else site.name
+
+
+def _named_by_the_recipe(sim: Simulation, point: str) -> str | None:
+    """Return the operation among those that share a range whose range the recipe names; None for none or several."""
+    nodes = [sim.graph.nodes[tensor] for tensor in sim.placed.points[point].tensors]
+    rules = [rule for rule in sim.recipe.rules if rule.activation]
+    named = [node.name for node in nodes if any(rule.matches(node) for rule in rules)]
+    return named[0] if len(named) == 1 else None
 
 
 def _twin(sim: Simulation, name: str) -> str | None:

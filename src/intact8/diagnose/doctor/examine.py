@@ -66,9 +66,12 @@ def examine(
     step("confidence")
     confidence = check_confidence(network, sim, ranked)
     step("float network")
-    findings = [*known, *mismatch(confidence), *stale_batch_norm(network, sim.graph, data)]
+    stale = stale_batch_norm(network, sim.graph, data)
+    if stale and not stale_batch_norm(network, sim.graph, calibration):
+        stale = []  # the data are unlike those the network was trained and calibrated on
+    findings = [*known, *mismatch(confidence), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
-    findings += [*exploded(sim, seen), *dead_channels(sim.weight_points, seen), *islands(sim.placed)]
+    findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen), *islands(sim.placed)]
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
     findings += wrong_network(sim, accuracy, data, quality.data_classes)
@@ -80,11 +83,25 @@ def examine(
     measured.sort(key=lambda m: -m.noise)
     findings += overflows(measured)
     causes = [(m, name_cause(sim, m, measured, quality)) for m in measured if m.reason[0]]
-    findings += noise_findings(measured, causes, total)
+    findings += noise_findings(measured, causes, total, _asked_for(sim))
     cause, text = name_calibration_fault(quality)
     if cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
         findings.append(Finding(cause, CALIBRATION, "note", f"{text}; here it did no measurable harm", RECALIBRATE))
     return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), tuple(m.site() for m in measured))
+
+
+def _asked_for(sim: Simulation) -> set[tuple[str, str]]:
+    """Return (part, name) of the sites whose scheme the recipe or a person set for them alone."""
+    rules, nodes = sim.recipe.rules, sim.graph.nodes
+    points = sim.placed.points.items()
+    named = {
+        ("activation", name)
+        for name, point in points
+        if sim.points[name].fixed
+        or any(rule.activation and rule.matches(nodes[tensor]) for rule in rules for tensor in point.tensors)
+    }
+    weights = {name for name in sim.weight_points if any(rule.weight and rule.matches(nodes[name]) for rule in rules)}
+    return named | {("weight", name) for name in weights}
 
 
 def _evidence(sim: Simulation, seen: Statistics, shown: Statistics) -> dict[tuple[str, str], Evidence]:

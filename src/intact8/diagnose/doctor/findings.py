@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
+from dataclasses import replace
 from typing import Any
 
 from intact8.diagnose.doctor.causes import Cause, Measured
@@ -16,19 +18,24 @@ SPREAD = 8.0
 """Noise of a network is accumulated where it comes from at least so many sites, each counted by its share."""
 
 
-def noise_findings(measured: list[Measured], causes: list[tuple[Measured, Cause]], total: float) -> list[Finding]:
-    """Return findings for everything that makes noise.
+def noise_findings(
+    measured: list[Measured], causes: list[tuple[Measured, Cause]], total: float, asked_for: Container[tuple[str, str]]
+) -> list[Finding]:
+    """Return findings for everything that makes noise, and notes on settings that could.
 
     Args:
         measured: all sites.
         causes: the sites with a fault, and its cause.
         total: noise over signal with everything quantized.
+        asked_for: (part, name) of the sites whose scheme was set for them alone.
     """
     groups: dict[tuple[str, str], list[tuple[Measured, Cause]]] = defaultdict(list)
     for m, cause in causes:
         groups[cause.name, cause.place].append((m, cause))
     out = [_finding(members) for members in groups.values()]
-    return [f for f in [*out, *_accumulated(measured, total, out)] if f.noise >= NOTE]
+    loud = [f for f in [*out, *_accumulated(measured, total, out)] if f.noise >= NOTE]
+    quiet = [f for f in out if f.noise < NOTE and any(site in asked_for for site in f.sites)]
+    return [*loud, *(replace(f, message=f"{f.message}; here it did no measurable harm") for f in quiet)]
 
 
 def _finding(members: list[tuple[Measured, Cause]]) -> Finding:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from intact8.capture.graph import Node
 from intact8.diagnose.doctor.consumers import importance
-from intact8.diagnose.doctor.report import NETWORK, Finding
+from intact8.diagnose.doctor.report import CALIBRATION, NETWORK, Finding
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, TensorStats
 from intact8.opset.op import Array
 from intact8.simulation.prepare import in_training_mode
 from intact8.simulation.simulation import Simulation
+from intact8.simulation.weights.folding import folded
 from intact8.simulation.weights.layout import output_first
 
 EXPLODED = 30.0
@@ -75,6 +80,21 @@ def not_finite(model: nn.Module) -> list[Finding]:
     return [Finding("not_finite", place or NETWORK, "error", message, remedy, evidence={"values": counts})]
 
 
+def nan_samples(calibration: Samples) -> list[Finding]:
+    """Return the finding of calibration samples that hold NaN."""
+    bad, start = [], 0
+    for batch in calibration:
+        for x in (x for x in batch.inputs if x.is_floating_point()):
+            rows = torch.isnan(x.reshape(len(x), -1)).any(1)
+            bad += [start + int(i) for i in rows.nonzero().reshape(-1)]
+        start += len(batch)
+    if not bad:
+        return []
+    message = f"{len(bad)} samples hold NaN, sample {bad[0]} first"
+    remedy = "leave them out, and look for what made them"
+    return [Finding("not_finite", CALIBRATION, "error", message, remedy, evidence={"samples": bad[:10]})]
+
+
 def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     """Return findings of single weights and of channels that are far larger than their like.
 
@@ -83,11 +103,18 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     nodes = sim.graph.nodes
     weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in sim.weight_points}
     found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
+    found |= {node.name: _exploded_gain(node.name, sim.tensors[node.params["weight"]]) for node in _norms(sim)}
     sound = [name for name in sim.weight_points if found.get(name) is None]
     for name in sound:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound)
-    return [finding for finding in found.values() if finding is not None]
+    large = _exploded_layers(sim, [name for name in sound if found.get(name) is None])
+    return [*(finding for finding in found.values() if finding is not None), *large]
+
+
+def _norms(sim: Simulation) -> list[Node]:
+    """Return layer norms, group norms and RMS norms that have gains."""
+    return [n for n in sim.graph if n.op.endswith("_norm") and n.op != "batch_norm" and "weight" in n.params]
 
 
 def _finding(cause: str, place: str, message: str, **evidence: object) -> Finding:
@@ -112,6 +139,46 @@ def _exploded_weights(name: str, weight: Tensor) -> Finding | None:
         f"others, the largest at {index}"
     )
     return _finding("exploded_weight", name, message, index=index, ratio=float(largest[0]) / max(rest, 1e-30))
+
+
+def _exploded_gain(name: str, gain: Tensor) -> Finding | None:
+    """Return the finding of a few gains of a norm that are far larger than all others."""
+    size = gain.detach().abs().double().reshape(-1)
+    few = max(1, len(size) // 20)
+    if len(size) < 8:
+        return None
+    largest, where = size.topk(few + 1)
+    ratio = float(largest[0]) / max(float(largest[-1]), 1e-30)
+    if not ratio > EXPLODED:
+        return None
+    channel = int(where[0])
+    message = f"the gain of channel {channel} is {ratio:.3g} times as large as those of nearly all others"
+    return _finding("exploded_channel", name, message, channels=[channel], ratio=ratio)
+
+
+def _exploded_layers(sim: Simulation, names: Sequence[str]) -> list[Finding]:
+    """Return findings of layers whose weights are far larger than those of layers like them: warnings.
+
+    What comes behind may take that back. Alike are layers of one shape whose names differ in numbers only.
+    """
+    alike: dict[tuple[str, torch.Size], dict[str, float]] = defaultdict(dict)
+    growth = {}
+    for name in names:
+        weight = folded(sim.graph.nodes[name], sim.tensors)[0].detach()
+        size = float(weight.square().mean().sqrt())
+        growth[name] = size * (weight[0].numel() ** 0.5)
+        alike[re.sub(r"\d+", "#", name), weight.shape][name] = size
+    found = []
+    for sizes in alike.values():
+        largest = max(sizes, key=lambda name: sizes[name])
+        others = [size for name, size in sizes.items() if name != largest]
+        usual = float(np.median(others)) if others else sizes[largest]
+        if sizes[largest] > EXPLODED * usual and growth[largest] > EXPLODED:
+            ratio = sizes[largest] / max(usual, 1e-30)
+            parameter = sim.graph.nodes[largest].params["weight"]
+            message = f"{parameter} is {ratio:.3g} times as large as the weights of {len(others)} layers like it"
+            found.append(replace(_finding("exploded_weight", largest, message, ratio=ratio), severity="warning"))
+    return found
 
 
 def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: Sequence[str]) -> Finding | None:

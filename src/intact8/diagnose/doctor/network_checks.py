@@ -91,13 +91,13 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
     assert isinstance(norm.running_mean, Tensor) and isinstance(norm.running_var, Tensor)
     mean = total / count
     variance = (square / count - mean**2).clamp(min=0)
-    running = norm.running_var.double()
-    alive = (running > 1e-8) & (variance > 1e-8)
+    running, eps = norm.running_var.double(), float(norm.eps)  # type: ignore[arg-type]
+    alive = (running > 1e-8) | (variance > 1e-8)
     if not alive.any():
         return None
-    deviation = running.sqrt()[alive]
+    deviation = (running + eps).sqrt()[alive]
     shift = float(((mean - norm.running_mean.double())[alive] / deviation).pow(2).mean().sqrt())
-    ratio = float(((variance[alive].sqrt() / deviation).log().abs()).mean().exp())
+    ratio = float((((variance + eps)[alive].sqrt() / deviation).log().abs()).mean().exp())
     if shift < STALE_SHIFT and ratio < STALE_RATIO:
         return None
     place = next((n.name for n in graph if name in n.source or name == n.name), name)
@@ -114,19 +114,24 @@ def _median(values: Array) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def dead_channels(layers: Collection[str], seen: Statistics) -> list[Finding]:
-    """Return findings of the layers with a weight of which a good part never changes."""
-    out = []
+def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> list[Finding]:
+    """Return findings of the layers with a weight of which, or of whose activation, a good part never changes."""
+    found: dict[str, Finding] = {}
     remedy = "prune them, or train on: they cost time and say nothing"
     for name, t in seen.made.items():
         width = t.high - t.low
-        channels, dead = len(width), int((width <= DEAD_WIDTH * _median(width[width > 0])).sum())
-        if name in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
+        usual, layer = _median(width[width > 0]), name
+        if graph.nodes[name].op == "table":
+            layer = graph.nodes[name].inputs[0]
+            before = seen.made.get(layer)
+            usual = usual if before is None else max(usual, _median(before.high - before.low))
+        channels, dead = len(width), int((width <= DEAD_WIDTH * usual).sum())
+        if layer in layers and channels > 1 and dead >= max(2, DEAD_SHARE * channels):
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             severity = "error" if dead >= MOSTLY_DEAD * channels else "warning"
-            out.append(Finding("dead_channels", name, severity, message, remedy, evidence=evidence))
-    return sorted(out, key=lambda f: -f.evidence["share"])
+            found[layer] = Finding("dead_channels", layer, severity, message, remedy, evidence=evidence)
+    return sorted(found.values(), key=lambda f: -f.evidence["share"])
 
 
 def islands(placed: Placed) -> list[Finding]:

@@ -16,7 +16,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import examine
-from intact8.diagnose.doctor.float_checks import diverged, not_finite, training_mode
+from intact8.diagnose.doctor.float_checks import diverged, nan_samples, not_finite, training_mode
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.remedies import Candidate
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
@@ -112,6 +112,9 @@ def doctor(
         given = gather(calibration, network.captured, network.device, max_samples)
     chosen = chosen.first(EXAMINED)
     candidate = Candidate(recipes.as_recipe(recipe) if sim is None else sim.recipe, recalibrate=calibration is None)
+    known += nan_samples(given)
+    if any(finding.cause == "not_finite" for finding in known):
+        return _without_examination(known, candidate.recipe)
     step("calibrate")
     before = network.simulate(candidate.recipe, given) if sim is None else sim
     before.require_deployable()
@@ -147,7 +150,7 @@ def doctor(
 
 
 def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorReport:
-    """Return the report about a network that computes no numbers."""
+    """Return the report about a network, or calibration data, that hold what is no number."""
     nan, nothing = math.nan, (math.nan, math.nan)
     return DoctorReport(
         metric="",
@@ -159,7 +162,7 @@ def _without_examination(findings: list[Finding], recipe: Recipe) -> DoctorRepor
         outcomes=tuple(Outcome(name, nan, nan) for name in ("float", "before", "after")),
         recipe_toml=recipe.to_toml(),
         recalibrate=False,
-        verdict=Verdict(False, "do not quantize this: the float network computes no numbers", nan),
+        verdict=Verdict(False, f"do not quantize this: {findings[-1].message}", nan),
         samples={"calibration": 0, "examined": 0, "held_out": 0},
     )
 
