@@ -54,7 +54,7 @@ def reconstructed(kind: str, method: str, w: int = 4, a: int = 8, **arguments: A
     model, x = make().eval(), torch.randn(shape, generator=torch.Generator().manual_seed(1))
     if method not in ("none", "gptq"):
         arguments = {"iterations": 40, "batch": 16, "rate": 0.05} | arguments
-    sim = intact8.prepare(model, x[:2], recipes.reconstruct(w, a, method=method, **arguments))
+    sim = intact8.prepare(model, x[:2], recipes.reconstruct(w, a, method=method, eight=(), **arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         intact8.calibrate(sim, x.split(16))
