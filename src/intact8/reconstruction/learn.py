@@ -135,8 +135,9 @@ def _is_coarse(sim: Simulation, block: Block) -> bool:
     """Return whether a weight or an activation of a block has fewer than 8 bits."""
     nodes = list(sim.graph)[block.first : block.last + 1]
     activations = {sim.placed.point_of[node.name] for node in nodes if node.name in sim.placed.point_of}
-    points = [*(sim.weight_points[name] for name in block.layers), *(sim.points[name] for name in activations)]
-    return any(point.hi - point.lo < FULL for point in points)
+    weights = [sim.weight_points[name] for name in block.layers]
+    spans = [w.hi - w.lo for w in weights] + [sim.points[name].hi - sim.points[name].lo for name in activations]
+    return any(span < FULL for span in spans)
 
 
 def _learn_block(sim: Simulation, block: Block, streams: Streams, method: str, settings: Settings, seed: int) -> None:

@@ -101,14 +101,15 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     A layer with an exploded weight says nothing about the channels it reads.
     """
     nodes = sim.graph.nodes
-    weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in sim.weight_points}
+    given = [name for name in sim.weight_points if "weight" in nodes[name].params]
+    weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in given}
     found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
     found |= {node.name: _exploded_gain(node.name, sim.tensors[node.params["weight"]]) for node in _norms(sim)}
     sound = [name for name in sim.weight_points if found.get(name) is None]
     for name in sound:
         if name in seen.made:
             found[name] = _exploded_channels(sim, name, seen.made[name], sound)
-    large = _exploded_layers(sim, [name for name in sound if found.get(name) is None])
+    large = _exploded_layers(sim, [name for name in given if found.get(name) is None])
     return [*(finding for finding in found.values() if finding is not None), *large]
 
 
