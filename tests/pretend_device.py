@@ -152,7 +152,7 @@ class _Leave(torch.autograd.Function):
 @contextmanager
 def pretend_device() -> Iterator[None]:
     """Let ``.cuda()`` and ``.to("cuda")`` move tensors to a device that is the CPU's memory, with a GPU's rules."""
-    with _Names(_PLACED), _Checks(_PLACED):
+    with _Names(_PLACED), _Checks(_PLACED), torch.backends.cudnn.flags(enabled=False):
         yield
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.gradients import clamp
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
@@ -74,8 +75,8 @@ def test_a_sum_with_integer_weights(kind: str, fold: bool, clip: str) -> None:
 
     def written_out(x: Tensor, weight: Tensor, factor: Any, scale: Tensor, m: Tensor, bias: Tensor) -> Tensor:
         q = round_ste((weight if factor is None else weight * factor) / scale)
-        q = q if limits is None else torch.clamp(q, limits.lo, limits.hi)
-        q = q if pairs is None else torch.clamp(q, -pairs, pairs)
+        q = q if limits is None else clamp(q, limits.lo, limits.hi)
+        q = q if pairs is None else clamp(q, -pairs, pairs)
         return convolve(node, x, q * per_output(m, q, node), bias)
 
     assert_same_gradients(fused(*one), one, written_out(*two), two)  # type: ignore[arg-type]
@@ -93,7 +94,7 @@ def test_batch_norm_and_rounding(first: bool) -> None:
     fused = normalize_round(*one, Running(mean, var, 0.1, norm.eps), Rounding(0, 20, watch, first))  # type: ignore[arg-type]
     v = F.batch_norm(two[0], norm.running_mean, norm.running_var, two[1], two[2], True, 0.1, norm.eps)  # type: ignore[arg-type]
     torch.testing.assert_close(seen[0], v.detach())
-    expected = round_ste(torch.clamp(v, 0, 20)) if first else torch.clamp(round_ste(v), 0, 20)
+    expected = round_ste(clamp(v, 0, 20)) if first else clamp(round_ste(v), 0, 20)
     assert_same_gradients(fused, one, expected, two)
     torch.testing.assert_close(mean, norm.running_mean)
     torch.testing.assert_close(var, norm.running_var)
@@ -114,7 +115,7 @@ def test_sums_of_terms(whole: bool, other: tuple[int, ...]) -> None:
     terms = [Quantized(q, Point(), whole) for q in one[:2]]  # type: ignore[arg-type]
     fused = add_round(terms, one[2:], -20, 50)  # type: ignore[arg-type]
     v = two[0] * two[2] + two[1] * two[3]  # type: ignore[operator]
-    assert_same_gradients(fused, one, torch.clamp(round_ste(v), -20, 50), two)
+    assert_same_gradients(fused, one, clamp(round_ste(v), -20, 50), two)
 
 
 @pytest.mark.parametrize(("lo", "hi"), [(0, 255), (-3, 8), (-128, 127)])

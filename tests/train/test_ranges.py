@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.gradients import clamp
 from tests.train.networks import batch, exact, optimizer_of, prepared, train
 from torch import Tensor, nn
 
@@ -93,7 +94,7 @@ def test_rounding_within_learned_ends_is_clamping_and_rounding(z: int) -> None:
     low, high = torch.tensor(float(-z)), torch.tensor(float(P - z))
     (x, g), found = values(), []
     v = torch.cat([(8 * x).detach(), low[None], high[None]])
-    for function in (round_within, lambda v, low, high: round_ste(torch.clamp(v, low, high))):
+    for function in (round_within, lambda v, low, high: round_ste(clamp(v, low, high))):
         inputs = [t.clone().requires_grad_() for t in (v, low, high)]
         y = function(*inputs)
         found.append([y.detach(), *torch.autograd.grad(y, inputs, torch.cat([g, g[:2]]))])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.gradients import clamp
 from tests.simulation.networks import quantized
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from intact8.train.straight_through import forward_as, round_ste
 
 def quantize_ste(x: Tensor, scale: Tensor, zero_point: int, lo: int, hi: int) -> Tensor:
     """The straight-through estimator, clipped at the range ends, by its definition."""
-    return torch.clamp(round_ste(x / scale), lo - zero_point, hi - zero_point)
+    return clamp(round_ste(x / scale), lo - zero_point, hi - zero_point)
 
 
 def network() -> nn.Module:
