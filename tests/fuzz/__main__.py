@@ -22,6 +22,7 @@ from tests.fuzz.sanitized import sanitized, use
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="programs; a fourth of them become files, mutated")
+    parser.add_argument("--mutated", type=int, default=3, help="mutations of each of these files")
     parser.add_argument("--files", type=int, default=2_000, help="mutations of the files kept for every release")
     parser.add_argument("--checkpoints", type=int, default=1_000, help="mutations of files of torch.save")
     parser.add_argument("--size", type=int, default=4_000_000, help="bytes of the files made to take memory; 0: none")
@@ -38,16 +39,17 @@ def main() -> None:
         sanitized([sys.executable, "-m", "tests.fuzz", *sys.argv[1:]])
     if "FUZZ_EXTENSION" in os.environ:
         use(Path(os.environ["FUZZ_EXTENSION"]))
+    from tests.fuzz import run
     from tests.fuzz.checkpoints import fuzz_checkpoints
     from tests.fuzz.files import fuzz_files, fuzz_memory
     from tests.fuzz.programs import NAMES
     from tests.fuzz.progress import Progress
-    from tests.fuzz.run import fuzz
 
+    run.MUTATED = given.mutated
     kinds = tuple(given.kinds.split(",")) if given.kinds else NAMES
     found = Progress(given.output)
     with found.told():
-        fuzz(given.seed, given.count, given.engines.split(","), given.seconds, kinds, given.start, found)
+        run.fuzz(given.seed, given.count, given.engines.split(","), given.seconds, kinds, given.start, found)
         fuzz_files(given.seed, given.files, given.seconds, found)
         fuzz_checkpoints(given.seed, given.checkpoints, found)
         if given.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import mmap
 import os
@@ -216,6 +217,8 @@ def fuzz(
     Where a child dies, the next one begins behind the case that ended it.
     """
     kept.release_memory = lambda: None  # memory is not what is looked at, and trimming takes longer than most cases
+    if "onednn" in engines:
+        importlib.import_module("torch")  # once, and not in every child
     total, at, index, began = total or Found(), mmap.mmap(-1, 8), start, time.monotonic()
     while index < start + count and time.monotonic() - began < seconds:
         stop = min(start + count, index + CHUNK)

@@ -149,3 +149,18 @@ def test_a_class_token_has_room_and_a_map_has_none() -> None:
     assert few is not None and many is not None
     torch.testing.assert_close(few, torch.tensor([1.0, 1.0, 0.2840]), atol=1e-3, rtol=0)
     torch.testing.assert_close(many, torch.tensor([1.0, 0.5, 0.125]))
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_only_ratios_of_weights_count(size: float) -> None:
+    """Weights that are small throughout are no reason to share less of the ranges with them."""
+    model, x = block(post=False)
+    found = []
+    for factor in (1.0, size):
+        with torch.no_grad():
+            model.get_parameter("f1.weight").mul_(factor)
+        sim = quantized(model, x, smooth=0.5)
+        (place,) = (p for p in sim.equalized if p.readers == (sim.graph.nodes["f1"],))
+        found.append(sim.tensors[place.factor])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=0)
+    assert float(found[0].min()) < 0.1

@@ -195,6 +195,17 @@ def test_exact_again_after_training(recipe: str) -> None:
     assert {n: t.scale for n, t in trained.tensors.items()} == scales
 
 
+def test_scales_follow_weights_that_nobody_holds() -> None:
+    sim = quantized(model(), DATA)[0]
+    before = {name: point.scale.clone() for name, point in sim.weight_points.items()}
+    with torch.no_grad():
+        sim.get_parameter("head.weight").mul_(4)
+    sim(DATA[:4])
+    for name, point in sim.weight_points.items():
+        factor = 4.0 if name == "head" else 1.0
+        torch.testing.assert_close(point.scale, before[name] * factor, rtol=1e-2 if name == "head" else 0, atol=0)
+
+
 def test_everything_works_in_inference_mode_and_training_after_it() -> None:
     net = model()
     with torch.inference_mode():
