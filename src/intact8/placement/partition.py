@@ -148,8 +148,11 @@ def _is_stream(name: str, graph: Graph, users: Mapping[str, list[str]], reasons:
         if node.name in seen:
             continue
         seen.add(node.name)
+        with_constant = node.op == "add" and any(graph.origin(i).op == "constant" for i in node.inputs)
         if node.op in ("layer_norm", "rms_norm") and node.name in reasons:
             norms += 1
+        elif with_constant and node.name not in graph.outputs:
+            todo += users[node.name]  # positions, which join the stream before it begins
         elif node.op in ("add", "cat"):
             sums += 1
             # A class token and what it is joined with are one stream.
