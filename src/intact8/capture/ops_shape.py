@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim, limits_of
-from intact8.capture.aten_call import Call, Prefix, Value, handles, say_limit
+from intact8.capture.aten_call import Call, Prefix, Value, finite, handles, say_limit
 
 WHOLE = 1 << 62
 """Slices that end here or later end where their tensor does."""
@@ -187,6 +187,8 @@ def cat(c: Call) -> Value:
     parts = [v for v in parts if c.shape(v)[axis] != 0]
     if any(c.shape(v)[axis] is None for v in parts):
         c.static(None)
+    dtype = c.builder.dtype_of_meta(c.fx)
+    parts = [v if c.dtype(v) == dtype else c.emit("cast", v, out=c.shape(v), dtype=dtype) for v in parts]
     return c.emit("cat", *parts, axis=axis) if len(parts) != 1 else parts[0]
 
 
@@ -227,7 +229,7 @@ def pad(c: Call) -> Value:
         return x
     value = c.args.get("value")
     c.static(*(n for n, pair in zip(c.shape(x), pads, strict=True) if any(pair)))
-    return c.move("pad", x, out=c.out_shape, pads=pads, value=float(value or 0.0))
+    return c.move("pad", x, out=c.out_shape, pads=pads, value=finite(float(value or 0.0)))
 
 
 def extend(c: Call, x: Value, axis: int, before: int, after: int, mode: str) -> Value:

@@ -215,7 +215,8 @@ def _flexible(graph: Graph, reasons: Mapping[str, str]) -> set[str]:
     out: set[str] = set()
     for node in graph:
         constant = node.op == "constant" and node.dtype == "float32"
-        moved = node.shares_grid and bool(node.inputs) and all(i in out for i in node.inputs)
+        values = node.inputs[:1] if node.op == "expand" else node.inputs  # of the other it takes the batch size only
+        moved = node.shares_grid and bool(values) and all(i in out for i in values)
         if constant or (moved and node.name not in reasons):
             out.add(node.name)
     return out
