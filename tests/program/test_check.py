@@ -53,6 +53,11 @@ BREAKS: dict[str, tuple[Break, str, str]] = {
         "ghost",
         "nothing makes",
     ),
+    "half a letter": (
+        lambda p: replace(p, tensors={**p.tensors, "x\ud800": q("x\ud800", 1)}),
+        r"x\ud800",
+        "no Unicode text",
+    ),
     "tensor under another name": (tensor("sum", name="other"), "sum", "bad tensor name"),
     "missing output": (lambda p: replace(p, outputs=("softmax", "nowhere")), "nowhere", "no op"),
     "output too often": (lambda p: replace(p, outputs=("softmax",) * 65), "softmax", "65 times an output"),

@@ -109,6 +109,7 @@ def _is_size(value: Any, dimensions: Mapping[str, Any]) -> bool:
 
 def _check_tensor(name: str, t: Tensor, dimensions: Mapping[str, Any]) -> None:
     need(isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name == t.name, f"bad tensor name {t.name!r:.80}")
+    need(not any("\ud800" <= letter <= "\udfff" for letter in name), f"tensor name {name!r:.80} is no Unicode text")
     need(t.dtype in PLAIN, f"unknown dtype {t.dtype!r:.40}")
     need(isinstance(t.shape, tuple) and len(t.shape) <= 8, "bad shape")
     sizes: list[Any] = [d for d in t.shape if d is not None and not _is_size(d, dimensions)]

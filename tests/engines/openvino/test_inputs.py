@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("openvino")
+openvino = pytest.importorskip("openvino")
 
 from tests.conformance.networks import Network, of_floats
 
@@ -36,6 +36,15 @@ def quantizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.param == "numpy":
         monkeypatch.setattr("intact8.engines.openvino.input_quantize.proved", lambda program: frozenset())
     return str(request.param)
+
+
+def byte_network() -> tuple[Program, Any]:
+    """Two convolutions of bytes, which are read where the caller has them; a batch of two."""
+    net = Network(np.random.default_rng(5))
+    net.start((2, 16, 9, 9))
+    last = net.conv(net.conv("x", 16, 3), 16, 1)
+    x = np.random.default_rng(0).integers(0, 256, (2, 16, 9, 9)).astype(np.uint8)
+    return net.program((last,)), x
 
 
 @pytest.fixture(params=[1, MANY])
@@ -165,3 +174,33 @@ def test_memory_of_every_kind(quantizes: str, threads: int) -> None:
     runner({"x": same})
     same *= np.float32(-0.5)
     assert (runner({"x": same})[0] == reference({"x": same})[0]).all()
+
+
+def test_an_array_that_was_resized_in_place_is_read_where_it_is(threads: int) -> None:
+    program, x = byte_network()
+    runner = ENGINE.prepare(program, threads=threads)
+    expected = ReferenceEngine().prepare(program)
+    values = x.copy()
+    runner({"x": values})
+    values.resize((40_000, *x.shape[1:]), refcheck=False)
+    values.resize(x.shape, refcheck=False)
+    values[...] = x[::-1]
+    np.testing.assert_array_equal(runner({"x": values})[0], expected({"x": values})[0])
+
+
+def test_an_interrupt_between_binding_and_noting_it_is_no_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x = byte_network()
+    runner = ENGINE.prepare(program)
+    wanted = ReferenceEngine().prepare(program)({"x": x})[0]
+    np.testing.assert_array_equal(runner({"x": x})[0], wanted)
+    bind = openvino.InferRequest.set_input_tensor
+
+    def interrupted(*given: Any) -> None:
+        bind(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(openvino.InferRequest, "set_input_tensor", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner({"x": 255 - x})
+    monkeypatch.undo()
+    np.testing.assert_array_equal(runner({"x": x})[0], wanted)

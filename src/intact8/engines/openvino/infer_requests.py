@@ -189,9 +189,11 @@ class _Request:
         if not (x.flags.c_contiguous and x.flags.writeable and x.dtype == to.own.dtype):
             np.copyto(to.own, x)
             x = to.own
-        if x is not to.bound:
+        address = x.__array_interface__["data"][0]  # an array that was resized in place is elsewhere
+        if x is not to.bound or address != to.address:
+            to.address = 0  # a signal's handler may raise before the next lines are done
             self._request.set_input_tensor(to.index, self._tensor(x))
-            to.bound = x
+            to.bound, to.address = x, address
 
 
 @dataclass
@@ -205,6 +207,7 @@ class _Input:
         before: fills ``own`` where the tensor is not given itself.
         rounded: the model quantizes it.
         bound: what the request reads.
+        address: of its memory; 0 where the request may read something else.
     """
 
     index: int
@@ -213,6 +216,7 @@ class _Input:
     before: _Before | None
     rounded: bool
     bound: Array
+    address: int = 0
 
 
 class _Before:
