@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-openvino = pytest.importorskip("openvino")
+pytest.importorskip("openvino")
 
+import openvino
 from tests.conformance.networks import Network, of_floats
 
 from intact8.arithmetic.affine import quantize
