@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import intact8
 from intact8.arithmetic.unary_functions import UNARY
+from intact8.capture.ops_products import by_groups
 from intact8.engines import engine_status
 
 from .helpers import check
@@ -309,6 +310,30 @@ def test_attributes_are_json() -> None:
 def test_take_along_dim_fixes_the_batch_as_torch_does() -> None:
     x = torch.randn(2, 4, 6, 5)
     check(Function(lambda x, m: torch.take_along_dim(x, x.argmin(3, keepdim=True), 3)), x, batches=(2,))
+
+
+def test_convolution_with_a_computed_weight_is_a_product_of_windows() -> None:
+    x = torch.randn(2, 4, 7, 6)
+
+    def convolved(x: Tensor, m: Any) -> Tensor:
+        weight = x.mean(0)[:, :3, :2].reshape(4, 1, 3, 2).expand(4, 2, 3, 2)
+        return F.conv2d(x, weight, torch.ones(4), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2)
+
+    check(Function(convolved), x, batches=(2,))
+
+
+def test_experts_multiply_the_rows_of_their_groups() -> None:
+    x, weight, ends = torch.randn(7, 4), torch.randn(3, 4, 5), torch.tensor([2, 2, 7])
+    expected = torch.cat([x[:2] @ weight[0], x[2:] @ weight[2]])
+    torch.testing.assert_close(by_groups(x, weight, ends), expected)
+
+
+def test_dtypes_and_infinities_that_programs_do_not_mix() -> None:
+    def mixed(x: Tensor, m: Any) -> Tensor:
+        counts = torch.cat([(x > 0).cumsum(1, dtype=torch.float32), x.cumsum(2, dtype=torch.int64), x.argsort(1), x], 1)
+        return F.max_pool2d(F.pad(counts, (1, 0, 0, 1), value=-math.inf), 2)
+
+    check(Function(mixed), torch.randn(3, 4, 6, 5) * 9)
 
 
 class Positions(nn.Module):

@@ -16,6 +16,8 @@ from .formulas import FORMULAS
 if TYPE_CHECKING:
     from intact8.capture.aten_call import Call
 
+Formula = Callable[..., Any]
+
 FAILURES = (RuntimeError, TypeError, ValueError, AssertionError, AttributeError, LookupError)
 """Errors that tracing raises; their messages are about the inside of torch."""
 
@@ -33,12 +35,13 @@ def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     return found
 
 
-def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
+def decompose(call: Call, target: Any, formula: Formula | None = None) -> torch.fx.GraphModule | None:
     """Trace ``target`` into simpler ATen operators.
 
     Args:
         call: the call; the fx nodes it reads carry the export's fake tensors.
         target: the operator overload.
+        formula: what computes the same; that entered for ``target``, or torch's own decomposition, where it is None.
 
     Returns:
         The traced graph, with one placeholder per tensor argument in order (see :func:`tensor_nodes`), or None when
@@ -47,6 +50,7 @@ def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
     nodes = tensor_nodes(call.fx)
     args: Any = call.fx.args
     kwargs: Any = call.fx.kwargs
+    formula = formula or FORMULAS.get(target)
 
     def run(*inputs: Tensor) -> Any:
         feed = iter(inputs)
@@ -56,7 +60,7 @@ def decompose(call: Call, target: Any) -> torch.fx.GraphModule | None:
             return next(feed) if isinstance(val, Tensor) else val
 
         given, named = torch.fx.map_arg(args, pick), torch.fx.map_arg(kwargs, pick)
-        found = FORMULAS[target](*given, **named) if target in FORMULAS else NotImplemented
+        found = NotImplemented if formula is None else formula(*given, **named)
         return target(*given, **named) if found is NotImplemented else found
 
     inner = traced(call, run, [node.meta["val"] for node in nodes])

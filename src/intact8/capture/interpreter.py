@@ -21,7 +21,7 @@ from intact8.arithmetic.dimensions import Dim, added
 from intact8.capture.aten_call import HANDLERS, Call, Missing, NotFunctional, Prefix, Shape, Value
 from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
-from intact8.capture.decompose import decompose, out_of_place, tensor_nodes
+from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_nodes
 from intact8.capture.graph import Graph, Node
 from intact8.capture.names import module_of
 from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
@@ -353,11 +353,11 @@ class Builder(ConstantStore):
             return list(result) if isinstance(result, (list, tuple)) else result
         raise Call(self, node, name, {}).error("control flow that depends on data")
 
-    def by_formula(self, call: Call) -> Any:
-        """Return what an operator computes, by one of our formulas or torch's own decompositions."""
+    def by_formula(self, call: Call, formula: Formula | None = None) -> Any:
+        """Return what an operator computes: by ``formula``, by one that is entered, or by torch's decompositions."""
         target: Any = call.fx.target
         pure = out_of_place(target) if writes_in_place(target) else target
-        inner = None if pure is None else decompose(call, pure)
+        inner = None if pure is None else decompose(call, pure, formula)
         if inner is None:
             raise call.error(f"the operator {target} is not supported", why="intact8 has no operation for it")
         return self.run(inner, [self.env[node] for node in tensor_nodes(call.fx)])

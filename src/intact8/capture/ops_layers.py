@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from intact8.capture.aten_call import Call, Value, handles
 from intact8.capture.ops_index import MAX_PIECES, places_of_largest
@@ -23,7 +25,10 @@ def batched(c: Call, x: Any, rank: int) -> Value:
 
 @handles("conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d")
 def conv(c: Call) -> Value:
-    """Record a convolution."""
+    """Record a convolution; one of images whose weight the network computes by a formula."""
+    transposed = bool(c.args.get("transposed", "transpose" in c.op))
+    if isinstance(c["weight"], Value) and len(c.shape(c["weight"])) == 4 and not transposed:
+        return c.builder.by_formula(c, with_computed_weight)
     params = c.params(weight=c["weight"], bias=c["bias"])
     n = len(c["weight"].shape) - 2
     x, padding = batched(c, c["input"], n + 2), c["padding"]
@@ -32,8 +37,23 @@ def conv(c: Call) -> Value:
     if isinstance(padding, str):
         padding, x = named_padding(c, x, padding, attrs["dilation"])
     attrs |= {"padding": spatial(padding, n), "output_padding": spatial(c.args.get("output_padding", 0), n)}
-    transposed = bool(c.args.get("transposed", "transpose" in c.op))
     return c.emit("conv", x, params=params, groups=int(c["groups"]), transposed=transposed, **attrs)
+
+
+def with_computed_weight(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, *rest: Any
+) -> Any:
+    """Compute a convolution of images as the product of the weight and the windows of the input."""
+    groups, kernel = (rest[-1] if rest else 1), weight.shape[2:]
+    if isinstance(padding, str):
+        return NotImplemented
+    (sh, sw), (ph, pw), (dh, dw) = (spatial(v, 2) for v in (stride, padding, dilation))
+    rows = (x.shape[2] + 2 * ph - dh * (kernel[0] - 1) - 1) // sh + 1
+    columns = F.unfold(x, kernel, (dh, dw), (ph, pw), (sh, sw))
+    columns = columns.reshape(x.shape[0], groups, columns.shape[1] // groups, columns.shape[2])
+    y = torch.matmul(weight.reshape(groups, weight.shape[0] // groups, -1), columns)
+    y = y.reshape(x.shape[0], weight.shape[0], rows, -1)
+    return y if bias is None else y + bias[:, None, None]
 
 
 def named_padding(c: Call, x: Value, padding: str, dilation: list[int]) -> tuple[list[int], Value]:

@@ -183,3 +183,19 @@ def iterated(c: Call) -> Value:
     """Refuse what is found by as many steps as the data need."""
     why = "its steps depend on the values in the matrix, and programs have no loops"
     raise c.error("a decomposition of a computed matrix", why=why, remedy="compute it outside of the model")
+
+
+def by_groups(x: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    """Multiply each row by the matrix of its group; groups are rows up to the next of ``offs``."""
+    rows = torch.arange(x.shape[0], device=x.device)
+    group = (rows[:, None] >= offs[None]).long().sum(1, keepdim=True)
+    y = torch.zeros(x.shape[0], weight.shape[2], device=x.device)
+    for i in range(weight.shape[0]):
+        y = torch.where(group == i, x @ weight[i], y)
+    return y
+
+
+@handles("grouped_mm_fallback")
+def grouped_product(c: Call) -> Any:
+    """Record the products of mixtures of experts in transformers: every expert computes all rows."""
+    return c.builder.by_formula(c, by_groups)

@@ -87,9 +87,9 @@ def any_or_all(c: Call) -> Value:
 
 @handles("cumsum")
 def cumsum(c: Call) -> Value:
-    """Record sums up to every element; of integers and booleans in int64, unless another dtype is asked for."""
+    """Record sums up to every element, in the dtype that is asked for: of integers and booleans mostly int64."""
     x, dtype = c.value(c["self"]), c.builder.dtype_of_meta(c.fx)
-    if dtype == "float32" != c.dtype(x):
+    if "float32" in (dtype, c.dtype(x)) and dtype != c.dtype(x):
         x = c.emit("cast", x, out=c.shape(x), dtype=dtype)
     return c.emit("cumsum", x, axis=c.axis(c["dim"], x))
 
