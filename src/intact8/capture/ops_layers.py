@@ -41,7 +41,13 @@ def conv(c: Call) -> Value:
 
 
 def with_computed_weight(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, *rest: Any
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    *rest: Any,
 ) -> Any:
     """Compute a convolution of images as the product of the weight and the windows of the input."""
     groups, kernel = (rest[-1] if rest else 1), weight.shape[2:]
