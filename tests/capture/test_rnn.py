@@ -58,6 +58,12 @@ class Loop(nn.Module):
         return torch.stack(seen, 1), state
 
 
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "bias": False}])
+def test_projections_are_computed_step_by_step(options: dict[str, bool]) -> None:
+    captured = check(Around(nn.LSTM(5, 6, 2, batch_first=True, proj_size=3, **options)), torch.randn(2, 4, 5))
+    assert {"linear", "mul"} <= {n.op for n in captured.graph}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("directions", "layers"), [(1, 1), (2, 2)])
 def test_layers(kind: Any, directions: int, layers: int) -> None:
@@ -160,8 +166,3 @@ def test_any_number_of_steps() -> None:
         x = torch.randn(3, steps, 5)
         with torch.no_grad():
             assert_same(run(captured, x), model(x))
-
-
-def test_projections_are_refused() -> None:
-    with pytest.raises(CaptureError, match="proj_size"):
-        capture(nn.LSTM(5, 6, proj_size=3), torch.randn(7, 2, 5))

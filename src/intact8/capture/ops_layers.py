@@ -24,7 +24,7 @@ def batched(c: Call, x: Any, rank: int) -> Value:
 
 
 @handles("conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d")
-def conv(c: Call) -> Value:
+def conv(c: Call) -> Any:
     """Record a convolution; one of images whose weight the network computes by a formula."""
     transposed = bool(c.args.get("transposed", "transpose" in c.op))
     if isinstance(c["weight"], Value) and len(c.shape(c["weight"])) == 4 and not transposed:

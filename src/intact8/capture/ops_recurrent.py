@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
@@ -16,11 +18,14 @@ KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
 @handles(" ".join(KINDS))
-def network(c: Call) -> list[Any]:
-    """Record a recurrent network on padded sequences: a node per layer, dropout between."""
+def network(c: Call) -> Any:
+    """Record a recurrent network on padded sequences: a node per layer, dropout between; of projections every step."""
     if "data" in c.args:
         remedy = "make it with pack_padded_sequence in the forward pass, and unpack it with pad_packed_sequence"
         raise c.error("a packed sequence", why="its shape depends on the lengths", remedy=remedy)
+    if c.op == "lstm" and _projects(c):
+        c.static(c.shape(c["input"])[1 if c["batch_first"] else 0])
+        return c.builder.by_formula(c, projected)
     return _network(c, c.op, list(c["hx"]) if c.op == "lstm" else [c["hx"]], None)
 
 
@@ -72,14 +77,51 @@ def cell(c: Call) -> Any:
     return out if kind == "lstm" else out[0]
 
 
+def _projects(c: Call) -> bool:
+    """Return whether an LSTM has a third weight per layer and direction, which projects its hidden state."""
+    roles = 4 if c["has_biases"] else 2
+    return len(c["params"]) == c["num_layers"] * (2 if c["bidirectional"] else 1) * (roles + 1)
+
+
+def projected(
+    x: Tensor,
+    hx: list[Tensor],
+    params: list[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute an LSTM whose hidden state is projected, step by step."""
+    y, last = x.transpose(0, 1) if batch_first else x, list[tuple[Tensor, Tensor]]()
+    directions, roles = 2 if bidirectional else 1, 5 if has_biases else 3
+    for i in range(num_layers):
+        results = []
+        for direction in range(directions):
+            at = i * directions + direction
+            w, u, *biases, projection = params[at * roles : (at + 1) * roles]
+            inputs = F.linear(y, w, sum(biases) if biases else None)
+            h, cell = hx[0][at], hx[1][at]
+            steps = range(y.shape[0])
+            out = {}
+            for t in reversed(steps) if direction else steps:
+                inner, forget, candidate, outer = (inputs[t] + F.linear(h, u)).chunk(4, -1)
+                cell = torch.sigmoid(forget) * cell + torch.sigmoid(inner) * torch.tanh(candidate)
+                h = out[t] = F.linear(torch.sigmoid(outer) * torch.tanh(cell), projection)
+            results.append(torch.cat([out[t][None] for t in steps]))
+            last.append((h, cell))
+        y = torch.cat(results, -1)
+    hidden, cells = (torch.cat([state[None] for state in states]) for states in zip(*last, strict=True))
+    return y.transpose(0, 1) if batch_first else y, hidden, cells
+
+
 def layer_params(c: Call) -> list[dict[str, dict[str, str]]]:
     """Return for each layer: direction ("" or ".reverse") → role → name."""
     flat, count = list(c["params"]), int(c["num_layers"])
     directions = ("", ".reverse") if c["bidirectional"] else ("",)
     roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if c["has_biases"] else ("weight_ih", "weight_hh")
-    if len(flat) != count * len(directions) * len(roles):
-        remedy = "use nn.LSTM without proj_size, or apply an nn.Linear to its output"
-        raise c.error("an LSTM with projections (proj_size)", why="they have no integer form", remedy=remedy)
     each = iter(flat)
     return [{d: c.params(**{role: next(each) for role in roles}) for d in directions} for _ in range(count)]
 
