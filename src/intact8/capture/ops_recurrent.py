@@ -80,7 +80,8 @@ def cell(c: Call) -> Any:
 def _projects(c: Call) -> bool:
     """Return whether an LSTM has a third weight per layer and direction, which projects its hidden state."""
     roles = 4 if c["has_biases"] else 2
-    return len(c["params"]) == c["num_layers"] * (2 if c["bidirectional"] else 1) * (roles + 1)
+    layers: int = c["num_layers"] * (2 if c["bidirectional"] else 1)
+    return len(c["params"]) == layers * (roles + 1)
 
 
 def projected(
@@ -102,7 +103,7 @@ def projected(
         for direction in range(directions):
             at = i * directions + direction
             w, u, *biases, projection = params[at * roles : (at + 1) * roles]
-            inputs = F.linear(y, w, sum(biases) if biases else None)
+            inputs = F.linear(y, w, biases[0] + biases[1] if biases else None)
             h, cell = hx[0][at], hx[1][at]
             steps = range(y.shape[0])
             out = {}
