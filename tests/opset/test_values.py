@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Validator, list[Any], list[Any]]] = {
         values.whole, [0, -3, 2.0, (1 << 63) - 1, -(1 << 63) + 1, float(1 << 62)],
         [0.5, 1 << 63, float(1 << 63), -(1 << 63), INF, NAN, True, None],
     ),
-    "whole or none": (values.whole_or_none, [None, INF, -INF, 4, 4.0], [0.5, NAN, "x", 1 << 63]),
+    "whole or none": (values.whole_or(INF), [None, INF, 4, 4.0], [-INF, 0.5, NAN, "x", 1 << 63]),
     "exactly": (values.exactly(False), [False], [True, 0, None, 0.0]),
     "epsilon": (values.epsilon, [1e-36, 1.0, 1, 1e38], [0, 9e-37, -1.0, 1e39, INF, NAN, True, None]),
     "inverse of a scale": (

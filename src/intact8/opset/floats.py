@@ -21,7 +21,7 @@ from .op import Array, Op, Tensor
 from .pools import reduced_shape
 from .shapes import Shape, ShapeRule, axis_of, broadcasting, fits_channels, same
 from .types import Signature, signature
-from .values import Validator, boolean, integers, limit, limit_or_none, number, one_of, whole, whole_or_none
+from .values import Validator, boolean, integers, limit, limit_or_none, number, one_of, whole, whole_or
 from .violation import need
 
 SUMS = (
@@ -32,7 +32,8 @@ SUMS = (
 
 DIFFERENCES = (*SUMS[:2], *(signature(*pair, gives=INT) for pair in ((INT, "int64 uint8"), ("uint8", INT))))
 SCALED = (*REAL, signature("int64 bool", gives=INT, mul=whole, add=whole))
-LIMITED = (signature(FLOAT, gives=FLOAT), signature(INT, gives=INT, min=whole_or_none, max=whole_or_none))
+WHOLE_LIMITS = {"min": whole_or(-math.inf), "max": whole_or(math.inf)}
+LIMITED = (signature(FLOAT, gives=FLOAT), signature(INT, gives=INT, **WHOLE_LIMITS))
 REDUCED = (
     signature(FLOAT, gives=FLOAT, fn=one_of("sum", "prod", "amax", "amin")),
     signature("int64 bool uint8", gives=INT, fn=one_of("sum", "prod")),

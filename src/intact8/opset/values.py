@@ -79,9 +79,9 @@ def whole(value: Any) -> str | None:
     return None if ok else f"must be a whole number, not {value!r:.60}"
 
 
-def whole_or_none(value: Any) -> str | None:
-    """A whole number, or None or an infinity where there is no limit."""
-    return None if value is None or (isinstance(value, float) and math.isinf(value)) else whole(value)
+def whole_or(unlimited: float) -> Validator:
+    """A whole number, or None or this infinity where there is no limit."""
+    return lambda value: None if value is None or value == unlimited else whole(value)
 
 
 def exactly(wanted: object) -> Validator:

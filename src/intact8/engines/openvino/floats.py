@@ -41,12 +41,19 @@ def cast(x: Port, dtype: Any) -> Port:
     return x if x.get_element_type().to_dtype() == dtype else port(ov.convert(x, dtype.type))
 
 
+def _limit(value: float, dtype: Any) -> Any:
+    """Return a limit in this dtype; an infinite one of integers is beyond all that OpenVINO takes."""
+    if np.issubdtype(dtype, np.integer):
+        value = int(max(np.iinfo(np.int32).min, min(np.iinfo(np.int32).max, value)))
+    return np.asarray(value, dtype)
+
+
 def _clamp(ctx: OpContext) -> Port:
     x, low, high = ctx.inputs[0].port, ctx.op.attrs["min"], ctx.op.attrs["max"]
     dtype, y = x.get_element_type().to_dtype(), x
     if low is not None:
-        y = port(ov.maximum(y, ov.constant(np.asarray(low, dtype))))
-    y = y if high is None else port(ov.minimum(y, ov.constant(np.asarray(high, dtype))))
+        y = port(ov.maximum(y, ov.constant(_limit(low, dtype))))
+    y = y if high is None else port(ov.minimum(y, ov.constant(_limit(high, dtype))))
     return nonfinite.keep_nan(x, y) if ctx.nonfinite else y
 
 
