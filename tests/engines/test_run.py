@@ -201,7 +201,9 @@ def test_the_batch_has_one_size_wherever_it_stands(shape: tuple[int, ...]) -> No
 @pytest.mark.parametrize("limits", [(3, float("inf")), (-float("inf"), 2), (None, 1 << 40), (-(1 << 40), 1)])
 def test_limits_of_integers_may_be_beyond_all_of_them(engine: str, limits: tuple[Any, Any]) -> None:
     tensors = {name: Tensor(name, "int64", (None, 4)) for name in "xy"}
-    program = Program(tensors, (Op("y", "float.clamp", ("x",), dict(zip(("min", "max"), limits, strict=True))),), ("x",), ("y",))
+    program = Program(
+        tensors, (Op("y", "float.clamp", ("x",), dict(zip(("min", "max"), limits, strict=True))),), ("x",), ("y",)
+    )
     x = np.array([[-5, 0, 7, 4_000_000]])
     low, high = (end if isinstance(end, int) else None for end in limits)
     np.testing.assert_array_equal(get_engine(engine).prepare(program)({"x": x})[0], np.clip(x, low, high))
