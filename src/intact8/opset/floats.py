@@ -32,8 +32,10 @@ SUMS = (
 
 DIFFERENCES = (*SUMS[:2], *(signature(*pair, gives=INT) for pair in ((INT, "int64 uint8"), ("uint8", INT))))
 SCALED = (*REAL, signature("int64 bool", gives=INT, mul=whole, add=whole))
-WHOLE_LIMITS = {"min": whole_or(-math.inf), "max": whole_or(math.inf)}
-LIMITED = (signature(FLOAT, gives=FLOAT), signature(INT, gives=INT, **WHOLE_LIMITS))
+LIMITED = (
+    signature(FLOAT, gives=FLOAT),
+    signature(INT, gives=INT, min=whole_or(-math.inf), max=whole_or(math.inf)),
+)
 REDUCED = (
     signature(FLOAT, gives=FLOAT, fn=one_of("sum", "prod", "amax", "amin")),
     signature("int64 bool uint8", gives=INT, fn=one_of("sum", "prod")),
