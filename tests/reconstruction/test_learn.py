@@ -170,4 +170,4 @@ def test_small_layers_keep_eight_bits_by_default() -> None:
     alone = intact8.prepare(nn.Linear(4, 2), x[:, 0, 0, :4], recipes.reconstruct(4))  # no layer is small here
     assert alone.weight_points[next(iter(alone.weight_points))].hi == 7
     with pytest.raises(RecipeError, match="first"):
-        recipes.reconstruct(eight=("layers:frist",))
+        recipes.reconstruct(eight=("layers:second",))
