@@ -259,7 +259,7 @@ def test_dead_channels_are_counted() -> None:
     with torch.no_grad():
         model[0].bias[[1, 5]] = -100
     bed = Bed(model, torch.randn(64, 3, 4, 4))
-    (found,) = dead_channels(bed.sim.weight_points, bed.seen)
+    (found,) = dead_channels(bed.sim.graph, bed.sim.weight_points, bed.seen)
     assert (found.place, found.evidence["dead"]) == ("0", 2)
 
 
