@@ -17,6 +17,7 @@ import onnx
 import onnxruntime as ort
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from tests.fuzz.checkpoints import mutated
 
 import intact8
 from intact8.errors import InputError, IntactError
@@ -257,13 +258,10 @@ def test_data_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
 
 
 def test_damaged_files_raise_our_errors_only(tmp_path: Path) -> None:
-    data, rng = bytearray(quantized(tmp_path, "QDQ").read_bytes()), np.random.default_rng(0)
+    data, rng = quantized(tmp_path, "QDQ").read_bytes(), np.random.default_rng(0)
     survived = 0
     for _ in range(150):
-        broken = bytearray(data)
-        for at in rng.integers(0, len(data), 4):
-            broken[at] = int(rng.integers(256))
-        (tmp_path / "broken.onnx").write_bytes(broken[: int(rng.integers(len(data) // 2, len(data) + 1))])
+        (tmp_path / "broken.onnx").write_bytes(mutated(data, rng))
         try:
             describe_graph(read_onnx(tmp_path / "broken.onnx"))
             survived += 1

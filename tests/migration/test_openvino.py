@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import openvino
 import torch
 from openvino import opset13 as ov
+from tests.fuzz.checkpoints import mutated
 
 import intact8
 from intact8.errors import IntactError
@@ -96,11 +97,8 @@ def test_damaged_files_raise_our_errors_only(tmp_path: Path) -> None:
     path, rng, read = model(tmp_path / "net.xml"), np.random.default_rng(0), 0
     content, weights = path.read_bytes(), path.with_suffix(".bin").read_bytes()
     (tmp_path / "broken.bin").write_bytes(weights)
-    for i in range(150):
-        broken = bytearray(content)
-        for at in rng.integers(0, len(content), 1 + i % 4):
-            broken[at] = int(rng.integers(256))
-        (tmp_path / "broken.xml").write_bytes(broken)
+    for _ in range(150):
+        (tmp_path / "broken.xml").write_bytes(mutated(content, rng))
         try:
             describe_graph(read_ir(tmp_path / "broken.xml"))
             read += 1

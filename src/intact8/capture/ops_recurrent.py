@@ -19,7 +19,7 @@ KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 @handles(" ".join(KINDS))
 def network(c: Call) -> Any:
-    """Record a recurrent network on padded sequences: a node per layer, dropout between; of projections every step."""
+    """Record a recurrent network on padded sequences: a node per layer, dropout between; projections by a formula."""
     if "data" in c.args:
         remedy = "make it with pack_padded_sequence in the forward pass, and unpack it with pad_packed_sequence"
         raise c.error("a packed sequence", why="its shape depends on the lengths", remedy=remedy)

@@ -64,6 +64,13 @@ def weight_grid(weight: Tensor, observer: Any, name: str) -> WeightGrid:
     return WeightGrid(name, q.cpu().numpy().astype(np.int64), _numbers(scale), _numbers(zero_point, np.int64), axis)
 
 
+def weight_observer(qconfig: Any, weight: Tensor) -> Any:
+    """Return a new observer of a configuration that has seen a weight."""
+    observer = qconfig.weight()
+    observer(weight.detach())
+    return observer
+
+
 def rows_on_grid(rows: Tensor, observer: Any, name: str) -> Tensor:
     """Return what a fake quantizer or observer with a scale and a real zero point per row makes of an embedding.
 

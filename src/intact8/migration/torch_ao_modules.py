@@ -21,6 +21,7 @@ from intact8.migration.observers import (
     quantized_weight,
     rows_on_grid,
     weight_grid,
+    weight_observer,
 )
 from intact8.migration.torch_ao_recurrent import EMBEDDINGS, RECURRENT, Sequences
 
@@ -147,9 +148,7 @@ class Reader:
         if qconfig is not None and type(m) in RECURRENT_LAYERS:
             return self.sequences.prepared(path, m, qconfig)
         if qconfig is not None and type(m) in (nn.Embedding, nn.EmbeddingBag) and "float_qparams" in _scheme(qconfig):
-            observer = qconfig.weight()
-            observer(m.weight)
-            return self.sequences.embedding(path, m, rows_on_grid(m.weight, observer, path))
+            return self.sequences.embedding(path, m, rows_on_grid(m.weight, weight_observer(qconfig, m.weight), path))
         if layer is not None and qconfig is not None and (observes(watched) or path in self.prepared):
             made = self._weighted(path, layer, qconfig)
             if activation is not None:
@@ -169,12 +168,10 @@ class Reader:
 
     def _weighted(self, path: str, layer: Any, qconfig: Any) -> nn.Module:
         """Return a float layer with the weight that conversion would give it."""
-        observer = qconfig.weight()
-        if is_float(observer):
+        if is_float(qconfig.weight()):
             self.described.notes.append(f"{path}: its weight stays float, as its qconfig says")
             return float_layer(layer, layer.weight.detach(), layer.bias)
-        observer(layer.weight.detach())
-        grid = weight_grid(layer.weight, observer, path)
+        grid = weight_grid(layer.weight, weight_observer(qconfig, layer.weight), path)
         if is_dynamic(qconfig.activation()):
             self.described.dynamic.add(path)
         return self._layer(path, layer, grid, layer.bias)

@@ -13,7 +13,7 @@ from intact8.errors import InputError
 from intact8.migration.description import After, Description
 from intact8.migration.grids import Mark, WeightGrid
 from intact8.migration.layers import REQUANTIZE, Weights
-from intact8.migration.observers import is_dynamic, is_float, quantized_weight, weight_grid
+from intact8.migration.observers import is_dynamic, is_float, quantized_weight, weight_grid, weight_observer
 
 RECURRENT = ("LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell")
 """Classes that are dynamic in torch.ao and have a class of the same name in torch."""
@@ -47,10 +47,14 @@ class Sequences:
 
     def prepared(self, path: str, m: nn.Module, qconfig: Any) -> nn.Module | None:
         """Return the layer of a float one whose activations are to be quantized when it runs; None for other ones."""
-        if qconfig is None or not is_dynamic(qconfig.activation()) or is_float(qconfig.weight()):
+        if not is_dynamic(qconfig.activation()) or is_float(qconfig.weight()):
             return None
         parameters = dict(m.named_parameters(recurse=False))
-        stored = {n: _observed(p, qconfig, path) for n, p in parameters.items() if n.startswith("weight")}
+        stored = {
+            name: weight_grid(weight, weight_observer(qconfig, weight), path)
+            for name, weight in parameters.items()
+            if name.startswith("weight")
+        }
         return self._layer(path, m, stored, {n: p for n, p in parameters.items() if n.startswith("bias")})
 
     def static(self, path: str, m: Any, marks_of: Any) -> nn.Module:
@@ -126,13 +130,6 @@ class Sequences:
         return made.eval()
 
 
-def _observed(weight: Tensor, qconfig: Any, path: str) -> WeightGrid:
-    """Return the integers that a fresh observer of the configuration makes of a weight."""
-    observer = qconfig.weight()
-    observer(weight.detach())
-    return weight_grid(weight, observer, path)
-
-
 def _gates(gates: Any, path: str) -> tuple[WeightGrid, Tensor | None]:
     """Return the integers and the bias of the linear layers of all gates, which may be one layer or four."""
     if not isinstance(gates, nn.ModuleDict):
@@ -154,4 +151,4 @@ def _linear(m: Any, path: str) -> tuple[WeightGrid, Tensor | None]:
         return quantized_weight(m.weight(), path), m.bias()
     if hasattr(m, "weight_fake_quant"):
         return weight_grid(m.weight.detach(), m.weight_fake_quant, path), m.bias
-    return _observed(m.weight, m.qconfig, path), m.bias
+    return weight_grid(m.weight, weight_observer(m.qconfig, m.weight), path), m.bias

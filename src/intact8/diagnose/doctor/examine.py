@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
-from intact8.diagnose.doctor.findings import noise_findings, ordered
+from intact8.diagnose.doctor.findings import HARMLESS, noise_findings, ordered
 from intact8.diagnose.doctor.float_checks import exploded, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
@@ -86,7 +86,7 @@ def examine(
     findings += noise_findings(measured, causes, total, _asked_for(sim))
     cause, text = name_calibration_fault(quality)
     if cause != "unrepresentative" and all(f.place != CALIBRATION for f in findings):
-        findings.append(Finding(cause, CALIBRATION, "note", f"{text}; here it did no measurable harm", RECALIBRATE))
+        findings.append(Finding(cause, CALIBRATION, "note", f"{text}; {HARMLESS}", RECALIBRATE))
     return Examination(confidence, quality, ordered(findings, list(sim.graph.nodes)), tuple(m.site() for m in measured))
 
 

@@ -17,6 +17,9 @@ ERROR, WARNING, NOTE = 1e-2, 1e-3, 1e-4
 SPREAD = 8.0
 """Noise of a network is accumulated where it comes from at least so many sites, each counted by its share."""
 
+HARMLESS = "here it did no measurable harm"
+"""How the message of a finding ends that is a note only."""
+
 
 def noise_findings(
     measured: list[Measured], causes: list[tuple[Measured, Cause]], total: float, asked_for: Container[tuple[str, str]]
@@ -35,7 +38,7 @@ def noise_findings(
     out = [_finding(members) for members in groups.values()]
     loud = [f for f in [*out, *_accumulated(measured, total, out)] if f.noise >= NOTE]
     quiet = [f for f in out if f.noise < NOTE and any(site in asked_for for site in f.sites)]
-    return [*loud, *(replace(f, message=f"{f.message}; here it did no measurable harm") for f in quiet)]
+    return [*loud, *(replace(f, message=f"{f.message}; {HARMLESS}") for f in quiet)]
 
 
 def _finding(members: list[tuple[Measured, Cause]]) -> Finding:
