@@ -21,4 +21,12 @@ typedef void (*softmax_row)(const integer_softmax *t, const uint8_t *x, const ui
 HIDDEN integer_softmax make_softmax(const int32_t *entries, int64_t levels, int64_t zero, int64_t low, int64_t high);
 HIDDEN softmax_row softmax_row_of(const integer_softmax *t); /* the fastest one of this CPU */
 
+#define LEAST_EXPONENT -88.0f /* exponentials of less are 0 */
+
+/* v = exp(v' + mask - the largest of them) for v' = (sums + offsets) scale, or v scale without sums, on AVX-512; v = 0 from
+   `count` on, up to a multiple of 16, which sums and offsets have, too. Returns the sum, and in `used` a number of elements
+   beyond which all are 0. */
+HIDDEN float exponentials_avx512(const int32_t *sums, const int32_t *offsets, float scale, const float *mask, float *v,
+                                 isize count, isize *used);
+
 #endif

@@ -25,6 +25,7 @@ typedef struct {
     isize element, y_element;
     integer_softmax t;
     softmax_row row;
+    int vectors; /* whether exponentials_avx512 is there */
 } attention_args;
 
 /* Memory of a thread, in bytes from its beginning. */
@@ -83,8 +84,6 @@ int check_attention(checker *c, const int64_t *step) {
 
 #define LANES 16 /* partial results, which are joined in a fixed order; the columns of packed keys are a multiple of them */
 
-#define LEAST_EXPONENT -88.0f /* exponentials of less are 0 */
-
 /* exp(x) for x <= 0, correct within two units in the last place; 0 below -87.7, NaN for NaN. The range is reduced by ln 2 in
    two parts, then a polynomial of degree 6 follows (expf of Cephes). */
 INLINE float exp_of(float x) {
@@ -109,12 +108,16 @@ INLINE int reaches(const float *v, float least) {
     return some;
 }
 
-/* v = exp(v + mask - the largest of them); beyond `count`, up to a multiple of LANES, v = 0. Returns the sum, and in `used`
-   a number of elements beyond which all are 0: those of padding or of the future, mostly. */
-INLINE float exponentials(float *restrict v, const float *restrict mask, isize count, isize *used) {
+/* As exponentials_avx512; beyond `used` lie elements of padding or of the future, mostly. */
+INLINE float exponentials(const int32_t *restrict sums, const int32_t *restrict offsets, float scale,
+                          const float *restrict mask, float *restrict v, isize count, isize *used) {
     const isize wide = packed_columns(count);
     float sum[LANES] = {0}, eight[8], four[4];
     int32_t most = INT32_MIN;
+    if (sums)
+        for (isize i = 0; i < wide; i++) v[i] = (float)(int32_t)((uint32_t)sums[i] + (uint32_t)offsets[i]) * scale;
+    else
+        for (isize i = 0; i < wide; i++) v[i] *= scale;
     for (isize i = 0; mask && i < count; i++) v[i] += mask[i];
     for (isize i = count; i < wide; i++) v[i] = -INFINITY;
     for (isize i = 0; i < wide; i++) {
@@ -133,6 +136,12 @@ INLINE float exponentials(float *restrict v, const float *restrict mask, isize c
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define EXPONENTIALS(...) (a->vectors ? exponentials_avx512(__VA_ARGS__) : exponentials(__VA_ARGS__))
+#else
+#define EXPONENTIALS exponentials
+#endif
+
 /* Probabilities of a row of scores that are bytes: softmax((x - zero) scale + mask) / divisor, quantized. */
 MULTIVERSION static void quantized_row(const attention_args *a, const uint8_t *restrict x, const float *mask,
                                        float *restrict v, uint8_t *restrict y, isize count) {
@@ -141,7 +150,8 @@ MULTIVERSION static void quantized_row(const attention_args *a, const uint8_t *r
     const float low = (float)(s->low_p - s->zero_p), high = (float)(s->high_p - s->zero_p);
     for (isize i = 0; i < count; i++) v[i] = ((float)x[i] - zero) * scale;
     isize used;
-    const float factor = 1.0f / exponentials(v, mask, count, &used) / bits_float(s->probability);
+    const float sum = EXPONENTIALS(NULL, NULL, 1.0f, mask, v, count, &used);
+    const float factor = 1.0f / sum / bits_float(s->probability);
     for (isize i = 0; i < count; i++) y[i] = to_uint8(v[i] * factor, low, high, (int32_t)s->zero_p);
 }
 
@@ -149,14 +159,8 @@ MULTIVERSION static void quantized_row(const attention_args *a, const uint8_t *r
    the largest number of elements that a row needed. */
 MULTIVERSION static float float_row(const attention_args *a, const int32_t *restrict sums, const int32_t *restrict offsets,
                                     const float *mask, float *restrict v, isize count, isize *used) {
-    const float scale = bits_float(a->s->score_scale);
-    const isize wide = packed_columns(count);
     isize own;
-    if (sums)
-        for (isize i = 0; i < wide; i++) v[i] = (float)(int32_t)((uint32_t)sums[i] + (uint32_t)offsets[i]) * scale;
-    else
-        for (isize i = 0; i < wide; i++) v[i] *= scale;
-    const float factor = 1.0f / exponentials(v, mask, count, &own);
+    const float factor = 1.0f / EXPONENTIALS(sums, offsets, bits_float(a->s->score_scale), mask, v, count, &own);
     *used = max_size(*used, own);
     return factor;
 }
@@ -303,7 +307,8 @@ void run_attention(frame *f, const int64_t *step, void *prepared) {
         .q = at(f, s->q), .k = at(f, s->k), .v = at(f, s->v), .mask = at(f, s->mask), .y = at(f, s->y),
         .scores = requantization_of(s->score_ratio, s->score_zero, s->score_low, s->score_high),
         .context = requantization_of(s->ratio, s->zero, s->low, s->high),
-        .element = s->form == FLOATS ? 4 : 1, .y_element = s->form >= SCORES ? 4 : 1
+        .element = s->form == FLOATS ? 4 : 1, .y_element = s->form >= SCORES ? 4 : 1,
+        .vectors = current_isa() == AVX512_VNNI
     };
     (void)prepared;
     if (s->form == INTEGERS) {
