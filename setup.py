@@ -6,6 +6,7 @@ same integers. With INTACT8_REQUIRE_EXTENSION=1 the build fails instead.
 
 import os
 import re
+import runpy
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -52,19 +53,32 @@ class BuildWheel(bdist_wheel):
         return super().get_tag()
 
 
-def package_page() -> str:
-    """Return the README with absolute links: PyPI shows it outside of the repository."""
-    host, branch = "https://github.com/intact8/intact8", "main"
-    pictures = f"https://raw.githubusercontent.com/intact8/intact8/{branch}"
+ADDRESSES = runpy.run_path(str(Path(__file__).with_name("src") / "intact8" / "addresses.py"))
+
+
+def package_page(repository: str) -> str:
+    """Return the README for a page outside of the repository: links are absolute, or dropped without an address."""
     text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
-    text = re.sub(r"!\[([^]]*)\]\((?!https:)", rf"![\1]({pictures}/", text)
-    return re.sub(r"\]\((?!https:)", f"]({host}/blob/{branch}/", text)
+    if not repository:
+        return re.sub(r"!?\[([^]]*)\]\((?!https:)[^)]*\)", r"\1", text)
+    text = re.sub(r"!\[([^]]*)\]\((?!https:)", rf"![\1]({repository}/raw/main/", text)
+    return re.sub(r"\]\((?!https:)", f"]({repository}/blob/main/", text)
+
+
+def project_urls(repository: str, site: str) -> dict[str, str]:
+    """Return the links of the package's page, as far as there are any."""
+    if not repository:
+        return {}
+    changelog, issues = f"{repository}/blob/main/CHANGELOG.md", f"{repository}/issues"
+    urls = {"Source": repository, "Issues": issues, "Changelog": changelog}
+    return {**urls, "Documentation": site} if site else urls
 
 
 setup(
     cmdclass={"build_ext": BuildExtension, "bdist_wheel": BuildWheel},
-    long_description=package_page(),
+    long_description=package_page(ADDRESSES["REPOSITORY"]),
     long_description_content_type="text/markdown",
+    project_urls=project_urls(ADDRESSES["REPOSITORY"], ADDRESSES["SITE"]),
     ext_modules=[
         Extension(
             "intact8.engines.native._library",

@@ -1,43 +1,69 @@
 """Hooks of MkDocs: pages may refer to files of the repository, and notebooks become pages.
 
 The Markdown files under docs/ are read on a code host, too, so their links are those between files:
-``../examples/qat.py`` leads out of the site to the repository, ``tutorials/cnn.ipynb`` to the page made of it.
+``../examples/qat.py`` becomes a text file of the site, ``tutorials/cnn.ipynb`` the page made of it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 
 
+def on_config(config: Any) -> Any:
+    """Set the address of the site, where it has one."""
+    config.site_url = runpy.run_path(str(ROOT / "src" / "intact8" / "addresses.py"))["SITE"] or None
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page for every notebook; the notebook stays beside it, for download."""
-    for file in [file for file in files if file.src_uri.endswith(".ipynb")]:
-        content = notebook_page(Path(str(file.abs_src_path)))
-        files.append(File.generated(config, file.src_uri.replace(".ipynb", ".md"), content=content))
+    """Add a page for every notebook, and the files of the repository that pages link to."""
+    linked: set[Path] = set()
+    for file in list(files):
+        if file.src_uri.endswith(".ipynb"):
+            content = notebook_page(Path(str(file.abs_src_path)))
+            files.append(File.generated(config, file.src_uri.replace(".ipynb", ".md"), content=content))
+        elif file.is_documentation_page():
+            targets = LINK.findall(file.content_string)
+            linked |= {path for _, target, _ in targets if (path := outside(file.src_uri, target))}
+    for path in sorted(linked):
+        files.append(File.generated(config, copy_of(path), content=path.read_text(encoding="utf-8")))
     return files
 
 
+def outside(page: str, target: str) -> Path | None:
+    """Return the file of the repository that a page links to, where it is not under docs/."""
+    path = (DOCS / page).parent.joinpath(target).resolve()
+    inside = "://" in target or path.is_relative_to(DOCS) or not path.is_relative_to(ROOT)
+    return None if inside else path
+
+
+def copy_of(path: Path) -> str:
+    """Return the place in the site of a file of the repository; browsers show text files and store others."""
+    return f"repository/{path.relative_to(ROOT).as_posix()}.txt"
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Return the page with links to the repository's other files made absolute."""
-    docs = Path(config.docs_dir).resolve()
-    root = docs.parent
+    """Return the page with links to notebooks and to the repository's other files as the site has them."""
 
     def mended(found: re.Match[str]) -> str:
         before, target, after = found.groups()
-        if "://" in target or page.file.src_uri.endswith(".ipynb"):
+        if page.file.src_uri.endswith(".ipynb"):
             return found[0]
-        path = (docs / page.file.src_uri).parent.joinpath(target).resolve()
-        if path.is_relative_to(docs) or not path.is_relative_to(root):
-            return before + re.sub(r"\.ipynb$", ".md", target) + after
-        kind = "tree" if path.is_dir() else "blob"
-        return f"{before}{config.extra['repository']}/{kind}/main/{path.relative_to(root).as_posix()}{after}"
+        path = outside(page.file.src_uri, target)
+        if path:
+            return before + os.path.relpath(copy_of(path), Path(page.file.src_uri).parent) + after
+        return before + re.sub(r"\.ipynb$", ".md", target) + after
 
     return LINK.sub(mended, markdown)
 

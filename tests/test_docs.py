@@ -111,11 +111,14 @@ def test_the_ramp_of_the_readme_is_what_comes_out() -> None:
     assert ramp_figure.figure() == ramp_figure.FIGURE.read_text(encoding="utf-8")
 
 
-def test_links_of_the_package_page_are_absolute() -> None:
+def test_links_of_the_package_page_are_absolute_or_none() -> None:
     setup = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    setup.body = [node for node in setup.body if getattr(node, "name", "") == "package_page"]
+    setup.body = [node for node in setup.body if isinstance(node, ast.FunctionDef)]
     names = {"__file__": str(ROOT / "setup.py"), "Path": Path, "re": re}
     exec(compile(setup, "setup.py", "exec"), names)
-    targets = re.findall(r"\]\(([^)]+)\)", names["package_page"]())
-    assert len(targets) > 10 and all(target.startswith("https://") for target in targets)
-    assert any(target.startswith("https://raw.") and target.endswith("docs/ramp.svg") for target in targets)
+    home = "https://example.org/owner/intact8"
+    targets = re.findall(r"\]\(([^)]+)\)", names["package_page"](home))
+    assert len(targets) > 10 and all(target.startswith(f"{home}/blob/main/") for target in targets[1:])
+    assert targets[0] == f"{home}/raw/main/docs/ramp.svg"
+    assert "](" not in names["package_page"]("") and "quickstart · tutorials" in names["package_page"]("")
+    assert names["project_urls"]("", "") == {} and names["project_urls"](home, "")["Issues"] == f"{home}/issues"

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -65,9 +66,25 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs_autorefs")
     run("mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site"))
     page = (tmp_path / "site" / "api" / "index.html").read_text(encoding="utf-8")
-    assert 'href="results/#intact8.verification.report.VerifyReport"' in page  # docstrings' types are links
-    fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"', page)
-    assert [url for url in fetched if not url.startswith(intact8.errors.PAGES)] == []
+    assert 'href="results.html#intact8.verification.report.VerifyReport"' in page  # docstrings' types are links
+    assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]*)"', page) == []
+    assert broken_links(tmp_path / "site") == []
+
+
+def broken_links(site: Path) -> list[str]:
+    """Links that lead to no file, or to no anchor of it; the 404 page's begin at the root of a server."""
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    anchors = {page: set(re.findall(r"\b(?:id|name)=\"?([^\"\s>]+)", text)) for page, text in pages.items()}
+    broken = []
+    for page, text in pages.items():
+        for link in re.findall(r"\b(?:href|src)=\"?([^\"\s>]+)", text):
+            path, _, anchor = unquote(link).partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if "://" in link or link.startswith("data:"):
+                continue
+            if not target.is_file() or (anchor and anchor not in anchors.get(target, {anchor})):
+                broken.append(f"{page.relative_to(site)}: {link}")
+    return broken
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -97,9 +114,9 @@ def test_every_error_and_warning_has_its_section(kind: type) -> None:
     sections = re.findall(r"^## (\w+)$", (DOCS / "errors.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert kind.__name__ in sections
     if issubclass(kind, intact8.errors.InternalError):
-        assert kind("converting", "conv1", ValueError("x")).help.endswith("/errors/#internalerror")
+        assert kind("converting", "conv1", ValueError("x")).help.endswith("errors.md#internalerror")
     elif issubclass(kind, intact8.IntactError):
-        assert kind("what").help == f"{intact8.errors.PAGES}errors/#{kind.__name__.lower()}"
+        assert kind("what").help == f"docs/errors.md#{kind.__name__.lower()}"
 
 
 def test_errors_that_are_not_public_lead_to_the_public_one() -> None:
@@ -109,9 +126,9 @@ def test_errors_that_are_not_public_lead_to_the_public_one() -> None:
     assert NoBatchError("x").help.endswith("#captureerror")
 
 
-def test_one_address_everywhere() -> None:
-    assert f"site_url: {intact8.errors.PAGES}\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert f'Documentation = "{intact8.errors.PAGES}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+def test_errors_lead_to_the_site_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intact8.errors, "SITE", "https://example.org/intact8/")
+    assert intact8.InputError("x").help == "https://example.org/intact8/errors.html#inputerror"
 
 
 def test_no_word_is_misspelt() -> None:

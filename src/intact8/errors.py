@@ -6,10 +6,8 @@ printable characters: names in files and words of libraries cannot write into a 
 
 from __future__ import annotations
 
+from intact8.addresses import SITE
 from intact8.text import one_line
-
-PAGES = "https://intact8.github.io/intact8/"
-"""Address of the documentation."""
 
 
 class IntactError(Exception):
@@ -38,14 +36,15 @@ class IntactError(Exception):
 
     @property
     def help(self) -> str:
-        """Address of the page about errors of this class.
+        """Address of the section about errors of this class; without a public site, its file in the repository.
 
         Example:
             >>> InputError("the input is missing").help
-            'https://intact8.github.io/intact8/errors/#inputerror'
+            'docs/errors.md#inputerror'
         """
         public = next(kind for kind in type(self).__mro__ if kind.__module__ == __name__)
-        return f"{PAGES}errors/#{public.__name__.lower()}"
+        page = f"{SITE}errors.html" if SITE else "docs/errors.md"
+        return f"{page}#{public.__name__.lower()}"
 
 
 class CaptureError(IntactError):

@@ -116,7 +116,7 @@ class Program:
 
         Args:
             path: of the file.
-            to: the format, see [the page about exports](https://intact8.github.io/intact8/export/).
+            to: the format, see ``docs/export.md``.
             options: ``uint8_input`` and ``layout``, as for :meth:`export_onnx`, and those of the format.
 
         Returns:
