@@ -131,6 +131,12 @@ def conv(s: Source, kind: str, x: Shape) -> Built:
     }  # fmt: skip
     results = groups * each
     weight = (channels, each, *kernel) if transposed else (results, channels // groups, *kernel)
+    if kind == "dequantized_conv":
+        return (
+            [],
+            attrs,
+            {"weight": s.signed(*weight), "scale": s.positive(results), **s.maybe("bias", s.floats(results))},
+        )
     if kind == "float.conv":
         return [], attrs, {"weight": s.floats(*weight), **s.maybe("bias", s.floats(results))}
     more, own, arrays = affine(s, weight, results, x, None)
@@ -158,6 +164,8 @@ def linear(s: Source, kind: str, x: Shape) -> Built:
     if kind == "linear":
         return affine(s, (results, width), results, x, (*x[:-1], results))
     bias = s.maybe("bias", s.floats(results))
+    if kind == "dequantized_linear":
+        return [], {}, {"weight": s.signed(results, width), "scale": s.positive(results), **bias}
     if kind == "dynamic_linear":
         arrays = {"weight": s.signed(results, width), "scale": s.positive(results), **bias}
         return [], {"granularity": s.pick(*GRANULARITIES)}, arrays
@@ -360,8 +368,8 @@ def recurrent(s: Source, kind: str, x: Shape) -> Built:
 
 
 BUILDERS: dict[str, Builder] = {
-    **dict.fromkeys(("conv", "float.conv"), conv),
-    **dict.fromkeys(("linear", "float.linear", "dynamic_linear", "float.decoded_linear"), linear),
+    **dict.fromkeys(("conv", "dequantized_conv", "float.conv"), conv),
+    **dict.fromkeys(("linear", "dequantized_linear", "float.linear", "dynamic_linear", "float.decoded_linear"), linear),
     **dict.fromkeys(("embedding", "float.embedding", "decoded_embedding"), embedding),
     **dict.fromkeys(("avg_pool", "max_pool", "float.avg_pool"), pool),
     **dict.fromkeys(("adaptive_avg_pool", "float.adaptive_avg_pool"), adaptive),

@@ -68,6 +68,14 @@ CASES: dict[str, Case] = {
     "dequantize": ({}, {}, [q("t", None, 3)], f(None, 3)),
     "conv": (conv_attrs(groups=2, residual_a=9), affine_arrays(4, 2, 3, 3), [PLANE] * 2, PLANE),
     "linear": ({**CLAMP, "residual_a": 0}, affine_arrays(4, 3), [q("t", None, 7, 3)], q("t", None, 7, 4)),
+    "dequantized_conv": (
+        {k: v for k, v in conv_attrs(groups=2).items() if k in CONV},
+        {"weight": ones(4, 2, 3, 3, dtype=np.int8), "scale": ones(4), "bias": ones(4)}, [PLANE], f(*PLANE.shape),
+    ),
+    "dequantized_linear": (
+        {}, {"weight": ones(4, 3, dtype=np.int8), "scale": ones(4), "bias": ones(4)},
+        [q("t", None, 7, 3)], f(None, 7, 4),
+    ),
     "add": ({"a": [1, 2], "b": 3, **CLAMP}, {}, [q("t", None, 3), q("t", 1, 3)], q("t", None, 3)),
     "mul": (RATIO, {}, [q("t", None, 3), q("t", 3)], q("t", None, 3)),
     "matmul": (RATIO, {}, [q("t", None, 2, 3), q("t", None, 3, 4)], q("t", None, 2, 4)),
@@ -262,14 +270,15 @@ def scaled(role: str, value: float) -> Any:
     return change
 
 
+DYNAMIC = ("dynamic_linear", "dequantized_conv", "dequantized_linear")
 NUMBERS: list[tuple[str, str, float]] = [
     *((kind, role, v) for kind in GATES for role in ("scale_ih", "scale_hh") for v in (0.0, -1.0, np.nan, np.inf)),
     *((kind, "bias", v) for kind in GATES for v in (np.nan, -np.inf)),
     *((kind, role, -128) for kind in GATES for role in ("weight_ih", "weight_hh")),
     *((kind, "tanh", v) for kind in GATES for v in (-0.1, 1.1, np.nan)), ("gru", "bias_hh", np.nan),
-    *((kind, "scale", v) for kind in ("dynamic_linear", "decoded_embedding", "float.decoded_linear")
+    *((kind, "scale", v) for kind in (*DYNAMIC, "decoded_embedding", "float.decoded_linear")
       for v in (0.0, -1.0, np.nan, np.inf)),
-    *(("dynamic_linear", "bias", v) for v in (np.nan, np.inf)),
+    *((kind, "bias", v) for kind in DYNAMIC for v in (np.nan, np.inf)),
     *((kind, role, v) for kind in ("layer_norm", "rms_norm") for role in ("gain", "offset") for v in (np.nan, np.inf)),
 ]  # fmt: skip
 
@@ -411,7 +420,7 @@ PROPERTIES = {
     },
     "nonlinear": {"softmax", "layer_norm", "rms_norm", "group_norm", "embedding"},
     "rows_by_index": {"embedding", "float.embedding", "decoded_embedding"},
-    "multiplies_weights": {"conv", "linear", "dynamic_linear"},
+    "multiplies_weights": {"conv", "linear", "dynamic_linear", "dequantized_conv", "dequantized_linear"},
     "multiplies_activations": {"matmul"},
     "univariate": {
         *("float.relu", "float.clamp", "float.leaky_relu", "float.prelu", "float.unary", "float.affine_scalar"),

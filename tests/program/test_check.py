@@ -287,7 +287,17 @@ F: dict[str, tuple[dict[str, Any], dict[str, Any], list[Tensor], tuple[int | Non
 
 
 def test_every_kind_is_checked_somewhere() -> None:
-    own_tests = {"matmul", "softmax", "layer_norm", "rms_norm", "group_norm", "embedding", "resize_linear"}
+    own_tests = {
+        "dequantized_conv",
+        "dequantized_linear",
+        "matmul",
+        "softmax",
+        "layer_norm",
+        "rms_norm",
+        "group_norm",
+        "embedding",
+        "resize_linear",
+    }
     own_tests |= {name for name in KINDS if name.removeprefix("float.") in ("lstm", "gru", "rnn")}  # conformance
     assert set(F) | own_tests | {op.kind for op in network().ops} == set(KINDS)
 

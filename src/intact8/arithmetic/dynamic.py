@@ -91,6 +91,31 @@ def scaled(acc: Array, scale: Array, s: Array, bias: Array | None) -> Array:
     return y
 
 
+def dequantized(acc: Array, scale: Array, bias: Array | None, axis: int = -1) -> Array:
+    """Compute fl(fl(fl(acc)·scale) + bias): float32 results of exact integer sums, three roundings in this order.
+
+    Args:
+        acc: integers, |acc| < 2³¹.
+        scale: float32, (O,): the scale of the input times that of the weight's rows.
+        bias: float32, (O,), or None.
+        axis: the axis of ``acc`` that ``scale`` and ``bias`` run along.
+
+    Returns:
+        float32, the shape of ``acc``.
+
+    Example:
+        >>> dequantized(np.array([[3, -2]]), np.float32([0.5, 0.25]), np.float32([1, 0])).tolist()
+        [[2.5, -0.5]]
+    """
+    shape = [1] * acc.ndim
+    shape[axis] = -1
+    with np.errstate(over="ignore", invalid="ignore"):
+        y = acc.astype(np.float32) * np.asarray(scale, np.float32).reshape(shape)
+        if bias is not None:
+            y += np.asarray(bias, np.float32).reshape(shape)
+    return np.asarray(y)
+
+
 def linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, granularity: str = "per_row") -> Array:
     """Compute x·Wᵀ + b with x quantized row by row: see :func:`quantize_rows` and :func:`scaled`.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from . import (
     affine,
     boundary,
+    dequantized,
     dynamic_linear,
     elementwise,
     embedding,
@@ -28,7 +29,18 @@ from .types import result_types
 from .values import LARGEST_SIZE
 from .violation import Violation, need
 
-INTEGER_FAMILIES = (boundary, affine, elementwise, pools, softmax, norms, embedding, dynamic_linear, recurrent)
+INTEGER_FAMILIES = (
+    boundary,
+    affine,
+    dequantized,
+    elementwise,
+    pools,
+    softmax,
+    norms,
+    embedding,
+    dynamic_linear,
+    recurrent,
+)
 FAMILIES = (*INTEGER_FAMILIES, resize, moves, floats, float_indexing, float_layers)
 
 KINDS: dict[str, Kind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}

@@ -105,27 +105,30 @@ def _requantized(call: Call, acc: Array, axis: int) -> Array:
     )
 
 
-def _conv(call: Call) -> Array:
+def accumulate(call: Call) -> Array:
+    """Return Σ (x − z)·w + bias, int64, of a convolution or linear layer; the bias counts where it is an integer."""
     t, p, x, z = call.attrs, call.arrays, call.x[0], call.zero_points[0]
+    bias = p["bias"] if "a" in p else None
+    if "transposed" not in t:
+        return integer.linear_accumulate(x, z, p["weight"], bias)
     if t["transposed"]:
-        acc = integer.conv_transpose_accumulate(
-            x, z, p["weight"], p["bias"], t["stride"], t["padding"], t["output_padding"], t["dilation"], t["groups"]
+        return integer.conv_transpose_accumulate(
+            x, z, p["weight"], bias, t["stride"], t["padding"], t["output_padding"], t["dilation"], t["groups"]
         )
-    else:
-        acc = integer.conv_accumulate(
-            x, z, p["weight"], p["bias"], t["stride"], t["padding"], t["dilation"], t["groups"]
-        )
-    return _requantized(call, acc, 1)
+    return integer.conv_accumulate(x, z, p["weight"], bias, t["stride"], t["padding"], t["dilation"], t["groups"])
+
+
+def _conv(call: Call) -> Array:
+    return _requantized(call, accumulate(call), 1)
 
 
 def _linear(call: Call) -> Array:
-    p = call.arrays
-    return _requantized(call, integer.linear_accumulate(call.x[0], call.zero_points[0], p["weight"], p["bias"]), -1)
+    return _requantized(call, accumulate(call), -1)
 
 
 def _rows(op: Op) -> Array:
     w = op.arrays["weight"]
-    if op.kind == "conv" and op.attrs["transposed"]:
+    if op.attrs.get("transposed"):
         groups = op.attrs["groups"]
         w = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1).swapaxes(1, 2)
         return w.reshape(groups * w.shape[1], -1)

@@ -71,7 +71,7 @@ class Evaluation:
     Attributes:
         forms: error form → how often the engine rounds. An operation whose form is not among them is not claimed.
         exactly: forms without multipliers that the engine evaluates with the reference's numbers ("table", "softmax",
-            "norm", "dynamic").
+            "norm", "dynamic", "dequantized").
         without_zero: forms whose multiplier must not be 0.
         largest: kind → what sums of stored integers, zero points not yet taken off, must stay below; 2³¹ where a kind
             is not named.
@@ -84,7 +84,7 @@ class Evaluation:
     """
 
     forms: Mapping[str, Roundings]
-    exactly: Collection[str] = ("table", "softmax", "norm", "dynamic")
+    exactly: Collection[str] = ("table", "softmax", "norm", "dynamic", "dequantized")
     without_zero: Collection[str] = ()
     largest: Mapping[str, float] = field(default_factory=dict)
     terms: Collection[int] | None = None

@@ -16,7 +16,7 @@ from .golden import Golden
 from .golden import from_json as golden_from_json
 from .program import Program
 
-FORMAT, VERSION = "intact", 4
+FORMAT, VERSION = "intact", 5
 """Name and version of the format, whose name is older than the package's; the program stands under it in the metadata.
 A reader reads its own version and every earlier one."""
 
