@@ -7,8 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEAD_SECONDS = 10.0
-"""From the connection, or the last answer, to the end of a request's headers."""
+SILENT_SECONDS = 10
+"""uvicorn's ``timeout_keep_alive``: for all of a request's headers, and for each next part of its body."""
 BODY_SECONDS = 30.0
 """From the headers to the end of the body."""
 ANSWER_SECONDS = 120.0
@@ -22,9 +22,13 @@ FRAME = 9
 
 
 class Punctual(HttpToolsProtocol):
-    """uvicorn's protocol, which waits for ever for a request that has begun. Whoever is late is cut off."""
+    """uvicorn's protocol, which waits for ever for a request that has begun. Whoever is late is cut off.
+
+    ``timeout_keep_alive`` bounds every silence here, not only the one after an answer.
+    """
 
     _deadline: asyncio.TimerHandle | None = None
+    _body_ends = 0.0
     _refused = False
     _other = 0
     """Bytes of the present request that are no body: headers, frames of chunks, trailers."""
@@ -36,7 +40,7 @@ class Punctual(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self._within(HEAD_SECONDS)
+        self._within(self.timeout_keep_alive)
         # Above its limit uvicorn answers 503. Those who do not even ask are turned away at twice as many.
         if self.limit_concurrency is not None and len(self.connections) > 2 * self.limit_concurrency:
             transport.abort()
@@ -65,21 +69,23 @@ class Punctual(HttpToolsProtocol):
         self._other = 0
         super().on_message_begin()
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._body_ends = self.loop.time() + BODY_SECONDS
+        self._within(self.timeout_keep_alive)
+
     def on_body(self, body: bytes) -> None:
         self._other -= FRAME * len(body)
         super().on_body(body)
-
-    def on_headers_complete(self) -> None:
-        super().on_headers_complete()
-        self._within(BODY_SECONDS)
+        self._within(min(self.timeout_keep_alive, self._body_ends - self.loop.time()))
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._within(HEAD_SECONDS if self._answered() else ANSWER_SECONDS)
+        self._within(self.timeout_keep_alive if self._answered() else ANSWER_SECONDS)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._within(HEAD_SECONDS if self._answered() else ANSWER_SECONDS)
+        self._within(self.timeout_keep_alive if self._answered() else ANSWER_SECONDS)
 
     def _answered(self) -> bool:
         """Whether no request waits for its answer."""

@@ -40,7 +40,7 @@ import typer
 import uvicorn
 from batching import Batcher, Busy, Dead
 from bodies import JSON, NPZ, Limits, TooLarge, decode, encoded, memory
-from connections import Punctual
+from connections import SILENT_SECONDS, Punctual
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -369,7 +369,7 @@ async def serve(settings: Settings, host: str, port: int, fd: int | None) -> Non
     log.info("%s: %s on %s, golden vectors: %s", info.path, info.digest[:12], info.engine, info.golden)
     config = uvicorn.Config(
         Draining(app), host=host, port=port, log_level="warning", access_log=False, lifespan="on", backlog=2048,
-        http=Punctual, ws="none", limit_concurrency=settings.connections,
+        http=Punctual, ws="none", limit_concurrency=settings.connections, timeout_keep_alive=SILENT_SECONDS,
     )  # fmt: skip
     server = Server(config)
     server.service = service

@@ -354,22 +354,27 @@ def test_slow_connections_and_long_headers_are_cut_off(
     import connections
     import uvicorn
 
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(connections, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "BODY_SECONDS", 1.0)
     app = modules.create_app(modules.Settings(files[0], engine="reference"))
 
-    async def ended(port: int, sent: bytes) -> float:
+    async def ended(port: int, sent: bytes, more: bytes = b"") -> float:
         begin = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
+        answer = asyncio.ensure_future(asyncio.wait_for(reader.read(), 20))
+        while not answer.done():
+            await asyncio.wait([answer], timeout=0.1)
+            writer.write(more)
         with contextlib.suppress(ConnectionError):
-            await asyncio.wait_for(reader.read(), 20)
+            await answer
         writer.close()
         return time.monotonic() - begin
 
     async def scene() -> dict[str, float]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            config = uvicorn.Config(app, http=connections.Punctual, ws="none", log_level="error", limit_concurrency=8)
+            config = uvicorn.Config(
+                app, http=connections.Punctual, ws="none", log_level="error", limit_concurrency=8, timeout_keep_alive=0.3
+            )  # fmt: skip
             server = uvicorn.Server(config)
             monkeypatch.setattr(server, "capture_signals", contextlib.nullcontext)
             serving = asyncio.ensure_future(server.serve(sockets=[listener]))
@@ -377,6 +382,7 @@ def test_slow_connections_and_long_headers_are_cut_off(
                 await asyncio.sleep(0.01)
             port = listener.getsockname()[1]
             found = {name: await ended(port, sent) for name, sent in SLOW.items()}
+            assert found["body"] < await ended(port, SLOW["body"], more=b"x") < 10
             many = await asyncio.gather(*(ended(port, SLOW["headers"]) for _ in range(40)))
             assert max(many) < 10 and not server.server_state.connections
             async with httpx.AsyncClient() as client:
