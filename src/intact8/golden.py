@@ -76,7 +76,7 @@ class Reproduced:
 
 
 def reproduce(
-    runner: Runner, engine: str, *, every: bool = False, note: Callable[[str], None] | None = None
+    runner: Runner, engine: str, *, every: bool = False, note: Callable[[str], object] | None = None
 ) -> Reproduced:
     """Run the golden vectors of ``runner.program`` and compare.
 
@@ -84,7 +84,7 @@ def reproduce(
         runner: of the program, on any engine.
         engine: its name, for the message.
         every: compare every exact tensor, not only the outputs; the engine may compile a second model for it.
-        note: a callable that is told what is run, before it is.
+        note: a callable that is told what is run, before it is; what it raises ends the comparison.
 
     Raises:
         EngineError: a difference; it names sample and first differing op.

@@ -39,7 +39,7 @@ def test_the_batch_that_will_be_measured_is_probed_first(path: Path) -> None:
 
 
 def test_the_next_engine_takes_over(path: Path) -> None:
-    runner = load(path, engine=("segv", "hang", "wrong", "fine"), time_limit=4.0)
+    runner = load(path, engine=("segv", "hang", "wrong", "fine"), time_limit=16.0)
     assert runner.info.engine == "fine"
     assert [s.engine for s in runner.info.skipped] == ["segv", "hang", "wrong"]
     assert "SIGSEGV" in runner.info.skipped[0].reason

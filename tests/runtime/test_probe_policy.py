@@ -13,6 +13,7 @@ from tests.program.build import certified
 from tests.runtime.large import alone
 
 import intact8.runtime
+from intact8.engines.reference import ReferenceRunner
 from intact8.errors import EngineError, InputError
 from intact8.golden import with_golden
 from intact8.opset.op import Op, Tensor
@@ -55,12 +56,22 @@ def test_any_other_passes_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert again.probe == "remembered" and again.golden == first.golden
 
 
-def test_time_limit_binds_the_reference(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+def test_time_limit_binds_the_whole_load(tmp_path: Path, engine: str) -> None:
     path = steps(1 << 20).save(tmp_path / "p.safetensors")
     start = time.perf_counter()
-    with pytest.raises(EngineError, match="reference does not come to an end; only a child process"):
-        intact8.runtime.load(path, engine="reference", time_limit=2.0)
-    assert time.perf_counter() - start < 30
+    with pytest.raises(EngineError, match="does not come to an end; only a child process"):
+        intact8.runtime.load(path, engine=engine, time_limit=2.0)
+    assert time.perf_counter() - start < 6
+
+
+def test_time_limit_binds_golden_vectors_run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = with_golden(certified()).save(tmp_path / "p.safetensors")
+    run = ReferenceRunner.__call__
+    monkeypatch.setattr(ReferenceRunner, "__call__", lambda *args: (time.sleep(1.5), run(*args))[1])
+    with pytest.raises(EngineError, match="not done after 1 s") as caught:
+        intact8.runtime.load(path, engine="reference", probe="never", time_limit=1.0)
+    assert caught.value.where == "golden sample 2 of 4 (extremes)"
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ def test_measuring_times_every_engine() -> None:
     assert set(found) == {"a", "b"} and all(0 < v < 1000 for v in found.values())
     assert list(found.values()) == sorted(found.values())
     assert min(calls.values()) >= fastest.LEAST
+    assert fastest.measure(program, {"a": runner("a")}, 3, limit=1e-9) == {}
 
 
 def test_memory_of_a_probe() -> None:

@@ -55,7 +55,7 @@ def load(
     layout: str = "NCHW",
     public_key: str | Path | None = None,
     expect: str | None = None,
-    time_limit: float = 120.0,
+    time_limit: float = 240.0,
     facts: Facts | None = None,
 ) -> LoadedProgram:
     """Load a program for running it. Whatever the file and the engine are, this process lives on.
@@ -76,7 +76,8 @@ def load(
         public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
             before anything is read from it. None: what the environment variable ``INTACT8_PUBLIC_KEY`` names, if set.
         expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
-        time_limit: seconds a probe may take.
+        time_limit: seconds that loading may take, whatever the number of engines; each child process may take half of
+            what is left of them, so that this process can repeat what the child did. It bounds later probes of new sizes, too.
         facts: about this machine; gathered when None.
 
     Returns:
@@ -100,6 +101,7 @@ def load(
         >>> runner.info.engine, runner.info.probe
         ('reference', 'not needed: numpy is all it runs')
     """
+    started = time.monotonic()
     if probe not in MODES:
         raise EngineError(f"probe={probe!r} is not known", where="probe", remedy=f"choose from {', '.join(MODES)}")
     batches = (batch,) if isinstance(batch, int) else tuple(batch)
@@ -112,7 +114,7 @@ def load(
     with opened.timed("facts"):
         facts = Facts.here() if facts is None else facts
     check_layout(opened.program, layout)
-    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes or {}, integers)
+    attempt = Attempt(opened, threads, probe, time_limit, facts, batches, sizes or {}, integers, started)
     loaded = attempt.fastest(names) if engine == "auto" else attempt.first(names)
     release_memory()
     return LoadedProgram(loaded.program, loaded._runner, loaded.info, layout, loaded._probed)
@@ -123,6 +125,7 @@ class Attempt:
     """Tries engines on one program; see :func:`load`.
 
     Attributes:
+        started: when loading began, on the monotonic clock.
         refused: errors of the engines that cannot run the program.
     """
 
@@ -134,6 +137,7 @@ class Attempt:
     batches: Sequence[int] = (1,)
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     integers: bool = False
+    started: float = field(default_factory=time.monotonic)
     refused: dict[str, EngineError] = field(default_factory=dict)
 
     def first(self, names: Sequence[str]) -> LoadedProgram:
@@ -150,6 +154,18 @@ class Attempt:
     def skipped(self) -> tuple[Skipped, ...]:
         """Engines that cannot run the program, and why."""
         return tuple(Skipped(name, str(error)) for name, error in self.refused.items())
+
+    def _left(self, stage: str = "") -> float:
+        """Return the seconds that are left of the time limit before ``stage``.
+
+        Raises:
+            EngineError: none are left.
+        """
+        left = self.started + self.time_limit - time.monotonic()
+        if left > 0:
+            return left
+        what, remedy = f"loading is not done after {self.time_limit:g} s", "give it longer: time_limit="
+        raise EngineError(what, where=stage, why="that is the time limit", remedy=remedy)
 
     def _startable(self, names: Sequence[str], every: Sequence[str]) -> Iterator[tuple[str, LoadedProgram]]:
         """Yield those of ``names`` that start. A message names what of ``every`` could be used instead."""
@@ -170,7 +186,7 @@ class Attempt:
         known = fastest.recall(name)
         if known is None:
             # One process measures, the others wait for what it finds.
-            with cache.lock(name, 2 * self.time_limit * len(names)):
+            with cache.lock(name, self._left() / 2):
                 known = fastest.recall(name)
                 if known is None:
                     return self._measured(names, name)
@@ -187,7 +203,8 @@ class Attempt:
         # A program may have no answer to made-up samples.
         with self.opened.timed("measure"), contextlib.suppress(InputError):
             if len(started) > 1:
-                measured = fastest.measure(self.opened.program, started, self.batches[0])
+                left = max(self.started + self.time_limit - time.monotonic(), 0)
+                measured = fastest.measure(self.opened.program, started, self.batches[0], left / 2)
         if measured:
             fastest.remember(name, measured)
         best = next(iter(measured or started))
@@ -210,7 +227,8 @@ class Attempt:
             raise error
         with opened.timed("probe"):
             about, path = status(opened.path), opened.path.absolute()
-            subject = Subject(path, program, opened.digest, engine, self.threads, self.probe, self.time_limit, facts)
+            half = self._left(engine) / 2
+            subject = Subject(path, program, opened.digest, engine, self.threads, self.probe, half, facts)
             outcome, told = probed(subject, ranges)
         if outcome is not None and outcome.verdict != PASSED:
             others = [n for n in (*every, "reference") if n not in (*self.refused, engine)]
@@ -223,7 +241,7 @@ class Attempt:
             if engine == "reference" and outcome is not None:  # numpy gives here what it gave in the child
                 golden = f"{outcome.detail}, in a child process"
             else:
-                golden = str(reproduce(runner, engine))
+                golden = str(reproduce(runner, engine, note=self._left))
         known = (*shown(program), *ranges) if outcome is not None else ()
         info = Info(
             path=str(opened.path),
@@ -245,7 +263,8 @@ class Attempt:
         if outcome is None or engine == "reference":  # numpy has no kernels of its own for a shape
             return LoadedProgram(program, runner, info)
         part = getattr(runner, "largest_part", None)
-        asking = Probed(program, engine, part, known, exact, partial(_probe_range, subject, about))
+        later = replace(subject, time_limit=self.time_limit)
+        asking = Probed(program, engine, part, known, exact, partial(_probe_range, later, about))
         return LoadedProgram(program, runner, info, probed=asking)
 
 

@@ -71,7 +71,7 @@ def probed(subject: Subject, ranges: Sequence[Range] = (), golden: bool = True) 
     if known is not None:
         return known, "remembered"
     # One process probes, the others wait for what it finds.
-    with cache.lock(next(iter(names.values())), 2 * subject.time_limit):
+    with cache.lock(next(iter(names.values())), subject.time_limit / 2):
         known = _known(subject, names)
         if known is not None:
             return known, "remembered"

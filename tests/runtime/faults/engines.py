@@ -25,7 +25,7 @@ def dying() -> Iterator[Case]:
     for stage, words in STAGES.items():
         for engine, fault in packages.SIGNALS.items():
             yield _engine(engine, stage, [fault, words, "engine='reference'", "only a child process"])
-        yield _engine("hang", stage, ["does not come to an end", words, "time_limit"], time_limit=4.0)
+        yield _engine("hang", stage, ["does not come to an end", words, "time_limit"], time_limit=8.0)
         yield _engine("eat", stage, ["MemoryError", words], facts={"memory": 400 << 20})
         yield _engine("raise", stage, ["ZeroDivisionError: as an engine should not", words])
         yield _engine("exit", stage, ["exit status 7", words])
@@ -33,7 +33,7 @@ def dying() -> Iterator[Case]:
     yield _engine("chatty", "run", [], "chatty")
     names = ["segv", "hang", "eat", "wrong", "fine"]
     facts = {"memory": 400 << 20}
-    yield _engine(names, "run", [], "fine", time_limit=4.0, facts=facts)
+    yield _engine(names, "run", [], "fine", time_limit=20.0, facts=facts)
 
 
 def _engine(engine: Any, stage: str, words: Sequence[str], loads: str = "", **job: Any) -> Case:
@@ -61,7 +61,7 @@ def broken() -> Iterator[Case]:
 def _broken(engine: str, package: str, code: str) -> Callable[[Path], Result]:
     def run(folder: Path) -> Result:
         with tempfile.TemporaryDirectory() as site:
-            job = {"engine": engine, "time_limit": 60.0 if engine == "auto" else 5.0, "facts": {"memory": 2 << 30}}
+            job = {"engine": engine, "time_limit": 60.0 if engine == "auto" else 10.0, "facts": {"memory": 2 << 30}}
             loading = Loading([engine] if engine != "auto" else [], "*" if engine == "auto" else "", job)
             with caller(packages.shadow(Path(site), package, code)) as process:
                 result = loading.check(process, folder)
