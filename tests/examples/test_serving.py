@@ -372,9 +372,8 @@ def test_slow_connections_and_long_headers_are_cut_off(
 
     async def scene() -> dict[str, float]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            config = uvicorn.Config(
-                app, http=connections.Punctual, ws="none", log_level="error", limit_concurrency=8, timeout_keep_alive=0.3
-            )  # fmt: skip
+            config = uvicorn.Config(app, http=connections.Punctual, ws="none", log_level="error", limit_concurrency=8)
+            config.timeout_keep_alive = 0.3  # type: ignore[assignment]
             server = uvicorn.Server(config)
             monkeypatch.setattr(server, "capture_signals", contextlib.nullcontext)
             serving = asyncio.ensure_future(server.serve(sockets=[listener]))
