@@ -76,8 +76,8 @@ def load(
         public_key: file of an Ed25519 public key (PEM); the file's detached signature is then demanded and verified
             before anything is read from it. None: what the environment variable ``INTACT8_PUBLIC_KEY`` names, if set.
         expect: ``"NAME"`` or ``"NAME@N"``: the name that must have been signed, and its lowest version.
-        time_limit: seconds that loading may take, whatever the number of engines; each child process may take half of
-            what is left of them, so that this process can repeat what the child did. It bounds later probes of new sizes, too.
+        time_limit: seconds that loading may take, whatever the number of engines, and later a probe of a new size. Each
+            child process may take half of what is left of them, so that this process can repeat what the child did.
         facts: about this machine; gathered when None.
 
     Returns:
