@@ -42,6 +42,9 @@ IMAGE = {
     "topk_of_many": lambda x, m: x.flatten(1).topk(40).values,
     "medians": lambda x, m: x.median(1).values + x.kthvalue(2, 2)[0].mean((1, 2))[:, None, None] + x.nanmedian(1)[0],
     "quantile": lambda x, m: x.quantile(0.3, 1),
+    "quantiles": lambda x, m: (
+        x.quantile(torch.tensor([0.1, 0.8]), 2).sum(0) + (x + 1).log().nanquantile(0.7, -1, interpolation="midpoint")
+    ),
     "prod": lambda x, m: x.prod(1) + x.cumprod(2).sum(1),
     "running": lambda x, m: x.cummax(3).values + x.cummin(2)[1] + x.logcumsumexp(1),
     "scatter": lambda x, m: (

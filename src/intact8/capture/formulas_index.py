@@ -190,6 +190,35 @@ def nanmedian_of_all(x: Tensor) -> Tensor:
     return nanmedian(x.reshape(-1), 0)[0]
 
 
+@formula("nanquantile.scalar nanquantile.default")
+def nanquantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Find quantiles of what is not NaN, between the two neighbours in order; torch 2.14 and later rank in float64."""
+    q = q if isinstance(q, Tensor) else torch.full((), q)
+    ordered = torch.sort(x.reshape(-1) if dim is None else x.movedim(dim, -1), dim=-1).values
+    last = ((~torch.isnan(ordered)).long().sum(-1, keepdim=True) - 1).clamp(min=0)
+    rank: Tensor = last.float() * q.reshape(-1)
+    below, above = rank.floor(), rank.ceil()
+    low, high = ordered.gather(-1, below.long()), ordered.gather(-1, above.long())
+    step = {"linear": rank, "lower": below, "higher": above, "nearest": rank.round(), "midpoint": (below + above) / 2}
+    found: Tensor = (low + (high - low) * (step[interpolation] - below)).movedim(-1, 0)
+    if keepdim:
+        found = found.reshape(-1, *[1] * x.ndim) if dim is None else found.unsqueeze(dim % x.ndim + 1)
+    return found if q.ndim else found[0]
+
+
+@formula("quantile.scalar quantile.default")
+def quantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """Find quantiles; where NaN is among the numbers, they are NaN."""
+    found = nanquantile(x, q, dim, keepdim, interpolation=interpolation)
+    dims = list(range(x.ndim)) if dim is None else [dim]
+    count = torch.isnan(x).long().sum(dims, keepdim)
+    return torch.where(count > 0, x.sum(dims, keepdim), found)
+
+
 @formula("bucketize.Tensor")
 def buckets(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Count the boundaries below every number, or not above it."""
