@@ -307,9 +307,23 @@ def test_attributes_are_json() -> None:
     assert not math.isnan(len(text))
 
 
-def test_take_along_dim_fixes_the_batch_as_torch_does() -> None:
-    x = torch.randn(2, 4, 6, 5)
-    check(Function(lambda x, m: torch.take_along_dim(x, x.argmin(3, keepdim=True), 3)), x, batches=(2,))
+def test_take_along_dim_and_rows_of_known_number_hold_for_any_batch() -> None:
+    def moved(x: Tensor, m: Any) -> Tensor:
+        y = torch.take_along_dim(x, x.argmin(3, keepdim=True), 3) + x.take_along_dim(x.argsort(2), 2)
+        y[torch.arange(x.shape[0]), 0] = 1.0
+        y[torch.arange(x.shape[0]), -1] = x[:, 1] * 2
+        return y
+
+    check(Function(moved), torch.randn(2, 4, 6, 5))
+
+
+def test_constant_masks_choose_known_elements() -> None:
+    mask = torch.tensor([True, False, True, True, False])
+
+    def chosen(x: Tensor, m: Any) -> Tensor:
+        return F.relu(x[..., mask].permute(0, 3, 1, 2)[:, mask[:3]])
+
+    check(Function(chosen), torch.randn(2, 4, 6, 5))
 
 
 def test_convolution_with_a_computed_weight_is_a_product_of_windows() -> None:

@@ -21,6 +21,17 @@ def along(index: Tensor, dim: int, like: Tensor) -> Tensor:
     return index.reshape(shape).expand(like.shape)
 
 
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: None = None) -> Tensor:
+    """Compute ``torch.take_along_dim`` for any number of samples: torch's own is exported for the example's."""
+    if dim is None:
+        return torch.gather(input.reshape(-1), 0, indices.reshape(-1))
+    dim %= input.ndim
+    sizes = [a if b == 1 else b for a, b in zip(input.shape, indices.shape, strict=True)]
+    before, behind = sizes[:dim], sizes[dim + 1 :]
+    values = input.expand([*before, input.shape[dim], *behind])
+    return torch.gather(values, dim, indices.expand([*before, indices.shape[dim], *behind]))
+
+
 @formula("index_add.default")
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Add slices to those of the indices."""

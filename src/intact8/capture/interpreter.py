@@ -43,6 +43,7 @@ class Builder(ConstantStore):
     protected: dict[int, str]
     symbols: dict[Any, str | None] = field(default_factory=dict)
     bounds: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    counted: dict[Any, Any] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     calls: dict[str, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class Builder(ConstantStore):
         """Return an int, the name of a dimension, or None for the batch and its products with anything."""
         if isinstance(size, int):
             return size
-        expr = size.node.expr
+        expr = size.node.expr.xreplace(self.counted)
         if expr.is_Integer:
             return int(expr)
         if expr in self.symbols:
@@ -256,7 +257,7 @@ class Builder(ConstantStore):
             known = at_largest(call, target, args, kwargs)
             if known is not None:
                 return known
-        if name not in READ_PREFIXES:
+        if not READ_PREFIXES & {name, name.removesuffix("_")}:
             call.args = {k: self.made(v, node) for k, v in call.args.items()}
             if isinstance(number := call.args.get("other"), torch.SymInt):
                 call.args["other"] = as_tensor(call, number) or number
@@ -272,7 +273,7 @@ class Builder(ConstantStore):
 
     def symbol(self, meta: Any, node: torch.fx.Node) -> Any:
         """Return a size: an int, or the symbolic expression of dimensions that change."""
-        expr = meta.node.expr
+        expr = meta.node.expr.xreplace(self.counted)
         if expr.is_Integer:
             return int(expr)
         if expr.is_number:

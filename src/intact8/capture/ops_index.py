@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
 
@@ -240,9 +241,25 @@ def masked_select(c: Call) -> Value:
     raise chosen(c)
 
 
+def without_masks(c: Call) -> list[Any]:
+    """Return indices with places in the stead of constant masks, whose numbers of elements become known sizes."""
+    out: list[Any] = []
+    for i in c["indices"]:
+        if isinstance(i, Tensor) and i.dtype == torch.bool:
+            out += i.nonzero(as_tuple=True)
+            meta: Any = c.fx.meta["val"]
+            unknown = [n for n in meta.shape if isinstance(n, torch.SymInt) and n.node.expr not in c.builder.symbols]
+            if len(unknown) == 1:
+                c.builder.counted[unknown[0].node.expr] = sympy.Integer(len(out[-1]))
+        else:
+            out.append(i)
+    return out
+
+
 @handles("index")
 def index(c: Call) -> Any:
     """Record x[..., indices] in one dimension; a table indexed by the input is an embedding."""
+    c.args["indices"] = without_masks(c)
     if everything(c):
         return c.reshape(c["self"])
     rows = rows_of_each(c)

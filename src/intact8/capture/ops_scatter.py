@@ -9,7 +9,7 @@ import torch
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Value, handles
-from intact8.capture.ops_index import beginning, counts_to
+from intact8.capture.ops_index import beginning, counts_to, everything
 from intact8.capture.ops_pointwise import scalar
 from intact8.capture.ops_shape import batch_of, concatenated, cut, expanded
 
@@ -130,6 +130,11 @@ def formula(c: Call) -> Any:
 def index_put(c: Call) -> Any:
     """Record x[arange(batch), i] = rows as a scatter in each sample, other indices by a formula."""
     x, indices = c["self"], c["indices"]
+    if everything(c) and not c["accumulate"]:
+        shape, y = c.shape(x), c.value(c.builder.made(c["values"], c.fx))
+        y = c.reshape(y, (*[1] * (len(shape) - len(c.shape(y))), *c.shape(y)))
+        extra = [batch_of(c)] if None in shape and None not in c.shape(y) else []
+        return y if c.shape(y) == shape else expanded(c, y, extra, shape)
     known = beginning(indices[0]) if len(indices) == 2 and isinstance(x, Value) else None
     own = known is not None and len(known.dims) == 1 and counts_to(c, known, 0, c.shape(x)[0])
     if not own or not isinstance(indices[1], Value) or c.shape(indices[1]) != c.shape(x)[:1]:

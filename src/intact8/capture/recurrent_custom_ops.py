@@ -20,6 +20,7 @@ import torch.nn.utils.rnn as rnn_utils
 from torch import Tensor, nn
 
 from intact8.arithmetic.recurrent import state_count
+from intact8.capture.formulas_index import take_along_dim
 from intact8.errors import CaptureError
 
 UNPACK = "unpack it with pad_packed_sequence, and work on the padded tensor"
@@ -161,7 +162,7 @@ def _exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def traceable() -> Iterator[None]:
-    """Let packed sequences be exported in this block.
+    """Let packed sequences, and ``take_along_dim`` for any number of samples, be exported in this block.
 
     People import the two functions by name, so that exchanging the names in torch would miss most of them: their code
     is exchanged.
@@ -173,6 +174,8 @@ def traceable() -> Iterator[None]:
     with _LOCK, ExitStack() as stack:
         for kind in (nn.LSTM, nn.GRU, nn.RNN):
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
+        for owner in (torch, Tensor):
+            stack.enter_context(_exchanged(owner, "take_along_dim", take_along_dim))
         for function, replacement in pairs:
             stack.enter_context(_exchanged(function, "__code__", replacement.__code__))
         before = _exporting()

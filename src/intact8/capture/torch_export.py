@@ -28,8 +28,8 @@ from intact8.errors import CaptureError, InputError, IntactError
 
 FIXED_BATCH = "batch size fixed to the example's"
 COUNTED = (
-    "the model reads the batch size as a number, as len(x), a loop over samples, x.unbind(0), x.split(1) and "
-    "take_along_dim do. Remedy: use x.shape[0], compute all samples at once, and use x.gather"
+    "the model reads the batch size as a number, as len(x), a loop over samples, x.unbind(0) and x.split(1) do. "
+    "Remedy: use x.shape[0], and compute all samples at once"
 )
 """The note that says why a program takes batches of one size only begins with this."""
 
