@@ -317,6 +317,11 @@ def test_take_along_dim_and_rows_of_known_number_hold_for_any_batch() -> None:
     check(Function(moved), torch.randn(2, 4, 6, 5))
 
 
+def test_long_reflections_are_a_gather() -> None:
+    captured = check(Function(lambda x, m: F.pad(x, (700, 700), mode="reflect")), torch.randn(2, 3, 900))
+    assert [n.op for n in captured.graph][-1] == "gather"
+
+
 def test_constant_masks_choose_known_elements() -> None:
     mask = torch.tensor([True, False, True, True, False])
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Prefix, Value, finite, handles
-from intact8.capture.ops_shape import batch_of, cut, expanded, joined, spatial
+from intact8.capture.ops_shape import batch_of, cut, expanded, gathered, joined, spatial
 from intact8.errors import CaptureError
 
 MAX_PIECES = 64
@@ -28,10 +28,7 @@ def gather(c: Call, x: Value, axis: int, index: Tensor, most: int = MAX_PIECES) 
     if len(cuts) - 1 <= most:
         y = joined(c, x, axis, [(flat[a], flat[b - 1] + 1) for a, b in pairwise(cuts)])
     else:
-        thin = c.value(torch.tensor(flat).reshape([1] * axis + [-1] + [1] * len(after)))
-        wide = [*before, len(flat), *after]
-        indices = expanded(c, thin, [batch_of(c)] if None in wide else [], wide)
-        y = c.emit("gather", x, indices, out=wide, out_dtype=c.dtype(x), axis=axis)
+        y = gathered(c, x, axis, flat)
     return c.reshape(y, [*before, *index.shape, *after])
 
 

@@ -12,6 +12,9 @@ from torch import Tensor
 from intact8.arithmetic.dimensions import Dim, limits_of
 from intact8.capture.aten_call import Call, Prefix, Value, finite, handles, say_limit
 
+MOST_PIECES = 1024
+"""Padding by a tensor's own values becomes at most this many slices, and a gather where there are more."""
+
 WHOLE = 1 << 62
 """Slices that end here or later end where their tensor does."""
 
@@ -242,7 +245,18 @@ def extend(c: Call, x: Value, axis: int, before: int, after: int, mode: str) -> 
     else:
         left = [(i, i + 1) for i in range(before, 0, -1)]
         pieces = left + [(0, n)] + [(i, i + 1) for i in range(n - 2, n - 2 - after, -1)]
+    if len(pieces) > MOST_PIECES:
+        return gathered(c, x, axis, [i for a, b in pieces for i in range(a, b)])
     return joined(c, x, axis, pieces)
+
+
+def gathered(c: Call, x: Value, axis: int, places: list[int]) -> Value:
+    """Record a gather at known places along one dimension."""
+    before, after = c.shape(x)[:axis], c.shape(x)[axis + 1 :]
+    thin = c.value(torch.tensor(places).reshape([1] * axis + [-1] + [1] * len(after)))
+    wide = [*before, len(places), *after]
+    indices = expanded(c, thin, [batch_of(c)] if None in wide else [], wide)
+    return c.emit("gather", x, indices, out=wide, out_dtype=c.dtype(x), axis=axis)
 
 
 def joined(c: Call, x: Value, axis: int, pieces: list[tuple[int, int]]) -> Value:
