@@ -163,6 +163,8 @@ def check_model(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         if not tensor.is_floating_point():
             continue
         values = tensor.detach()  # in a call from inference mode gradients would be asked for
+        if bool(torch.isfinite(values.sum())):
+            continue  # one pass without a second array; sums of finite numbers may overflow, so others are looked at
         bad = torch.isnan(values) if name in buffers else ~torch.isfinite(values)
         if bool(bad.any()):
             count = int(bad.sum())
