@@ -164,7 +164,10 @@ def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
         int64, (…, O).
     """
     dtype = exact_dtype(sum_bound(w, z))
-    acc = np.asarray(np.matmul(centered(x, z, dtype, None), w.astype(dtype).T), np.int64)
+    values, block = centered(x, z, dtype, None), max(1, (1 << 22) // max(w.shape[1], 1))
+    acc = np.empty((*x.shape[:-1], len(w)), np.int64)
+    for i in range(0, len(w), block):  # a float copy of all weights would take eight times their memory
+        acc[..., i : i + block] = np.matmul(values, w[i : i + block].astype(dtype).T)
     if bias is not None:
         acc += bias
     return acc
@@ -172,7 +175,7 @@ def linear_accumulate(x: Array, z: int, w: Array, bias: Array | None) -> Array:
 
 def sum_bound(w: Array, z: int) -> int:
     """Return the largest |Σ (x − z)·w| of any output and any part of its sum; ``w`` int8 (O, …), x in 0..255."""
-    magnitude = np.abs(w.reshape(w.shape[0], -1).astype(np.int64)).sum(axis=1)
+    magnitude = np.abs(w.reshape(w.shape[0], -1).astype(np.int16)).sum(axis=1, dtype=np.int64)
     return int(magnitude.max()) * max(z, 255 - z)
 
 

@@ -88,15 +88,13 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
         )
     if rows.size == 0:
         return np.full(len(rows), SMALLEST_SCALE, np.float32)
-    magnitude = np.abs(rows)
-    largest = magnitude.max(axis=1).astype(np.float64)
+    largest, two = _largest(rows)
     scale, _ = choose_qparams(-largest, largest, qmin, qmax, True)
     # choose_qparams gives a channel of zeros the scale 1, which would make its bias coarse.
     scale = np.where(largest == 0, 0.0, scale.astype(np.float64))
     lower = np.zeros(len(rows))
     if pairs_can_saturate(qmin, qmax, portable):
-        two = np.sort(np.partition(magnitude, -2, axis=1)[:, -2:], axis=1) if rows.shape[1] > 1 else magnitude
-        lower = np.maximum(largest / qmax, two.sum(axis=1, dtype=np.float64) / PAIR_LIMIT)
+        lower = np.maximum(largest / qmax, two / PAIR_LIMIT)
         scale = np.maximum(scale, lower)
     # The floor comes before the search, which could move it otherwise.
     floor = max(DEAD * float(scale.max()), SMALLEST_SCALE)
@@ -105,6 +103,15 @@ def weight_scales(w: Array, qmin: int, qmax: int, observer: str = "minmax", port
         scale = _smallest_error(rows, scale, np.maximum(lower, floor), qmin, qmax)
     result: Array = scale.astype(np.float32)
     return result
+
+
+def _largest(rows: Array) -> tuple[Array, Array]:
+    """Return the largest magnitude of every channel, and the sum of its two largest ones, in float64."""
+    count, block = min(2, rows.shape[1]), max(1, _BLOCK // rows.shape[1])
+    two = np.empty((len(rows), count), np.float64)
+    for i in range(0, len(rows), block):
+        two[i : i + block] = np.partition(np.abs(rows[i : i + block]), -count, axis=1)[:, -count:]
+    return two.max(axis=1), two.sum(axis=1)
 
 
 def _smallest_error(rows: Array, start: Array, lower: Array, qmin: int, qmax: int) -> Array:

@@ -26,6 +26,10 @@ def convolve(node: Node, x: Tensor, weight: Tensor, bias: Tensor | None = None) 
     return y
 
 
+COLUMNS = 1024
+"""Input channels that are looked at together, which bounds the memory this takes."""
+
+
 def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
     """Return where to cut the input channels so that the sums of every part stay exact in float32.
 
@@ -38,15 +42,20 @@ def chunk_edges(node: Node, weight: Tensor, bound: float) -> list[int] | None:
         return [0, channels]
     if node.op == "scale_shift" or (node.op == "conv" and (node.attrs["groups"] > 1 or node.attrs["transposed"])):
         return None
-    magnitude = weight.detach().abs().flatten(2).sum(2) if weight.dim() > 2 else weight.detach().abs()
-    cumulative = torch.nn.functional.pad(magnitude.double().cumsum(1), (1, 0)) * 255.0
-    edges = [0]
-    while edges[-1] < channels:
-        reach = (cumulative - cumulative[:, edges[-1] : edges[-1] + 1]).max(0).values
-        end = int(torch.searchsorted(reach, EXACT)) - 1
-        if end <= edges[-1]:
+    edges, at, total = [0], 0, torch.zeros(len(weight), dtype=torch.float64, device=weight.device)
+    while at < channels:
+        part = weight.detach()[:, at : at + COLUMNS].abs()
+        part = (part.flatten(2).sum(2) if part.dim() > 2 else part).double().cumsum(1).mul_(255.0).add_(total[:, None])
+        fit = int(torch.searchsorted(part.max(0).values, EXACT))
+        if fit == part.shape[1]:
+            at, total = at + fit, part[:, -1]
+        elif at + fit == edges[-1]:
             return None
-        edges.append(min(end, channels))
+        else:
+            at = at + fit
+            edges.append(at)
+            total = torch.zeros_like(total)
+    edges.append(channels)
     return edges
 
 

@@ -34,12 +34,11 @@ class Layer:
     def __init__(self, node: Node, q: QuantizedGraph, fresh: bool) -> None:
         self.node, self.tensors, self.point = node, q.tensors, q.all_weight_points[node.name]
         self.weight, self.bias = folded(node, q.tensors)
-        w = output_first(self.weight, node).double().cpu().numpy()
-        self.rows: Array = w.reshape(w.shape[0], -1)
+        rows: Array = output_first(self.weight, node).detach().float().cpu().numpy()
         p = self.point
         stays = not fresh and p.source in ("learned", "held")
         try:
-            base = weight_scales(self.rows, p.lo, p.hi, "minmax" if stays else p.scheme.observer, p.portable)
+            base = weight_scales(rows, p.lo, p.hi, "minmax" if stays else p.scheme.observer, p.portable)
         except CalibrationError as error:
             where = node.params.get("weight", node.name)
             raise CalibrationError(error.what, where=where, why=error.why, remedy=error.remedy) from error

@@ -27,9 +27,10 @@ def corrected_bias(
     if "correct.mean" not in node.params:
         return bias
     mean = tensors[node.params["correct.mean"]]
-    rounded = integer_weight(node, shifted(node, tensors, weight, scale), scale, lo, hi)
-    error = (rounded * per_output(scale, weight, node) - weight).detach()
-    shift = (error * per_input(mean, weight, node)).flatten(1).sum(1)
+    with torch.no_grad():
+        error = integer_weight(node, shifted(node, tensors, weight, scale), scale, lo, hi)
+        error = (error * per_output(scale, weight, node)).sub_(weight).mul_(per_input(mean, weight, node))
+        shift = error.flatten(1).sum(1)
     return -shift if bias is None else bias - shift
 
 
