@@ -213,6 +213,7 @@ def export(
         raise CaptureError(what, where=place_of(model, error), why=first_lines(error), remedy=remedy) from error
     # Export without bytecode analysis comes first: it is faster, follows more models, and names the user's line.
     failures: list[BaseException] = []
+    told: BaseException | None = None
     # A model that remembers the shape it saw last, as YOLO's heads do, fixes it where it comes again: one sample more.
     attempts = ((True, 0), (True, 1), (False, 0)) if dynamic_batch else ((False, 0),)
     for strict in (False, True):
@@ -222,15 +223,18 @@ def export(
                 program = _export(model, args, kwargs, dynamic, named or {}, strict, more)
             except (MemoryError, torch.OutOfMemoryError):
                 raise
-            except GuardOnDataDependentSymNode as error:  # every other attempt would meet it, too
-                raise not_followed(model, error) from error
+            except GuardOnDataDependentSymNode as error:  # without bytecode analysis every attempt would meet it
+                failures.append(error)
+                break
             except Exception as error:  # noqa: BLE001 - the model is anybody's code, and so is what it raises
                 failures.append(error)
                 counted = "specialized it to be a constant" in str(error)
                 reason = f"{FIXED_BATCH}: {COUNTED if counted else first_lines(error)}"
             else:
                 return Exported(program, dynamic, () if dynamic or not reason else (reason,), more > 0)
-    raise not_followed(model, failures[len(attempts) - 1])
+        told = told or failures[-1]
+    assert told is not None
+    raise not_followed(model, told) from told
 
 
 FEW = 2
