@@ -372,3 +372,20 @@ def test_a_program_says_how_its_channels_were_equalized() -> None:
         altered = replace(program, provenance={"equalized": {"a": factors}})
         with pytest.raises(intact8.InputError, match="a: the program has no 6 equalization factors"):
             intact8.compare(model, altered, x)
+
+
+def test_masks_that_add_up_to_infinity_are_drawn_at_the_end() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mask = torch.triu(torch.full((6, 6), torch.finfo(torch.float32).min), 1)
+            scores = self.fc(x) + mask + mask
+            return self.fc(torch.softmax(scores, -1))
+
+    model, data = Masked().eval(), torch.randn(32, 6, 6)
+    sim = intact8.prepare(model, data)
+    intact8.calibrate(sim, data)
+    assert intact8.compare(model, sim.eval(), data).rows

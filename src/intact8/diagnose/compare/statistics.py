@@ -203,19 +203,22 @@ class TensorStatistics:
     def _histogram(self) -> Histogram:
         """Spread the sketch's bins over bins of equal width between the extremes."""
         bins = self.sketch.bins()
-        low, high = float(self.sketch.minimum), float(self.sketch.maximum)
+        most = float(np.finfo(np.float32).max)  # two masks in a sum may give minus infinity
+        low, high, bins_low, bins_high = (
+            np.clip(v, -most, most) for v in (self.sketch.minimum, self.sketch.maximum, bins.low, bins.high)
+        )
         if low == high:
-            return Histogram(low, high, (int(bins.total),))
+            return Histogram(float(low), float(high), (int(bins.total),))
         edges = np.linspace(low, high, BINS + 1)
-        exact = bins.low == bins.high  # zeros, and values that are all the same
-        counts = np.histogram(bins.low[exact], edges, weights=bins.count[exact])[0]
+        exact = bins_low == bins_high  # zeros, and values that are all the same
+        counts = np.histogram(bins_low[exact], edges, weights=bins.count[exact])[0]
         wide = ~exact
         if wide.any():
             below = np.concatenate([[0], np.cumsum(bins.count[wide])])
-            ends = np.stack([bins.low[wide], bins.high[wide]], 1).reshape(-1)
+            ends = np.stack([bins_low[wide], bins_high[wide]], 1).reshape(-1)
             counted = np.stack([below[:-1], below[1:]], 1).reshape(-1)
             counts = counts + np.diff(np.rint(np.interp(edges, ends, counted)))
-        return Histogram(low, high, tuple(int(c) for c in counts))
+        return Histogram(float(low), float(high), tuple(int(c) for c in counts))
 
 
 def _count(true: Tensor) -> Array:
