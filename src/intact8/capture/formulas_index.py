@@ -21,7 +21,7 @@ def along(index: Tensor, dim: int, like: Tensor) -> Tensor:
     return index.reshape(shape).expand(like.shape)
 
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Compute ``torch.take_along_dim`` for any number of samples: torch's own is exported for the example's."""
     if dim is None:
         return torch.gather(input.reshape(-1), 0, indices.reshape(-1))

@@ -150,6 +150,11 @@ def _forward(original: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
+def _along(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a ``take_along_dim`` that is exported for any number of samples; other threads keep torch's own."""
+    return lambda *args, **kwargs: (take_along_dim if _exporting() else original)(*args, **kwargs)
+
+
 @contextmanager
 def _exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = getattr(owner, name)
@@ -175,7 +180,7 @@ def traceable() -> Iterator[None]:
         for kind in (nn.LSTM, nn.GRU, nn.RNN):
             stack.enter_context(_exchanged(kind, "forward", _forward(kind.forward)))
         for owner in (torch, Tensor):
-            stack.enter_context(_exchanged(owner, "take_along_dim", take_along_dim))
+            stack.enter_context(_exchanged(owner, "take_along_dim", _along(owner.take_along_dim)))
         for function, replacement in pairs:
             stack.enter_context(_exchanged(function, "__code__", replacement.__code__))
         before = _exporting()
