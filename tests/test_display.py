@@ -103,7 +103,8 @@ def test_everything_returned_is_readable(tmp_path: Path) -> None:
         intact8.sensitivity(sim, x),
         intact8.lint(program),
         intact8.report(program, x, seconds=0.0),
-        intact8.runtime.load(file, engine="reference"),
+        loaded := intact8.runtime.load(file, engine="reference"),
+        loaded.info,
         MigrationReport("torch.ao"),
         ExportReport("onnx", (file,), "onnxruntime 1", True, 10, ()),
     ]
@@ -111,6 +112,8 @@ def test_everything_returned_is_readable(tmp_path: Path) -> None:
         name, text = type(value).__name__, str(value)
         assert not text.startswith(f"{name}(") and " object at 0x" not in text and len(text) > 20, name
         assert "<" in value._repr_html_(), name
+    assert "float32[None, 4]" in str(loaded.info)
+    assert str(intact8.train.Schedule(freeze_scales=3)).endswith("freeze_scales=3: 0 epochs done>")
     assert "2 tensors wait for calibration" in waiting and "phase calibrated" in str(sim)
     headings = str(returned[7]).splitlines()[:4]
     assert any("saturated" in line for line in headings), "words of headings are not broken"

@@ -43,12 +43,17 @@ MODULES = "print(*sorted(m for m in sys.modules if m.split('.')[0] in {'intact8'
 
 def test_the_package_imports_next_to_nothing() -> None:
     """Time itself depends on the machine: what costs it is modules."""
-    assert run_python(f"import intact8, sys; {MODULES}") == ["intact8", "intact8.errors", "intact8.text"]
+    assert run_python(f"import intact8, sys; {MODULES}") == [
+        "intact8",
+        "intact8.addresses",
+        "intact8.errors",
+        "intact8.text",
+    ]
 
 
 def test_the_runtime_package_imports_what_is_asked_for_only() -> None:
     assert run_python(f"import intact8.runtime, sys; {MODULES}") == [
-        "intact8", "intact8.errors", "intact8.runtime", "intact8.text",
+        "intact8", "intact8.addresses", "intact8.errors", "intact8.runtime", "intact8.text",
     ]  # fmt: skip
     code = "import intact8.runtime.load, sys; print(intact8.runtime.load.__name__, 'torch' in sys.modules)"
     assert run_python(code) == ["load", "False"]

@@ -24,7 +24,7 @@ def evaluate(
     ] = None,
     state_dict: options.StateDict = None,
     metric: Annotated[list[str] | None, typer.Option(help="top1 or top5; repeat it. top1 by default.")] = None,
-    engine: Annotated[str, typer.Option(help="auto, reference, onednn …")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, native, reference …")] = "auto",
     state: Annotated[
         Path | None, typer.Option(help="Keep scores here; an interrupted evaluation goes on from them.")
     ] = None,

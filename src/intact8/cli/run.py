@@ -24,7 +24,7 @@ def run(
     file: options.ProgramFile,
     data: options.Samples,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where results go: .npy (one output) or .npz.")],
-    engine: Annotated[str, typer.Option(help="auto, reference, onednn …")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, native, reference …")] = "auto",
     samples: options.Limit = None,
     batch_size: options.BatchSize = 16,
     key: options.Keys = None,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from intact8.arithmetic.dimensions import Dim
+from intact8.display import Grid, Shown, columns
 
 from .preflight import Row
 
@@ -24,7 +25,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Info:
+class Info(Shown):
     """How a program came to run here.
 
     Attributes:
@@ -65,3 +66,21 @@ class Info:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
+
+    def __rich__(self) -> Any:
+        tensors = [
+            (way, f"{n}: {d}{list(s)}") for way in ("inputs", "outputs") for n, (d, s) in getattr(self, way).items()
+        ]
+        times = ", ".join(f"{engine} {time:.3g} ms" for engine, time in self.measured.items())
+        rows = (
+            ("file", self.path),
+            ("engine", f"{self.engine}, chosen from {times}" if times else self.engine),
+            *((way.removesuffix("s"), text) for way, text in tensors),
+            ("probe", self.probe),
+            ("golden vectors", self.golden),
+            ("signed", "yes" if self.signed else "no"),
+            ("loaded in", f"{sum(self.seconds.values()):.2f} s"),
+            *(("skipped", f"{skipped.engine}: {skipped.reason}") for skipped in self.skipped),
+            *(("remark", remark) for remark in self.remarks),
+        )
+        return Grid(columns("<program", f"<{self.digest[:12]}"), rows).__rich__()

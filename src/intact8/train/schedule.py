@@ -61,6 +61,10 @@ class Schedule:
                     why = "frozen scales stay, and are those of frozen batch norm"
                     raise RecipeError(what, where="Schedule", why=why, remedy=f"make {name} smaller")
 
+    def __repr__(self) -> str:
+        plan = ", ".join(f"{name}={value}" for name, value in self._plan().items())
+        return f"<Schedule {plan}: {self.done} {self.unit}s done>"
+
     def _plan(self) -> dict[str, int | None]:
         return {name: getattr(self, name) for name in ("observe", "freeze_batchnorm", "freeze_scales")}
 
