@@ -215,7 +215,7 @@ def _shares(sim: Simulation, work: Mapping[str, int]) -> dict[str, Any]:
     total, reasons = sum(work.values()), sim.placed.float_nodes
     if not total:
         return {}
-    floats = {n: w for n, w in work.items() if n not in sim.placed.point_of and n not in sim.placed.coded}
+    floats = {n: w for n, w in work.items() if n not in sim.placed.point_of and n not in sim.all_weight_points}
     found: dict[str, Any] = {"float_share": round(sum(floats.values()) / total, 4)}
     asked = ("the recipe", "dynamic", "weight-only")
     unasked = {n: w for n, w in floats.items() if not reasons.get(n, "unknown reason").startswith(asked)}

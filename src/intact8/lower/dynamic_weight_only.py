@@ -1,4 +1,4 @@
-"""Layers of the modes dynamic and weight_only: their float form, with integers for the weight."""
+"""Layers with integer weights and float32 results: their float form, with integers for the weight."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import torch
 from intact8.arithmetic.bit_packing import pack
 from intact8.capture.graph import Node
 from intact8.lower.float_islands import float_ops
+from intact8.opset import KINDS
 from intact8.opset.op import Op
+from intact8.simulation.ops.dequantized import DequantizedLayer
 from intact8.simulation.ops.weight_only import DecodedEmbedding, DecodedLinear, DynamicLinear
 from intact8.simulation.simulation import Simulation
 
 
-def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:
+def float_result_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: Any) -> list[Op]:
     """Return the ops of one layer: the first is the layer itself, then what was fused into it."""
     layer = sim.layer_ops[node.name]
     first, *rest = float_ops(node, inputs, sim.tensors, sim.graph.nodes, **common)
+    if isinstance(layer, DequantizedLayer):
+        return [_dequantized(sim, first, layer), *rest]
     q, scale = layer.codes()
     arrays = {role: a for role, a in first.arrays.items() if role == "bias"} | {"scale": _numpy(scale, np.float32)}
     if isinstance(layer, DynamicLinear):
@@ -35,6 +39,17 @@ def coded_ops(sim: Simulation, node: Node, inputs: tuple[str, ...], **common: An
     attrs = {"bits": bits, "columns": columns, "group": group}
     kind = "decoded_embedding" if node.op == "embedding" else "float.decoded_linear"
     return [replace(first, kind=kind, attrs=attrs, arrays=arrays), *rest]
+
+
+def _dequantized(sim: Simulation, first: Op, layer: DequantizedLayer) -> Op:
+    x = sim.point(layer.node.inputs[0])
+    assert x is not None
+    integers, scale, bias = layer.deployed(x)
+    arrays = {"weight": _numpy(integers.weight, np.int8), "scale": _numpy(scale, np.float32)}
+    if bias is not None:
+        arrays["bias"] = _numpy(bias, np.float32)
+    kind = KINDS[f"dequantized_{layer.node.op}"]
+    return replace(first, kind=kind.name, attrs={k: layer.node.attrs[k] for k in kind.attrs}, arrays=arrays)
 
 
 def _numpy(t: torch.Tensor, dtype: type[np.generic]) -> Any:

@@ -14,7 +14,7 @@ from intact8.arithmetic.resize import denominators
 from intact8.capture.graph import Node
 from intact8.errors import ProgramError
 from intact8.golden import with_golden
-from intact8.lower.dynamic_weight_only import coded_ops
+from intact8.lower.dynamic_weight_only import float_result_ops
 from intact8.lower.float_islands import float_ops
 from intact8.opset import KINDS
 from intact8.opset.op import Op, Tensor
@@ -110,8 +110,8 @@ def _lower_node(sim: Simulation, node: Node, inputs: tuple[str, ...]) -> list[Op
     if node.name in sim.recurrent_points:
         arrays = layer_arrays(node, sim.tensors, sim.recurrent_points[node.name])
         return [Op(node.name, node.op, inputs, dict(node.attrs), arrays, **common)]
-    if node.name in sim.coded_points:
-        return coded_ops(sim, node, inputs, note=note, **common)
+    if node.name in sim.coded_points or node.name in sim.placed.dequantized:
+        return float_result_ops(sim, node, inputs, note=note, **common)
     if point is None:
         return float_ops(node, inputs, sim.tensors, sim.graph.nodes, note=note, **common)
     if node.op == "constant":

@@ -10,7 +10,7 @@ from typing import Any
 
 from intact8.arithmetic.recurrent import GATES as RECURRENT
 from intact8.capture.graph import Graph, Node
-from intact8.capture.operations import FLOAT_KINDS
+from intact8.capture.operations import FLOAT_KINDS, LIGHT, NONLINEAR
 from intact8.errors import RecipeError
 from intact8.opset import KINDS
 from intact8.recipe.recipe import Recipe
@@ -62,14 +62,21 @@ class NodeSchemes:
     def forced_float(self) -> dict[str, str]:
         """Return the nodes that the recipe keeps float."""
         kept = {name for name, yes in self._quantize.items() if not yes}
-        if self.recipe.attention == "float":
-            kept |= {n.name for n in self.graph if n.op == "matmul" and not self._quantize.get(n.name)}
+        kept |= {n.name for n in self.graph if self._float_between_layers(n) and not self._quantize.get(n.name)}
         out = dict.fromkeys((name for name in self.graph.nodes if name in kept), "the recipe keeps it float")
         for node in self.graph:
             mode = self.mode(node.name)
             if mode != "static" and node.name not in out:
                 out[node.name] = _OUTSIDE[mode] if node.op not in CODED[mode] else _INSIDE[mode]
         return out
+
+    def _float_between_layers(self, node: Node) -> bool:
+        between = self.recipe.between_layers
+        if node.op == "matmul":
+            return self.recipe.attention == "float" or between == "float"
+        if node.op in ("add", "sub") and between == "float_residual":
+            return all(self.graph.origin(name).op != "constant" for name in node.inputs)
+        return between == "float" and node.op in LIGHT | NONLINEAR and not node.shares_grid
 
     def told(self, reasons: Mapping[str, str]) -> dict[str, str]:
         """Return the reasons to report: neither those of nodes of mode dynamic nor of what computes nothing."""
@@ -120,6 +127,10 @@ class NodeSchemes:
     def explicit(self, name: str) -> bool:
         """Return whether somebody named a scheme for the output of this node."""
         return name in self._inputs or name in self._activation
+
+    def wants_grid(self, name: str) -> bool:
+        """Return whether an override names a scheme for the output of this node, and not only by its place."""
+        return any(not self.recipe.rules[index].names_role for index, _ in self._activation.get(name, ()))
 
     def activation(self, name: str) -> Scheme:
         """Return the scheme of the output of a node of the fused graph."""

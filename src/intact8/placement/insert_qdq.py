@@ -14,11 +14,13 @@ def insert_qdq(graph: Graph, integer: Partition) -> tuple[Graph, set[str]]:
     New nodes are called ``<tensor>.quantize`` and ``<tensor>.dequantize``; ``dtype`` keeps naming the real numbers
     a tensor stands for.
     """
-    builder = _Builder(graph, set(integer.integer))
+    builder = _Builder(graph, set(integer.integer - integer.dequantized))
     for node in graph:
         wanted = node.name in integer.integer
         # Indices and masks are not real numbers: they go into integer operations as they are.
         numbers = [wanted and graph.nodes[i].dtype == "float32" for i in node.inputs]
+        if node.name in integer.dequantized:  # a fused residual is added to the float32 result
+            numbers[1:] = [False] * len(numbers[1:])
         inputs = [builder.quantized(i) if q else builder.real(i) for i, q in zip(node.inputs, numbers, strict=True)]
         builder.add(
             replace(node, inputs=inputs, attrs=dict(node.attrs), params=dict(node.params), source=list(node.source))

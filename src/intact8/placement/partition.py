@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from intact8.capture.graph import Graph, Node
@@ -18,15 +18,24 @@ class Partition:
 
     Attributes:
         integer: names of the nodes that compute on integers; constants read as integers only are among them.
+        dequantized: those of them, convolutions and linear maps, whose sums become float32.
         reasons: why each other operation stays float. Moves between float operations are no entry: they convert
             nothing and compute nothing.
     """
 
     integer: frozenset[str]
+    dequantized: frozenset[str]
     reasons: dict[str, str]
 
 
-def partition(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = False) -> Partition:
+def partition(
+    graph: Graph,
+    forced: Mapping[str, str],
+    *,
+    nonlinear: bool = False,
+    rounded: Callable[[str], bool] = lambda name: False,
+    shared: bool = False,
+) -> Partition:
     """Divide a fused graph.
 
     A convolution or linear map always runs as integers. A light operation or a move does where an input is on a grid;
@@ -38,11 +47,16 @@ def partition(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = Fals
     ``intact8.placement.error_amplification``). A network input is on a grid where what follows leads to a convolution,
     or to an output without a float operation between. Constants follow their users.
 
+    What nothing but float operations and the network's results read of a convolution or linear map, directly or behind
+    moves, is not rounded to a grid at all: its sums become float32.
+
     Args:
         graph: from ``intact8.fusion.fuse``.
         forced: name → reason for nodes that have to stay float.
         nonlinear: whether softmax, layer norm, RMS norm and embeddings are light operations, too. An embedding reads no
             grid, its rows are integers to begin with.
+        rounded: whether the result of a node has to be on a grid somewhere.
+        shared: whether sums become float32 also where some of their readers are layers on integers.
     """
     reasons: dict[str, str] = {}
     steep = amplifying(graph)
@@ -61,6 +75,8 @@ def partition(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = Fals
                 if reason is not None:
                     reasons[node.name] = reason
     integer = {n.name for n in graph if n.op not in ("input", "constant")} - reasons.keys() - flexible
+    dequantized, moved = _float_results(graph, users, integer, rounded, shared)
+    integer -= moved
     for node in reversed(list(graph)):
         after = users[node.name] if node.name in flexible and node.name not in graph.outputs else []
         if after and all(u in integer for u in after):
@@ -70,7 +86,27 @@ def partition(graph: Graph, forced: Mapping[str, str], *, nonlinear: bool = Fals
         for name, reason in reasons.items()
         if name in forced or not (graph.nodes[name].moves or _is_index(graph.nodes[name], graph))
     }
-    return Partition(frozenset(integer), listed)
+    return Partition(frozenset(integer), frozenset(dequantized), listed)
+
+
+def _float_results(
+    graph: Graph, users: Mapping[str, list[str]], integer: Set[str], rounded: Callable[[str], bool], shared: bool
+) -> tuple[set[str], set[str]]:
+    """Return the convolutions and linear maps that float operations read, and the moves between the two."""
+    read_as_float: set[str] = set()
+    for node in reversed(list(graph)):
+        readers = [u not in integer or (u in read_as_float and graph.nodes[u].shares_grid) for u in users[node.name]]
+        readers += [True] * (node.name in graph.outputs)
+        if all(readers) and rounded(node.name):
+            continue
+        if readers and (any(readers) if shared else all(readers)):
+            read_as_float.add(node.name)
+    layers = {n.name for n in graph if n.op in HEAVY and n.name in integer & read_as_float}
+    found = set(layers)
+    for node in graph:
+        if node.shares_grid and node.name in integer & read_as_float and not found.isdisjoint(node.inputs):
+            found.add(node.name)
+    return layers, found - layers
 
 
 def _not_worthwhile(

@@ -14,7 +14,7 @@ from intact8.placement.partition import partition
 from intact8.placement.rescale_groups import RescaleGroup, find_rescale_groups
 from intact8.placement.shared_qparams import Point, share_qparams
 from intact8.recipe.override import check_matches
-from intact8.recipe.recipe import Recipe
+from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.recipe.scheme import Scheme
 
 
@@ -26,6 +26,7 @@ class Placed:
         graph: the graph with ``quantize``, ``dequantize`` and ``requantize`` nodes, one to one with the program.
         points: quantization points by name.
         point_of: node → point, for every node whose output is integers, and no other.
+        dequantized: convolutions and linear maps on integers whose sums become float32.
         weights: node → scheme of its weight, for every conv, linear and scale_shift on integers, and for ``coded``.
         coded: node → "dynamic" or "weight_only", where weights are integers between float activations.
         float_nodes: node → why it stays float.
@@ -36,6 +37,7 @@ class Placed:
     graph: Graph
     points: dict[str, Point] = field(default_factory=dict)
     point_of: dict[str, str] = field(default_factory=dict)
+    dequantized: frozenset[str] = frozenset()
     weights: dict[str, Scheme] = field(default_factory=dict)
     coded: dict[str, str] = field(default_factory=dict)
     float_nodes: dict[str, str] = field(default_factory=dict)
@@ -64,12 +66,19 @@ def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) 
     """
     check_matches(recipe.rules, graph)
     schemes_of = NodeSchemes(graph, recipe, layer_roles(graph, sizes or {}))
-    parts = partition(graph, schemes_of.forced_float(), nonlinear=recipe.nonlinear == "integer")
+    floats = recipe.between_layers in FLOAT_BETWEEN_LAYERS
+    parts = partition(
+        graph,
+        schemes_of.forced_float(),
+        nonlinear=recipe.nonlinear == "integer",
+        rounded=schemes_of.wants_grid if floats else lambda name: True,
+        shared=floats,
+    )
     placed_graph, integer = insert_qdq(graph, parts)
     points = share_qparams(placed_graph, integer, schemes_of)
     point_of = {tensor: point.name for point in points for tensor in point.tensors}
     affine = [n.name for n in placed_graph if n.name in point_of and n.op in HEAVY | {"scale_shift"}]
-    weights = {name: schemes_of.weight(name) for name in affine}
+    weights = {name: schemes_of.weight(name) for name in (*affine, *sorted(parts.dequantized))}
     coded = schemes_of.coded()
     schemes_of.check_effect({schemes_of.owner(placed_graph.nodes[n]) for n in point_of}, {*weights, *coded})
     schemes = {tensor: point.scheme for point in points for tensor in point.tensors}
@@ -78,6 +87,7 @@ def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) 
         graph=placed_graph,
         points={point.name: point for point in points},
         point_of={name: point_of[name] for name in placed_graph.nodes if name in point_of},
+        dequantized=parts.dequantized,
         weights=weights | {name: schemes_of.weight(name) for name in coded},
         coded=coded,
         float_nodes=schemes_of.told(parts.reasons),

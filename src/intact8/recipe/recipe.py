@@ -24,12 +24,14 @@ else:
 
 LEARNED = ("learned", "lsq+", "pact")
 RECONSTRUCTIONS = ("none", "gptq", "adaround", "brecq", "qdrop")
+FLOAT_BETWEEN_LAYERS = ("float_residual", "float")
 CHOICES: dict[str, tuple[Any, ...]] = {
     "mode": MODES,
     "rows": GRANULARITIES,
     "residual": ("separate", "fused"),
     "leaky": ("fused", "table"),
     "attention": ("integer", "float"),
+    "between_layers": ("auto", "integer", *FLOAT_BETWEEN_LAYERS),
     "nonlinear": ("float", "integer"),
     "scales": ("calibrated", "fixed", "observed", *LEARNED),
     "scale_gradient": ("lsq", "plain"),
@@ -63,6 +65,11 @@ class Recipe:
         leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
         attention: products of two activations: "integer" where both operands can be had as integers; "float": in the
             float island of the softmax between them.
+        between_layers: what computes between convolutions and linear layers (sums, products, pooling, activation
+            functions, attention). "integer": all that can, on integers, each result rounded to a grid;
+            "float_residual": sums of two tensors stay float32, so that a residual stream is not rounded; "float": all of
+            it does, and only the weights and inputs of layers are rounded (plain W8A8); "auto": "integer", but
+            ``quantize`` takes a more precise one where outputs are worse than plain W8A8 leaves them.
         nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
             docs/arithmetic.md), so that a whole encoder is one integer program.
         engines: the engines the program is certified for.
@@ -107,6 +114,7 @@ class Recipe:
     leaky: str = "fused"
     attention: str = "integer"
     nonlinear: str = "float"
+    between_layers: str = "auto"
     engines: tuple[str, ...] = ("reference", "onednn", "onnxruntime", "openvino")
     bias_correction: bool = True
     equalize: bool = True

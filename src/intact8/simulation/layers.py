@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .ops.affine import Affine
+from .ops.dequantized import DequantizedLayer
 from .ops.weight_only import DecodedEmbedding, DecodedLinear, DynamicLinear
 from .quantized_graph import AFFINE, QuantizedGraph
 
@@ -21,6 +22,8 @@ def make_layers(q: QuantizedGraph) -> dict[str, Layer]:
             layers[name] = DynamicLinear(node, q.tensors, point, recipe.rows)
         elif point is not None:
             layers[name] = DecodedLinear(node, q.tensors, point, recipe.group)
+        elif name in q.placed.dequantized:
+            layers[name] = DequantizedLayer(node, q.tensors, q.weight_points[name])
         elif node.op in AFFINE:
             wp, multipliers = q.weight_points.get(name), q.requantizations.get(name)
             layers[name] = Affine(node, q.tensors, wp, q.point(name), multipliers)

@@ -17,7 +17,7 @@ from intact8.capture.torch_export import FIXED_BATCH
 from intact8.errors import AccuracyWarning, CaptureWarning, StateError
 from intact8.fusion.fuse import fuse
 from intact8.placement.place import place
-from intact8.recipe.recipe import Recipe
+from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.recipes import as_recipe
 from intact8.simulation.simulation import Simulation
 
@@ -77,7 +77,8 @@ def simulate_captured(model: nn.Module, captured: Captured, recipe: Recipe) -> S
     Raises:
         RecipeError: as :func:`prepare`.
     """
-    residual, leaky, masks = recipe.residual == "fused", recipe.leaky == "fused", recipe.nonlinear == "integer"
+    residual = recipe.residual == "fused" and recipe.between_layers not in FLOAT_BETWEEN_LAYERS
+    leaky, masks = recipe.leaky == "fused", recipe.nonlinear == "integer"
     with torch.inference_mode(False):
         tensors = captured.tensors()
         fused = fuse(captured.graph, tensors, residual=residual, leaky=leaky, masks=masks)

@@ -63,7 +63,8 @@ class QuantizedGraph:
             if op in GATES:  # their formulas are stated for weights in −127 … 127 (docs/arithmetic.md)
                 table, scheme = self.recurrent_points, replace(scheme, qmin=max(scheme.qmin_effective, -127))
             portable = recipe.portable and mode != "weight_only" and op != "embedding"
-            table[name] = WeightPoint(name, scheme, portable, free=table is not self.weight_points)
+            free = table is not self.weight_points or name in placed.dequantized
+            table[name] = WeightPoint(name, scheme, portable, free=free)
             self._attach(name, "weight_point", table[name])
         for node in self.graph:
             if node.name in placed.point_of and node.op in AFFINE | EXACT.keys() | TABLES:

@@ -27,6 +27,7 @@ from intact8.simulation.equalization import Equalized, attach_factors
 from intact8.simulation.layers import Layer, make_layers
 from intact8.simulation.numbers import number_of
 from intact8.simulation.ops.affine import LiveBatchNorms
+from intact8.simulation.ops.dequantized import DequantizedLayer
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.recurrent import run_layer
 from intact8.simulation.ops.weight_only import DecodedEmbedding, DynamicLinear
@@ -379,14 +380,14 @@ class Simulation(Shown, Trainable):
             values = self.run([t.to(device) for t in inputs], keep=True, feed=fed)
             exact = {name: v.integers() for name, v in values.items() if isinstance(v, Quantized)}
             exact |= {name: real(values[name]) for name in self.recurrent_points}
-            for name in self.coded_points:
+            for name in (*self.coded_points, *self.placed.dequantized):
                 layer, node = self.layer_ops[name], self.graph.nodes[name]
                 if isinstance(layer, DecodedEmbedding):
                     exact[name] = real(values[name])
-                elif isinstance(layer, DynamicLinear):
+                elif isinstance(layer, (DynamicLinear, DequantizedLayer)):
                     alone = len(node.inputs) == 1 and "act" not in node.attrs
                     part = name if alone else part_name(name, 0, self.graph.nodes)
-                    exact[part] = layer.real_sum(real(values[node.inputs[0]]))
+                    exact[part] = layer.sum_of(values[node.inputs[0]], self.resolved)
         return {name: t.cpu().numpy() for name, t in exact.items()}
 
     def require_deployable(self) -> None:

@@ -60,7 +60,8 @@ class NoiseModel:
     def __init__(self, sim: Simulation, report: SensitivityReport) -> None:
         graph, point_of = sim.graph, sim.placed.point_of
         users = graph.users()
-        self.order = [n.name for n in graph if n.name in point_of and _computes(n)]
+        quantized = point_of.keys() | sim.weight_points.keys()
+        self.order = [n.name for n in graph if n.name in quantized and _computes(n)]
         operations = set(self.order)
         weighted = [row for row in report if row.has_weight and row.name in operations]
         self.weights = {row.name: _noise(row.score("alone", "weight")) for row in weighted}

@@ -241,15 +241,16 @@ class _Comparison:
     def rows(self) -> tuple[LayerRow, ...]:
         """Return the rows of the report."""
         ops = ops_of(self.program, self.graph)
-        return tuple(self._row(name, ops[name][-1], self.quantizers.get(name)) for name in self.statistics)
+        return tuple(self._row(name, ops[name], self.quantizers.get(name)) for name in self.statistics)
 
-    def _row(self, name: str, op: Op, quantizer: Quantizer | None) -> LayerRow:
+    def _row(self, name: str, ops: Sequence[Op], quantizer: Quantizer | None) -> LayerRow:
+        op = ops[-1]
         node, point, fields = self.graph.nodes[name], self.weight_points.get(name), self.statistics[name].fields()
         fields |= {"first_difference": self.differences.get(name), "note": op.note}
         if quantizer is not None:
             fields |= {"lo": op.attrs.get("lo", quantizer.lo), "hi": op.attrs.get("hi", quantizer.hi)}
-            if point is not None:
-                fields["weight"] = weight_error(node, op, self.program, self.tensors, point)
+        if point is not None:
+            fields["weight"] = weight_error(node, ops[0], self.program, self.tensors, point)
         return LayerRow(name, op.kind, op.module, op.source, tuple(node.inputs), node.shape, **fields)
 
 

@@ -113,7 +113,7 @@ def _evidence(sim: Simulation, seen: Statistics, shown: Statistics) -> dict[tupl
             evidence["activation", name] = found
     for name in sim.weight_points:
         weight = evidence["weight", name] = examine_weight(sim, name, seen)
-        output = evidence.get(("activation", sim.placed.point_of[name]))
+        output = evidence.get(("activation", sim.placed.point_of.get(name, "")))
         if output is not None and "cancellation" in output.gains:  # the noise of the weight goes the same way
             weight.gains["cancellation"] = output.gains["cancellation"]
             weight.facts |= {k: output.facts[k] for k in ("sum", "term_rms", "sum_rms")}

@@ -244,7 +244,7 @@ def _node(node: Node, sim: Simulation) -> NodeView:
         domain = kind.domain
     elif not node.inputs:
         domain = "source"
-    elif node.name in placed.coded:
+    elif node.name in placed.coded or node.name in placed.dequantized:
         domain = "dynamic"
     chain = [step["op"] for step in node.attrs.get("chain", [])] if node.op == "table" else [node.op]
     activation = bool(chain) and all(op in CLAMPS for op in chain)

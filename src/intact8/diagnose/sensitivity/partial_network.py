@@ -77,12 +77,13 @@ class PartialNetwork:
 
     def layers(self) -> list[Node]:
         """Return the operations on integers that make new values, in execution order."""
-        nodes = [n for n in self.graph if n.name in self.point_of and n.op != "constant"]
+        quantized = self.point_of.keys() | self.weight_points.keys()
+        nodes = [n for n in self.graph if n.name in quantized and n.op != "constant"]
         return [n for n in nodes if n.op == "cat" or not n.shares_grid]
 
     def select(self, node: Node, *, weight: bool = True, activation: bool = True) -> Selection:
-        """Select the weight of a layer, where it has one, and its output."""
-        points = {self.point_of[node.name]} if activation else ()
+        """Select the weight of a layer, where it has one, and its output, where that is rounded."""
+        points = {self.point_of[node.name]} if activation and node.name in self.point_of else ()
         weights = {node.name} if weight and node.name in self.weight_points else ()
         return Selection(frozenset(points), frozenset(weights))
 
@@ -143,7 +144,7 @@ class PartialNetwork:
 
     def _integer_weight(self, node: Node, weight: Tensor) -> Tensor:
         """Return the integers that ship as real numbers, in the layout of the module's own weight."""
-        op = self._ops[node.name][-1]
+        op = self._ops[node.name][0]
         q = torch.from_numpy(np.array(op.arrays["weight"])).to(weight.device, torch.float32)
         if node.op == "scale_shift" and op.kind == "linear":
             q = torch.diagonal(q)

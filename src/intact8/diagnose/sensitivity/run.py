@@ -318,7 +318,7 @@ def _row(network: PartialNetwork, node: Node, found: Mapping[str, float]) -> Sen
         kind=node.op,
         module=node.module,
         source=tuple(node.source or [node.name]),
-        point=network.point_of[node.name],
+        point=network.point_of.get(node.name, ""),
         has_weight=node.name in network.weight_points,
         scores=tuple(Score(mode, part, found[key]) for (mode, part), key in keys.items() if key in found),
     )

@@ -83,7 +83,7 @@ class Affine:
         active = self.point is not None and self.point.active
         if active and self._rounds_weights and all(isinstance(v, Quantized) for v in inputs):
             return self._exact(inputs, resolved)  # type: ignore[arg-type]
-        return quantize_to(self.point, self._float(inputs))
+        return quantize_to(self.point, self._float(inputs, resolved))
 
     def _grid(self, weight: Tensor, factor: Tensor | None) -> tuple[Grid, Tensor]:
         """Return the integers of ``weight·factor``, and the scales (O,) of their grid."""
@@ -108,16 +108,19 @@ class Affine:
     def _rounds_weights(self) -> bool:
         return self.weight_point is not None and self.weight_point.quantizing and self.weight_point.known
 
-    def _float(self, inputs: list[Value]) -> Tensor:
-        x = real(inputs[0])
+    def _float(self, inputs: list[Value], resolved: bool) -> Tensor:
         if self._rounds_weights:
-            y = self.real_sum(x)
+            y = self.sum_of(inputs[0], resolved)
         else:
             weight, bias = self._cached("folded", self._sources(), lambda: folded(self.node, self.tensors))
-            y = convolve(self.node, x, weight, bias)
+            y = convolve(self.node, real(inputs[0]), weight, bias)
         if len(inputs) > 1:
             y = y + real(inputs[1])
         return self._activate(y)
+
+    def sum_of(self, x: Value, resolved: bool) -> Tensor:
+        """Return the float32 sum with rounded weights, before a residual and an activation."""
+        return self.real_sum(real(x))
 
     def real_sum(self, x: Tensor) -> Tensor:
         """Return the sum for real inputs and rounded weights, before a residual and an activation."""
@@ -222,18 +225,23 @@ class Affine:
 
     def integers(self, x_point: QuantPoint) -> Integers:
         """Return integer weight and bias for inputs of ``x_point``."""
-        wp = self._weights
 
         def make() -> Integers:
-            weight, factor, bias = factored(self.node, self.tensors)
-            grid, scale = self._grid(weight, factor)
-            if "correct.mean" in self.node.params:
-                whole = weight if factor is None else weight * factor
-                bias = corrected_bias(self.node, self.tensors, whole, bias, scale, wp.lo, wp.hi)
+            grid, scale, bias = self._rounded()
             return Integers(grid, integer_bias(bias, x_point.live_scale.double() * scale.double()), scale)
 
-        keys = [*self._sources(), wp.scale, x_point.live_scale, x_point.zero_point]
+        keys = [*self._sources(), self._weights.scale, x_point.live_scale, x_point.zero_point]
         return self._cached("integers", keys, make)
+
+    def _rounded(self) -> tuple[Grid, Tensor, Tensor | None]:
+        """Return integer weights, their scales, and the real bias, corrected where the recipe wants it."""
+        wp = self._weights
+        weight, factor, bias = factored(self.node, self.tensors)
+        grid, scale = self._grid(weight, factor)
+        if "correct.mean" in self.node.params:
+            whole = weight if factor is None else weight * factor
+            bias = corrected_bias(self.node, self.tensors, whole, bias, scale, wp.lo, wp.hi)
+        return grid, scale, bias
 
     def _exact_sum(self, n: Integers, x_point: QuantPoint) -> Exact:
         """Return how sums with these integers are computed exactly."""

@@ -17,11 +17,13 @@ from intact8.train.straight_through import differentiable
 
 
 class Exact(NamedTuple):
-    """How a sum is computed exactly: its int32 bias (float64), and what ``chunk_edges`` decided."""
+    """How a sum is computed exactly: its int32 bias (float64), what ``chunk_edges`` decided, and whether the sum is
+    rounded to float32 before it is multiplied, and a float32 bias added behind that."""
 
     bias: Tensor
     edges: list[int] | None
     wide: bool
+    single: bool = False
 
 
 def weighted_sum(
@@ -30,7 +32,8 @@ def weighted_sum(
     """Return ``m·Σ x·q + bias``, the sum of ``node`` with integer weights q, differentiable; m is (O,) or ().
 
     With ``exact`` it is m·(Σ x·q + exact.bias) for x that holds integers minus zero point: the sum is exact, float64
-    where float32 does not hold it, and ``bias``, (O,) in units of the result, gets its gradient.
+    where float32 does not hold it, and ``bias``, (O,) in units of the result, gets its gradient. Where ``exact.single``
+    it is fl(fl(fl(Σ x·q)·m) + bias), float32.
     """
     if m.numel() == 1:
         m = m.expand(output_channels(node, grid.q))
@@ -67,6 +70,9 @@ def _value(
         total = accumulate(node, x, q, exact.edges, exact.bias.float() if plain else None)
         if not plain:
             total = total.double() + per_channel(exact.bias, node, total.dim())
+        if exact.single:
+            total = total.float().mul_(per_channel(m, node, total.dim()))
+            return total if bias is None else total.add_(per_channel(bias, node, total.dim()))
         return total.mul_(per_channel(m, node, total.dim()).to(total.dtype))
 
 

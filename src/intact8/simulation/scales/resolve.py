@@ -59,8 +59,8 @@ def resolve(q: QuantizedGraph, *, from_observers: bool, freezing: bool = False) 
         state = SolverState(q, from_observers, freezing)
         solved = _solve_activations(state)
         state.write()
-        for name in q.coded_points:
-            _solve_coded(q.graph.nodes[name], state)
+        for name in (*q.coded_points, *q.placed.dequantized):
+            _solve_free(q.graph.nodes[name], state)
         for node in _integer_nodes(q):
             if node.name in q.weight_points:
                 _solve_affine(node, state, solved.get(node.name))
@@ -101,12 +101,12 @@ def _solve_table(node: Node, q: QuantizedGraph) -> None:
     q.requantizations[node.name].put(table=table_entries(node, x, y, q.tensors))
 
 
-def _solve_coded(node: Node, state: SolverState) -> None:
-    """Compute the scales of a dynamic or weight-only layer from its weight, unless they are learned or held."""
-    q, wp = state.q, state.q.coded_points[node.name]
+def _solve_free(node: Node, state: SolverState) -> None:
+    """Compute the scales of a layer with float32 results from its weight, unless they are learned or held."""
+    q, wp = state.q, state.q.all_weight_points[node.name]
     if wp.source == "held" and not state.fresh and wp.scale.numel():
         return
-    if q.placed.coded[node.name] == "dynamic" and node.op != "embedding":
+    if q.placed.coded.get(node.name, "dynamic") == "dynamic" and node.op != "embedding":
         wp.scale = torch.from_numpy(Layer(node, q, state.fresh).base.astype("float32")).to(wp.scale.device)
         return
     weight = q.tensors[node.params["weight"]] if node.op == "embedding" else folded(node, q.tensors)[0]
