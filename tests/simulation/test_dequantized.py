@@ -87,7 +87,9 @@ def shaken(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize("recipe", [FLOAT, replace(recipes.accurate(), between_layers="float")], ids=["default", "gptq"])
+@pytest.mark.parametrize(
+    "recipe", [FLOAT, replace(recipes.accurate(), between_layers="float")], ids=["default", "gptq"]
+)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_convolutions_give_the_same_bits(layer: str, recipe: Recipe) -> None:
     torch.manual_seed(0)
