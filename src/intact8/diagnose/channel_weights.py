@@ -16,8 +16,8 @@ def has_channel_scales(op: Op) -> bool:
 def channel_scales(program: Program, op: Op) -> Array:
     """Return the scale of every output channel's weight, float64 (O,).
 
-    The multiplier of a channel is M = a/b = s_x·s_w/s_y (docs/arithmetic.md), so s_w = a·s_y / (b·s_x). Where sums become
-    float32, it is s_x·s_w.
+    The multiplier of a channel is M = a/b = s_x·s_w/s_y (docs/arithmetic.md), so s_w = a·s_y / (b·s_x). It is
+    s_x·s_w where sums become float32.
     """
     x, y = program.tensors[op.inputs[0]], program.tensors[op.name]
     if "scale" in op.arrays:

@@ -65,10 +65,10 @@ class Recipe:
         leaky: "fused": leaky ReLU and PReLU with one rounding; "table": after an 8-bit result.
         attention: products of two activations: "integer" where both operands can be had as integers; "float": in the
             float island of the softmax between them.
-        between_layers: what computes between convolutions and linear layers (sums, products, pooling, activation
-            functions, attention). "integer": all that can, on integers, each result rounded to a grid;
-            "float_residual": sums of two tensors stay float32, so that a residual stream is not rounded; "float": all of
-            it does, and only the weights and inputs of layers are rounded (plain W8A8); "auto": "integer", but
+        between_layers: how sums, products, pooling, activation functions and attention between convolutions and
+            linear layers compute. "integer": on integers where they can, each result rounded to a grid;
+            "float_residual": sums of two tensors are float32, so that a residual stream is not rounded; "float": all
+            are, and only the weights and inputs of layers are rounded (plain W8A8); "auto": "integer", but
             ``quantize`` takes a more precise one where outputs are worse than plain W8A8 leaves them.
         nonlinear: softmax, layer norm, RMS norm and embeddings: "float" islands; "integer": exact on integers (see
             docs/arithmetic.md), so that a whole encoder is one integer program.

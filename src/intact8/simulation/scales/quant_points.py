@@ -231,7 +231,7 @@ class WeightPoint(ResizableBuffers):
         portable: whether scales keep room for the pair sums of CPUs without VNNI.
         source: where the scales come from in training: ``solved`` (they stay, and every evaluation solves them anew),
             ``weights`` (computed in every step), ``learned`` or ``held`` (they stay for good).
-        free: whether no multiplier depends on the scales (results are float32, as in the modes dynamic and weight_only):
+        free: whether no multiplier depends on the scales (results are float32, as in mode dynamic):
             training then computes them from the weights in place of "solved". False where scales were given.
         learner: the parameter, where the recipe wants scales learned; a recurrent layer's parameters.
     """
