@@ -16,21 +16,26 @@ PIP_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
+# Nothing is compiled to bytecode before it is imported: most of what is installed never is.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 INPUTS := pyproject.toml constraints.txt Makefile
 HAS_ADDRESS := $(shell grep '^REPOSITORY = "http' src/intact8/addresses.py)
 
-.PHONY: demo test test-all lint types browser docs bench release-check libintact8 proofs clean
+.PHONY: demo test test-all checks lint types browser docs bench release-check libintact8 proofs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/intact8 demo
 
+# A browser is fetched while packages are installed, and lint runs beside the types.
+checks:
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types browser
+
 # Two processes of one thread each use two cores better than one process of two threads. Each begins with one half of the
 # tests in their order, so that tests that share a preparation are in one process, and takes of the other's when done.
-test: lint types browser
+test: checks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-all: lint types browser
+test-all: checks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not bench"
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.fuzz --count 20000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torch_suites build/torch_suites.jsonl
@@ -41,7 +46,7 @@ lint: $(VENV)/.test
 	$(BIN)/codespell
 
 types: $(VENV)/.test
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 browser:
 	scripts/browser.sh
