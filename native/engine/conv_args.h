@@ -3,7 +3,7 @@
 #ifndef INTACT8_CONV_ARGS_H
 #define INTACT8_CONV_ARGS_H
 
-#include "plan.h"
+#include "sums.h"
 
 /* Results before the clamp that are rounded in int16, and those that are rounded by ROUND_MAGIC. */
 #define SMALL_RESULT 32000
@@ -35,6 +35,9 @@ typedef struct {
     const uint8_t *table; /* NULL, or 256 bytes: each result y becomes table[y] at last */
     float own_ratio, residual_ratio;
     int residual_joint, residual_zero, sum_zero, sum_low, sum_high;
+    /* 0, or the first bytes of scratch memory, where sums lie and what finishes them: it is given their channels in order. */
+    isize sum_bytes;
+    const sum_finish *finish;
 } conv_args;
 
 /* Output channels that the dense kernel computes together. */

@@ -32,14 +32,15 @@ typedef struct {
     const int32_t *bias;
     const float *multiplier[4], *negative[4]; /* of positive and negative accumulators */
     uint8_t *y;
+    int32_t *sums;           /* of SUM_WINDOWS windows, where something else finishes them */
     const uint8_t *residual; /* of the same places as y, if it is added here */
     const conv_args *args;
     isize stride, channels; /* bytes from one pixel of y to the next, and how many of them this block fills */
     epilogue end, sum_end;   /* of results, and of their sums with the residual */
 } panel;
 
-/* What becomes of sums: the usual case, with a residual that is added behind the rounding, and everything else. */
-typedef enum { USUAL, RESIDUAL, GENERAL } finish_form;
+/* What becomes of sums: the usual case, with a residual that is added behind the rounding, everything else, and sums. */
+typedef enum { USUAL, RESIDUAL, GENERAL, SUMS } finish_form;
 
 /* Four vectors of accumulators and a residual as 64 bytes: rounded as requantize() does it, added and rounded again. */
 VNNI_INLINE __m512i requantize_sum(const panel *p, const __m512i *accumulator, __m512i residual) {
@@ -88,9 +89,24 @@ VNNI_INLINE __m512i join_groups(__m512i bias, __m512i first, __m512i second) {
                                                    _mm512_permutex2var_epi32(first, odd, second)));
 }
 
+/* Stores the sums of the windows from i on, their channels in order. */
+VNNI_INLINE void store_sums(const panel *p, const __m512i *sum, isize i, const int blocks, const int words, const int nibbles) {
+    const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* see group_lane() */
+    int32_t *to = p->sums + 16 * i * blocks;
+    for (int q = 0; q < 4 / blocks * blocks; q++) {
+        __m512i v = nibbles ? _mm512_srai_epi32(sum[q], 4) : sum[q];
+        if (words == 1) v = _mm512_permutexvar_epi32(lanes, v);
+        _mm512_storeu_si512(to + 16 * q, v);
+    }
+}
+
 /* Stores the results of the windows from i on; `all`: there are as many as the vector holds. For the rest see microkernel(). */
 VNNI_INLINE void store_results(const panel *p, __m512i *sum, isize i, const int all, const int blocks, const int whole,
-                               const int words, const finish_form form) {
+                               const int words, const int nibbles, const finish_form form) {
+    if (form == SUMS) {
+        store_sums(p, sum, i, blocks, words, nibbles);
+        return;
+    }
     const int pixels = 4 / blocks;
     const isize left = p->count - i, windows = all || left > pixels ? pixels : left;
     const isize at = i * p->stride, apart = p->stride - VECTOR_BYTES / pixels;
@@ -147,10 +163,10 @@ VNNI_INLINE void microkernel(const panel *p, isize i, const int tile, const int 
                         sum[u][k * blocks + b] = dot_product(sum[u][k * blocks + b], x, w[b]);
                 }
         }
-    store_results(p, sum[0], i, tile > 1, blocks, whole, words, form); /* no loop, in which sums would be in memory */
-    if (tile > 1) store_results(p, sum[1], i + pixels, 1, blocks, whole, words, form);
-    if (tile > 2) store_results(p, sum[2], i + 2 * pixels, 1, blocks, whole, words, form);
-    if (tile > 2) store_results(p, sum[3], i + 3 * pixels, 1, blocks, whole, words, form);
+    store_results(p, sum[0], i, tile > 1, blocks, whole, words, nibbles, form); /* no loop, in which sums would be in memory */
+    if (tile > 1) store_results(p, sum[1], i + pixels, 1, blocks, whole, words, nibbles, form);
+    if (tile > 2) store_results(p, sum[2], i + 2 * pixels, 1, blocks, whole, words, nibbles, form);
+    if (tile > 2) store_results(p, sum[3], i + 3 * pixels, 1, blocks, whole, words, nibbles, form);
 }
 
 VNNI_INLINE void run_panel(const panel *given, const int blocks, const int flat, const int whole, const int words,
@@ -174,7 +190,8 @@ VNNI_INLINE void run_panel(const panel *given, const int blocks, const int flat,
 #define PANEL_KERNELS(name, blocks, nibbles)                              \
     PANEL_KERNEL(name, blocks, 0, 0, 0, nibbles, USUAL)                   \
     PANEL_KERNEL(name##_residual, blocks, 0, 0, 0, nibbles, RESIDUAL)     \
-    PANEL_KERNEL(name##_general, blocks, 0, 0, 0, nibbles, GENERAL)
+    PANEL_KERNEL(name##_general, blocks, 0, 0, 0, nibbles, GENERAL)       \
+    PANEL_KERNEL(name##_sums, blocks, 0, 0, 0, nibbles, SUMS)
 PANEL_KERNELS(one_block, 1, 0)
 PANEL_KERNELS(two_blocks, 2, 0)
 PANEL_KERNELS(three_blocks, 3, 0)
@@ -188,6 +205,9 @@ PANEL_KERNEL(four_blocks_flat, 4, 1, 0, 0, 0, USUAL)
 PANEL_KERNEL(groups_of_4, 1, 0, 0, 1, 0, USUAL)
 PANEL_KERNEL(groups_of_8, 1, 0, 0, 2, 0, USUAL)
 PANEL_KERNEL(groups_of_16, 1, 0, 0, 4, 0, USUAL)
+PANEL_KERNEL(groups_of_4_sums, 1, 0, 0, 1, 0, SUMS)
+PANEL_KERNEL(groups_of_8_sums, 1, 0, 0, 2, 0, SUMS)
+PANEL_KERNEL(groups_of_16_sums, 1, 0, 0, 4, 0, SUMS)
 PANEL_KERNEL(groups_of_4_general, 1, 0, 0, 1, 0, GENERAL)
 PANEL_KERNEL(groups_of_8_general, 1, 0, 0, 2, 0, GENERAL)
 PANEL_KERNEL(groups_of_16_general, 1, 0, 0, 4, 0, GENERAL)
@@ -201,6 +221,11 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
     static const panel_kernel usual[] = {one_block, two_blocks, three_blocks, four_blocks};
     static const panel_kernel nibbles[] = {two_blocks_nibbles,  two_blocks_nibbles_residual,  two_blocks_nibbles_general,
                                            four_blocks_nibbles, four_blocks_nibbles_residual, four_blocks_nibbles_general};
+    static const panel_kernel sums[] = {one_block_sums, two_blocks_sums, three_blocks_sums, four_blocks_sums};
+    if (a->sum_bytes && a->nibbles) return blocks > 2 ? four_blocks_nibbles_sums : two_blocks_nibbles_sums;
+    if (a->sum_bytes && a->group_width)
+        return a->group_width == 4 ? groups_of_4_sums : a->group_width == 8 ? groups_of_8_sums : groups_of_16_sums;
+    if (a->sum_bytes) return sums[blocks - 1];
     if (a->nibbles) return nibbles[(blocks > 2 ? 3 : 0) + (a->general ? 2 : adds_residual(a) ? 1 : 0)];
     if (a->group_width == 4) return a->general ? groups_of_4_general : groups_of_4;
     if (a->group_width == 8) return a->general ? groups_of_8_general : groups_of_8;
@@ -211,8 +236,21 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
     return a->out_channels == 16 * blocks ? whole[blocks - 1] : usual[blocks - 1];
 }
 
-/* Computes the blocks lo to hi of output channels for all windows of the panel, whose results begin at `at`. */
-VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize lo, isize hi) {
+/* Computes sums of the windows of a panel, the first of which is `place` of all, and has them finished. */
+static void run_sums(const conv_args *a, const panel *p, panel_kernel run, isize blocks, isize place, isize channel, uint8_t *scratch) {
+    for (isize i = 0; i < p->count; i += SUM_WINDOWS) {
+        panel part = *p;
+        part.sums = (int32_t *)(void *)scratch;
+        part.offset += i, part.count = min_size(p->count - i, SUM_WINDOWS);
+        run(&part);
+        const sum_block b = {part.sums, part.count, p->channels, 16 * blocks, place + i, channel};
+        a->finish->run(a->finish->args, &b, scratch + SUM_BYTES);
+    }
+}
+
+/* Computes the blocks lo to hi of output channels for all windows of the panel, the first of which is `place` of all. */
+VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize place, isize lo, isize hi, uint8_t *sums) {
+    const isize at = place * a->out_channels;
     const isize depth = a->kernel_h * (a->group_width ? a->kernel_w * a->group_width : p->bytes);
     const isize block = dense_block(a);
     const uint8_t *x = p->x;
@@ -228,7 +266,10 @@ VNNI_TARGET static void run_blocks(const conv_args *a, panel *p, isize at, isize
             p->multiplier[q] = a->multiplier + channel;
             p->negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : p->multiplier[q];
         }
-        choose_kernel(a, blocks)(p);
+        if (a->sum_bytes)
+            run_sums(a, p, choose_kernel(a, blocks), blocks, place, offset, sums);
+        else
+            choose_kernel(a, blocks)(p);
     }
 }
 
@@ -293,7 +334,7 @@ static dense_layout dense_layout_of(const conv_args *a) {
 
 isize dense_scratch(const conv_args *a) {
     const dense_layout t = dense_layout_of(a);
-    return t.rows_bytes + t.windows * (isize)sizeof(int32_t);
+    return a->sum_bytes + t.rows_bytes + t.windows * (isize)sizeof(int32_t);
 }
 
 VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
@@ -302,7 +343,7 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
     const isize first_block = a->split_channels ? lo : 0, last_block = a->split_channels ? hi : blocks;
     if (a->split_channels) lo = 0, hi = all;
     const dense_layout t = dense_layout_of(a);
-    int32_t *offset = (int32_t *)scratch;
+    int32_t *offset = (int32_t *)(void *)(scratch + a->sum_bytes);
     uint8_t *rows = (uint8_t *)(offset + t.windows);
     memset(rows, a->in_zero, (size_t)t.rows_bytes);
     for (isize r = lo, end; r < hi; r = end) {
@@ -315,8 +356,8 @@ VNNI_TARGET void dense_kernel(const void *given, isize lo, isize hi, uint8_t *sc
         if (a->group_width) order_lanes(a, &p);
         if (t.padded) copy_padded_rows(a, r, end, t.line, rows);
         fill_offsets(a, r, end, t.line, t.padded, offset);
-        const isize at = r * a->out_width * a->out_channels, from = first_block * block;
-        run_blocks(a, &p, at, first_block, last_block);
+        const isize place = r * a->out_width, at = place * a->out_channels, from = first_block * block;
+        run_blocks(a, &p, place, first_block, last_block, scratch);
         finish_results(a, adds_residual(a), at + from, p.count, min_size(last_block * block, a->out_channels) - from);
     }
 }

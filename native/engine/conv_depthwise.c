@@ -13,6 +13,7 @@
 
 typedef struct {
     uint8_t *ring, *columns;
+    int32_t *sums;        /* of ROW_TILE vectors of results, where something else finishes them */
     const uint8_t **rows; /* the rows under the window */
     isize *slot_row;      /* which row of the padded images each slot of the ring holds; -1 for none */
     isize length;
@@ -30,11 +31,12 @@ static isize columns_bytes(const conv_args *a) {
 }
 
 isize depthwise_scratch(const conv_args *a) {
-    return columns_bytes(a) + a->kernel_h * (row_length(a) + (isize)(sizeof(void *) + sizeof(isize)));
+    return a->sum_bytes + columns_bytes(a) + a->kernel_h * (row_length(a) + (isize)(sizeof(void *) + sizeof(isize)));
 }
 
 static row_buffer open_rows(const conv_args *a, uint8_t *scratch) {
-    row_buffer r = {.length = row_length(a), .columns = scratch, .ring = scratch + columns_bytes(a)};
+    row_buffer r = {.length = row_length(a), .sums = (int32_t *)(void *)scratch, .columns = scratch + a->sum_bytes};
+    r.ring = r.columns + columns_bytes(a);
     r.rows = (const uint8_t **)(void *)(r.ring + a->kernel_h * r.length);
     r.slot_row = (isize *)(r.rows + a->kernel_h);
     memset(r.ring, a->in_zero, (size_t)(a->kernel_h * r.length));
@@ -106,12 +108,27 @@ VNNI_INLINE void microkernel(const depthwise_block *t, const __m512i *columns, i
     }
 }
 
-/* Stores the first bytes of a vector of results at y; with `general`, as conv_args says. */
-VNNI_INLINE void finish_vector(const conv_args *a, const depthwise_block *t, const __m512i *sum, uint8_t *y, isize bytes,
-                               const int general) {
+/* Stores 64 sums with their channels in order. */
+VNNI_INLINE void store_sums(const __m512i *sum, int32_t *to) {
+    const __m512i a = _mm512_shuffle_i32x4(sum[0], sum[1], 0x44), b = _mm512_shuffle_i32x4(sum[2], sum[3], 0x44);
+    const __m512i c = _mm512_shuffle_i32x4(sum[0], sum[1], 0xee), d = _mm512_shuffle_i32x4(sum[2], sum[3], 0xee);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(a, b, 0x88)), _mm512_storeu_si512(to + 16, _mm512_shuffle_i32x4(a, b, 0xdd));
+    _mm512_storeu_si512(to + 32, _mm512_shuffle_i32x4(c, d, 0x88)), _mm512_storeu_si512(to + 48, _mm512_shuffle_i32x4(c, d, 0xdd));
+}
+
+/* What becomes of sums: the usual case, everything else (see conv_args), and sums that something else finishes. */
+typedef enum { USUAL, GENERAL, SUMS } finish_form;
+
+/* Stores the first bytes of a vector of results at y, or its sums. */
+VNNI_INLINE void finish_vector(const conv_args *a, const depthwise_block *t, const __m512i *sum, int32_t *sums, uint8_t *y,
+                               isize bytes, const finish_form form) {
     const __mmask64 mask = byte_mask(bytes);
     __m512i result;
-    if (general) {
+    if (form == SUMS) {
+        store_sums(sum, sums);
+        return;
+    }
+    if (form == GENERAL) {
         __m512i residual = _mm512_setzero_si512();
         if (a->residual_joint) residual = _mm512_maskz_loadu_epi8(mask, a->residual + (y - a->y));
         result = requantize_general(sum, t->multiplier, t->negative, from_lane_order(residual), a, &t->end);
@@ -153,11 +170,17 @@ VNNI_INLINE void interleave_columns(const uint8_t *const *rows, isize from, isiz
     }
 }
 
+/* Has the sums of some pixels of a row finished. */
+static void finish_row(const conv_args *a, const row_buffer *r, isize place, isize count, isize channel, isize channels) {
+    const sum_block b = {r->sums, count, channels, a->block_pixels > 1 ? channels : 64, place, channel};
+    a->finish->run(a->finish->args, &b, (uint8_t *)r->sums + SUM_BYTES);
+}
+
 /* Computes one row of results: up to 64 bytes of each pixel (or of each block of pixels) from `offset` on. The input rows
    begin at column -`before` and end after `width`. */
-VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const depthwise_block *t, uint8_t *y,
+VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const depthwise_block *t, isize place,
                           isize offset, isize bytes, isize before, isize width, const isize wide,
-                          const isize height, const int general) {
+                          const isize height, const finish_form form) {
     const isize groups = (height + 3) / 4, pixels = a->block_pixels, step = a->stride_w * pixels, line = a->channels;
     /* Columns that lie between the windows of two vectors are not interleaved. */
     const isize apart = min_size(step, wide);
@@ -165,6 +188,7 @@ VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const de
     const uint8_t *rows[4 * MAX_GROUPS];
     /* The weights of rows beyond the window are 0. */
     for (isize k = 0; k < 4 * groups; k++) rows[k] = r->rows[k < height ? k : 0] + offset;
+    const isize apart_sums = pixels > 1 ? pixels * line : 64; /* sums of pixels of few channels lie side by side, too */
     __m512i sum[TILE][4], *columns = (__m512i *)r->columns;
     for (isize o = 0; o < a->out_width; o += ROW_TILE) {
         const isize count = min_size(a->out_width - o, ROW_TILE);
@@ -172,23 +196,27 @@ VNNI_INLINE void depthwise_row(const conv_args *a, const row_buffer *r, const de
         for (isize k = 0; k < (apart < step ? vectors : 1); k++)
             interleave_columns(rows, first + k * step, width, line, apart < step ? wide : (vectors - 1) * step + wide, height,
                                byte_mask(bytes), blank, columns + 4 * k * wide * groups);
-        uint8_t *to = y + o * line + offset;
+        uint8_t *to = a->y + (place + o) * line + offset;
         /* Prefetches the next row: a block writes 64 bytes of every pixel, which hardware prefetchers do not predict. */
-        for (isize k = 0; k < count; k += pixels) __builtin_prefetch(to + (a->out_width + k) * line, 1);
+        for (isize k = 0; form != SUMS && k < count; k += pixels) __builtin_prefetch(to + (a->out_width + k) * line, 1);
         isize i = 0;
         for (; (i + TILE) * pixels <= count; i += TILE) {
             microkernel(t, columns + 4 * i * apart * groups, apart, TILE, wide * groups, groups, sum);
-            for (int k = 0; k < TILE; k++) finish_vector(a, t, sum[k], to + (i + k) * pixels * line, bytes, general);
+            for (int k = 0; k < TILE; k++)
+                finish_vector(a, t, sum[k], r->sums + (i + k) * apart_sums, to + (i + k) * pixels * line, bytes, form);
         }
         for (; (i + 2) * pixels <= count; i += 2) {
             microkernel(t, columns + 4 * i * apart * groups, apart, 2, wide * groups, groups, sum);
-            for (int k = 0; k < 2; k++) finish_vector(a, t, sum[k], to + (i + k) * pixels * line, bytes, general);
+            for (int k = 0; k < 2; k++)
+                finish_vector(a, t, sum[k], r->sums + (i + k) * apart_sums, to + (i + k) * pixels * line, bytes, form);
         }
         for (; i < vectors; i++) {
             const isize left = (count - i * pixels) * line;
             microkernel(t, columns + 4 * i * apart * groups, 0, 1, wide * groups, groups, sum);
-            finish_vector(a, t, sum[0], to + i * pixels * line, pixels > 1 && left < bytes ? left : bytes, general);
+            finish_vector(a, t, sum[0], r->sums + i * apart_sums, to + i * pixels * line,
+                          pixels > 1 && left < bytes ? left : bytes, form);
         }
+        if (form == SUMS) finish_row(a, r, place + o, count, offset, pixels > 1 ? line : bytes);
     }
 }
 
@@ -201,8 +229,8 @@ VNNI_INLINE void interleave_three_rows(const uint8_t *const *rows, isize at, __m
 
 /* Computes a row of results of 3 x 3 windows with a stride of one or two, with interleaved columns in registers only: each
    column is added to the results whose last, second and first column it is. */
-VNNI_INLINE void depthwise_3x3(const conv_args *a, const row_buffer *r, const depthwise_block *given, uint8_t *y,
-                          isize offset, isize bytes, const int step) {
+VNNI_INLINE void depthwise_3x3(const conv_args *a, const row_buffer *r, const depthwise_block *given, isize place,
+                          isize offset, isize bytes, const int step, const finish_form form) {
     const depthwise_block t = *given;
     const isize line = a->channels, columns = a->out_width, width = a->width, left = a->pad_w;
     const uint8_t *const rows[3] = {r->rows[0] + offset, r->rows[1] + offset, r->rows[2] + offset};
@@ -212,7 +240,7 @@ VNNI_INLINE void depthwise_3x3(const conv_args *a, const row_buffer *r, const de
     for (int k = 0; k < 3; k++)
         for (int q = 0; q < 4; q++) w[k][q] = _mm512_loadu_si512(t.weight + 4 * k + q);
     for (int q = 0; q < 4; q++) oldest[q] = second[q] = blank; /* accumulators of results outside of the row */
-    uint8_t *to = y + offset;
+    uint8_t *to = a->y + place * line + offset;
     for (isize o = step == 1 ? -2 : -1, j = o * step + 3 - step - left; o < columns; o++) {
         for (int k = 0; k < step; k++, j++) {
             if (j < 0 || j >= width)
@@ -225,9 +253,15 @@ VNNI_INLINE void depthwise_3x3(const conv_args *a, const row_buffer *r, const de
         }
         if (o >= 0) {
             for (int q = 0; q < 4; q++) oldest[q] = dot_product(oldest[q], x[q], w[2][q]);
-            store_bytes(to, bytes, requantize(oldest, t.multiplier, &t.end));
-            __builtin_prefetch(to + columns * line, 1);
-            to += line;
+            if (form == SUMS) {
+                const isize i = o % SUM_WINDOWS;
+                store_sums(oldest, r->sums + 64 * i);
+                if (i == SUM_WINDOWS - 1 || o == columns - 1) finish_row(a, r, place + o - i, i + 1, offset, bytes);
+            } else {
+                store_bytes(to, bytes, requantize(oldest, t.multiplier, &t.end));
+                __builtin_prefetch(to + columns * line, 1);
+                to += line;
+            }
         }
         const __m512i *bias = (const __m512i *)opaque_pointer(t.bias);
         if (step == 1)
@@ -318,6 +352,18 @@ VNNI_INLINE void depthwise_few_channels(const conv_args *a, const row_buffer *r,
     }
 }
 
+/* Computes sums of a row and has them finished. */
+VNNI_TARGET static void depthwise_sums(const conv_args *a, const row_buffer *r, const depthwise_block *t, isize place,
+                                       isize offset, isize bytes, isize before, isize width) {
+    const int three = a->kernel_h == 3 && a->kernel_w == 3 && a->block_pixels == 1;
+    if (three && a->stride_w == 1)
+        depthwise_3x3(a, r, t, place, offset, bytes, 1, SUMS);
+    else if (three && a->stride_w == 2)
+        depthwise_3x3(a, r, t, place, offset, bytes, 2, SUMS);
+    else
+        depthwise_row(a, r, t, place, offset, bytes, before, width, a->kernel_w, a->kernel_h, SUMS);
+}
+
 VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const conv_args *a = (const conv_args *)given;
     const isize line = a->channels, groups = ceil_div(a->kernel_h, 4), whole = line * a->block_pixels;
@@ -333,7 +379,8 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
         else
             point_rows(&r, a, at);
         const isize before = padded ? 0 : a->pad_w, width = padded ? PTRDIFF_MAX : a->width;
-        uint8_t *y = a->y + at * a->out_width * line;
+        const isize place = at * a->out_width;
+        uint8_t *y = a->y + place * line;
         for (isize offset = 0, b = 0; offset < whole; offset += VECTOR_BYTES, b++) {
             const isize bytes = min_size(whole - offset, VECTOR_BYTES);
             t.weight = (const __m512i *)a->weight + b * a->kernel_w * groups * 4, t.bias = (const __m512i *)a->bias + b * 4;
@@ -342,12 +389,14 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
                 t.multiplier[q] = a->multiplier + channel;
                 t.negative[q] = a->multiplier_negative ? a->multiplier_negative + channel : t.multiplier[q];
             }
-            if (a->general)
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, a->kernel_h, 1);
+            if (a->sum_bytes)
+                depthwise_sums(a, &r, &t, place, offset, bytes, before, width);
+            else if (a->general)
+                depthwise_row(a, &r, &t, place, offset, bytes, before, width, a->kernel_w, a->kernel_h, GENERAL);
             else if (three && !padded && a->stride_w == 1)
-                depthwise_3x3(a, &r, &t, y, offset, bytes, 1);
+                depthwise_3x3(a, &r, &t, place, offset, bytes, 1, USUAL);
             else if (three && !padded && a->stride_w == 2)
-                depthwise_3x3(a, &r, &t, y, offset, bytes, 2);
+                depthwise_3x3(a, &r, &t, place, offset, bytes, 2, USUAL);
             else if (three && whole == VECTOR_BYTES && a->block_pixels == 2)
                 depthwise_few_channels(a, &r, &t, y, 2);
             else if (three && whole == VECTOR_BYTES && a->block_pixels == 4)
@@ -357,9 +406,9 @@ VNNI_TARGET void depthwise_kernel(const void *given, isize lo, isize hi, uint8_t
             else if (five && !padded && a->stride_w == 2)
                 depthwise_5x5(a, &r, &t, y, offset, bytes, 2);
             else if (five)
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, 5, 5, 0);
+                depthwise_row(a, &r, &t, place, offset, bytes, before, width, 5, 5, USUAL);
             else
-                depthwise_row(a, &r, &t, y, offset, bytes, before, width, a->kernel_w, a->kernel_h, 0);
+                depthwise_row(a, &r, &t, place, offset, bytes, before, width, a->kernel_w, a->kernel_h, USUAL);
         }
         finish_results(a, 0, at * a->out_width * line, a->out_width, line);
     }

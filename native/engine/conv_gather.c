@@ -126,14 +126,15 @@ static int pack(checker *c, const conv_step *s, const int32_t *bias, gather_plan
 
 static isize scratch_of(const gather_plan *t) {
     const isize of_window = checked_sum(checked_product(t->pointers + 1, (isize)sizeof(void *)), t->copied);
-    return checked_sum(checked_product(t->panel, of_window), checked_sum(t->blank + ALIGNMENT, t->unpacked));
+    return checked_sum(checked_product(t->panel, of_window), checked_sum(t->blank + ALIGNMENT, t->unpacked + t->sum_bytes));
 }
 
-int check_gathered(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t) {
+int check_gathered(checker *c, const conv_step *s, const int32_t *bias, isize sum_bytes, gather_plan *t) {
     const isize channels = (isize)s->channels, width = channels / (isize)s->groups;
     const isize pixels = (isize)(s->kernel_d * s->kernel_h * s->kernel_w), rows = (isize)(s->kernel_d * s->kernel_h);
     if (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)) return refuse(c, "ratios that are not constants");
     t->depthwise = s->groups == s->channels && s->channels == s->out_channels && s->groups > 1;
+    t->sum_bytes = sum_bytes;
     t->groups = t->depthwise ? 1 : (isize)s->groups;
     t->outputs = (isize)s->out_channels / t->groups, t->blocks = ceil_div(t->outputs, TILE_CHANNELS);
     isize bytes = width; /* of a tap, as the weights have them */
@@ -172,10 +173,12 @@ typedef struct {
     uint8_t *y;
     isize x_bytes;
     tile_finish finish;
+    const sum_finish *sums; /* finishes them where the kernels do not */
 } gather_args;
 
 /* What a thread keeps in its scratch memory. */
 typedef struct {
+    uint8_t *sums;         /* and the memory of what finishes them */
     uint8_t *blank;        /* zero points */
     const uint8_t **taps;  /* addresses for each window */
     const uint8_t **copy;  /* an address for each window */
@@ -300,8 +303,15 @@ static void run_panel(const gather_args *a, const gather_buffers *b, isize from,
         if (t->ratio_negative) p.ratio_negative = (const float *)t->ratio_negative + at * TILE_CHANNELS;
         p.channels = min_size(t->outputs - first, TILE_CHANNELS);
         const isize place = from * p.stride + g * t->outputs + first;
-        p.y = a->y + place, p.residual = a->residual ? a->residual + place : NULL;
+        if (t->sum_bytes)
+            p.sums = (int32_t *)(void *)b->sums;
+        else
+            p.y = a->y + place;
+        p.residual = a->residual ? a->residual + place : NULL;
         multiply(t, b, &p);
+        if (!t->sum_bytes) continue;
+        const sum_block block_of_sums = {p.sums, count, p.channels, TILE_CHANNELS, from, g * t->outputs + first};
+        a->sums->run(a->sums->args, &block_of_sums, b->sums + SUM_BYTES);
     }
 }
 
@@ -310,7 +320,8 @@ static void gather_kernel(const void *given, isize lo, isize hi, uint8_t *scratc
     const gather_args *a = (const gather_args *)given;
     const gather_plan *t = a->t;
     const conv_step *s = a->s;
-    gather_buffers b = {.blank = scratch, .taps = (const uint8_t **)(void *)(scratch + round_up(t->blank, ALIGNMENT))};
+    gather_buffers b = {.sums = scratch, .blank = scratch + t->sum_bytes};
+    b.taps = (const uint8_t **)(void *)(b.blank + round_up(t->blank, ALIGNMENT));
     b.copy = b.taps + t->panel * t->pointers, b.copied = (uint8_t *)(void *)(b.copy + t->panel);
     b.unpacked = (int8_t *)b.copied + t->panel * t->copied;
     memset(b.blank, (int)s->zero_x, (size_t)t->blank);
@@ -322,8 +333,8 @@ static void gather_kernel(const void *given, isize lo, isize hi, uint8_t *scratc
         run_panel(a, &b, from, min_size(t->panel, end - from), first_block, last_block);
 }
 
-void run_gathered(frame *f, const conv_step *s, const gather_plan *t, isize work) {
-    gather_args a = {.s = s, .t = t, .x = at(f, s->x), .residual = at(f, s->residual), .y = at(f, s->y)};
+void run_gathered(frame *f, const conv_step *s, const gather_plan *t, const sum_finish *finish, isize work) {
+    gather_args a = {.s = s, .t = t, .x = at(f, s->x), .residual = at(f, s->residual), .y = at(f, s->y), .sums = finish};
     a.x_bytes = (isize)(s->batch * s->depth * s->height * s->width * s->channels);
     const int behind = s->residual >= 0 && !s->residual_joint; /* the residual is added behind the rounding */
     a.finish = (tile_finish){.low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero),

@@ -4,7 +4,7 @@
 #ifndef INTACT8_CONV_GATHER_H
 #define INTACT8_CONV_GATHER_H
 
-#include "plan.h"
+#include "sums.h"
 
 #define TILE_CHANNELS 16 /* output channels that a tile computes together */
 
@@ -29,6 +29,7 @@ typedef struct {
     const int32_t *bias;
     const float *ratio, *ratio_negative; /* ratio_negative and residual: NULL for none */
     const uint8_t *residual;
+    int32_t *sums; /* NULL, or where the sums of every window go instead: something else finishes them */
     uint8_t *y;
     isize stride, channels; /* bytes from one pixel of y to the next, and how many of them are computed */
     tile_finish finish;
@@ -67,6 +68,7 @@ typedef struct {
     isize panel, copied;           /* windows of a panel, and bytes of each that may be copied */
     isize blank;                   /* bytes of zero points */
     isize block_bytes, unpacked;   /* packed bytes of a block, and those of its weights of 4 bits as bytes */
+    isize sum_bytes;               /* of scratch memory, where sums lie and what finishes them; 0 where kernels do */
     const void *weight, *bias, *ratio, *ratio_negative;
 } gather_plan;
 
@@ -93,7 +95,7 @@ INLINE int32_t four_bytes(const uint8_t *x) {
 }
 
 /* Returns 0 with a reason; `bias` has the zero point in it. */
-HIDDEN int check_gathered(checker *c, const conv_step *s, const int32_t *bias, gather_plan *t);
-HIDDEN void run_gathered(frame *f, const conv_step *s, const gather_plan *t, isize work);
+HIDDEN int check_gathered(checker *c, const conv_step *s, const int32_t *bias, isize sum_bytes, gather_plan *t);
+HIDDEN void run_gathered(frame *f, const conv_step *s, const gather_plan *t, const sum_finish *finish, isize work);
 
 #endif

@@ -1,7 +1,7 @@
 /* The micro-kernels of convolutions, included once for each instruction set. What is defined before:
 
    NAME(f)            the name of f for this instruction set
-   VECTOR(f)          the name of an operation on vectors: load_ints, add_ints, subtract_ints, set_ints, load_floats, set_floats,
+   VECTOR(f)          the name of an operation on vectors: load_ints, store_ints, add_ints, subtract_ints, set_ints, load_floats, set_floats,
                       to_floats, multiply, add, maximum, minimum, round_floats (half to even), where_negative, and widen and
                       narrow, which load and store 16 bytes
    TILE_TARGET        attributes of functions, TILE_INLINE of inlined ones
@@ -19,10 +19,14 @@ TILE_INLINE const uint8_t *NAME(readable)(const uint8_t *x, const tile_panel *p,
     return copy;
 }
 
-/* Sums of one window become bytes. */
+/* Stores the sums of one window, or the bytes that they become. */
 TILE_INLINE void NAME(store)(const ints *sum, const tile_panel *given, isize window) {
     const tile_panel *p = read_again(given);
     const tile_finish *f = &p->finish;
+    if (p->sums) {
+        for (int v = 0; v < VECTORS; v++) VECTOR(store_ints)(p->sums + window * TILE_CHANNELS + LANES * v, sum[v]);
+        return;
+    }
     uint8_t *y = p->y + window * p->stride, few[TILE_CHANNELS] = {0};
     ints result[VECTORS], residual[VECTORS];
     if (p->residual && p->channels == TILE_CHANNELS) {

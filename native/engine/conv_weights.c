@@ -45,7 +45,7 @@ MULTIVERSION static void sum_block(const int8_t *restrict w, isize count, int32_
     *sum = all, *magnitude = 2 * positive - all;
 }
 
-/* Fills in the largest |acc| of every output, and biases with the zero point in them. */
+/* Fills in the largest |acc| of every output, and biases with the zero point in them; `bias` is NULL for none. */
 static void sum_weights(const conv_step *s, const int8_t *w, isize window, const int32_t *bias, int64_t *bounds, int32_t *folded) {
     for (isize o = 0; o < s->out_channels; o++) {
         int64_t sum = 0, magnitude = 0;
@@ -55,8 +55,9 @@ static void sum_weights(const conv_step *s, const int8_t *w, isize window, const
             sum_block(w, count, &part, &size);
             sum += part, magnitude += size;
         }
-        bounds[o] = 255 * magnitude + (bias[o] < 0 ? -(int64_t)bias[o] : bias[o]);
-        folded[o] = (int32_t)((uint32_t)bias[o] - (uint32_t)s->zero_x * (uint32_t)sum);
+        const int64_t own = bias ? bias[o] : 0;
+        bounds[o] = 255 * magnitude + (own < 0 ? -own : own);
+        folded[o] = (int32_t)((uint32_t)own - (uint32_t)s->zero_x * (uint32_t)sum);
     }
 }
 
@@ -68,7 +69,7 @@ int find_limits(checker *c, const conv_step *s, isize window, conv_limits *found
     /* A variant for every array of weights and zero point: layers may share the one or the other. */
     const isize variant = (isize)((uint64_t)(uintptr_t)weight << 8 | (uint64_t)s->zero_x);
     int fresh;
-    int64_t *bounds = (int64_t *)shared_memory(c, bias, variant, checked_product(outputs, 12), &fresh);
+    int64_t *bounds = (int64_t *)shared_memory(c, bias ? (const void *)bias : ratio, variant, checked_product(outputs, 12), &fresh);
     if (!bounds) return 0;
     int32_t *folded = (int32_t *)(void *)(bounds + outputs);
     if (fresh) {

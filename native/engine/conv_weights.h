@@ -15,7 +15,7 @@ typedef struct {
     int64_t bound, reach; /* the largest |acc|, and the largest |acc·ratio|, rounded up */
 } conv_limits;
 
-/* Finds them, once for all plans of a model; 0 with a reason. `window`: weights of an output. */
+/* Finds them, once for all plans of a model; 0 with a reason. The convolution may have no bias (-1). `window`: weights of an output. */
 HIDDEN int find_limits(checker *c, const conv_step *s, isize window, conv_limits *found);
 
 #endif

@@ -13,6 +13,9 @@ typedef struct {
     int32_t zero;
 } quantize_args;
 
+/* y = clamp(R(x / divisor) + zero, low, high) */
+HIDDEN void quantize_line(const float *restrict x, uint8_t *restrict y, isize count, const quantize_args *a);
+
 /* Quantizes whole vectors of a line on AVX-512, and returns how many numbers that were. */
 HIDDEN isize quantize_vectors(const float *x, uint8_t *y, isize count, const quantize_args *a);
 

@@ -1,12 +1,9 @@
 /* Chains: operations of every element of tensors, block by block, so that what lies between them stays in the cache. Registers
    hold float32 or int64; what floats are read from may be integers on a grid, and what they are written to, too. */
 
+#include "chain.h"
 #include "functions.h"
-#include "plan.h"
-
-#define CHAIN_BLOCK 256 /* elements: a few blocks of them stay in the L1 cache */
-#define MAX_OPERANDS 16
-#define MAX_INSTRUCTIONS 32
+#include "quantize.h"
 
 /* FLOAT: one float32 operation each of u and v. WIDE: computed in float64, and rounded once. WHOLE: of int64, modulo 2^64;
    x is u as a double. p and q are numbers of the instruction. NaN stays NaN unless a comparison chooses something else. */
@@ -51,6 +48,11 @@ const char *const *chain_operations(isize *count) {
     return names;
 }
 
+enum chain_known known_instruction(const chain_instruction *t) {
+    const int64_t operation = t->operation;
+    return operation == OPERATION_add ? ADDS : operation == OPERATION_relu ? RELU : operation == OPERATION_clamp ? CLAMP : OTHER;
+}
+
 /* tanh(ln(1 + e)) of e = exp(x). */
 INLINE double mish_factor(double e) { return e * (e + 2) / (e * (e + 2) + 2); }
 
@@ -63,37 +65,12 @@ INLINE int64_t wrapped(int64_t a, int64_t b, int64_t c) { return (int64_t)((uint
 /* The integer of a double; the nearest one of those beyond int64; NaN gives the least. */
 INLINE int64_t nearest_int64(double v) { return v >= 0x1p63 ? INT64_MAX : v >= -0x1p63 ? (int64_t)v : INT64_MIN; }
 
-/* Types of results, and of operands, whose int64 and bytes are read as float32 (INT64S, GRID) or as int64. */
-enum { FLOATS, GRID, INT64S, BOOLS, WHOLE_INT64S = 3, WHOLE_BYTES };
-
-#define ELEMENT 8 /* bytes of an element of a register */
-
-typedef struct {
-    isize type, mask;
-    int32_t zero;
-    float scale;
-    isize stride[MAX_RANK]; /* in elements, 0 where it is broadcast */
-} chain_operand;
-
-typedef struct {
-    int64_t operation;
-    isize a, b; /* registers: operands, then results of instructions */
-    double p, q;
-} chain_instruction;
-
-typedef struct {
-    isize operands, instructions, rank, size[MAX_RANK], blocks;
-    chain_operand operand[MAX_OPERANDS];
-    chain_instruction instruction[MAX_INSTRUCTIONS];
-} chain_plan;
-
 typedef struct {
     const chain_plan *c;
     const void *x[MAX_OPERANDS];
     void *y;
     isize type;
-    float divisor, low, high;
-    int32_t zero;
+    quantize_args grid; /* of the result */
 } chain_args;
 
 /* ---- check ------------------------------------------------------------------------------------------------------------ */
@@ -126,15 +103,14 @@ static void merge_dimensions(chain_plan *t, const chain_step *s) {
     t->blocks = ceil_div(t->size[t->rank - 1], CHAIN_BLOCK);
 }
 
-static int check_operand(checker *c, const chain_step *s, int64_t value, const int64_t *word, chain_operand *to) {
-    const int64_t *sizes = &s->d0;
+static int check_operand(checker *c, const int64_t *sizes, int64_t rank, int64_t value, const int64_t *word, chain_operand *to) {
     if (word[0] < FLOATS || word[0] > WHOLE_BYTES || word[1] < 0 || word[1] >> MAX_RANK || word[2] < 0 || word[2] > 255)
         return refuse(c, "an operand of no such type");
     isize count = 1;
-    for (int64_t i = 0; i < s->rank; i++)
+    for (int64_t i = 0; i < rank; i++)
         if (word[1] >> i & 1) count = checked_product(count, (isize)sizes[i]);
     *to = (chain_operand){.type = (isize)word[0], .mask = (isize)word[1], .zero = (int32_t)word[2], .scale = bits_float(word[3])};
-    return needs(c, value, count, operand_size(to->type), "an operand");
+    return value < 0 || needs(c, value, count, operand_size(to->type), "an operand");
 }
 
 static int check_instruction(checker *c, const chain_plan *t, isize index, const int64_t *word, chain_instruction *to) {
@@ -148,30 +124,37 @@ static int check_instruction(checker *c, const chain_plan *t, isize index, const
     return 1;
 }
 
+chain_plan *check_code(checker *c, int64_t value, const int64_t *values, isize operands, int64_t instructions,
+                       const int64_t *sizes, int64_t rank) {
+    const char *code = (const char *)constant_at(c, value);
+    if (operands < 1 || operands > MAX_OPERANDS || instructions < 0 || instructions > MAX_INSTRUCTIONS || !code)
+        return refuse(c, "code of no such length, or that is not a constant"), NULL;
+    chain_plan *t = (chain_plan *)plan_memory(c, sizeof *t);
+    if (!t || !needs(c, value, 4 * operands + 5 * (isize)instructions, 8, "code")) return NULL;
+    int64_t word[5];
+    for (t->operands = 0; t->operands < operands; t->operands++, code += 32) {
+        memcpy(word, code, 32);
+        if (!check_operand(c, sizes, rank, values[t->operands], word, &t->operand[t->operands])) return NULL;
+    }
+    for (; t->instructions < instructions; t->instructions++, code += 40) {
+        memcpy(word, code, 40);
+        if (!check_instruction(c, t, t->instructions, word, &t->instruction[t->instructions])) return NULL;
+    }
+    t->whole = is_whole(t, t->operands + t->instructions - 1);
+    return t;
+}
+
 int check_chain(checker *c, const int64_t *step) {
     const chain_step *s = (const chain_step *)(const void *)step;
     isize operands, count = 1;
     const int64_t *list = list_of(step, &operands), *sizes = &s->d0;
-    const char *code = (const char *)constant_at(c, s->code);
-    if (s->rank < 0 || s->rank > MAX_RANK || operands < 1 || operands > MAX_OPERANDS || s->instructions < 0 ||
-        s->instructions > MAX_INSTRUCTIONS || s->type < FLOATS || s->type > BOOLS)
-        return refuse(c, "a chain of no such rank, length or type");
+    if (s->rank < 0 || s->rank > MAX_RANK || s->type < FLOATS || s->type > BOOLS)
+        return refuse(c, "a chain of no such rank or type");
     for (int64_t i = 0; i < s->rank; i++) count = checked_product(count, (isize)sizes[i]);
-    if (!code || !check_clamp(c, s->zero, s->low, s->high) || !needs(c, s->y, count, result_size(s->type), "y") ||
-        !needs(c, s->code, 4 * operands + 5 * (isize)s->instructions, 8, "code"))
-        return code ? 0 : refuse(c, "code that is not a constant");
-    chain_plan *t = (chain_plan *)plan_memory(c, sizeof *t);
+    if (!check_clamp(c, s->zero, s->low, s->high) || !needs(c, s->y, count, result_size(s->type), "y")) return 0;
+    chain_plan *t = check_code(c, s->code, list, operands, s->instructions, sizes, s->rank);
     if (!t) return 0;
-    int64_t word[5];
-    for (t->operands = 0; t->operands < operands; t->operands++, code += 32) {
-        memcpy(word, code, 32);
-        if (!check_operand(c, s, list[t->operands], word, &t->operand[t->operands])) return 0;
-    }
-    for (; t->instructions < s->instructions; t->instructions++, code += 40) {
-        memcpy(word, code, 40);
-        if (!check_instruction(c, t, t->instructions, word, &t->instruction[t->instructions])) return 0;
-    }
-    if (is_whole(t, t->operands + t->instructions - 1) && s->type < INT64S) return refuse(c, "a result of another type");
+    if (t->whole && s->type < INT64S) return refuse(c, "a result of another type");
     if (count) merge_dimensions(t, s);
     c->prepared = t;
     c->scratch = (t->operands + t->instructions) * CHAIN_BLOCK * ELEMENT;
@@ -198,8 +181,8 @@ MULTIVERSION static const void *load_whole(const chain_operand *o, const void *x
     return to;
 }
 
-/* Returns n elements from `at` on as float32: where they are, or in `to`. */
-MULTIVERSION static const void *load(const chain_operand *o, const void *x, isize at, isize stride, isize n, float *restrict to) {
+MULTIVERSION const void *load_operand(const chain_operand *o, const void *x, isize at, isize stride, isize n,
+                                      float *restrict to) {
     const float *floats = (const float *)x + (o->type == FLOATS ? at : 0);
     const uint8_t *bytes = (const uint8_t *)x + (o->type == FLOATS ? 0 : at * operand_size(o->type));
     if (o->type == FLOATS && stride) return floats;
@@ -240,7 +223,7 @@ MULTIVERSION static const void *load(const chain_operand *o, const void *x, isiz
 
 #define NO_CASE(name, formula)
 
-MULTIVERSION static void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
+MULTIVERSION void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
     const double p = t->p, q = t->q;
     const float narrow_p = (float)p, narrow_q = (float)q;
     switch (t->operation) { OPERATIONS(FLOAT_CASE, WIDE_CASE, NO_CASE) }
@@ -266,10 +249,7 @@ MULTIVERSION static void compute_whole(const chain_instruction *t, const int64_t
 /* Stores results of float32. */
 MULTIVERSION static void store(const chain_args *g, const float *restrict x, isize at, isize n) {
     if (g->type == GRID) {
-        uint8_t *restrict y = (uint8_t *)g->y + at;
-        const float divisor = g->divisor, low = g->low, high = g->high;
-        const int32_t zero = g->zero;
-        for (isize i = 0; i < n; i++) y[i] = to_uint8(x[i] / divisor, low, high, zero);
+        quantize_line(x, (uint8_t *)g->y + at, n, &g->grid);
     } else if (g->type == BOOLS) {
         uint8_t *restrict y = (uint8_t *)g->y + at;
         for (isize i = 0; i < n; i++) y[i] = x[i] != 0;
@@ -305,7 +285,7 @@ static void chain_kernel(const void *given, isize lo, isize hi, uint8_t *scratch
             isize offset = from * o->stride[last];
             for (isize i = last - 1, left = row; i >= 0; left /= c->size[i--]) offset += left % c->size[i] * o->stride[i];
             at[j] = is_whole(c, j) ? load_whole(o, g->x[j], offset, o->stride[last], n, to)
-                                   : load(o, g->x[j], offset, o->stride[last], n, to);
+                                   : load_operand(o, g->x[j], offset, o->stride[last], n, to);
         }
         const isize place = row * columns + from;
         for (isize k = 0, r = c->operands; k < c->instructions; k++, r++) {
@@ -331,8 +311,9 @@ void run_chain(frame *f, const int64_t *step, void *prepared) {
     isize count, rows = 1;
     const int64_t *list = list_of(step, &count);
     if (!c->rank) return;
-    chain_args g = {.c = c, .y = at(f, s->y), .type = (isize)s->type, .divisor = bits_float(s->divisor),
-                    .low = (float)(s->low - s->zero), .high = (float)(s->high - s->zero), .zero = (int32_t)s->zero};
+    chain_args g = {.c = c, .y = at(f, s->y), .type = (isize)s->type};
+    g.grid = (quantize_args){.divisor = bits_float(s->divisor), .low = (float)(s->low - s->zero),
+                             .high = (float)(s->high - s->zero), .zero = (int32_t)s->zero};
     for (isize j = 0; j < count; j++) g.x[j] = at(f, list[j]);
     for (isize i = 0; i < c->rank - 1; i++) rows *= c->size[i];
     parallel(f, chain_kernel, &g, rows * c->blocks, rows * c->size[c->rank - 1] * (1 + c->instructions));

@@ -15,13 +15,13 @@
 typedef enum { GATHERED, DENSE, DEPTHWISE } conv_form;
 
 /* What the check of a convolution prepares. */
-typedef struct {
+struct conv_plan {
     conv_form form;
     gather_plan gathered;
     conv_args fast; /* without addresses; not of form GATHERED, as all that follows */
     isize window;   /* products of one result */
     const void *packed_weight, *packed_bias, *packed_ratio, *packed_negative;
-} conv_plan;
+};
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define HAS_AVX512_KERNELS 1
@@ -148,7 +148,7 @@ static int pack(checker *c, const conv_step *s, const int32_t *bias, conv_plan *
 }
 
 /* Chooses a fast kernel and fills in what it is given; GATHERED where none takes the convolution. */
-static conv_form choose(const conv_step *s, const conv_limits *limits, conv_args *a) {
+static conv_form choose(const conv_step *s, const conv_limits *limits, isize sum_bytes, conv_args *a) {
     const int64_t sizes[] = {s->kernel_h, s->kernel_w, s->stride_h, s->stride_w};
     if (current_isa() != AVX512_VNNI || s->transposed || s->kernel_d != 1 || s->depth != 1 || s->out_depth != 1 ||
         s->pad_d || s->dilation_h != 1 || s->dilation_w != 1)
@@ -171,6 +171,7 @@ static conv_form choose(const conv_step *s, const conv_limits *limits, conv_args
     a->pad_h = (isize)s->pad_h, a->pad_w = (isize)s->pad_w;
     a->out_height = (isize)s->out_height, a->out_width = (isize)s->out_width;
     a->in_zero = (int)s->zero_x, a->out_zero = (int)s->zero, a->low = (int)s->low, a->high = (int)s->high;
+    a->sum_bytes = sum_bytes;
     a->residual_joint = s->residual >= 0 && s->residual_joint;
     a->large = limits->reach > SMALL_RESULT;
     a->general = limits->reach > (depthwise ? SMALL_RESULT : LARGE_RESULT) || s->ratio_negative >= 0 || a->residual_joint;
@@ -191,8 +192,8 @@ static int prepare(checker *c, const conv_step *s, const conv_limits *limits, co
     return pack(c, s, limits->bias, t);
 }
 #else
-static conv_form choose(const conv_step *s, const conv_limits *limits, conv_args *a) {
-    return (void)s, (void)limits, (void)a, GATHERED;
+static conv_form choose(const conv_step *s, const conv_limits *limits, isize sum_bytes, conv_args *a) {
+    return (void)s, (void)limits, (void)sum_bytes, (void)a, GATHERED;
 }
 static int prepare(checker *c, const conv_step *s, const conv_limits *limits, conv_plan *t) {
     return (void)c, (void)s, (void)limits, (void)t, 1;
@@ -215,56 +216,64 @@ static isize product(const int64_t *sizes, int count) {
     return all;
 }
 
-int check_conv(checker *c, const int64_t *step) {
-    const conv_step *s = (const conv_step *)(const void *)step;
+conv_plan *check_convolution(checker *c, const conv_step *s, isize sum_scratch) {
     const int64_t x[] = {s->batch, s->depth, s->height, s->width, s->channels};
-    const int64_t y[] = {s->batch, s->out_depth, s->out_height, s->out_width, s->out_channels};
     if (!check_axis(s->depth, s->out_depth, s->kernel_d, s->stride_d, s->pad_d, s->dilation_d, s->transposed != 0) ||
         !check_axis(s->height, s->out_height, s->kernel_h, s->stride_h, s->pad_h, s->dilation_h, s->transposed != 0) ||
         !check_axis(s->width, s->out_width, s->kernel_w, s->stride_w, s->pad_w, s->dilation_w, s->transposed != 0))
-        return refuse(c, "a convolution of no such size");
+        return refuse(c, "a convolution of no such size"), NULL;
     if (s->batch < 0 || s->channels < 1 || s->groups < 1 || s->channels % s->groups || s->out_channels < 1 ||
         s->out_channels % s->groups)
-        return refuse(c, "groups that do not divide the channels");
+        return refuse(c, "groups that do not divide the channels"), NULL;
     const int64_t w[] = {s->out_channels, s->kernel_d, s->kernel_h, s->kernel_w, s->channels / s->groups};
-    if (!needs(c, s->x, product(x, 5), 1, "x") || !needs(c, s->y, product(y, 5), 1, "y") ||
-        !check_weights(c, s->weight, product(w, 5), s->bits) || !needs(c, s->bias, (isize)s->out_channels, 4, "bias") ||
-        !needs(c, s->ratio, (isize)s->out_channels, 4, "ratio"))
-        return 0;
+    if (!needs(c, s->x, product(x, 5), 1, "x") || !check_weights(c, s->weight, product(w, 5), s->bits) ||
+        !needs(c, s->ratio, (isize)s->out_channels, 4, "ratio") || !check_clamp(c, s->zero_x, 0, 255))
+        return NULL;
+    if (!constant_at(c, s->ratio)) return refuse(c, "ratios that are not constants"), NULL;
+    conv_plan *t = (conv_plan *)plan_memory(c, sizeof *t);
+    if (!t) return NULL;
+    t->window = product(w + 1, 4);
+    conv_limits limits;
+    if (!find_limits(c, s, t->window, &limits)) return NULL;
+    const isize sum_bytes = sum_scratch < 0 ? 0 : (isize)SUM_BYTES + round_up(sum_scratch, ALIGNMENT);
+    t->form = choose(s, &limits, sum_bytes, &t->fast);
+    const int ready = t->form == GATHERED ? check_gathered(c, s, limits.bias, sum_bytes, &t->gathered) : prepare(c, s, &limits, t);
+    return ready ? t : NULL;
+}
+
+int check_conv(checker *c, const int64_t *step) {
+    const conv_step *s = (const conv_step *)(const void *)step;
+    const int64_t y[] = {s->batch, s->out_depth, s->out_height, s->out_width, s->out_channels};
+    if (!needs(c, s->y, product(y, 5), 1, "y") || !needs(c, s->bias, (isize)s->out_channels, 4, "bias")) return 0;
     if (s->ratio_negative >= 0 && !needs(c, s->ratio_negative, (isize)s->out_channels, 4, "ratio_negative")) return 0;
     if (s->residual >= 0 && !needs(c, s->residual, product(y, 5), 1, "residual")) return 0;
     if (s->table >= 0 && !needs(c, s->table, 256, 1, "table")) return 0;
-    if (!constant_at(c, s->bias) || !constant_at(c, s->ratio) ||
-        (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)))
+    if (!constant_at(c, s->bias) || (s->ratio_negative >= 0 && !constant_at(c, s->ratio_negative)))
         return refuse(c, "weights that are not constants");
-    if (!check_clamp(c, s->zero, s->low, s->high) || !check_clamp(c, s->zero_x, 0, 255) ||
+    if (!check_clamp(c, s->zero, s->low, s->high) ||
         (s->residual >= 0 && (!check_clamp(c, s->residual_zero, 0, 255) || !check_clamp(c, s->sum_zero, s->sum_low, s->sum_high))))
         return 0;
-    conv_plan *t = (conv_plan *)plan_memory(c, sizeof *t);
-    if (!t) return 0;
-    t->window = product(w + 1, 4);
-    conv_limits limits;
-    if (!find_limits(c, s, t->window, &limits)) return 0;
-    t->form = choose(s, &limits, &t->fast);
-    c->prepared = t;
-    return t->form == GATHERED ? check_gathered(c, s, limits.bias, &t->gathered) : prepare(c, s, &limits, t);
+    return (c->prepared = check_convolution(c, s, -1)) != NULL;
 }
 
 /* ---- execution -------------------------------------------------------------------------------------------------------- */
 
 void run_conv(frame *f, const int64_t *step, void *prepared) {
-    const conv_step *s = (const conv_step *)(const void *)step;
-    const conv_plan *t = (const conv_plan *)prepared;
+    run_convolution(f, (const conv_step *)(const void *)step, (const conv_plan *)prepared, NULL);
+}
+
+void run_convolution(frame *f, const conv_step *s, const conv_plan *t, const sum_finish *finish) {
     const isize places = (isize)(s->batch * s->out_depth * s->out_height * s->out_width);
     if (!places) return;
     const double products = (double)places * (double)s->out_channels * (double)t->window / 16;
     const isize work = products > 1e15 ? (isize)1 << 50 : (isize)products;
     if (t->form == GATHERED) {
-        run_gathered(f, s, &t->gathered, work);
+        run_gathered(f, s, &t->gathered, finish, work);
         return;
     }
 #if HAS_AVX512_KERNELS
     conv_args a = t->fast;
+    a.finish = finish;
     a.x = at(f, s->x), a.y = at(f, s->y), a.residual = at(f, s->residual), a.table = at(f, s->table);
     a.multiplier_negative = t->packed_negative, a.weight = t->packed_weight, a.bias = t->packed_bias, a.multiplier = t->packed_ratio;
     const isize count = a.split_channels ? ceil_div(a.out_channels, 64) : a.batch * a.out_height;

@@ -16,7 +16,7 @@ int check_quantize(checker *c, const int64_t *step) {
     return check_clamp(c, s->zero, s->low, s->high) && needs(c, s->x, count, 4, "x") && needs(c, s->y, count, 1, "y");
 }
 
-INLINE void quantize_line(const float *restrict x, uint8_t *restrict y, isize count, const quantize_args *a) {
+MULTIVERSION void quantize_line(const float *restrict x, uint8_t *restrict y, isize count, const quantize_args *a) {
     const float divisor = a->divisor, low = a->low, high = a->high;
     const int32_t zero = a->zero;
     isize i = 0;
@@ -27,7 +27,7 @@ INLINE void quantize_line(const float *restrict x, uint8_t *restrict y, isize co
 }
 
 /* An index is a block of BLOCK elements. */
-MULTIVERSION static void quantize_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
+static void quantize_plain(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const quantize_args *a = (const quantize_args *)given;
     (void)scratch;
     const isize from = lo * BLOCK, end = min_size(hi * BLOCK, a->pixels);
@@ -75,7 +75,7 @@ static void interleave_three(const uint8_t (*line)[PIXELS], uint8_t *y, isize co
 }
 
 /* An index is a block of PIXELS pixels of an image. */
-MULTIVERSION static void quantize_nhwc(const void *given, isize lo, isize hi, uint8_t *scratch) {
+static void quantize_nhwc(const void *given, isize lo, isize hi, uint8_t *scratch) {
     const quantize_args *a = (const quantize_args *)given;
     const isize channels = a->channels, blocks = ceil_div(a->pixels, PIXELS);
     uint8_t line[3][PIXELS];

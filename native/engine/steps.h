@@ -42,15 +42,25 @@
    Behind it, in the same pass over the results where they are given: with `residual`, y = clamp(R((y - zero) own_ratio +
    (residual - residual_zero) residual_ratio) + sum_zero, sum_low, sum_high); with `table`, y = table[y]. With
    residual_joint, the residual is added before the only rounding: R(acc·ratio + (residual - residual_zero) residual_ratio). */
-#define FIELDS_conv(READ, MAYBE, WRITE, NUMBER)                                                                       \
-    READ(x) READ(weight) READ(bias) READ(ratio) MAYBE(ratio_negative) MAYBE(residual) MAYBE(table) WRITE(y)           \
+#define CONV_GEOMETRY(NUMBER)                                                                                         \
     NUMBER(batch) NUMBER(depth) NUMBER(height) NUMBER(width) NUMBER(channels) NUMBER(out_channels) NUMBER(groups)     \
     NUMBER(out_depth) NUMBER(out_height) NUMBER(out_width)                                                            \
     NUMBER(kernel_d) NUMBER(kernel_h) NUMBER(kernel_w) NUMBER(stride_d) NUMBER(stride_h) NUMBER(stride_w)             \
     NUMBER(pad_d) NUMBER(pad_h) NUMBER(pad_w) NUMBER(dilation_d) NUMBER(dilation_h) NUMBER(dilation_w)                \
-    NUMBER(transposed) NUMBER(channels_first) NUMBER(bits) NUMBER(zero_x) NUMBER(zero) NUMBER(low) NUMBER(high)        \
+    NUMBER(transposed) NUMBER(channels_first) NUMBER(bits) NUMBER(zero_x)
+#define FIELDS_conv(READ, MAYBE, WRITE, NUMBER)                                                                       \
+    READ(x) READ(weight) READ(bias) READ(ratio) MAYBE(ratio_negative) MAYBE(residual) MAYBE(table) WRITE(y)           \
+    CONV_GEOMETRY(NUMBER) NUMBER(zero) NUMBER(low) NUMBER(high)                                                       \
     NUMBER(residual_joint) NUMBER(own_ratio) NUMBER(residual_ratio) NUMBER(residual_zero)                             \
     NUMBER(sum_zero) NUMBER(sum_low) NUMBER(sum_high)
+
+/* The same convolution, whose sums become float32: v = float32(acc)·scale + bias, each operation rounded, and then what the
+   code of a chain (see above) of two dimensions, places and channels, computes of v, its first operand, and of the values of
+   the list, the others. Written are the result, float32 (`floats`), and the same as a byte clamp(R(result / divisor) + zero,
+   low, high) (`bytes`). */
+#define FIELDS_dequantized_conv(READ, MAYBE, WRITE, NUMBER)                                                           \
+    READ(x) READ(weight) READ(scale) MAYBE(bias) MAYBE(code) WRITE(y) WRITE(q) CONV_GEOMETRY(NUMBER)                  \
+    NUMBER(instructions) NUMBER(floats) NUMBER(bytes) NUMBER(divisor) NUMBER(zero) NUMBER(low) NUMBER(high)
 
 /* uint8 y = table[x]. */
 #define FIELDS_table(READ, MAYBE, WRITE, NUMBER) READ(x) READ(entries) WRITE(y) NUMBER(count)
@@ -220,6 +230,7 @@
     STEP(quantize) \
     STEP(chain) \
     STEP(conv) \
+    STEP(dequantized_conv) \
     STEP(table) \
     STEP(add) \
     STEP(matmul) \

@@ -12,6 +12,7 @@
 #define VECTORS 4
 
 INLINE int32x4_t neon_load_ints(const int32_t *x) { return vld1q_s32(x); }
+INLINE void neon_store_ints(int32_t *to, int32x4_t x) { vst1q_s32(to, x); }
 INLINE int32x4_t neon_set_ints(int32_t x) { return vdupq_n_s32(x); }
 INLINE int32x4_t neon_add_ints(int32x4_t a, int32x4_t b) { return vaddq_s32(a, b); }
 INLINE int32x4_t neon_subtract_ints(int32x4_t a, int32x4_t b) { return vsubq_s32(a, b); }

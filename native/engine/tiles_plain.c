@@ -14,6 +14,7 @@ typedef int32_t ints;
 typedef float floats;
 
 INLINE ints plain_load_ints(const int32_t *x) { return *x; }
+INLINE void plain_store_ints(int32_t *to, ints x) { *to = x; }
 INLINE ints plain_set_ints(int32_t x) { return x; }
 INLINE ints plain_add_ints(ints a, ints b) { return (ints)((uint32_t)a + (uint32_t)b); }
 INLINE ints plain_subtract_ints(ints a, ints b) { return a - b; }

@@ -30,6 +30,7 @@ AVX2_INLINE void interleave_four(const uint8_t *const *x, __m128i *to) {
 #define VECTORS 2
 
 AVX2_INLINE __m256i ymm_load_ints(const int32_t *x) { return load_32(x); }
+AVX2_INLINE void ymm_store_ints(int32_t *to, __m256i x) { _mm256_storeu_si256((__m256i *)(void *)to, x); }
 AVX2_INLINE __m256i ymm_set_ints(int32_t x) { return _mm256_set1_epi32(x); }
 AVX2_INLINE __m256i ymm_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
 AVX2_INLINE __m256i ymm_subtract_ints(__m256i a, __m256i b) { return _mm256_sub_epi32(a, b); }
@@ -199,6 +200,7 @@ const tile_kernels *avx_vnni_tiles(void) {
 #define TILE_INLINE INLINE_FOR(AVX512_VNNI_FEATURES)
 
 TILE_INLINE __m512i zmm_load_ints(const int32_t *x) { return _mm512_loadu_si512(x); }
+TILE_INLINE void zmm_store_ints(int32_t *to, __m512i x) { _mm512_storeu_si512(to, x); }
 TILE_INLINE __m512i zmm_set_ints(int32_t x) { return _mm512_set1_epi32(x); }
 TILE_INLINE __m512i zmm_add_ints(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
 TILE_INLINE __m512i zmm_subtract_ints(__m512i a, __m512i b) { return _mm512_sub_epi32(a, b); }

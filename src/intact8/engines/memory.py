@@ -81,6 +81,8 @@ class MemoryModel:
     views: frozenset[str] = frozenset()
 
 
+FLOAT_SUMS = ("dequantized_conv", "dequantized_linear")
+
 MODELS = {
     "reference": MemoryModel(
         2.0, 1, 1.0, (0, 24), (0, 1),
@@ -139,7 +141,7 @@ MODELS = {
     # Before there is a plan, which knows: its workspace, and weights as stored, reordered and packed.
     "native": MemoryModel(
         3.0, 1, 0.0, (0, 0), (0, 4),
-        dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0)),
+        dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize", *FLOAT_SUMS), (0, 0)),
         {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)},
     ),
 }  # fmt: skip

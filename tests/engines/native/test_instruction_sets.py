@@ -13,14 +13,15 @@ import pytest
 pytest.importorskip("intact8.engines.native._library")
 ARM = platform.machine() in ("aarch64", "arm64")
 SETS = ["plain", "neon", "neon_dot", "neon_i8mm"] if ARM else ["plain", "avx2", "avx_vnni", "avx512_vnni"]
-SCRIPT = Path(__file__).parent / "random_convolutions.py"
+SCRIPTS = {"random_convolutions.py": "60", "random_float_results.py": "40"}
 
 
 @pytest.mark.parametrize("isa", SETS)
-def test_random_convolutions(isa: str) -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_random_convolutions(script: str, isa: str) -> None:
     """Convolutions of all geometries and linear layers, with everything that may follow them."""
     environment = {**os.environ, "INTACT8_ISA": isa, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), "60", "1"]
+    command = [sys.executable, str(Path(__file__).parent / script), SCRIPTS[script], "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert not done.returncode, done.stdout + done.stderr
     if not done.stdout.startswith(f"{isa}:"):

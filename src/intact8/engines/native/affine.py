@@ -14,16 +14,27 @@ from .builder import Value, channels_last, float_bits, plain
 from .lowering import AXES, OpContext, Rule, image_axes, image_fields
 
 
+Fields = dict[str, Value | int | None]
+
+ONLY_FLOATS: Fields = {"code": None, "floats": 1} | dict.fromkeys(
+    ("instructions", "bytes", "divisor", "zero", "low", "high"), 0
+)
+"""Fields of a convolution with float32 results that nothing follows, see :mod:`.float_epilogues`."""
+
+
 def ratio(a: Array, b: Array) -> Array:
     """Return a/b in float32, rounded once from float64."""
     return np.asarray(a.astype(np.float64) / b.astype(np.float64), np.float32)
 
 
-def _weights(ctx: OpContext, apart: bool = False) -> dict[str, Value | int | None]:
-    """Return the fields of a convolution's weights, biases and ratios.
+def _add_step(ctx: OpContext, x: Value, y: Value, geometry: Fields, order: Sequence[int], apart: bool = False) -> None:
+    """Add the step of a convolution.
 
     Args:
         ctx: of the convolution.
+        x, y: what it reads and writes.
+        geometry: fields of sizes and windows.
+        order: the dimensions of the result in memory, which are those of the residual, too.
         apart: whether each place in the kernel of a transposed convolution has outputs of its own, (*kernel, O).
     """
     p, t = ctx.op.arrays, ctx.op.attrs
@@ -41,18 +52,18 @@ def _weights(ctx: OpContext, apart: bool = False) -> dict[str, Value | int | Non
     def ratios(a: str, b: str) -> Value | None:
         return tiled(f"ratio {a}", lambda: ratio(p[a], p[b])) if a in p else None
 
-    return {
-        **ctx.weight("weight" + suffix, weight),
-        "channels_first": 1,
-        "bias": tiled("bias", lambda: p["bias"]),
-        "ratio": ratios("a", "b"),
-        "ratio_negative": ratios("a_neg", "b_neg"),
-        "zero_x": ctx.zero_point(0),
-        **ctx.grid(),
-    }
+    fields = geometry | ctx.weight("weight" + suffix, weight) | {"channels_first": 1, "zero_x": ctx.zero_point(0)}
+    if "scale" in p:
+        bias = tiled("bias", lambda: p["bias"]) if "bias" in p else None
+        fields |= {"scale": tiled("scale", lambda: p["scale"]), "bias": bias}
+        ctx.builder.step("dequantized_conv", x=x, y=y, q=ctx.builder.value((0,), "uint8"), **fields, **ONLY_FLOATS)
+        return
+    fields |= {"bias": tiled("bias", lambda: p["bias"]), "ratio": ratios("a", "b")}
+    fields |= {"ratio_negative": ratios("a_neg", "b_neg")} | ctx.grid() | _epilogue(ctx, order)
+    ctx.builder.step("conv", x=x, y=y, **fields)
 
 
-def _epilogue(ctx: OpContext, order: Sequence[int]) -> dict[str, Value | int | None]:
+def _epilogue(ctx: OpContext, order: Sequence[int]) -> Fields:
     """Return the fields of what follows the products in the same step: a residual in either rounding, and a table.
 
     Args:
@@ -60,7 +71,7 @@ def _epilogue(ctx: OpContext, order: Sequence[int]) -> dict[str, Value | int | N
         order: the dimensions of its result in memory, which are those of the residual, too.
     """
     sums = ("residual_joint", "own_ratio", "residual_ratio", "residual_zero", "sum_zero", "sum_low", "sum_high")
-    fields: dict[str, Value | int | None] = {"residual": None, "table": None, **dict.fromkeys(sums, 0)}
+    fields: Fields = {"residual": None, "table": None, **dict.fromkeys(sums, 0)}
     if len(ctx.inputs) == 2:
         residual_ratio = float_bits(float(np.float32(ctx.op.attrs["residual_a"] / float(ctx.op.arrays["b"][0]))))
         residual = ctx.builder.in_order(ctx.inputs[1], order)
@@ -95,22 +106,11 @@ def conv(ctx: OpContext) -> Value:
     pads = t["padding"]
     if t["transposed"]:
         pads = [p - d * (k - 1) for p, d, k in zip(t["padding"], t["dilation"], kernel, strict=True)]
-    fields: dict[str, int] = {}
+    fields: Fields = {"out_channels": y.shape[1], "groups": t["groups"], "transposed": int(t["transposed"])}
     for name, given in (("kernel", kernel), ("stride", t["stride"]), ("dilation", t["dilation"])):
         fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
     fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
-    ctx.builder.step(
-        "conv",
-        x=x,
-        y=y,
-        out_channels=y.shape[1],
-        groups=t["groups"],
-        transposed=int(t["transposed"]),
-        **image_fields(x, y),
-        **fields,
-        **_weights(ctx),
-        **_epilogue(ctx, order),
-    )
+    _add_step(ctx, x, y, fields | image_fields(x, y), order)
     return y
 
 
@@ -128,7 +128,7 @@ def _places_apart(ctx: OpContext, x: Value, order: Sequence[int]) -> Value:
     """Lower a transposed convolution whose windows lie apart: products of pixels by the weights of every place in the
     kernel, which are then copied to their places in the image."""
     y, kernel, rank = ctx.make(order), ctx.op.arrays["weight"].shape[2:], len(x.shape) - 2
-    z = ctx.builder.value((x.shape[0], *x.shape[2:], *kernel, y.shape[1]), "uint8")
+    z = ctx.builder.value((x.shape[0], *x.shape[2:], *kernel, y.shape[1]), y.dtype)
     _multiply_rows(ctx, x, z, order, apart=True)
     dims = [0, *(d for i in range(1, rank + 1) for d in (i, i + rank)), 2 * rank + 1]
     strides = z.strides()
@@ -150,29 +150,12 @@ def _multiply_rows(ctx: OpContext, x: Value, y: Value, order: Sequence[int], apa
     """Add the step of a layer that multiplies rows of memory, as a convolution of images one pixel wide."""
     features = x.shape[order[-1]]
     rows = max(x.size // features if features else 0, 1)
-    ones = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in AXES}
-    ctx.builder.step(
-        "conv",
-        x=x,
-        y=y,
-        batch=1,
-        depth=1,
-        height=rows,
-        width=1,
-        channels=features,
-        out_depth=1,
-        out_height=rows,
-        out_width=1,
-        out_channels=math.prod(y.shape[len(order) - 1 :]),
-        groups=1,
-        transposed=0,
-        pad_d=0,
-        pad_h=0,
-        pad_w=0,
-        **ones,
-        **_weights(ctx, apart),
-        **_epilogue(ctx, order),
-    )
+    geometry: Fields = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in AXES}
+    geometry |= dict.fromkeys(("batch", "depth", "width", "out_depth", "out_width", "groups"), 1)
+    geometry |= dict.fromkeys(("transposed", "pad_d", "pad_h", "pad_w"), 0)
+    geometry |= {"height": rows, "out_height": rows, "channels": features}
+    geometry["out_channels"] = math.prod(y.shape[len(order) - 1 :])
+    _add_step(ctx, x, y, geometry, order, apart)
 
 
-RULES: dict[str, Rule] = {"conv": conv, "linear": linear}
+RULES: dict[str, Rule] = {"conv": conv, "linear": linear, "dequantized_conv": conv, "dequantized_linear": linear}

@@ -242,27 +242,39 @@ class PlanBuilder:
         self._steps.append([])
         self.owners.append(self.owner)
 
-    def chain_words(self, at: int, values: Sequence[int], **fields: Value | int | None) -> None:
-        """Give the chain at that step its words."""
-        self._steps[at] = self._words("chain", values, fields)
+    def fields(self, kind: str) -> dict[int, dict[str, int]]:
+        """Return the fields of the steps of a kind, by their numbers."""
+        number, declared = step_fields()[kind]
+        names = [name for _, name in declared]
+        return {i: dict(zip(names, w[2:], strict=False)) for i, w in enumerate(self._steps) if w and w[0] == number}
+
+    def change(self, at: int, kind: str, values: Sequence[int], fields: Mapping[str, Value | int | None]) -> None:
+        """Give the step at that number other fields and another list of values."""
+        self._steps[at] = self._words(kind, values, fields)
 
     def drop(self, steps: Collection[int]) -> None:
         """Remove steps, by their numbers."""
         self._steps = [s for i, s in enumerate(self._steps) if i not in steps]
         self.owners[:] = [s for i, s in enumerate(self.owners) if i not in steps]
 
-    def readers(self) -> dict[int, set[int]]:
-        """Return index of a value → the steps that read it."""
+    def users(self) -> tuple[dict[int, set[int]], dict[int, int]]:
+        """Return index of a value → the steps that read it, and → the last step that writes it."""
         fields = [declared for _, declared in step_fields().values()]
-        found: dict[int, set[int]] = {}
+        read: dict[int, set[int]] = {}
+        written: dict[int, int] = {}
         for i, words in enumerate(self._steps):
             declared = fields[words[0]] if words else ()
             end = 2 + len(declared)
-            read = [w for (form, _), w in zip(declared, words[2:end], strict=True) if form in "rm"]
-            read += words[end:] if words else [o.value for o in self.chains[i].operands()]
-            for value in read:
-                found.setdefault(value, set()).add(i)
-        return found
+            forms = [(form, w) for (form, _), w in zip(declared, words[2:end], strict=True)]
+            forms += [("r", w) for w in words[end:]]
+            if not words:
+                forms = [*(("r", o.value) for o in self.chains[i].operands()), ("w", self.chains[i].y)]
+            for form, value in forms:
+                if form == "w":
+                    written[value] = i
+                elif form in "rm":
+                    read.setdefault(value, set()).add(i)
+        return read, written
 
     def copy(
         self,

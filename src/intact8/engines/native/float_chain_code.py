@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 FLOATS, GRID, INT64, BOOL = range(4)
 """Types of results, and of operands that are read as float32: float32, uint8 on a grid, int64, bool."""
@@ -12,6 +13,14 @@ WHOLE_INT64, WHOLE_BYTES = 3, 4
 """Types of operands that are read as int64."""
 
 MAX_OPERANDS, MAX_INSTRUCTIONS = 16, 32
+
+
+@cache
+def operations() -> dict[str, int]:
+    """Return the number of every operation of chains. The compiled library declares them."""
+    from . import _library
+
+    return {name: number for number, name in enumerate(_library.chain_operations())}
 
 
 @dataclass(frozen=True)

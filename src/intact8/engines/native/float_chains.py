@@ -4,7 +4,6 @@ the cache."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,9 @@ from .float_chain_code import (
     Instruction,
     Operand,
     Source,
+    operations,
 )
+from .float_epilogues import encoded, fuse_chains
 from .lowering import OpContext, Rule
 
 Code = Sequence[tuple[str, int, int, float, float]]
@@ -37,14 +38,6 @@ RESULTS = {"float32": FLOATS, "int64": INT64, "bool": BOOL}
 
 LARGEST = 2.0**53
 """Integers up to it are exact in float64, which holds the numbers of instructions."""
-
-
-@cache
-def operations() -> dict[str, int]:
-    """Return the number of every operation of chains. The compiled library declares them."""
-    from . import _library
-
-    return {name: number for number, name in enumerate(_library.chain_operations())}
 
 
 def chain(ctx: OpContext, inputs: Sequence[Value], code: Code, grids: Sequence[tuple[int, float]] = ()) -> Value | None:
@@ -180,17 +173,20 @@ RULES: dict[str, Rule] = {
 
 
 def finish(builder: PlanBuilder) -> None:
-    """Join chains that read what others write, and give them their words."""
+    """Join chains that read what others write, or what products of integers give, and give the rest their words."""
     writers = {c.y: at for at, c in builder.chains.items() if builder.storage(c.y)[0] == WORKSPACE}
-    readers = builder.readers()
+    readers, last_writers = builder.users()
     for at, later in builder.chains.items():
         while any(_joined(builder, writers, readers, at, o) for o in later.operands()):
             pass
-    unread = {at for y, at in writers.items() if not readers.get(y)}
+    unused = {at for y, at in writers.items() if not readers.get(y)}
+    fuse_chains(builder, unused, readers, last_writers)
     for at, made in builder.chains.items():
-        if at not in unread:
-            _encode(builder, at, made)
-    builder.drop(unread)
+        if at not in unused:
+            sizes = {f"d{i}": made.sizes[i] if i < len(made.sizes) else 1 for i in range(MAX_RANK)}
+            fields = sizes | {"y": made.y, "rank": len(made.sizes)} | made.fields
+            builder.change(at, "chain", *encoded(builder, at, made, fields))
+    builder.drop(unused)
 
 
 def _joined(
@@ -215,26 +211,3 @@ def _joined(
             for o in earlier.operands():
                 readers[o.value].discard(where)
     return True
-
-
-def _encode(builder: PlanBuilder, at: int, made: Chain) -> None:
-    """Give a chain its words, and its code, which plans of the same operation share."""
-    operands = made.operands()
-    registers: dict[Source, int] = {o: i for i, o in enumerate(operands)}
-    registers |= {i: len(operands) + i for i in range(len(made.code))}
-    words = [w for o in operands for w in (o.type, o.mask, o.zero, o.scale)]
-    for name, a, b, p, q in made.code:
-        words += operations()[name], registers[a], registers[b], double_bits(p), double_bits(q)
-    code = np.array(words, np.int64)
-    shared = builder.constants.get(builder.owners[at], f"chain {code.tobytes().hex()}", lambda: code)
-    sizes = {f"d{i}": made.sizes[i] if i < len(made.sizes) else 1 for i in range(MAX_RANK)}
-    builder.chain_words(
-        at,
-        [o.value for o in operands],
-        code=builder.constant(shared),
-        y=made.y,
-        rank=len(made.sizes),
-        instructions=len(made.code),
-        **sizes,
-        **made.fields,
-    )

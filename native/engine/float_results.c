@@ -1,0 +1,149 @@
+/* Sums of convolutions that become float32, see float_results.h. Each operation is rounded once. */
+
+#include "float_results.h"
+
+isize float_results_scratch(const chain_plan *code) {
+    return (1 + (code ? code->operands + code->instructions : 0)) * CHAIN_BLOCK * (isize)sizeof(float);
+}
+
+usual_code usual_code_of(const chain_plan *code) {
+    usual_code u = {.usual = 1};
+    isize result = 0; /* the register */
+    for (isize k = 0; code && k < code->instructions; k++) {
+        const chain_instruction *t = &code->instruction[k];
+        const enum chain_known known = known_instruction(t);
+        const isize other = t->a == result ? t->b : t->a;
+        const int whole = other < code->operands && code->operand[other].type == FLOATS && code->operand[other].stride[1] == 1;
+        if (known == ADDS && (t->a == result || t->b == result) && other > 0 && whole && !k) {
+            u.operand = (int)other;
+        } else if ((known == RELU || known == CLAMP) && t->a == result && !u.function) {
+            u.function = known, u.low = (float)t->p, u.high = (float)t->q;
+        } else {
+            u.usual = 0;
+        }
+        result = code->operands + k;
+    }
+    return u;
+}
+
+/* ---- any code ----------------------------------------------------------------------------------------------------------- */
+
+MULTIVERSION static void scale_sums(const int32_t *restrict sums, const float *restrict scale, const float *restrict bias,
+                                    float *restrict y, isize count) {
+    if (bias)
+        for (isize i = 0; i < count; i++) y[i] = (float)sums[i] * scale[i] + bias[i];
+    else
+        for (isize i = 0; i < count; i++) y[i] = (float)sums[i] * scale[i];
+}
+
+/* Returns an operand's elements for `rows` rows of results from `place` on. */
+static const float *operand_rows(const float_results *t, isize j, const sum_block *b, isize place, isize rows, float *to) {
+    const chain_operand *o = &t->code->operand[j];
+    const isize next = o->stride[1], at = b->channel * next;
+    if (next && b->channels == t->channels && o->stride[0] == t->channels)
+        return (const float *)load_operand(o, t->operand[j], place * t->channels, 1, rows * b->channels, to);
+    for (isize r = 0; r < rows; r++) {
+        float *row = to + r * b->channels;
+        const void *found = load_operand(o, t->operand[j], at + (place + r) * o->stride[0], next, b->channels, row);
+        if (found != row) memcpy(row, found, (size_t)b->channels * sizeof *row);
+    }
+    return to;
+}
+
+/* Computes some rows of results, which fit into a block. Returns where they are. */
+static const float *compute_rows(const float_results *t, const sum_block *b, isize from, isize rows, float *scratch) {
+    const float *at[MAX_OPERANDS + MAX_INSTRUCTIONS] = {scratch};
+    const isize channels = b->channels, operands = t->code ? t->code->operands : 1;
+    for (isize r = 0; r < rows; r++)
+        scale_sums(b->sums + (from + r) * b->apart, t->scale + b->channel, t->bias ? t->bias + b->channel : NULL,
+                   scratch + r * channels, channels);
+    for (isize j = 1; j < operands; j++) at[j] = operand_rows(t, j, b, b->place + from, rows, scratch + j * CHAIN_BLOCK);
+    const isize instructions = t->code ? t->code->instructions : 0;
+    for (isize k = 0; k < instructions; k++) {
+        const chain_instruction *i = &t->code->instruction[k];
+        float *to = scratch + (operands + k) * CHAIN_BLOCK;
+        compute(i, at[i->a], at[i->b], to, rows * channels);
+        at[operands + k] = to;
+    }
+    return at[instructions ? operands + instructions - 1 : 0];
+}
+
+static void finish_any(const float_results *t, const sum_block *b, float *scratch) {
+    const isize step = max_size(CHAIN_BLOCK / b->channels, 1);
+    for (isize from = 0; from < b->rows; from += step) {
+        const isize rows = min_size(b->rows - from, step);
+        const float *x = compute_rows(t, b, from, rows, scratch);
+        for (isize r = 0; r < rows; r++, x += b->channels) {
+            const isize at = (b->place + from + r) * t->channels + b->channel;
+            if (t->y) memcpy(t->y + at, x, (size_t)b->channels * sizeof *x);
+            if (t->q) quantize_line(x, t->q + at, b->channels, &t->grid);
+        }
+    }
+}
+
+/* ---- AVX-512 --------------------------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "quantize_avx512.h"
+
+AVX512_INLINE __m512 apply(__m512 v, const usual_code *u) {
+    if (u->function == RELU) return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
+    if (u->function != CLAMP) return v;
+    const __m512 low = _mm512_set1_ps(u->low), high = _mm512_set1_ps(u->high);
+    v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, low, _CMP_LT_OQ), low);
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, high, _CMP_GT_OQ), high);
+}
+
+/* 16 channels of all rows. */
+AVX512_INLINE void finish_sixteen(const float_results *t, const sum_block *b, isize c, __mmask16 mask, const int biased,
+                                  const int added) {
+    const usual_code u = t->usual;
+    const isize channel = b->channel + c, at = b->place * t->channels + channel;
+    const quantize_vector grid = make_quantize_vector(&t->grid);
+    const __m512i zero = _mm512_set1_epi32(t->grid.zero);
+    const __m512 scale = _mm512_maskz_loadu_ps(mask, t->scale + channel);
+    const __m512 bias = biased ? _mm512_maskz_loadu_ps(mask, t->bias + channel) : _mm512_setzero_ps();
+    const isize next = added ? t->code->operand[u.operand].stride[0] : 0;
+    const float *other = added ? (const float *)t->operand[u.operand] + b->place * next + channel : NULL;
+    float *y = t->y ? t->y + at : NULL;
+    uint8_t *q = t->q ? t->q + at : NULL;
+    const int32_t *sums = b->sums + c;
+    for (isize r = 0; r < b->rows; r++, sums += b->apart) {
+        __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums)), scale);
+        if (biased) v = _mm512_add_ps(v, bias);
+        if (added) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, other)), other += next;
+        if (u.function) v = apply(v, &u);
+        if (y) _mm512_mask_storeu_ps(y, mask, v), y += t->channels;
+        if (!q) continue;
+        const __m512i steps = _mm512_add_epi32(_mm512_cvtps_epi32(nearest_steps(v, &grid)), zero);
+        _mm512_mask_cvtepi32_storeu_epi8(q, mask, steps);
+        q += t->channels;
+    }
+}
+
+AVX512_TARGET static void finish_vectors(const float_results *given, const sum_block *b) {
+    const float_results t = *given;
+    for (isize c = 0; c < b->channels; c += 16) {
+        const __mmask16 mask = (__mmask16)byte_mask(min_size(b->channels - c, 16));
+        if (t.usual.operand)
+            t.bias ? finish_sixteen(&t, b, c, mask, 1, 1) : finish_sixteen(&t, b, c, mask, 0, 1);
+        else
+            t.bias ? finish_sixteen(&t, b, c, mask, 1, 0) : finish_sixteen(&t, b, c, mask, 0, 0);
+    }
+}
+
+static int takes_vectors(const float_results *t) {
+    return current_isa() == AVX512_VNNI && t->usual.usual && (!t->q || has_usual_divisor(&t->grid));
+}
+#else
+static int takes_vectors(const float_results *t) { return (void)t, 0; }
+static void finish_vectors(const float_results *t, const sum_block *b) { (void)t, (void)b; }
+#endif
+
+void finish_floats(const void *args, const sum_block *b, uint8_t *scratch) {
+    const float_results *t = (const float_results *)args;
+    if (takes_vectors(t))
+        finish_vectors(t, b);
+    else
+        finish_any(t, b, (float *)(void *)scratch);
+}

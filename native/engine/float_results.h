@@ -1,0 +1,34 @@
+/* Sums of convolutions that become float32: scaled, with a bias, then whatever the code of a chain computes of them, and
+   stored as float32, as bytes, or as both. */
+
+#ifndef INTACT8_FLOAT_RESULTS_H
+#define INTACT8_FLOAT_RESULTS_H
+
+#include "chain.h"
+#include "quantize.h"
+#include "sums.h"
+
+/* What kernels for single vectors compute behind the bias: a sum with another tensor, then ReLU or a clamp. */
+typedef struct {
+    int usual; /* whether that is all there is to compute */
+    int operand; /* which one is added; 0 for none */
+    enum chain_known function;
+    float low, high; /* of the clamp */
+} usual_code;
+
+typedef struct {
+    isize channels;
+    const float *scale, *bias; /* bias: NULL for none */
+    const chain_plan *code;    /* NULL for none; its first operand is what is computed here */
+    usual_code usual;
+    const void *operand[MAX_OPERANDS];
+    float *y;   /* NULL where nobody needs it, as q */
+    uint8_t *q;
+    quantize_args grid; /* of q */
+} float_results;
+
+HIDDEN usual_code usual_code_of(const chain_plan *code);
+HIDDEN isize float_results_scratch(const chain_plan *code);
+HIDDEN void finish_floats(const void *args, const sum_block *b, uint8_t *scratch); /* a sum_finish of float_results */
+
+#endif

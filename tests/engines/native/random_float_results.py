@@ -1,0 +1,144 @@
+"""Run random convolutions and linear layers with float32 results, and what follows them, on the native library, and
+compare the bits with the reference's.
+
+Usage: python tests/engines/native/random_float_results.py COUNT [SEED]
+The environment variable INTACT8_ISA chooses the instruction set. Needs numpy and intact8 only.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from random_convolutions import random_conv
+
+from intact8.engines import get_engine
+from intact8.engines.native import _library
+from intact8.opset.op import Op, Tensor
+from intact8.program.program import Program
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+FUNCTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("float.relu", {}),
+    ("float.relu", {}),
+    ("float.clamp", {"min": 0.0, "max": 6.0}),
+    ("float.clamp", {"min": None, "max": 1.0}),
+    ("float.leaky_relu", {"slope": 0.1}),
+    ("float.unary", {"fn": "silu"}),
+    ("float.unary", {"fn": "hardswish"}),
+    ("float.affine_scalar", {"mul": 0.5, "add": -1.0}),
+)
+
+
+@dataclass
+class Draft:
+    """A program in the making."""
+
+    rng: np.random.Generator
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+    inputs: dict[str, Array] = field(default_factory=dict)
+
+    def input(self, shape: Shape) -> str:
+        """Add an input of float32."""
+        name = f"r{len(self.inputs)}"
+        self.tensors[name] = Tensor(name, "float32", shape)
+        self.inputs[name] = (self.rng.standard_normal(shape) * 3).astype(np.float32)
+        self.inputs[name][self.rng.random(shape) < 0.05] = self.rng.choice([0.0, -0.0, 1e30, np.inf])
+        return name
+
+    def op(self, kind: str, inputs: tuple[str, ...], shape: Shape, attrs: Any = None, arrays: Any = None) -> str:
+        """Add an operation with a float32 result."""
+        name = f"t{len(self.ops)}"
+        self.tensors[name] = Tensor(name, "float32", shape)
+        self.ops.append(Op(name, kind, inputs, attrs or {}, arrays or {}))
+        return name
+
+    def quantize(self, x: str) -> str:
+        """Add a quantization, whose grid has limits that some results leave."""
+        name, zero = f"q{len(self.ops)}", int(self.rng.integers(0, 256))
+        low, high = (0, 255) if self.rng.random() < 0.5 else sorted(self.rng.integers(0, 256, 2).tolist())
+        scale = float(np.float32(self.rng.choice([0.05, 0.25, 0.011, 1e-33])))
+        self.tensors[name] = Tensor(name, "uint8", self.tensors[x].shape, scale, zero)
+        self.ops.append(Op(name, "quantize", (x,), {"lo": low, "hi": high}, {}))
+        return name
+
+
+def product(d: Draft) -> tuple[str, Shape]:
+    """Add a convolution or a linear layer of random geometry; return its result."""
+    rng, c = d.rng, random_conv(d.rng)
+    linear = rng.random() < 0.2
+    arrays: dict[str, Any] = {"weight": c.weight}
+    attrs: dict[str, Any] = {}
+    x, outputs = c.x, len(c.bias)
+    if linear:
+        arrays["weight"], x = c.weight.reshape(len(c.weight), -1), np.ascontiguousarray(np.moveaxis(c.x, 1, -1))
+        arrays["weight"] = np.ascontiguousarray(arrays["weight"][:, : x.shape[-1]])
+        x, outputs = np.ascontiguousarray(x[..., : arrays["weight"].shape[1]]), len(c.weight)
+    else:
+        attrs = {"stride": c.stride, "padding": c.pad, "dilation": c.dilation, "groups": c.groups}
+        attrs |= {"output_padding": c.output_pad, "transposed": c.transposed}
+    arrays["scale"] = (rng.random(outputs) * rng.choice([1e-3, 1e-4]) + 1e-6).astype(np.float32)
+    if rng.random() < 0.7:
+        arrays["bias"] = rng.standard_normal(outputs).astype(np.float32)
+    d.tensors["x"], d.inputs["x"] = Tensor("x", "uint8", x.shape, 0.05, c.zero), x
+    op = Op("y", "dequantized_linear" if linear else "dequantized_conv", ("x",), attrs, arrays)
+    alone = Program({"x": d.tensors["x"], "y": Tensor("y", "float32", x.shape)}, (op,), ("x",), ("y",))
+    shape = get_engine("reference").prepare(alone)({"x": x})[0].shape
+    d.tensors["y"] = Tensor("y", "float32", shape)
+    d.ops.append(op)
+    return "y", shape
+
+
+def draw(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]:
+    """Return a program of one product and what follows it, and its inputs."""
+    d = Draft(rng)
+    last, shape = product(d)
+    outputs = []
+    if rng.random() < 0.5:
+        axis = shape if rng.random() < 0.7 else (1, shape[1], *[1] * (len(shape) - 2))
+        pair = last, d.input(axis)
+        last = d.op("float.add", pair if rng.random() < 0.5 else pair[::-1], shape)
+    if rng.random() < 0.5:
+        kind, attrs = FUNCTIONS[rng.integers(len(FUNCTIONS))]
+        last = d.op(kind, (last,), shape, attrs)
+    if rng.random() < 0.3:
+        outputs.append(last)
+    if rng.random() < 0.7:
+        outputs.append(d.quantize(last))
+    if rng.random() < 0.2:
+        outputs.append(d.op("float.affine_scalar", (last,), shape, {"mul": 2.0, "add": 1.0}))
+    outputs = outputs or [last]
+    inputs = {name: d.inputs[name] for name in d.inputs}
+    return Program(d.tensors, tuple(d.ops), tuple(inputs), tuple(outputs), structure=0), inputs
+
+
+def bits(x: Array) -> Array:
+    """Return an array's bytes, those of any NaN the same."""
+    return np.where(np.isnan(x), np.float32(np.nan), x).view(np.int32) if x.dtype == np.float32 else x
+
+
+def main(count: int, seed: int = 0) -> int:
+    """Run that many random programs; return the number of elements that differ."""
+    wrong = compared = 0
+    for i in range(count):
+        program, inputs = draw(np.random.default_rng([seed, i]))
+        expected = get_engine("reference").prepare(program)(inputs)
+        native = get_engine("native").prepare(program, threads=1 + i % 2)
+        found = native(inputs)
+        assert not native.numpy_operations, native.numpy_operations
+        for name, y, other in zip(program.outputs, expected, found, strict=True):
+            differ = int((bits(y) != bits(other)).sum())
+            if differ:
+                kinds = [(op.kind, dict(op.attrs), op.inputs) for op in program.ops]
+                print(f"{seed}/{i}: {differ} of {y.size} differ in {name} {y.shape}: {kinds}")
+            wrong, compared = wrong + differ, compared + y.size
+    print(f"{_library.instruction_set()}: {count} programs, {compared} results, {wrong} differ")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])) > 0)
