@@ -141,7 +141,8 @@ MODELS = {
     # Before there is a plan, which knows: its workspace, and weights as stored, reordered and packed.
     "native": MemoryModel(
         3.0, 1, 0.0, (0, 0), (0, 4),
-        dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize", *FLOAT_SUMS), (0, 0)),
+        dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0))
+        | dict.fromkeys(FLOAT_SUMS, (0, 0)),
         {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)},
     ),
 }  # fmt: skip

@@ -13,12 +13,13 @@ from intact8.opset.op import Array
 from .builder import Value, channels_last, float_bits, plain
 from .lowering import AXES, OpContext, Rule, image_axes, image_fields
 
-
 Fields = dict[str, Value | int | None]
 
-ONLY_FLOATS: Fields = {"code": None, "floats": 1} | dict.fromkeys(
-    ("instructions", "bytes", "divisor", "zero", "low", "high"), 0
-)
+ONLY_FLOATS: Fields = {
+    "code": None,
+    "floats": 1,
+    **dict.fromkeys(("instructions", "bytes", "divisor", "zero", "low", "high"), 0),
+}
 """Fields of a convolution with float32 results that nothing follows, see :mod:`.float_epilogues`."""
 
 
@@ -59,7 +60,7 @@ def _add_step(ctx: OpContext, x: Value, y: Value, geometry: Fields, order: Seque
         ctx.builder.step("dequantized_conv", x=x, y=y, q=ctx.builder.value((0,), "uint8"), **fields, **ONLY_FLOATS)
         return
     fields |= {"bias": tiled("bias", lambda: p["bias"]), "ratio": ratios("a", "b")}
-    fields |= {"ratio_negative": ratios("a_neg", "b_neg")} | ctx.grid() | _epilogue(ctx, order)
+    fields |= {"ratio_negative": ratios("a_neg", "b_neg"), **ctx.grid(), **_epilogue(ctx, order)}
     ctx.builder.step("conv", x=x, y=y, **fields)
 
 
@@ -110,7 +111,7 @@ def conv(ctx: OpContext) -> Value:
     for name, given in (("kernel", kernel), ("stride", t["stride"]), ("dilation", t["dilation"])):
         fields |= {f"{name}_{axis}": n for axis, n in zip(AXES, image_axes(given, 1), strict=True)}
     fields |= {f"pad_{axis}": n for axis, n in zip(AXES, image_axes(pads, 0), strict=True)}
-    _add_step(ctx, x, y, fields | image_fields(x, y), order)
+    _add_step(ctx, x, y, {**fields, **image_fields(x, y)}, order)
     return y
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from intact8.arithmetic.unary_functions import UNARY
 from intact8.opset.op import Array
 
-from .builder import MAX_RANK, WORKSPACE, PlanBuilder, Value, double_bits, float_bits
+from .builder import MAX_RANK, WORKSPACE, PlanBuilder, Value, float_bits
 from .float_chain_code import (
     BOOL,
     FLOATS,
@@ -184,7 +184,7 @@ def finish(builder: PlanBuilder) -> None:
     for at, made in builder.chains.items():
         if at not in unused:
             sizes = {f"d{i}": made.sizes[i] if i < len(made.sizes) else 1 for i in range(MAX_RANK)}
-            fields = sizes | {"y": made.y, "rank": len(made.sizes)} | made.fields
+            fields = {**sizes, **made.fields, "y": made.y, "rank": len(made.sizes)}
             builder.change(at, "chain", *encoded(builder, at, made, fields))
     builder.drop(unused)
 

@@ -1,4 +1,4 @@
-"""Chains that convolutions and linear layers with float32 results compute in their own step, while sums are in the cache."""
+"""Chains that convolutions and linear layers with float32 results compute in their own step, sums still in cache."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ def _quantize(builder: PlanBuilder, unused: set[int], readers: Mapping[int, set[
     """Let the step write bytes, too, where a chain quantizes its floats as they lie; without floats if nobody else
     reads them."""
     y = known["y"]
-    for i in sorted(readers.get(y, set()) - unused) if isinstance(y, int) and not known["bytes"] else ():
+    if not isinstance(y, int) or known["bytes"]:
+        return
+    for i in sorted(readers.get(y, set()) - unused):
         chain = builder.chains.get(i)
         if chain is None or chain.code or chain.fields["type"] != GRID:
             continue
