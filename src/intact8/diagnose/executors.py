@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from intact8.arithmetic.dimensions import SIZED
 from intact8.arithmetic.torch_float_ops import FLOAT_OPS
 from intact8.capture.graph import Graph, Node
 from intact8.engines import available_engines, get_engine
@@ -19,7 +18,7 @@ from intact8.errors import InputError
 from intact8.opset import KINDS
 from intact8.opset.op import Op
 from intact8.program.certify import uncertified
-from intact8.program.dimensions import fixed
+from intact8.program.dimensions import fixed, sizes_of
 from intact8.program.program import Program
 from intact8.simulation.ops.dispatch import run_node
 from intact8.simulation.ops.exact_sums import convolve
@@ -114,7 +113,13 @@ class EngineExecutor:
         self.program, self._engine = program, get_engine(engine)
         self.ops = ops_of(program, graph)
         self._alias = aliases(graph)
-        self._runners: dict[tuple[str, tuple[tuple[str, int], ...]], Runner] = {}
+        self._sizes: dict[str, int] = {}
+        self._runners: dict[tuple[str, tuple[int, ...]], Runner] = {}
+
+    def begin(self, inputs: Sequence[Tensor]) -> None:
+        """Take the sizes of named dimensions from the inputs of the network in a call."""
+        sizes = sizes_of(self.program, dict(zip(self.program.inputs, inputs, strict=True)))
+        self._sizes = {name: sizes[name] for name in self.program.dimensions}
 
     def __call__(self, node: Node, inputs: Sequence[Tensor]) -> Tensor:
         if node.op == "dropout":
@@ -123,38 +128,22 @@ class EngineExecutor:
             return FLOAT_OPS[node.op](node.attrs, inputs, {}).contiguous()
         values = {self._alias.get(name, name): x for name, x in zip(node.inputs, inputs, strict=True)}
         for op in self.ops[node.name]:
-            values[op.name] = self._run(op, values, node)
+            values[op.name] = self._run(op, values)
         return values[node.name]
 
-    def _run(self, op: Op, values: Mapping[str, Tensor], node: Node) -> Tensor:
+    def _run(self, op: Op, values: Mapping[str, Tensor]) -> Tensor:
         if op.kind == "constant":
             return torch.from_numpy(np.array(op.arrays["value"]))
-        sizes = self._sizes(op, values, node)
-        key = op.name, tuple(sorted(sizes.items()))
+        key = op.name, tuple(self._sizes.values())
         if key not in self._runners:
             inputs = tuple(dict.fromkeys(op.inputs))
             tensors = {name: self.program.tensors[name] for name in (*inputs, op.name)}
             part = Program(
                 tensors, (op,), inputs, (op.name,), needs=self.program.needs, dimensions=self.program.dimensions
             )
-            self._runners[key] = self._engine.prepare(fixed(part, sizes))
+            self._runners[key] = self._engine.prepare(fixed(part, self._sizes))
         (output,) = self._runners[key]({name: values[name].numpy() for name in op.inputs})
         return torch.from_numpy(np.require(output, requirements="W"))
-
-    def _sizes(self, op: Op, values: Mapping[str, Tensor], node: Node) -> dict[str, int]:
-        """Return the sizes of named dimensions, from the inputs of an operation and the attributes of its node."""
-        if not self.program.dimensions:
-            return {}
-        pairs: list[tuple[Any, Any]] = []
-        for name in op.inputs:
-            pairs += zip(self.program.tensors[name].shape, values[name].shape, strict=True)
-        for key in SIZED:
-            named: Any = op.attrs.get(key)
-            if isinstance(named, str):
-                pairs.append((named, int(node.attrs[key])))
-            elif isinstance(named, list):
-                pairs += zip(named, node.attrs[key], strict=True)
-        return {name: size for name, size in pairs if isinstance(name, str)}
 
 
 def aliases(graph: Graph) -> dict[str, str]:

@@ -389,3 +389,21 @@ def test_masks_that_add_up_to_infinity_are_drawn_at_the_end() -> None:
     sim = intact8.prepare(model, data)
     intact8.calibrate(sim, data)
     assert intact8.compare(model, sim.eval(), data).rows
+
+
+def test_samples_along_the_second_dimension_and_numbers_without_dimensions() -> None:
+    class Attentive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.scale = nn.MultiheadAttention(4, 2), nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            scale = self.scale.exp()
+            return self.attention(x, x * scale, x)[0], scale
+
+    model, data = Attentive().eval(), [torch.randn(5, 3, 4) for _ in range(3)]
+    sim = intact8.prepare(model, data[0]).eval()
+    assert sim.graph.dimensions
+    intact8.calibrate(sim, data)
+    assert intact8.compare(model, sim, data, program=intact8.convert(sim), engine="onednn").rows
+    assert intact8.sensitivity(sim, data).rows

@@ -203,6 +203,9 @@ class _Comparison:
                 rounded[name] = quantizer.round(quantizer.steps(reals[name]))
             return rounded[name]
 
+        for executor in (self.integers, self.other):
+            if isinstance(executor, EngineExecutor):
+                executor.begin(chunk.inputs)
         for node, done in zip(self.graph.sized(chunk.inputs), self.last_uses, strict=True):
             name = node.name
             if node.op == "input":
@@ -270,16 +273,13 @@ def channel_axes(graph: Graph) -> dict[str, int | None]:
     for node in graph:
         rank = len(node.shape)
         read = [axes[i] for i in node.inputs if len(graph.nodes[i].shape) == rank and graph.nodes[i].op != "constant"]
-        if rank < 2:
-            axes[node.name] = None
-        elif node.op == "linear":
-            axes[node.name] = rank - 1
+        axis: int | None = 1
+        if node.op == "linear":
+            axis = rank - 1
         elif node.op == "permute" and read and read[0] is not None:
-            axes[node.name] = node.attrs["dims"].index(read[0])
-        elif node.op in ("conv", "scale_shift", "reshape") or not read:
-            axes[node.name] = 1
-        else:
-            axes[node.name] = read[0]
-        if axes[node.name] == 0 or not isinstance(node.shape[axes[node.name] or 0], int):
-            axes[node.name] = None
+            axis = node.attrs["dims"].index(read[0])
+        elif node.op not in ("conv", "scale_shift", "reshape") and read:
+            axis = read[0]
+        known = rank > 1 and axis and isinstance(node.shape[axis], int)
+        axes[node.name] = axis if known else None
     return axes

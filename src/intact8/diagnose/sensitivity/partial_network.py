@@ -90,10 +90,15 @@ class PartialNetwork:
     def run(self, inputs: Sequence[Tensor], chosen: Selection) -> Values:
         """Return every tensor of the network with ``chosen`` quantized."""
         values: Values = dict(zip(self.graph.inputs, inputs, strict=True))
-        for node in self.graph.sized(inputs):
+        for node in self._nodes(inputs):
             if node.op != "input":
                 values[node.name] = self._compute(node, values, {}, chosen)
         return values
+
+    def _nodes(self, inputs: Sequence[Tensor]) -> list[Node]:
+        if isinstance(self._exact, EngineExecutor):
+            self._exact.begin(inputs)
+        return self.graph.sized(inputs)
 
     def resume(self, base: Values, before: Selection, after: Selection) -> list[Tensor]:
         """Return the outputs with ``after`` quantized, given every tensor with ``before``, which are not changed."""
@@ -108,7 +113,7 @@ class PartialNetwork:
     def _changes(self, base: Values, before: Selection, after: Selection, keep: bool) -> Values:
         changed: Values = {}
         fresh: set[str] = set()
-        for node in self.graph.sized([base[name] for name in self.graph.inputs]):
+        for node in self._nodes([base[name] for name in self.graph.inputs]):
             name, point = node.name, self.point_of.get(node.name)
             weight = (name in before.weights) != (name in after.weights)
             rounding = (point in before.points) != (point in after.points)
