@@ -306,6 +306,15 @@ def test_division_is_disjoint_and_complete() -> None:
     assert all(len(b.batch[1]) == len(b.inputs[0]) for part in parts for b in part)
 
 
+def test_batches_of_one_sample_are_dealt_to_every_part() -> None:
+    x = torch.arange(300.0).reshape(100, 3)
+    network = FloatNetwork(nn.Linear(3, 2), x[:2], CPU)
+    for size in (1, 2, 3):
+        parts = divide(gather(x.split(size), network.captured, CPU, 1000), (0.25, 0.25, 0.5), 0, None)
+        assert [len(part) for part in parts] == [25, 25, 50]
+        assert sorted(v for part in parts for b in part for v in b.inputs[0][:, 0].tolist()) == x[:, 0].tolist()
+
+
 def test_noise_is_the_error_over_the_signal() -> None:
     x = torch.randn(64, 8)
     model = nn.Linear(8, 4)

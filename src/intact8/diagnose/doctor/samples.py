@@ -63,11 +63,15 @@ def divide(samples: Samples, shares: tuple[float, ...], seed: int, static: int |
 
     Samples are dealt one by one where the network takes any batch size, else batch by batch.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator, dealt = torch.Generator().manual_seed(seed), 0
+    ends = np.cumsum((0.0, *shares)) / sum(shares)
 
     def deal(count: int) -> list[list[int]]:
+        nonlocal dealt
         order = torch.randperm(count, generator=generator).tolist()
-        edges = [round(share * count) for share in np.cumsum((0.0, *shares)) / sum(shares)]
+        # Batches may be smaller than the number of parts, so that counts are rounded for all samples until here.
+        edges = np.maximum.accumulate(np.rint(ends * (dealt + count)) - np.rint(ends * dealt)).astype(int)
+        dealt += count
         return [order[a:b] for a, b in pairwise(edges)]
 
     if static is not None:
