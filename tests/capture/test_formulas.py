@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -179,6 +180,10 @@ IMAGE = {
         + F.avg_pool1d(x[:, 1, 0], 3, 1)
         + F.adaptive_max_pool1d(x[:, 1, 0], 4)
     ),
+    "pooling_backwards": lambda x, m: torch.ops.aten.max_pool2d_with_indices_backward(
+        x[..., ::2, ::2], x, [2, 2], [2, 2], [0, 0], [1, 1], False, F.max_pool2d(x, 2, return_indices=True)[1]
+    ),
+    "dropout_of_nothing": lambda x, m: F.dropout2d(F.dropout(x, 0.0, True), 0.0, True) * 2,
     "infinite_limits": lambda x, m: (x / x.relu() == math.inf).float() + (x < math.inf) + (x.log() != -math.inf),
 }
 
@@ -194,6 +199,8 @@ BATCH = {
     "computed_indices": lambda x, m: x[:, x[0, 0].argmax(0) % 4, 1:] + x.flatten(0, 1)[x[0, 0].argmax(0), 1:],
     "index_select": lambda x, m: x.index_select(2, x[0, 0].argmax(0)),
     "masked_scatter": lambda x, m: x.masked_scatter(x > 0, x * 2),
+    "resize": lambda x, m: x.clone().resize_(2, 4, 36) * 2,
+    "nonzero_static": lambda x, m: x.relu().nonzero_static(size=9) + x[:, 0].relu().nonzero_static(size=99).sum(),
     "computed_weights": lambda x, m: F.layer_norm(x, (6,), x[0, 0, 0], x[0, 0, 1]) + F.embedding(m.index, x[0, 0])[0],
 }
 
@@ -202,3 +209,16 @@ BATCH = {
 def test_function_of_a_whole_batch(name: str) -> None:
     torch.manual_seed(1)
     check(Function(BATCH[name]), torch.randn(2, 4, 6, 6), batches=(2,))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_cross_entropy_in_parts(reduction: str) -> None:
+    reason = "this torch has no linear_cross_entropy"
+    linear_cross_entropy = pytest.importorskip("torch.nn.modules.linear_cross_entropy_options", reason=reason)
+    weight, target = torch.randn(7, 5), torch.tensor([1, 0, 6])
+    options = linear_cross_entropy.LinearCrossEntropyOptions(batch_chunk_size=2)
+
+    def loss(x: Tensor, m: Any) -> Tensor:
+        return F.linear_cross_entropy(x, weight, target, reduction=reduction, options=options)
+
+    check(Function(loss), torch.randn(3, 5), batches=(3,))

@@ -322,6 +322,31 @@ def test_long_reflections_are_a_gather() -> None:
     assert [n.op for n in captured.graph][-1] == "gather"
 
 
+def test_tensors_that_the_forward_pass_makes_are_written_in_place() -> None:
+    def written(x: Tensor, m: Any) -> Tensor:
+        ones = torch.ones(4, 6, 5)
+        alias = ones
+        ones.sub_(x[0])
+        return F.relu(x) * alias
+
+    check(Function(written), torch.randn(1, 4, 6, 5), batches=(1,))
+
+
+def test_state_that_the_forward_pass_writes_is_refused() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+            self.register_buffer("state", torch.zeros(2, 3), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.state.mul_(0.9).add_(self.fc(x))
+            return self.state * 2
+
+    with pytest.raises(intact8.CaptureError, match="the forward pass changes state"):
+        intact8.prepare(Counting().eval(), torch.randn(2, 3))
+
+
 def test_constant_masks_choose_known_elements() -> None:
     mask = torch.tensor([True, False, True, True, False])
 

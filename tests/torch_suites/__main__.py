@@ -91,7 +91,8 @@ def summary(out: Path, suites: list[str], details: bool) -> None:
         print("  faults:", dict(rules), "mismatches in", dict(where))
         print("  refusals of an accepted program:", dict(Counter(
             w for e in tried if e["outcome"] == "converted" for w in e["refusals"])))  # fmt: skip
-        print("  one tensor in and out:", dict(Counter(e["outcome"] for e in plain)))
+        print("  one tensor in and out:", dict(Counter(e["outcome"] for e in plain)),
+              f"{sum(e['outcome'] == 'converted' for e in plain) / max(len(plain), 1):.1%}")  # fmt: skip
         if details:
             for e in mine:
                 for f in e["faults"]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .case import Case, Network, Unfit
 
@@ -40,7 +41,7 @@ def cases(*, alone: bool = True, in_place: bool = True) -> Iterator[Case]:
 def _builder(info: Any, function: Callable[..., Any], layers: bool) -> Callable[[], Network]:
     def build() -> Network:
         torch.manual_seed(0)
-        reason = "no sample has a float tensor of two dimensions or more"
+        reason, empty = "no sample has a float tensor of two dimensions or more", []
         for sample in itertools.islice(info.sample_inputs("cpu", torch.float32, requires_grad=False), LOOKED_AT):
             leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), dict(sample.kwargs)))
             first = next((v for v in leaves if isinstance(v, Tensor)), None)
@@ -48,23 +49,37 @@ def _builder(info: Any, function: Callable[..., Any], layers: bool) -> Callable[
                 continue
             try:
                 model = Applied(function, leaves, spec, _domain(info), layers)
-                _deterministic(model, first.shape)
+                holds_numbers = _deterministic(model, first.shape)
             except Unfit as error:
                 reason = str(error)
                 continue
             except Exception as error:  # noqa: BLE001  # a sample of a failure, or one that needs these very values
                 reason = f"{type(error).__name__}: {error}"
                 continue
-            return Network(model, _calls(model, tuple(first.shape)), model.activations == 1)
+            network = Network(model, _calls(model, tuple(first.shape)), model.activations == 1)
+            if holds_numbers:
+                return network
+            empty.append(network)
+        if empty:
+            return empty[0]
         raise Unfit(reason[:200])
 
     return build
 
 
-def _deterministic(model: Applied, shape: torch.Size) -> None:
-    """Raise Unfit for what cannot be compared: random, complex or without a tensor."""
+class Drawn(TorchDispatchMode):
+    """Raise Unfit where random numbers are drawn: samples of torch's own tests set the seed before."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise Unfit("its results are random")
+        return func(*args, **(kwargs or {}))
+
+
+def _deterministic(model: Applied, shape: torch.Size) -> bool:
+    """Return whether every result holds numbers; raise Unfit for what is random, complex or without a tensor."""
     x = torch.randn(shape)
-    with torch.no_grad():
+    with torch.no_grad(), Drawn():
         results = [pytree.tree_leaves(model(x.clone())) for _ in range(2)]
     first, second = ([t for t in found if isinstance(t, Tensor)] for found in results)
     if not first or any(t.is_complex() or t.layout != torch.strided for t in first):
@@ -73,6 +88,7 @@ def _deterministic(model: Applied, shape: torch.Size) -> None:
         (a.shape == b.shape and torch.equal(a, b)) or a.isnan().any() for a, b in zip(first, second, strict=True)
     ):
         raise Unfit("its results are random")
+    return all(t.numel() for t in first)
 
 
 def _domain(info: Any) -> tuple[float, float] | None:

@@ -205,6 +205,12 @@ def angle(x: Tensor) -> Tensor:
     return torch.where(x < 0, math.pi, 0.0 * real(x))
 
 
+@formula("resize.default")
+def resize(x: Tensor, size: list[int], *, memory_format: Any = None) -> Any:
+    """Give a tensor another shape of as many elements."""
+    return x.reshape(size) if x.numel() == math.prod(size) else NotImplemented
+
+
 @formula("erfinv.default")
 def erfinv(x: Tensor) -> Tensor:
     """Compute the inverse of erf (M. Giles, Approximating the erfinv function, 2010, single precision)."""

@@ -133,6 +133,21 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(mask, found.reshape(x.shape), x)
 
 
+@formula("nonzero_static.default")
+def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """Find the first places that are not 0, as many as said, and fill up with a number."""
+    chosen = (x != 0).reshape(-1)
+    rank = torch.cumsum(chosen.long(), 0) - 1
+    target = torch.where(chosen & (rank < size), rank, size)
+    places = torch.arange(chosen.shape[0], device=x.device)
+    flat = torch.scatter(torch.full((size + 1,), -1, device=x.device), 0, target, places)[:size]
+    coordinates = []
+    for length in reversed(x.shape):
+        coordinates.append(flat % length)
+        flat = torch.where(flat < 0, flat, torch.div(flat, length, rounding_mode="floor"))
+    return torch.where(flat[:, None] < 0, fill_value, torch.stack(coordinates[::-1], 1))
+
+
 @formula("_embedding_bag_forward_only.default _embedding_bag.default")
 def embedding_bag(
     weight: Tensor,

@@ -87,6 +87,13 @@ def grid_sampler(image: Tensor, grid: Tensor, mode: int, padding: int, corners: 
     return total
 
 
+@formula("max_pool2d_with_indices_backward.default")
+def max_pool_backward(gradient: Tensor, x: Tensor, *given: Any) -> Tensor:
+    """Add each number at the place of the largest element of its window."""
+    indices = given[-1].flatten(-2)
+    return torch.scatter_add(torch.zeros_like(x).flatten(-2), -1, indices, gradient.flatten(-2)).reshape(x.shape)
+
+
 @formula("max_unpool2d.default max_unpool3d.default")
 def max_unpool(x: Tensor, indices: Tensor, size: list[int], *_: Any) -> Tensor:
     """Put elements back where the largest of windows were, and zeros elsewhere."""

@@ -332,6 +332,8 @@ class Builder(ConstantStore):
     def write(self, call: Call, result: Value) -> Value:
         """Follow an in-place operation: every name of the same memory now means the result."""
         old = next(iter(call.args.values()))
+        if isinstance(old, Tensor):
+            return self.write_constant(call, old, result)
         if not isinstance(old, Value) or old.storage not in self._in_storage:
             raise call.in_place("a constant tensor")
         new = Value(result.name, old.storage, old.region)
@@ -343,6 +345,17 @@ class Builder(ConstantStore):
                 self._stale[node] = call.op
         if self.batch_input is not None and self.batch_input.name == old.name:
             self.notes.append(f"the model changes its input in place (aten.{call.op}); the program does not")
+        return new
+
+    def write_constant(self, call: Call, old: Tensor, result: Value) -> Value:
+        """Follow an in-place operation on a tensor that the forward pass made, as ``ones_like(x).sub_(x)`` does."""
+        memory = old.untyped_storage().data_ptr()
+        names = [n for n, v in self.env.items() if isinstance(v, Tensor) and v.untyped_storage().data_ptr() == memory]
+        if any(node.op != "call_function" or self.env[node].shape != old.shape for node in names):
+            raise call.in_place("a constant tensor")
+        new = Value(result.name, self.new_storage())
+        self.env |= dict.fromkeys(names, new)
+        self._in_storage[new.storage] = names
         return new
 
     def higher_order(self, target: Any, args: list[Any], node: torch.fx.Node) -> Any:

@@ -232,7 +232,7 @@ def chosen(c: Call) -> CaptureError:
     return c.error("the size of a tensor depends on the data", why=why, remedy=remedy)
 
 
-@handles("bincount masked_select nonzero nonzero_static _unique2 unique_dim unique_consecutive _to_sparse")
+@handles("bincount masked_select nonzero _unique2 unique_dim unique_consecutive _to_sparse")
 def masked_select(c: Call) -> Value:
     """Refuse what gives as many elements as the data say."""
     raise chosen(c)

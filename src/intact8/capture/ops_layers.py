@@ -145,7 +145,7 @@ def rms_norm(c: Call) -> Value:
 @handles("dropout feature_dropout alpha_dropout feature_alpha_dropout")
 def dropout(c: Call) -> Value:
     """Record a dropout, which is the identity until training switches it on."""
-    if c["train"]:
+    if c["train"] and c["p"] > 0:
         what = "dropout that is active in eval mode"
         why = "it is called with training=True, and a program is deterministic"
         raise c.error(what, why=why, remedy="use nn.Dropout or F.dropout(..., training=self.training)")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from intact8.arithmetic.dimensions import Dim
@@ -199,3 +200,38 @@ def by_groups(x: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
 def grouped_product(c: Call) -> Any:
     """Record the products of mixtures of experts in transformers: every expert computes all rows."""
     return c.builder.by_formula(c, by_groups)
+
+
+def cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    classes: Tensor | None,
+    reduction: str,
+    ignored: int,
+    smoothing: float,
+    *_: Any,
+) -> tuple[Tensor]:
+    """Compute the cross entropy of a linear layer's results at once; ``classes`` are weights of classes."""
+    y = F.linear(x, weight, bias)
+    found = F.cross_entropy(
+        y, target, classes, ignore_index=ignored, reduction=reduction, label_smoothing=smoothing
+    )
+    return (found,)
+
+
+@handles("_linear_cross_entropy_batch_chunked")
+def chunked_cross_entropy(c: Call) -> Any:
+    """Record a cross entropy that torch computes in parts of the batch."""
+    return c.builder.by_formula(c, cross_entropy)
+
+
+@handles("_linear_cross_entropy_batch_chunked_no_reduction")
+def chunked_cross_entropies(c: Call) -> Any:
+    """Record the same for every sample."""
+
+    def each(x: Tensor, weight: Tensor, target: Tensor, bias: Any, classes: Any, ignored: int, *_: Any) -> Tensor:
+        return cross_entropy(x, weight, target, bias, classes, "none", ignored, 0.0)[0]
+
+    return c.builder.by_formula(c, each)

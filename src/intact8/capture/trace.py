@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
@@ -235,7 +235,7 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     node = next(n for n in program.graph.nodes if n.op == "output")
     outputs: list[str] = []
     leaves: list[Any] = []
-    for position, (item, given) in enumerate(zip(result, node.args[0], strict=True)):
+    for position, (item, given) in enumerate(_returned(program, zip(result, node.args[0], strict=True))):
         if isinstance(item, (Tensor, Prefix)):
             item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
         _known_dtype(given, position)
@@ -282,6 +282,17 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
     )
+
+
+def _returned(program: ExportedProgram, results: Iterable[Any]) -> list[Any]:
+    """Return the results that the model returns; an export without writes has what it writes into tensors, too."""
+    signature = program.graph_signature
+    if signature.buffers_to_mutate:
+        what = f"the forward pass changes {', '.join(signature.buffers_to_mutate.values())}"
+        why, remedy = "a quantized program keeps no state between calls", "do not write into buffers in eval mode"
+        raise CaptureError(what, where="the model itself", why=why, remedy=remedy)
+    specs = zip(results, signature.output_specs, strict=True)
+    return [result for result, spec in specs if spec.kind is OutputKind.USER_OUTPUT]
 
 
 def _known_dtype(given: Any, position: int) -> None:
