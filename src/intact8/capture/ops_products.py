@@ -215,9 +215,7 @@ def cross_entropy(
 ) -> tuple[Tensor]:
     """Compute the cross entropy of a linear layer's results at once; ``classes`` are weights of classes."""
     y = F.linear(x, weight, bias)
-    found = F.cross_entropy(
-        y, target, classes, ignore_index=ignored, reduction=reduction, label_smoothing=smoothing
-    )
+    found = F.cross_entropy(y, target, classes, ignore_index=ignored, reduction=reduction, label_smoothing=smoothing)
     return (found,)
 
 
