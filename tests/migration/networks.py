@@ -57,10 +57,10 @@ def network(kind: type[Residual]) -> Any:
     return model.eval()
 
 
-def prepared(mode: str, qconfig: Any = None) -> Any:
+def prepared(mode: str, qconfig: Any = None, model: Any = None) -> Any:
     """A model that torch.ao has prepared and calibrated or trained: "eager ptq", "eager qat", "fx ptq" or "fx qat"."""
     x, qat = samples(), mode.endswith("qat")
-    model = network(Residual if mode.startswith("eager") else Plain)
+    model = model or network(Residual if mode.startswith("eager") else Plain)
     model.train(qat)
     if mode.startswith("eager"):
         model = (ao.fuse_modules_qat if qat else ao.fuse_modules)(model, FUSED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.migration.networks import Residual, converted, prepared, samples
+from tests.migration.networks import Residual, converted, network, prepared, samples
 from torch import nn
 
 import intact8
@@ -36,6 +36,17 @@ def test_weights_and_ranges_are_kept(mode: str, stage: str) -> None:
         y = there(samples())
     error = made.program.run(samples()) - y
     assert float(error.abs().max()) < 0.1 * float(y.abs().max())
+
+
+def test_layers_whose_weights_become_coarser_are_named() -> None:
+    model = network(Residual)
+    with torch.no_grad():
+        model.fc.weight[0] *= 800
+    report = intact8.migrate(converted(prepared("eager ptq", model=model)), data=samples()).report
+    (layer,) = [layer for layer in report.layers if layer.raised]
+    assert (layer.name, layer.raised, layer.channels) == ("fc", 1, 5)
+    assert layer.weights_changed and layer.weights_sqnr is not None and layer.weights_sqnr > 20
+    assert f"fc ({layer.raised} of 5)" in str(report)
 
 
 def test_the_model_is_not_changed() -> None:

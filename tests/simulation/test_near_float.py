@@ -6,6 +6,7 @@ Other tests compare the simulation with the integers that ship. Both could be wr
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,3 +94,14 @@ def test_forward_and_backward(seed: int, recipe: str, training: bool) -> None:
         if h is not None and (g - h).norm() > 0.6 * g.norm() + 0.02 * largest
     }
     assert sum(h is not None for _, h in grads.values()) > len(grads) / 2 and not far, far
+
+
+def test_negative_results_of_small_multipliers_keep_their_slope() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.1)).eval()
+    with torch.no_grad():
+        net[0].weight[0] *= 30  # one channel decides the grid: the multipliers of the others are small
+    sim, _ = quantized(net, torch.randn(16, 3, 12, 12), replace(intact8.recipes.symmetric(), equalize=False))
+    found = sim.requantizations["0"]
+    slope = (found.a_neg / found.b_neg) / (found.a / found.b)
+    assert float((slope / 0.1 - 1).abs().max()) < 0.01, slope

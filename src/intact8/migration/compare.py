@@ -23,6 +23,7 @@ from intact8.opset.op import Op
 from intact8.program.names import part_name
 from intact8.program.program import Program
 from intact8.simulation.ops import recurrent
+from intact8.simulation.weights.layout import per_output
 
 Array = npt.NDArray[Any]
 
@@ -101,11 +102,20 @@ def _weight_changes(described: Description, made: Simulated, program: Program) -
         channels = [scale.size] if len(grids) == 1 else [len(grid.integers) for grid in grids]
         before = [grid.channel_scales(axis, n) for grid, n in zip(grids, channels, strict=True)]
         moved = np.concatenate([np.zeros(0), *(b for b in before if b is not None)])
+        change, power = np.zeros(0), _Sums()
+        if moved.size == scale.size:
+            change = scale / moved - 1
+            for grid, q, own in zip(grids, here, np.split(scale, np.cumsum(channels)[:-1]), strict=True):
+                values = torch.from_numpy(grid.values())
+                power.add_power(values.numpy(), q * per_output(torch.from_numpy(own), values, node).numpy())
         found[name] = {
             "there": grids[0].name,
             "weights": sum(grid.integers.size for grid in grids),
             "weights_changed": sum(_differ(grid.centered(), q) for grid, q in zip(grids, here, strict=True)),
-            "weight_scale_change": float(np.abs(scale / moved - 1).max()) if moved.size == scale.size else 0.0,
+            "weight_scale_change": float(np.abs(change).max(initial=0.0)),
+            "channels": scale.size,
+            "raised": int((change > 0.01).sum()),
+            "weights_sqnr": power.sqnr,
         }
     return found
 

@@ -27,6 +27,9 @@ class LayerChange:
         zero_point: of the activation, in uint8.
         weights, weights_changed: integers of the weight in all, and those that differ from the other tool's.
         weight_scale_change: largest relative change of a scale of the weight.
+        channels, raised: output channels of the weight, and those whose scale was raised by more than a percent, because
+            their multiplier is less than the least that every engine evaluates exactly.
+        weights_sqnr: dB, the weight here against the other tool's; infinite where nothing differs.
         values, differ, largest: integers of the activation that were compared on data, those that differ from the
             other tool's simulation, and the largest difference in steps; 0 without data.
         sqnr: dB, the activation here against the other tool's; infinite where nothing differs, None without data.
@@ -40,14 +43,20 @@ class LayerChange:
     weights: int = 0
     weights_changed: int = 0
     weight_scale_change: float = 0.0
+    channels: int = 0
+    raised: int = 0
+    weights_sqnr: float | None = None
     values: int = 0
     differ: int = 0
     largest: int = 0
     sqnr: float | None = None
 
 
-HEAD = ("layer", "weights changed", "weight scales", "scale", "integers differ", "largest", "SQNR")
+HEAD = ("layer", "weights changed", "weight scales", "weights' SQNR", "scale", "integers differ", "largest", "SQNR")
 """Columns of the table."""
+
+COARSER = "coarser weights in channels whose multipliers are less than every engine evaluates exactly"
+"""What changed most integers of weights."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,9 @@ class MigrationReport(Shown):
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lists = (("float, as there", self.floats), ("observed on data", self.observed), ("anew", self.requantized))
         tail = [f"{what}: {', '.join(map(one_line, names))}" for what, names in lists if names]
+        raised = [f"{one_line(layer.name)} ({layer.raised} of {layer.channels})" for layer in self.layers if layer.raised]
+        if raised:
+            tail.append(f"{COARSER}: {', '.join(raised)}")
         return "\n".join([head, "", *table, "", *tail, *self.notes]).rstrip()
 
 
@@ -107,7 +119,8 @@ def _row(layer: LayerChange) -> tuple[str, ...]:
     weights = f"{layer.weights_changed}/{layer.weights}" if layer.weights else ""
     scales = f"{layer.weight_scale_change:.2%}" if layer.weights else ""
     largest = str(layer.largest) if layer.values else ""
-    return (one_line(layer.name), weights, scales, moved, share, largest, "" if layer.sqnr is None else _db(layer.sqnr))
+    decibels = ["" if value is None else _db(value) for value in (layer.weights_sqnr, layer.sqnr)]
+    return (one_line(layer.name), weights, scales, decibels[0], moved, share, largest, decibels[1])
 
 
 def _db(value: float) -> str:

@@ -27,6 +27,9 @@ from intact8.simulation.weights.quantize import corrected_bias
 
 Array = npt.NDArray[Any]
 
+ROUNDING_ERROR = 12**-0.5
+"""Root mean square of a rounding error, in steps."""
+
 
 class Layer:
     """A layer's folded weight, bias and the weight scales it would have without tie-free multipliers."""
@@ -96,9 +99,12 @@ def channel_ratios(
         return {"a": a, "b": b}
     slope = np.broadcast_to(slopes, a.shape)
     limits = _negative_limits(slope, steps * np.abs(slope), y)
-    # A slope times a small multiplier may be less than 1/b: then the multiplier grows, up to twice.
+    # A slope times a small multiplier may be less than 1/b. Then the multiplier grows as long as the coarser weights,
+    # whose rounding errors are 0.29 steps each, cost less than negative results would that became zero.
     reach = 1.001 / (limits * np.maximum(np.abs(slope), 1e-12))
-    wanted = np.where((reach > target) & (reach < 2 * target), reach, target)
+    size = np.sqrt(np.square(layer.rows).mean(axis=1)) / layer.base
+    growth = np.maximum(2, np.abs(slope) * size / ROUNDING_ERROR)
+    wanted = np.where((reach > target) & (reach < growth * target), reach, target)
     a, b = ratios_above(wanted, b)
     if kept is not None:
         a, b = np.where(kept[0], kept[1], a), np.where(kept[0], kept[2], b)
