@@ -107,7 +107,9 @@ class MigrationReport(Shown):
         table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lists = (("float, as there", self.floats), ("observed on data", self.observed), ("anew", self.requantized))
         tail = [f"{what}: {', '.join(map(one_line, names))}" for what, names in lists if names]
-        raised = [f"{one_line(layer.name)} ({layer.raised} of {layer.channels})" for layer in self.layers if layer.raised]
+        raised = [
+            f"{one_line(layer.name)} ({layer.raised} of {layer.channels})" for layer in self.layers if layer.raised
+        ]
         if raised:
             tail.append(f"{COARSER}: {', '.join(raised)}")
         return "\n".join([head, "", *table, "", *tail, *self.notes]).rstrip()
