@@ -27,8 +27,8 @@ class LayerChange:
         zero_point: of the activation, in uint8.
         weights, weights_changed: integers of the weight in all, and those that differ from the other tool's.
         weight_scale_change: largest relative change of a scale of the weight.
-        channels, raised: output channels of the weight, and those whose scale was raised by more than a percent, because
-            their multiplier is less than the least that every engine evaluates exactly.
+        channels, raised: output channels of the weight, and those whose scale was raised by more than a percent,
+            because their multiplier is less than the least that every engine evaluates exactly.
         weights_sqnr: dB, the weight here against the other tool's; infinite where nothing differs.
         values, differ, largest: integers of the activation that were compared on data, those that differ from the
             other tool's simulation, and the largest difference in steps; 0 without data.
