@@ -12,12 +12,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
 
 from intact8.machine import cpu_features
 
 if "amx_int8" in cpu_features():  # the engine onednn refuses most convolutions there, see tests/engines/test_amx.py
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+# How long examples take to make and to run says how busy the machine is.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 ASSETS = Path(__file__).resolve().parents[2] / "shared" / "assets"
 
