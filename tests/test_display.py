@@ -12,6 +12,7 @@ from rich.console import Console
 from tests.diagnose.networks import calibrated, data, net
 
 import intact8
+from intact8.diagnose.lint.finding import Finding, LintReport
 from intact8.display import Column, Grid, number, percent
 from intact8.exporting.report import ExportReport
 from intact8.migration.report import MigrationReport
@@ -102,6 +103,9 @@ def test_everything_returned_is_readable(tmp_path: Path) -> None:
         intact8.compare(model, sim, x),
         intact8.sensitivity(sim, x),
         intact8.lint(program),
+        LintReport(
+            (Finding("IQ101", "reused-module", "note", "called twice", "make two"),), "model", "Net", ("IQ101",), {}
+        ),
         intact8.report(program, x, seconds=0.0),
         loaded := intact8.runtime.load(file, engine="reference"),
         loaded.info,
@@ -115,5 +119,6 @@ def test_everything_returned_is_readable(tmp_path: Path) -> None:
     assert "float32[None, 4]" in str(loaded.info)
     assert str(intact8.train.Schedule(freeze_scales=3)).endswith("freeze_scales=3: 0 epochs done>")
     assert "2 tensors wait for calibration" in waiting and "phase calibrated" in str(sim)
+    assert len(str(returned[7].worst(1))) < 1000, "tuples of every channel are left out"
     headings = str(returned[7]).splitlines()[:4]
     assert any("saturated" in line for line in headings), "words of headings are not broken"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from intact8.arithmetic.dimensions import Dim
@@ -56,8 +56,8 @@ class LayerError:
     max_error: float
     mean_error: float
     bias: float
-    channel_bias: tuple[float, ...]
-    histogram: Histogram
+    channel_bias: tuple[float, ...] = field(repr=False)
+    histogram: Histogram = field(repr=False)
 
     @property
     def worst_bias(self) -> float:
@@ -80,10 +80,10 @@ class WeightError:
 
     sqnr: float | None
     per_channel: bool
-    minimum: tuple[float, ...]
-    maximum: tuple[float, ...]
-    scale: tuple[float, ...]
-    used: tuple[float, ...]
+    minimum: tuple[float, ...] = field(repr=False)
+    maximum: tuple[float, ...] = field(repr=False)
+    scale: tuple[float, ...] = field(repr=False)
+    used: tuple[float, ...] = field(repr=False)
 
     @property
     def imbalance(self) -> float:
@@ -152,7 +152,7 @@ class LayerRow:
     saturated: tuple[int, ...]
     own: LayerError | None
     cascade: LayerError
-    histogram: Histogram
+    histogram: Histogram = field(repr=False)
     weight: WeightError | None = None
     first_difference: Difference | None = None
     note: str = ""

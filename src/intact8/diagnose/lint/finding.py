@@ -167,7 +167,7 @@ class LintReport(Shown):
         return text + (f"; {_count(len(self.skipped), 'rule')} could not run ({listed})" if needs else "")
 
     def __rich__(self) -> Any:
-        return self.grid() if self.findings else inert(self.summary())
+        return self.grid().__rich__() if self.findings else inert(self.summary())
 
     def _repr_html_(self) -> str:
         return self.grid().to_html()
