@@ -81,15 +81,13 @@ class MemoryModel:
     views: frozenset[str] = frozenset()
 
 
-FLOAT_SUMS = ("dequantized_conv", "dequantized_linear")
-
 MODELS = {
     "reference": MemoryModel(
         2.0, 1, 1.0, (0, 24), (0, 1),
         {
             "conv": (0, 24), "leaky": (0, 43), "residual": (0, 47), "linear": (0, 26), "matmul": (1, 27),
             "avg_pool": (24, 8), "adaptive_avg_pool": (24, 8), "mean": (0, 24), "table": (8, 0), "softmax": (28, 0),
-            "norm": (23, 0), "max_pool": (1, 2), "quantize": (20, 3), "dequantize": (0, 8),
+            "norm": (23, 0), "dequantized": (0, 12), "max_pool": (1, 2), "quantize": (20, 3), "dequantize": (0, 8),
             "dynamic_linear": (14, 14), "embedding": (0, 0), "float.leaky_relu": (0, 5), "float.prelu": (0, 5),
             "float.unary": (0, 24), "gelu": (0, 108), "float.avg_pool": (24, 8), "float.adaptive_avg_pool": (24, 8),
             "float.layer_norm": (0, 20), "float.rms_norm": (0, 20), "float.group_norm": (0, 20),
@@ -107,7 +105,7 @@ MODELS = {
             "float.unary": (0, 5), "float.clamp": (0, 6),
             "float.affine_scalar": (0, 10), "float.rms_norm": (0, 10), "float.conv": (4, 4), "float.linear": (0, 0),
             "float.softmax": (0, 0), "dynamic_linear": (5, 4), "quantize": (0, 1), "dequantize": (0, 1),
-            "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 2), "pad": (0, 1.5),
+            "dequantized": (1, 0), "embedding": (0, 1), "float.embedding": (0, 0), "expand": (0, 2), "pad": (0, 1.5),
         },
         {
             "dynamic": RecurrentMemory(4, 2, in_turn=False), "float": RecurrentMemory(3, 4, in_turn=False),
@@ -123,6 +121,7 @@ MODELS = {
             "float.unary": (0, 2), "float.affine_scalar": (0, 4), "float.rms_norm": (0, 4), "float.group_norm": (0, 4),
             "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (20, 0), "float.even pool": (4, 0),
             "float.conv": (0, 4), "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
+            "dequantized": (0, 4.5),
             "decoded_embedding": (0, 9), "float.masked_fill": (0, 7), "resize_linear": (1, 1),
         },
         {"dynamic": RecurrentMemory(11), "float": RecurrentMemory(5.5, in_turn=False)},
@@ -141,8 +140,10 @@ MODELS = {
     # Before there is a plan, which knows: its workspace, and weights as stored, reordered and packed.
     "native": MemoryModel(
         3.0, 1, 0.0, (0, 0), (0, 4),
-        dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0))
-        | dict.fromkeys(FLOAT_SUMS, (0, 0)),
+        {
+            **dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0)),
+            "dequantized_linear": (0, 0), "dequantized transposed": (0, 8),
+        },
         {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)},
     ),
 }  # fmt: skip
@@ -209,7 +210,7 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
     usual = model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
     by_input, by_output = model.kinds.get(_form(op, tensors), usual)
     size = by_input * first + by_output * out
-    if op.kind in {"reference": ("conv", "float.conv"), "native": ("float.conv",)}.get(engine, ()):
+    if op.kind in {"reference": ("conv", "dequantized_conv", "float.conv"), "native": ("float.conv",)}.get(engine, ()):
         size = max(size, _unfolded(op, first, out))
     return int(size)
 
@@ -229,8 +230,8 @@ def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
         sizes = tensors[op.inputs[0]].shape[2:]
         even = all(isinstance(n, int) and n % out == 0 for n, out in zip(sizes, op.attrs["output_size"], strict=True))
         return op.kind.replace("adaptive_avg_pool", "even pool") if even else op.kind
-    if op.kind == "conv" and op.attrs["transposed"]:
-        return "transposed"
+    if op.attrs.get("transposed"):
+        return {"conv": "transposed", "dequantized_conv": "dequantized transposed"}.get(op.kind, op.kind)
     if op.kind in ("conv", "linear"):
         return "leaky" if "a_neg" in op.arrays else "residual" if len(op.inputs) == 2 else op.kind
     if op.kind == "upsample" and not str(op.attrs["mode"]).startswith("nearest"):

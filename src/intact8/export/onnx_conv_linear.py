@@ -10,6 +10,7 @@ leaky, PReLU      the larger of two such results, one per slope (rounding and cl
 two activations   QLinearMatMul
 fused residual    Conv in float32 where every partial sum is below 2²⁴ (else ConvInteger) → × M → + residual →
                   QuantizeLinear; ONNX has no quantized operator for it
+float32 result    ConvInteger or MatMulInteger → Cast → × scale → + bias
 transposed        the ordinary convolution of the input with zero points between its elements
 ================= ==================================================================================================
 """
@@ -38,6 +39,9 @@ def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
         weight = flip_transposed(weight, t["groups"])
         attrs |= {"strides": [1] * rank, "pads": [0] * (2 * rank)}
     attrs["kernel_shape"] = list(weight.shape[2:])
+    if y.dtype == "float32":
+        acc = b.node("ConvInteger", [value, b.constant(weight, "weight"), b.byte(zero_point(inputs[0]))], **attrs)
+        return _scaled(b, op, acc, [1] * rank)
     if len(x) == 2:
         acc = _float_sums(b, value, inputs[0], weight, op.arrays["bias"], attrs)
         return _with_residual(b, op, acc, x[1], inputs[1], y, [1] * rank)
@@ -52,6 +56,9 @@ def _conv(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> 
 def _linear(b: Builder, op: Op, x: list[str], inputs: list[Tensor], y: Tensor) -> str:
     """Build ``linear`` on the last dimension."""
     weight, flat = op.arrays["weight"], len(inputs[0].shape) == 2
+    if y.dtype == "float32":
+        columns = b.constant(np.ascontiguousarray(weight.T), "weight")
+        return _scaled(b, op, b.node("MatMulInteger", [x[0], columns, b.byte(zero_point(inputs[0]))]), [])
     if not b.contrib or len(x) == 2:
         acc = _matrix_sums(b, x[0], zero_point(inputs[0]), weight, op.arrays["bias"])
         if len(x) == 2:
@@ -124,6 +131,13 @@ def _float_sums(b: Builder, x: str, meta: Tensor, w: Array, bias: Array, attrs: 
     return b.cast(b.node("Add", [acc, b.constant(bias.reshape(shape), "bias")]), "float32")
 
 
+def _scaled(b: Builder, op: Op, acc: str, trailing: list[int]) -> str:
+    """Build fl(fl(fl(acc)·scale) + bias); ``trailing``: dimensions of 1 behind the channels."""
+    scale, bias = (op.arrays[role].reshape(-1, *trailing) if role in op.arrays else None for role in ("scale", "bias"))
+    value = b.node("Mul", [b.cast(acc, "float32"), b.constant(scale, "scale")])
+    return value if bias is None else b.node("Add", [value, b.constant(bias, "bias")])
+
+
 def _matrix_sums(b: Builder, x: str, z: int, w: Array, bias: Array) -> str:
     """Return the exact sums, rounded once to float32."""
     acc = b.node("MatMulInteger", [x, b.constant(np.ascontiguousarray(w.T), "weight"), b.byte(z)])
@@ -162,5 +176,11 @@ def _spread_input(b: Builder, x: str, meta: Tensor, op: Op) -> str:
     return x
 
 
-RULES: dict[str, Rule] = {"conv": _conv, "linear": _linear, "matmul": _matmul}
+RULES: dict[str, Rule] = {
+    "conv": _conv,
+    "linear": _linear,
+    "dequantized_conv": _conv,
+    "dequantized_linear": _linear,
+    "matmul": _matmul,
+}
 """Kind → rule."""

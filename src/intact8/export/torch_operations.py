@@ -112,13 +112,17 @@ def _dequantize(o: Operands) -> Tensor:
 
 
 def _product(o: Operands) -> Tensor:
-    """Compute ``conv`` or ``linear``."""
-    weight, bias = o.op.arrays["weight"].astype(np.int64), o.arrays["bias"].double()
+    """Compute a convolution or a linear layer."""
+    weight = o.op.arrays["weight"].astype(np.int64)
     rows = np.abs(weight).reshape(len(weight), -1).sum(1).max() if not o.op.attrs.get("transposed") else FLOAT32
     dtype = torch.float32 if int(rows) * reach(o.inputs[0]) < FLOAT32 else torch.float64
-    acc = FLOAT_OPS[o.op.kind](o.op.attrs, [o.steps(0, dtype)], {"weight": o.arrays["weight"].to(dtype)}).double()
-    trailing = [1] * (acc.dim() - 2) if o.op.kind == "conv" else []
-    a, b, bias = (v.double().reshape(-1, *trailing) for v in (o.arrays["a"], o.arrays["b"], bias))
+    kind = o.op.kind.removeprefix("dequantized_")
+    acc = FLOAT_OPS[kind](o.op.attrs, [o.steps(0, dtype)], {"weight": o.arrays["weight"].to(dtype)}).double()
+    trailing = [1] * (acc.dim() - 2) if kind == "conv" else []
+    if kind != o.op.kind:
+        y = (acc + 0.0).float() * o.arrays["scale"].reshape(-1, *trailing)
+        return y + o.arrays["bias"].reshape(-1, *trailing) if "bias" in o.arrays else y
+    a, b, bias = (o.arrays[role].double().reshape(-1, *trailing) for role in ("a", "b", "bias"))
     acc = acc + bias
     if len(o.x) == 2:
         return o.finish((acc * a + o.steps(1) * o.op.attrs["residual_a"]) / b)
@@ -230,6 +234,8 @@ RULES: dict[str, Rule] = {
     "dequantize": _dequantize,
     "conv": _product,
     "linear": _product,
+    "dequantized_conv": _product,
+    "dequantized_linear": _product,
     "matmul": _matmul,
     "add": _add,
     "mul": _mul,

@@ -61,26 +61,41 @@ class Post:
 
 @dataclass(frozen=True)
 class Weights:
-    """The arrays of a convolution or linear layer as the operators take them; ``slopes`` are those of a leaky ReLU."""
+    """The arrays of a convolution or linear layer as the operators take them.
+
+    Attributes:
+        weight, scales, bias, zeros: what the operators take; no bias where results are float32.
+        slopes: those of a leaky ReLU.
+        residual: the ratio of a residual.
+        floats: whether results are float32.
+        offset: what is added to these behind the call, since operators add biases before they scale.
+    """
 
     weight: Tensor
     scales: Tensor
-    bias: Tensor
+    bias: Tensor | None
     zeros: Tensor
-    slopes: Tensor | None
-    residual: float
+    slopes: Tensor | None = None
+    residual: float = 0.0
+    floats: bool = False
+    offset: Tensor | None = None
 
     @staticmethod
     def of(ctx: OpContext) -> Weights:
         """Every float here is an exact rational rounded once."""
         op, arrays, slopes = ctx.op, ctx.op.arrays, None
+        weight = torch.from_numpy(np.array(arrays["weight"], np.int8))
+        if ctx.out.dtype == "float32":
+            scales, zeros = _float32(arrays["scale"]), torch.zeros(len(arrays["scale"]), dtype=torch.int32)
+            offset = _float32(arrays["bias"]) if "bias" in arrays else None
+            return Weights(weight, scales, None, zeros, floats=True, offset=offset)
         a, b = op.multipliers()
         m = a / b
         if "a_neg" in arrays:
             negative = arrays["a_neg"].astype(np.float64) / arrays["b_neg"]
             slopes = _float32(np.divide(negative, m, out=np.zeros_like(negative), where=m != 0))
         return Weights(
-            torch.from_numpy(np.array(arrays["weight"], np.int8)),
+            weight,
             _float32(m),
             _float32(np.asarray(arrays["bias"], np.float64) * a / b + arrays.get("shift", 0)),
             torch.zeros(len(a), dtype=torch.int32),
@@ -121,6 +136,11 @@ def _after(prepare: Callable[[Tensor], Tensor], step: Step) -> Step:
     return lambda x, *residual: step(prepare(x), *residual)
 
 
+def _plus(y: Tensor, offset: Tensor | None) -> Tensor:
+    """Return fl(y + offset) in the memory of y."""
+    return y if offset is None else y.add_(offset)
+
+
 def lower_linear(ctx: OpContext) -> Step:
     """Lower ``linear`` on the last dimension of a tensor of any rank."""
     x = ctx.inputs[0]
@@ -133,6 +153,8 @@ def _linear_call(ctx: OpContext, n: Weights, shape: list[int]) -> Step:
     pack = ctx.pack(("linear", shape[-1]), lambda: LINEAR_PACK(n.weight.flatten(1).contiguous(), shape))
     weights = n.head(ctx, pack.weight)
     head = (*weights, n.bias)
+    if n.floats:
+        return lambda x: _plus(LINEAR(x, *head, *TO_FLOAT), n.offset)
     if len(ctx.op.inputs) == 2:
         post, own = Post.of(ctx, relu_only=True), _writable_residual(ctx, Tensor.is_contiguous, Tensor.contiguous)
         tail = (n.bias, *n.residual_tail(ctx, post))
@@ -226,6 +248,9 @@ def _conv_call(ctx: OpContext, n: Weights, shape: list[int], g: Geometry) -> Ste
         result: Tensor = plain(x, *head, *middle, *TO_FLOAT)
         return result
 
+    if n.floats:
+        offset = None if n.offset is None else n.offset.view(-1, *[1] * len(g.stride))
+        return lambda x: _plus(to_float(x), offset)
     if n.slopes is not None:
         finish = _leaky_relu(ctx, n.slopes)
         return lambda x: finish(to_float(x))
@@ -295,5 +320,10 @@ def _spread_input(ctx: OpContext, g: Geometry) -> Callable[[Tensor], Tensor]:
     return spread
 
 
-RULES: dict[str, Rule] = {"conv": lower_conv, "linear": lower_linear}
+RULES: dict[str, Rule] = {
+    "conv": lower_conv,
+    "linear": lower_linear,
+    "dequantized_conv": lower_conv,
+    "dequantized_linear": lower_linear,
+}
 """Kind → rule."""
