@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tests.diagnose.doctor import planted_accidents, planted_on_digits
+from tests.diagnose.doctor import planted_accidents, planted_mistakes, planted_on_digits
 from tests.diagnose.doctor.planted import PLANTS, Planted, World
 
 import intact8
@@ -89,7 +89,7 @@ def main() -> None:
     root = folder(args.assets)
     world = World(root)
     plants = {name: partial(make, world) for name, make in PLANTS.items()} | planted_on_digits.PLANTS
-    accidents = planted_accidents.PLANTS
+    accidents = planted_accidents.PLANTS | planted_mistakes.PLANTS
     plants |= {name: make for name, (make, _) in accidents.items()}
     lines, missed, failed = [HEAD], [], []
     print(HEAD, flush=True)

@@ -48,8 +48,8 @@ def tune(
 ) -> TuneResult:
     """Search the fastest recipe with which a network loses at most ``max_drop`` of a metric.
 
-    First come settings that cost no time (observers, bias correction, equalization, smoothing), alone and together. If
-    they are not enough, the noise of every tensor and weight is measured, and operations are kept float in an order
+    First come settings that cost no time (observers, bias correction, equalization, smoothing), alone and together,
+    then float32 between layers. If they are not enough, the noise of every tensor and weight is measured, and operations are kept float in an order
     that takes out the most noise for the least work, until the drop is allowed; then what need not be float is
     quantized again. Every candidate becomes a program that is evaluated and timed, in turns with the first one.
 

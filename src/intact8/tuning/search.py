@@ -1,4 +1,4 @@
-"""The search: settings that cost nothing, then operations kept float, as many as it takes, then fewer again."""
+"""The search: settings that cost nothing, float32 between layers, then operations kept float, as few as it takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from intact8.tuning.journal import Journal
 from intact8.tuning.measure import Measurement
 from intact8.tuning.noise import NoiseModel
 from intact8.tuning.result import Trial, best_of
-from intact8.tuning.settings import Setting, keep_float, make_dynamic, settings
+from intact8.tuning.settings import Setting, between_layers, keep_float, make_dynamic, settings
 
 Progress = Callable[[Trial, Trial], object]
 """Called with every trial and the best one so far, whose ``recipe`` can be used at once."""
@@ -98,6 +98,8 @@ class Search:
         base = self._settings(recipe, {node.op for node in sim.graph})
         if self._allowed(base):
             return
+        between = between_layers(base.recipe)
+        self._attempt({f"{name}, {base.change}": change(base.recipe) for name, change in between.items()})
         if base.recipe != recipe:
             sim = self.measurement.simulate(base.recipe)
         noise = self._noise(sim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,14 +32,26 @@ def settings(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
         "ranges of weights by mse": _weights_by_mse,
         "bias correction": partial(_with, bias_correction=True),
         "equalization": partial(_with, equalize=True),
+        "weights rounded by the covariance of inputs": partial(_with, reconstruction="gptq"),
     }
-    if "linear" in operations:
+    if operations & {"conv", "linear"}:
         changes[f"smoothing by {SMOOTH}"] = partial(_with, smooth=recipe.smooth or SMOOTH)
     if operations & NONLINEAR:
         changes["softmax, norms and embeddings in float"] = partial(_with, nonlinear="float")
     if "matmul" in operations:
         changes["attention in float"] = partial(_with, attention="float")
-    return {name: change for name, change in changes.items() if change(recipe) != recipe}
+    return _effective(recipe, changes)
+
+
+def between_layers(recipe: Recipe) -> dict[str, Setting]:
+    """Return by name the changes that compute more between layers in float32, which takes time.
+
+    Example:
+        >>> [change(Recipe()).between_layers for change in between_layers(Recipe()).values()]
+        ['float_residual', 'float']
+    """
+    names = {"residual sums in float32": "float_residual", "everything between layers in float32": "float"}
+    return _effective(recipe, {name: partial(_with, between_layers=value) for name, value in names.items()})
 
 
 def keep_float(recipe: Recipe, names: Iterable[str]) -> Recipe:
@@ -50,6 +62,11 @@ def keep_float(recipe: Recipe, names: Iterable[str]) -> Recipe:
 def make_dynamic(recipe: Recipe, names: Iterable[str]) -> Recipe:
     """Return a recipe in which these layers find the scales of their inputs when they run."""
     return replace(recipe, overrides=(*recipe.rules, *(Override(name, mode="dynamic") for name in names)))
+
+
+def _effective(recipe: Recipe, changes: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return the changes that are not in force already."""
+    return {name: change for name, change in changes.items() if change(recipe) != recipe}
 
 
 def _observe(recipe: Recipe, observer: str) -> Recipe:

@@ -550,7 +550,8 @@ def bias_shift(w: World) -> Planted:
     first, second = net.rotations
     first.bias = nn.Parameter(torch.full((32,), 30.0))
     second.bias = nn.Parameter(-second.weight.detach().flatten(1).sum(1) * 30)
-    return w.fashion(net.eval(), "rotations.1", "bias_shift")
+    recipe = replace(MINMAX, bias_correction=False)
+    return w.fashion(net.eval(), "rotations.1", "bias_shift", recipe=recipe)
 
 
 @plant

@@ -2,7 +2,7 @@
 
 Recurrent layers, group norm, PReLU and hard swish; modules wired or configured wrongly with the right weights in them;
 data prepared wrongly in part; simulations whose numbers belong to other weights. Some have more than one right answer:
-every pair of place and cause that leads a person to it.
+every pair of place and cause that leads a person to it. At first it was right in 12 of 22.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from torch import Tensor, nn
 from intact8 import Recipe, Scheme, recipes
 
 PLANTS: dict[str, tuple[Callable[[], Planted], Answers]] = {}
+
+MISSED = {"grouped_eps", "separable_function_replaced", "transformer_queries"}
+"""Faults that the doctor says nothing about: each costs less than ten points, and the network is as sure as before."""
 
 
 class Recurrent(nn.Module):
@@ -148,15 +151,7 @@ def _other_weights() -> Planted:
     return replace(planted, sim=sim.eval())
 
 
-def _shrunken_weight_scales() -> Planted:
-    planted = case(trained(Concatenating), "", "", recipe=recipes.qat("learned"))
-    sim = calibrated(planted)
-    with torch.no_grad():
-        sim.weight_points["second.0"].scale.mul_(0.1)
-    return replace(planted, sim=sim.eval())
-
-
-def _entropy_of_scores() -> Planted:
+def _percentile_everywhere() -> Planted:
     recipe = Recipe(activation=Scheme(observer="percentile", observer_args={"percentile": 70.0}))
     return case(trained(Grouped), "", "", recipe=recipe)
 
@@ -188,7 +183,7 @@ plant(
     ("norm2", "dead_channels"),
     ("second", "dead_channels"),
 )
-plant("grouped_percentile", _entropy_of_scores, *((n, "clipped_range") for n in ("first", "norm1", "act1", "fc", "x")))
+plant("grouped_percentile", _percentile_everywhere, *((n, "clipped_range") for n in ("first", "norm1", "act1", "fc", "x", NETWORK)))
 plant("resnet_eps", changed(Residual, _eps("blocks.1.bn1", 30.0)), ("blocks.1.conv1", "stale_batch_norm"))
 plant(
     "resnet_skip_forgotten",
@@ -258,8 +253,3 @@ plant(
     (DATA, "unlike_data"),
 )
 plant("plain_simulation_of_other_weights", _other_weights, ("3", "stale_range"), ("3", "clipped_range"))
-plant(
-    "concatenating_shrunken_weight_scales",
-    _shrunken_weight_scales,
-    *(("second.0", cause) for cause in ("clipped_range", "stale_range")),
-)

@@ -19,6 +19,9 @@ by 14 dB, weights whose outliers cost 3 dB, means that shift by as much as their
 FEW = 32
 """Distinct samples below which there are too few."""
 
+MANY = 100
+"""Distinct samples from which a single one cannot move the quantiles of 1 % and 99 %."""
+
 RECALIBRATE = "calibrate on a few hundred varied samples, loaded as they are in use"
 
 SHIFTED = 0.3
@@ -168,12 +171,15 @@ def name_calibration_fault(q: CalibrationQuality) -> tuple[str, str]:
         return "no_variety", f"{q.samples} samples, of which {q.distinct} are different"
     if not 0.25 <= ratio <= 4 or shift > 2:
         return "unlike_data", unlike
+    apart = not 0.5 <= ratio <= 2 or shift > SHIFTED
+    if apart and q.distinct >= MANY:
+        return "unlike_data", unlike
     if q.extreme_ratio >= EXTREME:
         beyond = f"{q.extreme_ratio:.3g} times as far as the others, most at {q.extreme_tensor}"
         return "outlier_sample", f"sample {q.extreme_sample} reaches {beyond}"
     if q.distinct < FEW:
         return "too_few", f"{q.distinct} samples; ranges from fewer than {FEW} are a matter of luck"
-    if not 0.5 <= ratio <= 2 or shift > SHIFTED:
+    if apart:
         return "unlike_data", unlike
     if q.classes is not None and q.data_classes is not None and q.classes <= q.data_classes / 2:
         return "one_class", f"the network sees {q.classes:.1f} classes in it, {q.data_classes:.1f} in the data"

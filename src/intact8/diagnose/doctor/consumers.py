@@ -19,7 +19,15 @@ CHANNELWISE = frozenset((*POOLS, *REQUANTIZING, "add", "sub", "pad", "reshape", 
 """Operations that keep channels apart, so that noise of a channel goes on to the channel of the same number."""
 
 
-def importance(graph: Graph, tensors: Mapping[str, Tensor], layers: Collection[str], name: str, channels: int) -> Array:
+def importance(
+    graph: Graph,
+    tensors: Mapping[str, Tensor],
+    layers: Collection[str],
+    name: str,
+    channels: int,
+    *,
+    behind_depthwise: bool = False,
+) -> Array:
     """Return Σ w² over the weights that read each channel: how much of its noise arrives behind them.
 
     Noise of variance v in channel j gives the next layer's outputs v·Σ w_j² together.
@@ -30,6 +38,7 @@ def importance(graph: Graph, tensors: Mapping[str, Tensor], layers: Collection[s
         layers: its layers with a weight, which counts with batch norms folded in.
         name: node that makes the tensor.
         channels: number of channels of the tensor.
+        behind_depthwise: whether a depthwise layer counts by what reads its results: that may take back what it does.
 
     Returns:
         float64 (channels,); ones where no layer with a weight reads the tensor.
@@ -44,6 +53,9 @@ def importance(graph: Graph, tensors: Mapping[str, Tensor], layers: Collection[s
             seen.add((reader.name, offset))
             if reader.name in layers and reader.inputs[0] == here and not transposed(reader):
                 columns = column_power(reader, tensors)
+                if behind_depthwise and 1 < len(columns) == _depthwise_channels(reader, tensors):
+                    later = importance(graph, tensors, layers, reader.name, len(columns), behind_depthwise=True)
+                    columns = columns * later / later.mean()
                 if len(columns) % width == 0:  # a flattened (C, H, W) has H·W columns in a row for each channel
                     total += columns.reshape(width, -1).sum(1)[offset : offset + channels]
             elif reader.op == "cat" and reader.attrs["axis"] == 1:
@@ -53,6 +65,12 @@ def importance(graph: Graph, tensors: Mapping[str, Tensor], layers: Collection[s
             elif reader.op in CHANNELWISE:
                 pending.append((reader.name, offset, width))
     return total if total.max(initial=0.0) > 0 else np.ones(channels)
+
+
+def _depthwise_channels(node: Node, tensors: Mapping[str, Tensor]) -> int:
+    """Return the channels of a convolution that makes one channel of each; 0 for other layers."""
+    groups = groups_of(node)
+    return groups if node.op == "conv" and len(tensors[node.params["weight"]]) == groups else 0
 
 
 def column_power(node: Node, tensors: Mapping[str, Tensor]) -> Array:

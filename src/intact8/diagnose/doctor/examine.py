@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from intact8.diagnose.doctor.activations import Evidence, examine_activation
 from intact8.diagnose.doctor.calibration_quality import examine_calibration
 from intact8.diagnose.doctor.causes import RECALIBRATE, Measured, name_calibration_fault, name_cause
-from intact8.diagnose.doctor.findings import HARMLESS, noise_findings, ordered
-from intact8.diagnose.doctor.float_checks import exploded, wrong_network
+from intact8.diagnose.doctor.findings import HARMLESS, NOTE, noise_findings, ordered, severity
+from intact8.diagnose.doctor.float_checks import Answers, exploded, norms, wrong_network
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs
 from intact8.diagnose.doctor.network_checks import (
     check_confidence,
     dead_channels,
+    dead_gains,
     islands,
     mismatch,
     stale_batch_norm,
@@ -22,6 +23,7 @@ from intact8.diagnose.doctor.report import CALIBRATION, CalibrationQuality, Conf
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.doctor.tensor_statistics import Statistics, observe
 from intact8.diagnose.doctor.weights import examine_weight
+from intact8.diagnose.executors import unquantized
 from intact8.diagnose.sensitivity import sensitivity
 from intact8.simulation.simulation import Simulation
 
@@ -49,7 +51,7 @@ def examine(
     data: Samples,
     step: Step,
     known: list[Finding],
-    accuracy: float | None,
+    answers: Answers | None,
 ) -> Examination:
     """Examine a calibrated simulation.
 
@@ -60,7 +62,7 @@ def examine(
         data: representative samples.
         step: called with the name of what begins.
         known: what was found before.
-        accuracy: accuracy of the float network on ``data``; None without class indices.
+        answers: how the float network answers on ``data``; None without class indices.
     """
     ranked = data.first(RANKED)
     step("confidence")
@@ -71,12 +73,15 @@ def examine(
         stale = []  # the data are unlike those the network was trained and calibrated on
     findings = [*known, *mismatch(confidence), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
-    findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen), *islands(sim.placed)]
+    findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
+    findings += [*dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)}), *islands(sim.placed)]
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
-    findings += wrong_network(sim, accuracy, data, quality.data_classes)
+    findings += wrong_network(sim, answers, data, quality.data_classes)
     step("sensitivity")
-    total, _ = FloatOutputs(sim, ranked, None).noise(sim)
+    exact = FloatOutputs(sim, ranked, None)
+    total, _ = exact.noise(sim)
+    findings += few_bits_alone(sim, exact)
     evidence = _evidence(sim, seen, shown)
     noise = _noise_alone(sim, ranked) if evidence else {}
     measured = [Measured(part, name, noise.get((part, name), 0.0), e) for (part, name), e in evidence.items()]
@@ -129,6 +134,22 @@ def _noise_alone(sim: Simulation, samples: Samples) -> dict[tuple[str, str], flo
             site = score.part, row.name if score.part == "weight" else row.point
             out[site] = max(out.get(site, 0.0), 10 ** (-score.value / 10))
     return out
+
+
+def few_bits_alone(sim: Simulation, exact: FloatOutputs) -> list[Finding]:
+    """Return findings of few bits at layers whose results are float32: recurrent, dynamic and weight-only ones."""
+    found = []
+    for name in sim.all_weight_points.keys() - sim.weight_points.keys():
+        point = sim.all_weight_points[name]
+        if point.scheme.bits == 8:
+            continue
+        with unquantized(sim):
+            point.quantizing = True
+            noise, _ = exact.noise(sim)
+        if noise >= NOTE:
+            message, sites = f"its weights have {point.scheme.bits} bits", (("weight", name),)
+            found.append(Finding("few_bits", name, severity(noise), message, "weight bits = 8", noise, sites))
+    return found
 
 
 def overflows(measured: list[Measured]) -> list[Finding]:

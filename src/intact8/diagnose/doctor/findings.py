@@ -48,10 +48,11 @@ def _finding(members: list[tuple[Measured, Cause]]) -> Finding:
     message = cause.message + (f"; {len(members)} tensors are concerned" if len(members) > 1 else "")
     evidence: dict[str, Any] = {"gains_db": worst.evidence.gains, **cause.evidence}
     sites = tuple((m.part, m.name) for m, _ in members)
-    return Finding(cause.name, cause.place, _severity(noise), message, cause.remedy, noise, sites, evidence)
+    return Finding(cause.name, cause.place, severity(noise), message, cause.remedy, noise, sites, evidence)
 
 
-def _severity(noise: float) -> str:
+def severity(noise: float) -> str:
+    """Return the severity of noise over signal of the outputs."""
     return "error" if noise >= ERROR else "warning" if noise >= WARNING else "note"
 
 
@@ -74,8 +75,7 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
         "noisiest layers float"
     )
     evidence = {"spread": spread, "sites": len(measured), "unexplained": unexplained, "total": total}
-    severity = _severity(unexplained)
-    return [Finding("accumulated", NETWORK, severity, message, remedy, noise=unexplained, evidence=evidence)]
+    return [Finding("accumulated", NETWORK, severity(unexplained), message, remedy, noise=unexplained, evidence=evidence)]
 
 
 def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:

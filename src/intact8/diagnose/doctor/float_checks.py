@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,6 +34,10 @@ LEAST = 64
 ABOVE_CHANCE = 0.2
 """Share of the way from guessing to always right that a network must have gone to have learned anything."""
 
+OVERCONFIDENT = 0.15
+"""Mean probability of the answers over the share of right ones from which the network is not what was trained, or sees
+other inputs than in training. Trained networks, overfitted ones among them, stay below 0.1 on data like theirs."""
+
 DIVERGED = 0.1
 """Loss of the metric by training from which it has diverged."""
 
@@ -46,6 +50,14 @@ FLOAT_CAUSES = (*BEFORE_LAYERS, *OF_LAYERS, "float_network_wrong")
 """Causes that are faults of the float network, in the order in which one leads to the next."""
 
 TRAIN_ON = "the float network is already wrong: go back to the last good checkpoint"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How a classifier answers: the share of right answers, and the mean probability that it gives to its answers."""
+
+    accuracy: float
+    confidence: float
 
 
 def training_mode(model: nn.Module) -> list[Finding]:
@@ -104,7 +116,9 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     given = [name for name in sim.weight_points if "weight" in nodes[name].params]
     weights = {name: sim.tensors[nodes[name].params["weight"]].detach() for name in given}
     found = {name: _exploded_weights(name, output_first(w, nodes[name])) for name, w in weights.items() if w.dim() > 1}
-    found |= {node.name: _exploded_gain(node.name, sim.tensors[node.params["weight"]]) for node in _norms(sim)}
+    found |= {name: _exploded_recurrent(sim.graph.nodes[name], sim.tensors) for name in sim.recurrent_points}
+    for name, what, values in _gains(sim):
+        found[name] = found.get(name) or _exploded_gain(name, what, values)
     sound = [name for name in sim.weight_points if found.get(name) is None]
     for name in sound:
         if name in seen.made:
@@ -113,9 +127,23 @@ def exploded(sim: Simulation, seen: Statistics) -> list[Finding]:
     return [*(finding for finding in found.values() if finding is not None), *large]
 
 
-def _norms(sim: Simulation) -> list[Node]:
+def norms(sim: Simulation) -> list[Node]:
     """Return layer norms, group norms and RMS norms that have gains."""
     return [n for n in sim.graph if n.op.endswith("_norm") and n.op != "batch_norm" and "weight" in n.params]
+
+
+def _gains(sim: Simulation) -> list[tuple[str, str, Tensor]]:
+    """Return the operation, the meaning and the values of gains of norms and slopes of PReLUs."""
+    found = [(node.name, "gain", sim.tensors[node.params["weight"]]) for node in norms(sim)]
+    slopes = [node for node in sim.graph if "act.weight" in node.params]
+    return [*found, *((node.name, "slope", sim.tensors[node.params["act.weight"]]) for node in slopes)]
+
+
+def _exploded_recurrent(node: Node, tensors: Mapping[str, Tensor]) -> Finding | None:
+    """Return the finding of a few weights of a recurrent layer that are far larger than all others."""
+    weights = [tensors[name] for role, name in node.params.items() if role.startswith("weight_")]
+    found = (_exploded_weights(node.name, weight.detach()) for weight in weights)
+    return next((finding for finding in found if finding is not None), None)
 
 
 def _finding(cause: str, place: str, message: str, **evidence: object) -> Finding:
@@ -142,9 +170,9 @@ def _exploded_weights(name: str, weight: Tensor) -> Finding | None:
     return _finding("exploded_weight", name, message, index=index, ratio=float(largest[0]) / max(rest, 1e-30))
 
 
-def _exploded_gain(name: str, gain: Tensor) -> Finding | None:
-    """Return the finding of a few gains of a norm that are far larger than all others."""
-    size = gain.detach().abs().double().reshape(-1)
+def _exploded_gain(name: str, what: str, values: Tensor) -> Finding | None:
+    """Return the finding of a few channels of a norm or a PReLU whose values are far larger than all others."""
+    size = values.detach().abs().double().reshape(-1)
     few = max(1, len(size) // 20)
     if len(size) < 8:
         return None
@@ -153,7 +181,7 @@ def _exploded_gain(name: str, gain: Tensor) -> Finding | None:
     if not ratio > EXPLODED:
         return None
     channel = int(where[0])
-    message = f"the gain of channel {channel} is {ratio:.3g} times as large as those of nearly all others"
+    message = f"the {what} of channel {channel} is {ratio:.3g} times as large as those of nearly all others"
     return _finding("exploded_channel", name, message, channels=[channel], ratio=ratio)
 
 
@@ -188,7 +216,8 @@ def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: S
     A wide channel that the next weights divide is none: they take it back, and only rounding suffers.
     """
     width = np.maximum(np.abs(made.low), np.abs(made.high))
-    arriving: Array = width * np.sqrt(importance(sim.graph, sim.tensors, readers, name, len(width)))
+    power = importance(sim.graph, sim.tensors, readers, name, len(width), behind_depthwise=True)
+    arriving: Array = width * np.sqrt(power)
     alive = arriving[arriving > 0]
     if len(alive) < 4:
         return None
@@ -204,21 +233,26 @@ def _exploded_channels(sim: Simulation, name: str, made: TensorStats, readers: S
     return _finding("exploded_channel", name, message, channels=[int(c) for c in large], ratio=ratio)
 
 
-def wrong_network(sim: Simulation, score: float | None, samples: Samples, classes: float | None) -> list[Finding]:
+def wrong_network(sim: Simulation, answers: Answers | None, samples: Samples, classes: float | None) -> list[Finding]:
     """Return the finding of a float network that answers no better than guessing: a note where no labels prove it.
+
+    A network that is right far less often than it is sure is wrong, too, or is shown other inputs than in training.
 
     Args:
         sim: a simulation of the network.
-        score: its accuracy in float; None where no class indices are known.
-        samples: the samples of that accuracy.
+        answers: how often it is right in float, and how sure; None where no class indices are known.
+        samples: the samples that were answered.
         classes: effective number of classes among its answers; None where outputs are not classes.
     """
     message, severity = "", "error"
-    if score is not None:
+    if answers is not None:
         labels = torch.cat([torch.as_tensor(batch.batch[len(sim.graph.inputs)]).reshape(-1).cpu() for batch in samples])
         chance = float(np.unique(labels.numpy(), return_counts=True)[1].max()) / len(labels)
-        if score < chance + ABOVE_CHANCE * (1 - chance):
-            message = f"in float it is right on {score:.1%} of {len(labels)} samples; guessing gives {chance:.1%}"
+        right = f"in float it is right on {answers.accuracy:.1%} of {len(labels)} samples"
+        if answers.accuracy < chance + ABOVE_CHANCE * (1 - chance):
+            message = f"{right}; guessing gives {chance:.1%}"
+        elif answers.confidence - answers.accuracy > OVERCONFIDENT:
+            message, severity = f"{right}, and sure of {answers.confidence:.1%}", "warning"
     if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"

@@ -104,6 +104,12 @@ class FloatOutputs:
         found = [outputs_of(sim, batch) for batch in self.samples]
         return self._noise(found), self._score(found)
 
+    def confidence(self) -> float:
+        """Return the mean probability of the answers, the first output being scores or probabilities of classes."""
+        scores = torch.cat([ys[0].double().flatten(1) for ys in self.outputs])
+        known = bool((scores >= 0).all()) and bool(((scores.sum(1) - 1).abs() < 1e-3).all())
+        return float((scores if known else scores.softmax(1)).amax(1).mean())
+
     def _noise(self, outputs: list[list[Tensor]]) -> float:
         total = 0.0
         for ys, others in zip(self.outputs, outputs, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,12 @@ DEAD_SHARE, MOSTLY_DEAD = 0.1, 0.5
 
 DEAD_WIDTH = 1e-5
 """A channel is dead whose values spread less than this share of the median channel's."""
+
+
+PRUNE = "prune them, or train on: they cost time and say nothing"
+
+USUAL_EPS = 1e-3
+"""The largest number that frameworks add to variances by default; a larger one is a part of what is wrong."""
 
 
 def check_confidence(network: FloatNetwork, sim: Simulation, samples: Samples) -> Confidence:
@@ -97,7 +103,7 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
         return None
     deviation = (running + eps).sqrt()[alive]
     shift = float(((mean - norm.running_mean.double())[alive] / deviation).pow(2).mean().sqrt())
-    ratio = float((((variance + eps)[alive].sqrt() / deviation).log().abs()).mean().exp())
+    ratio = float((((variance + min(eps, USUAL_EPS))[alive].sqrt() / deviation).log().abs()).mean().exp())
     if shift < STALE_SHIFT and ratio < STALE_RATIO:
         return None
     place = next((n.name for n in graph if name in n.source or name == n.name), name)
@@ -105,6 +111,7 @@ def _stale(name: str, norm: nn.Module, sums: tuple[Tensor, Tensor, int], graph: 
         f"the running statistics of {name} are not those of its inputs: means are off by {shift:.2f} standard "
         f"deviations, standard deviations by a factor of {ratio:.2f}"
     )
+    message += f"; its eps is {eps:.3g}" if eps > USUAL_EPS else ""
     remedy = "the float network itself is wrong: load the right statistics, or renew them on batches in training mode"
     evidence = {"batch_norm": name, "mean_shift": shift, "deviation_ratio": ratio}
     return Finding("stale_batch_norm", place, "error", message, remedy, evidence=evidence)
@@ -117,7 +124,6 @@ def _median(values: Array) -> float:
 def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> list[Finding]:
     """Return findings of the layers with a weight of which, or of whose activation, a good part never changes."""
     found: dict[str, Finding] = {}
-    remedy = "prune them, or train on: they cost time and say nothing"
     for name, t in seen.made.items():
         width = t.high - t.low
         usual, layer = _median(width[width > 0]), name
@@ -130,8 +136,22 @@ def dead_channels(graph: Graph, layers: Collection[str], seen: Statistics) -> li
             message = f"{dead} of {channels} channels never change on {seen.samples} samples"
             evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
             severity = "error" if dead >= MOSTLY_DEAD * channels else "warning"
-            found[layer] = Finding("dead_channels", layer, severity, message, remedy, evidence=evidence)
+            found[layer] = Finding("dead_channels", layer, severity, message, PRUNE, evidence=evidence)
     return sorted(found.values(), key=lambda f: -f.evidence["share"])
+
+
+def dead_gains(gains: Mapping[str, Tensor]) -> list[Finding]:
+    """Return findings of the norms, given their gains by name, of which a good part multiplies by nothing."""
+    found = []
+    for name, gain in gains.items():
+        size = gain.detach().abs()
+        dead, channels = int((size <= DEAD_WIDTH * size.max()).sum()), size.numel()
+        if channels > 1 and dead >= max(2, DEAD_SHARE * channels):
+            message = f"the gains of {dead} of {channels} channels are 0"
+            evidence: dict[str, Any] = {"dead": dead, "channels": channels, "share": dead / channels}
+            level = "error" if dead >= MOSTLY_DEAD * channels else "warning"
+            found.append(Finding("dead_channels", name, level, message, PRUNE, evidence=evidence))
+    return found
 
 
 def islands(placed: Placed) -> list[Finding]:

@@ -67,7 +67,7 @@ def remedies_for(finding: Finding, now: Candidate, sim: Simulation) -> list[Reme
 def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tuple[str, Recipe]]:
     cause = finding.cause
     activations = [name for part, name in finding.sites if part == "activation" and name in sim.points]
-    weights = [name for part, name in finding.sites if part == "weight" and name in sim.weight_points]
+    weights = [name for part, name in finding.sites if part == "weight" and name in sim.all_weight_points]
     if cause in RANGES:
         for observer in ("mse", "histogram", "minmax"):
             yield f"observer {observer}", _observe(recipe, activations, observer, sim)
@@ -164,7 +164,7 @@ def _activations(recipe: Recipe, names: list[str], sim: Simulation, **changes: A
 
 def _weights(recipe: Recipe, names: list[str], sim: Simulation, **changes: Any) -> Recipe:
     """Add overrides for those weights whose scheme they change."""
-    schemes = {name: sim.weight_points[name].scheme for name in names}
+    schemes = {name: sim.all_weight_points[name].scheme for name in names}
     changed = [name for name, scheme in schemes.items() if scheme.changed(changes) != scheme]
     return _with(recipe, *(Override(name, weight=changes) for name in changed))
 

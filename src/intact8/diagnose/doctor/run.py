@@ -16,7 +16,7 @@ from intact8.arithmetic.dimensions import known
 from intact8.calibration.data import device_of, first_batch
 from intact8.diagnose.doctor.decision import decide
 from intact8.diagnose.doctor.examine import examine
-from intact8.diagnose.doctor.float_checks import diverged, nan_samples, not_finite, training_mode
+from intact8.diagnose.doctor.float_checks import Answers, diverged, nan_samples, not_finite, training_mode
 from intact8.diagnose.doctor.float_network import FloatNetwork, FloatOutputs, Metric
 from intact8.diagnose.doctor.remedies import Candidate
 from intact8.diagnose.doctor.report import CalibrationQuality, Confidence, DoctorReport, Finding, Outcome, Verdict
@@ -122,8 +122,8 @@ def doctor(
     exact = FloatOutputs(before, chosen, score)
     if given_sim and callable(score):
         known += diverged(network.with_model(given_model).score(chosen, score), exact.score)
-    accuracy = exact.score if name == ACCURACY else None
-    found = examine(network, before, given, chosen, step, known, accuracy)
+    answers = Answers(exact.score, exact.confidence()) if name == ACCURACY else None
+    found = examine(network, before, given, chosen, step, known, answers)
     search = RecipeSearch(network, exact, given, better, candidate, before)
     if remedies:
         search.run(found.findings, [site.name for site in found.sites], tolerance, given_sim, step)

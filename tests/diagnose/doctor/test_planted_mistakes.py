@@ -1,0 +1,26 @@
+"""Faults of kinds that were not tried before: quick ones here, all of them in the long tests and the benchmark."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+
+from tests.diagnose.doctor.planted_mistakes import MISSED, PLANTS
+from tests.diagnose.doctor.planted_on_digits import examined
+
+QUICK = ("recurrent_two_bits", "recurrent_exploded_weight", "plain_upside_down", "grouped_silenced")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in sorted(PLANTS.keys() - set(QUICK) - MISSED))],
+)
+def test_right_first(name: str) -> None:
+    make, answers = PLANTS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = examined(make()).findings[0]
+    assert (first.place, first.cause) in answers
