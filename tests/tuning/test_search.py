@@ -60,6 +60,12 @@ def test_the_drop_is_reached_and_the_recipe_gives_the_program(
     assert 100 * (1 - float(cosine)) == pytest.approx(found.best.drop, abs=1e-4)
 
 
+def test_float32_between_layers_is_tried(found: TuneResult) -> None:
+    between = {trial.recipe.between_layers: trial for trial in found.trials}
+    assert between["float"].sqnr > found.trials[0].sqnr and "everything between layers" in between["float"].change
+    assert any(trial.recipe.reconstruction == "gptq" for trial in found.trials)
+
+
 def test_nothing_that_was_tried_is_allowed_and_faster(found: TuneResult) -> None:
     allowed = [t for t in found.trials if t.drop <= WANTED]
     assert found.best.time <= 1.02 * min(t.time for t in allowed)

@@ -49,9 +49,10 @@ def tune(
     """Search the fastest recipe with which a network loses at most ``max_drop`` of a metric.
 
     First come settings that cost no time (observers, bias correction, equalization, smoothing), alone and together,
-    then float32 between layers. If they are not enough, the noise of every tensor and weight is measured, and operations are kept float in an order
-    that takes out the most noise for the least work, until the drop is allowed; then what need not be float is
-    quantized again. Every candidate becomes a program that is evaluated and timed, in turns with the first one.
+    then float32 between layers. If they are not enough, the noise of every tensor and weight is measured, and
+    operations are kept float in an order that takes out the most noise for the least work, until the drop is allowed;
+    then what need not be float is quantized again. Every candidate becomes a program that is evaluated and timed, in
+    turns with the first one.
 
     The best recipe so far can be had at any moment: from ``progress``, from the journal, or with Ctrl-C, which ends the
     search and returns it. Nothing is drawn at random, and a search that goes on from its journal takes the
