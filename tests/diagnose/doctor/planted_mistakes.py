@@ -183,7 +183,11 @@ plant(
     ("norm2", "dead_channels"),
     ("second", "dead_channels"),
 )
-plant("grouped_percentile", _percentile_everywhere, *((n, "clipped_range") for n in ("first", "norm1", "act1", "fc", "x", NETWORK)))
+plant(
+    "grouped_percentile",
+    _percentile_everywhere,
+    *((n, "clipped_range") for n in ("first", "norm1", "act1", "fc", "x", NETWORK)),
+)
 plant("resnet_eps", changed(Residual, _eps("blocks.1.bn1", 30.0)), ("blocks.1.conv1", "stale_batch_norm"))
 plant(
     "resnet_skip_forgotten",

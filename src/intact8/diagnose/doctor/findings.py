@@ -75,7 +75,9 @@ def _accumulated(measured: list[Measured], total: float, found: list[Finding]) -
         "noisiest layers float"
     )
     evidence = {"spread": spread, "sites": len(measured), "unexplained": unexplained, "total": total}
-    return [Finding("accumulated", NETWORK, severity(unexplained), message, remedy, noise=unexplained, evidence=evidence)]
+    return [
+        Finding("accumulated", NETWORK, severity(unexplained), message, remedy, noise=unexplained, evidence=evidence)
+    ]
 
 
 def ordered(findings: list[Finding], order: list[str]) -> tuple[Finding, ...]:
