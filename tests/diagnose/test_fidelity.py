@@ -109,3 +109,47 @@ def test_a_model_left_in_training_mode_is_told(layer: nn.Module) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", AccuracyWarning)
         intact8.quantize(model.eval(), torch.randn(64, 8))
+
+
+class Gated(nn.Module):
+    """Sums of large terms that cancel: rounding each of them loses what is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + 8 * torch.tanh(layer(x)) * torch.sigmoid(x) - 7 * x * torch.sigmoid(layer(x))
+        return x
+
+
+def test_quantize_rounds_less_between_layers_where_plain_rounding_is_much_better(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    torch.manual_seed(0)
+    model, x = Gated().eval(), torch.randn(64, 16)
+    with warnings.catch_warnings(), caplog.at_level("INFO"):
+        warnings.simplefilter("error", AccuracyWarning)
+        program = intact8.quantize(model, x)
+    chosen = Recipe.from_toml(program.recipe).between_layers
+    assert chosen in ("float_residual", "float") and chosen in caplog.text
+    sim = intact8.prepare(model, x[:2], Recipe.from_toml(program.recipe)).eval()
+    intact8.calibrate(sim, x)
+    again = intact8.convert(sim)
+    assert [op.kind for op in again.ops] == [op.kind for op in program.ops]
+    assert torch.equal(again.run(x), program.run(x))
+
+
+def test_a_recipe_that_says_what_lies_between_layers_is_obeyed_and_the_warning_names_the_field() -> None:
+    torch.manual_seed(0)
+    with pytest.warns(AccuracyWarning, match="between_layers="):
+        program = intact8.quantize(Gated().eval(), torch.randn(64, 16), Recipe(between_layers="integer"))
+    (row,) = program.provenance["outputs"]
+    assert row["apart"] > 0.01 and Recipe.from_toml(program.recipe).between_layers == "integer"
+
+
+def test_data_that_cannot_be_read_again_is_not() -> None:
+    torch.manual_seed(0)
+    with pytest.warns(AccuracyWarning, match="between_layers="):
+        intact8.quantize(Gated().eval(), iter(torch.randn(64, 16).split(32)))

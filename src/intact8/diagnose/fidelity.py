@@ -8,10 +8,12 @@ named.
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from intact8.calibration.data import device_of
 from intact8.capture.graph import Graph, Node
 from intact8.diagnose.executors import Executor, FloatExecutor
 from intact8.errors import AccuracyWarning
+from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS
 from intact8.simulation.quantized_tensor import real
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
@@ -32,6 +35,9 @@ SUSPICIOUS = 20.0
 BEHIND = 6.0
 """Decibels: an output this far below what plain W8A8 leaves is told."""
 
+APART = 0.01
+"""An output whose cosine to float's is less than plain W8A8's by more than this is told as well."""
+
 NOISE = 3.0
 """An output below this ratio (dB) is told in any case."""
 
@@ -42,23 +48,39 @@ MOSTLY_FLOAT = 0.5
 """Share of multiplications in float that is told, unless the recipe asks for it."""
 
 
-def check_outputs(sim: Simulation) -> dict[str, Any]:
-    """Compare every output with the float network's on the samples that calibration kept; warn of what is lost.
+log = logging.getLogger(__name__)
 
-    Args:
-        sim: a simulation, resolved and in evaluation mode.
 
-    Returns:
-        JSON values for the provenance of a program: ``samples``, ``outputs`` (name, signal-to-noise ratio in dB of
-        the simulation and, where it was computed, of plain W8A8), ``lost`` (the operation that makes an output bad),
-        ``float_share`` of the multiplications. Empty where there are no samples.
+@dataclass(frozen=True)
+class Measured:
+    """Outputs of a simulation beside the float network's, on the samples that calibration kept.
 
-    Warns:
-        AccuracyWarning: an output is far from float's, or most multiplications are float and nobody asked for that.
+    Attributes:
+        inputs: these samples; empty where there are none.
+        outputs: name, signal-to-noise ratio in dB, and where that is suspicious ``plain``, the ratio of plain W8A8, and
+            ``apart``, how much nearer its cosine is to float's.
+        work: operation → number of its multiplications.
     """
+
+    inputs: list[Tensor]
+    outputs: list[dict[str, Any]]
+    work: dict[str, int]
+
+    @property
+    def behind(self) -> list[dict[str, Any]]:
+        """Outputs that are worse than plain W8A8 leaves them."""
+        return [r for r in self.outputs if "plain" in r and _is_behind(r)]
+
+
+def _is_behind(row: Mapping[str, Any]) -> bool:
+    return (row["plain"] or 0.0) - row["sqnr"] > BEHIND or row["apart"] > APART
+
+
+def measure_outputs(sim: Simulation) -> Measured:
+    """Compare every output of a resolved simulation in evaluation mode with the float network's."""
     inputs = [t.to(device_of(sim)) for t in sim.samples]
     if not inputs or not sim.graph.outputs:
-        return {}
+        return Measured([], [], {})
     with torch.no_grad():
         wanted, work = _float(sim, inputs)
         got = {name: real(value) for name, value in sim.run(list(inputs)).items()}
@@ -66,16 +88,67 @@ def check_outputs(sim: Simulation) -> dict[str, Any]:
             {"name": n, "sqnr": _sqnr(wanted[n], got[n]) if wanted[n].dtype == torch.float32 else None}
             for n in dict.fromkeys(sim.graph.outputs)
         ]
-        found: dict[str, Any] = {"samples": int(inputs[0].shape[0]) if inputs[0].dim() else 1, "outputs": outputs}
-        bad = [row for row in outputs if row["sqnr"] is not None and row["sqnr"] < SUSPICIOUS]
-        plain = _plain(sim, inputs) if bad else {}
-        for row in bad:
-            row["plain"] = _sqnr(wanted[row["name"]], plain[row["name"]])
-        bad = [r for r in bad if r["sqnr"] < NOISE or (r["plain"] or 0.0) - r["sqnr"] > BEHIND]
-        if bad:
+        suspicious = [row for row in outputs if row["sqnr"] is not None and row["sqnr"] < SUSPICIOUS]
+        plain = _plain(sim, inputs) if suspicious else {}
+        for row in suspicious:
+            y = wanted[row["name"]]
+            row["plain"] = _sqnr(y, plain[row["name"]])
+            row["apart"] = round(_cosine(y, plain[row["name"]]) - _cosine(y, got[row["name"]]), 4)
+    return Measured(inputs, outputs, work)
+
+
+def choose_between_layers(sim: Simulation, calibrated: Callable[[str], Simulation]) -> tuple[Simulation, Measured]:
+    """Return the cheapest simulation whose outputs are no worse than plain W8A8's, or the nearest to that.
+
+    Args:
+        sim: of the recipe with ``between_layers="auto"``, calibrated.
+        calibrated: returns that of the same recipe with another ``between_layers``.
+    """
+    tried = [(sim, measure_outputs(sim))]
+    for between in FLOAT_BETWEEN_LAYERS if sim.weight_points else ():
+        if not tried[-1][1].behind:
+            break
+        other = calibrated(between)
+        tried.append((other, measure_outputs(other)))
+    if not tried[-1][1].behind:
+        chosen = tried[-1]
+    else:
+        chosen = min(tried, key=lambda pair: max(row["apart"] for row in pair[1].behind))
+    if chosen[0] is not sim:
+        name = tried[0][1].behind[0]["name"]
+        message = "%s is further from float than plain W8A8: between_layers = %r instead of 'integer'"
+        log.info(message, name, chosen[0].recipe.between_layers)
+    return chosen
+
+
+def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str, Any]:
+    """Compare every output with the float network's on the samples that calibration kept; warn of what is lost.
+
+    Args:
+        sim: a simulation, resolved and in evaluation mode.
+        measured: what :func:`measure_outputs` returns, where it is known.
+
+    Returns:
+        JSON values for the provenance of a program: ``samples``, ``outputs`` (name, signal-to-noise ratio in dB of
+        the simulation and, where it was computed, of plain W8A8, and by how much its cosine to float is larger),
+        ``lost`` (the operation that makes an output bad), ``float_share`` of the multiplications. Empty where there are
+        no samples.
+
+    Warns:
+        AccuracyWarning: an output is far from float's, or most multiplications are float and nobody asked for that.
+    """
+    measured = measure_outputs(sim) if measured is None else measured
+    inputs = measured.inputs
+    if not inputs:
+        return {}
+    samples = int(inputs[0].shape[0]) if inputs[0].dim() else 1
+    found: dict[str, Any] = {"samples": samples, "outputs": measured.outputs}
+    bad = [row for row in measured.outputs if "plain" in row and (row["sqnr"] < NOISE or _is_behind(row))]
+    if bad:
+        with torch.no_grad():
             found["lost"] = _first_loss(sim, inputs, [row["name"] for row in bad])
-            warnings.warn(AccuracyWarning(_loss_message(sim, bad, found["lost"])), stacklevel=4)
-    found.update(_shares(sim, work))
+        warnings.warn(AccuracyWarning(_loss_message(sim, bad, found["lost"])), stacklevel=4)
+    found.update(_shares(sim, measured.work))
     if found.get("float_reason"):
         share = f"{found['float_share']:.0%} of the multiplications stay float: {found['float_reason']}"
         warnings.warn(AccuracyWarning(f"{share}. What to do: lint rule IQ606 (intact8 lint)"), stacklevel=4)
@@ -93,6 +166,13 @@ def _sqnr(wanted: Tensor, got: Tensor) -> float | None:
     if not math.isfinite(noise):
         return -CLEAN
     return round(max(-CLEAN, min(CLEAN, 10 * math.log10(signal / noise))), 2) if noise > 0 else CLEAN
+
+
+def _cosine(wanted: Tensor, got: Tensor) -> float:
+    """Return the cosine of the angle between two tensors; 0 where one has no direction."""
+    w, g = wanted.double().flatten(), got.double().flatten()
+    found = float(w @ g) / (float(w.norm() * g.norm()) or math.inf)
+    return found if math.isfinite(found) else 0.0
 
 
 def _float(sim: Simulation, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, int]]:
@@ -204,6 +284,8 @@ def _loss_message(sim: Simulation, bad: Sequence[Mapping[str, Any]], lost: Mappi
     else:
         remedy = "calibrate on more data, or with intact8.recipes.accurate()"
         lost_at = f"It is lost little by little, most at {where}. Remedy: {remedy}"
+    if sim.recipe.between_layers != "float" and any(map(_is_behind, bad)):
+        lost_at += ', or round less between layers (Recipe(between_layers="float_residual"), or "float")'
     return (
         f"{len(bad)} of {len(set(sim.graph.outputs))} outputs are far from the float network's on calibration samples: "
         f"{worst['name']} has {worst['sqnr']:.1f} dB{plain}. {lost_at}; lint rule IQ605 has more"
