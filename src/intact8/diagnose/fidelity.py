@@ -73,7 +73,7 @@ class Measured:
 
 
 def _is_behind(row: Mapping[str, Any]) -> bool:
-    return (row["plain"] or 0.0) - row["sqnr"] > BEHIND or row["apart"] > APART
+    return bool((row["plain"] or 0.0) - row["sqnr"] > BEHIND or row["apart"] > APART)
 
 
 def measure_outputs(sim: Simulation) -> Measured:
