@@ -107,6 +107,18 @@ def test_files_of_onnx_runtimes_quantizer(form: str, how: dict[str, Any], tmp_pa
     assert any("conv1" in name for name in names) and any("fc" in name for name in names)
 
 
+@pytest.mark.parametrize("name", ["aimet", "quark_a8w8", "quark_u8s8_aaws", "quark_xint8"])
+def test_files_of_aimet_and_quark(name: str) -> None:
+    """The files are of aimet-onnx 2.42 and amd-quark 0.13, made from one small network."""
+    path = Path(__file__).parents[1] / "fixtures" / "migration" / f"{name}.onnx"
+    x = np.random.default_rng(1).standard_normal((4, 3, 12, 12)).astype(np.float32)
+    found = intact8.migrate(path, data=[torch.from_numpy(x)])
+    assert (found.report.weights, found.report.weights_changed) == (544, 0)
+    assert found.report.floats == () and found.report.observed == ()
+    assert decibels(run(path, x), np.asarray(found.program.run(x, engine="reference"))) > 30
+    assert intact8.verify(found.program, x).exact
+
+
 def test_without_data_the_report_is_of_random_inputs_in_the_range_of_the_grid(tmp_path: Path) -> None:
     found = intact8.migrate(str(quantized(tmp_path, "QDQ")))
     assert found.report.outputs_sqnr is not None and any("random inputs" in note for note in found.report.notes)
@@ -237,6 +249,8 @@ def test_what_is_refused_is_named(tmp_path: Path) -> None:
     assert refused(odd).startswith("odd: the operator Det is not known")
     cut = write(tmp_path / "cut.onnx", [helper.make_node("Relu", ["gone"], ["y"])], [], (2, 3), ["y"])
     assert refused(cut).startswith("gone: the graph reads a tensor that nothing makes")
+    circle = [helper.make_node("Relu", [a], [b], name=b) for a, b in (("y", "z"), ("z", "y"))]
+    assert "form a circle" in refused(write(tmp_path / "circle.onnx", circle, [], (2, 3), ["y"]))
     body = helper.make_graph([], "body", [], [])
     loop = write(
         tmp_path / "loop.onnx", [helper.make_node("If", ["x"], ["y"], name="if", then_branch=body)], [], (1,), ["y"]

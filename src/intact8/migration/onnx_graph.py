@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +93,7 @@ def read_onnx(path: Path) -> ForeignGraph:
     if not all(isinstance(name, str) for name in names):  # protobuf gives bytes where they are not UTF-8
         raise InputError("a name in the file is no text", where=str(path), remedy="repair the file")
     constants = {t.name: _array(t, path) for t in graph.initializer}
-    nodes = tuple(_node(n, i, path) for i, n in enumerate(graph.node))
+    nodes = _in_order([_node(n, i, path) for i, n in enumerate(graph.node)])
     inputs = {x.name: _described(x, path) for x in graph.input if x.name not in constants}
     made = constants.keys() | inputs.keys() | {name for n in nodes for name in n.outputs}
     unknown = [name for n in nodes for name in n.inputs if name and name not in made]
@@ -100,6 +102,30 @@ def read_onnx(path: Path) -> ForeignGraph:
         raise InputError("the graph reads a tensor that nothing makes", where=unknown[0], remedy="repair the file")
     tool = f"ONNX ({model.producer_name or 'unknown producer'})"
     return ForeignGraph(tool, nodes, constants, inputs, tuple(x.name for x in graph.output))
+
+
+def _in_order(nodes: list[Node]) -> tuple[Node, ...]:
+    """Return the nodes so that each stands behind those whose results it reads: some tools append new ones at the end.
+
+    Raises:
+        InputError: they read each other's results in a circle.
+    """
+    maker = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
+    order = TopologicalSorter({i: {maker[n] for n in node.inputs if n in maker} for i, node in enumerate(nodes)})
+    try:
+        order.prepare()
+    except CycleError as error:
+        where = nodes[error.args[1][0]].name
+        raise InputError("the nodes of the graph form a circle", where=where, remedy="repair the file") from error
+    ready, found = list(order.get_ready()), []
+    heapify(ready)  # the file's order, wherever it is one
+    while ready:
+        i = heappop(ready)
+        found.append(nodes[i])
+        order.done(i)
+        for j in order.get_ready():
+            heappush(ready, j)
+    return tuple(found)
 
 
 def _node(n: Any, i: int, path: Path) -> Node:

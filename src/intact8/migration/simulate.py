@@ -129,8 +129,8 @@ def _take_grids(sim: Simulation, described: Description, data: Any) -> None:
     for name, weight_point in sim.all_weight_points.items():
         node = sim.graph.nodes[name]
         grids = {parameter: described.weights.get(parameter) for parameter in weight_names(node)}
-        weight_point.source = "held"
         if grids and all(grid is not None for grid in grids.values()):
+            weight_point.source = "held"
             scales = [_channel_scales(grid, sim, node, parameter) for parameter, grid in grids.items() if grid]
             weight_point.scale, weight_point.free = torch.from_numpy(np.concatenate(scales)), False
     sim.resolve(from_observers=False)
