@@ -237,15 +237,17 @@ static panel_kernel choose_kernel(const conv_args *a, isize blocks) {
 }
 
 /* Computes sums of the windows of a panel, the first of which is `place` of all, and has them finished. */
-static void run_sums(const conv_args *a, const panel *p, panel_kernel run, isize blocks, isize place, isize channel, uint8_t *scratch) {
-    for (isize i = 0; i < p->count; i += SUM_WINDOWS) {
-        panel part = *p;
-        part.sums = (int32_t *)(void *)scratch;
-        part.offset += i, part.count = min_size(p->count - i, SUM_WINDOWS);
-        run(&part);
-        const sum_block b = {part.sums, part.count, p->channels, 16 * blocks, place + i, channel};
+static void run_sums(const conv_args *a, panel *p, panel_kernel run, isize blocks, isize place, isize channel, uint8_t *scratch) {
+    const isize count = p->count;
+    const int32_t *offset = p->offset;
+    p->sums = (int32_t *)(void *)scratch;
+    for (isize i = 0; i < count; i += SUM_WINDOWS) {
+        p->offset = offset + i, p->count = min_size(count - i, SUM_WINDOWS);
+        run(p);
+        const sum_block b = {p->sums, p->count, p->channels, 16 * blocks, place + i, channel};
         a->finish->run(a->finish->args, &b, scratch + SUM_BYTES);
     }
+    p->offset = offset, p->count = count;
 }
 
 /* Computes the blocks lo to hi of output channels for all windows of the panel, the first of which is `place` of all. */

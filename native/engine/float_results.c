@@ -94,41 +94,57 @@ AVX512_INLINE __m512 apply(__m512 v, const usual_code *u) {
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, high, _CMP_GT_OQ), high);
 }
 
-/* 16 channels of all rows. */
-AVX512_INLINE void finish_sixteen(const float_results *t, const sum_block *b, isize c, __mmask16 mask, const int biased,
-                                  const int added) {
-    const usual_code u = t->usual;
-    const isize channel = b->channel + c, at = b->place * t->channels + channel;
-    const quantize_vector grid = make_quantize_vector(&t->grid);
-    const __m512i zero = _mm512_set1_epi32(t->grid.zero);
-    const __m512 scale = _mm512_maskz_loadu_ps(mask, t->scale + channel);
-    const __m512 bias = biased ? _mm512_maskz_loadu_ps(mask, t->bias + channel) : _mm512_setzero_ps();
-    const isize next = added ? t->code->operand[u.operand].stride[0] : 0;
-    const float *other = added ? (const float *)t->operand[u.operand] + b->place * next + channel : NULL;
-    float *y = t->y ? t->y + at : NULL;
-    uint8_t *q = t->q ? t->q + at : NULL;
-    const int32_t *sums = b->sums + c;
-    for (isize r = 0; r < b->rows; r++, sums += b->apart) {
-        __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums)), scale);
-        if (biased) v = _mm512_add_ps(v, bias);
-        if (added) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, other)), other += next;
-        if (u.function) v = apply(v, &u);
-        if (y) _mm512_mask_storeu_ps(y, mask, v), y += t->channels;
-        if (!q) continue;
-        const __m512i steps = _mm512_add_epi32(_mm512_cvtps_epi32(nearest_steps(v, &grid)), zero);
-        _mm512_mask_cvtepi32_storeu_epi8(q, mask, steps);
-        q += t->channels;
-    }
+/* What does not change from row to row. */
+typedef struct {
+    usual_code code;
+    quantize_vector grid;
+    epilogue bytes;
+    const float *scale, *bias;
+} vector_results;
+
+/* The results of 16 sums; `other` is what is added to them. */
+AVX512_INLINE __m512 result_of(const vector_results *t, const int32_t *sums, const float *other, isize c, __mmask16 mask) {
+    __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums + c)), _mm512_maskz_loadu_ps(mask, t->scale + c));
+    if (t->bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, t->bias + c));
+    if (other) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, other + c));
+    return t->code.function ? apply(v, &t->code) : v;
 }
 
-AVX512_TARGET static void finish_vectors(const float_results *given, const sum_block *b) {
-    const float_results t = *given;
-    for (isize c = 0; c < b->channels; c += 16) {
-        const __mmask16 mask = (__mmask16)byte_mask(min_size(b->channels - c, 16));
-        if (t.usual.operand)
-            t.bias ? finish_sixteen(&t, b, c, mask, 1, 1) : finish_sixteen(&t, b, c, mask, 0, 1);
+/* A row of up to 64 channels, `count` vectors of them, the last of which has a mask. */
+AVX512_INLINE void finish_row(const vector_results *t, const int32_t *sums, const float *other, isize count, __mmask16 last,
+                              float *y, uint8_t *q) {
+    __m512 steps[4];
+    for (isize k = 0; k < count; k++) {
+        const __mmask16 mask = k == count - 1 ? last : 0xffff;
+        const __m512 v = result_of(t, sums, other, 16 * k, mask);
+        if (y) _mm512_mask_storeu_ps(y + 16 * k, mask, v);
+        if (q) steps[k] = _mm512_add_ps(nearest_steps(v, &t->grid), t->bytes.magic);
+    }
+    if (!q) return;
+    for (isize k = count; k < 4; k++) steps[k] = t->bytes.magic;
+    const __mmask64 mask = (__mmask64)last << 16 * (count - 1) | byte_mask(16 * (count - 1));
+    _mm512_mask_storeu_epi8(q, mask, from_lane_order(small_to_bytes(steps, &t->bytes)));
+}
+
+AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block *b) {
+    const usual_code code = t->usual;
+    const vector_results v = {code, make_quantize_vector(&t->grid), make_epilogue(t->grid.zero, 0, 255), t->scale + b->channel,
+                              t->bias ? t->bias + b->channel : NULL};
+    const isize next = code.operand ? t->code->operand[code.operand].stride[0] : 0, at = b->place * t->channels + b->channel;
+    const isize count = ceil_div(b->channels, 16);
+    const __mmask16 last = (__mmask16)byte_mask(b->channels - 16 * (count - 1));
+    const float *other = code.operand ? (const float *)t->operand[code.operand] + b->place * next + b->channel : NULL;
+    float *y = t->y ? t->y + at : NULL;
+    uint8_t *q = t->q ? t->q + at : NULL;
+    const int32_t *sums = b->sums;
+    for (isize r = 0; r < b->rows; r++, sums += b->apart) {
+        if (count == 4 && last == 0xffff)
+            finish_row(&v, sums, other, 4, 0xffff, y, q);
         else
-            t.bias ? finish_sixteen(&t, b, c, mask, 1, 0) : finish_sixteen(&t, b, c, mask, 0, 0);
+            finish_row(&v, sums, other, count, last, y, q);
+        if (other) other += next;
+        if (y) y += t->channels;
+        if (q) q += t->channels;
     }
 }
 
