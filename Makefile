@@ -69,7 +69,8 @@ release-check: $(VENV)/.release
 libintact8:
 	mkdir -p build
 	$(CC) -std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -shared \
-	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c $(filter-out %/module.c,$(wildcard native/engine/*.c)) -lpthread -lm
+	    $(CFLAGS) -o build/libintact8.so native/c_api/*.c \
+	    $(filter-out %/module.c %/training.c,$(wildcard native/engine/*.c)) -lpthread -lm
 
 proofs:
 	cd proofs && for file in $$(grep '[.]v$$' _CoqProject); do coqc -q -Q . Intact $$file || exit 1; done

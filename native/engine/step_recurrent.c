@@ -63,7 +63,7 @@ int check_recurrent(checker *c, const int64_t *step) {
 }
 
 /* out = table[R(v)] with the sign of R(v). Returns whether a v is NaN, which reads the table's end. */
-INLINE int look_up(const float *restrict table, const float *restrict v, float *restrict out, isize count) {
+MULTIVERSION static int look_up(const float *restrict table, const float *restrict v, float *restrict out, isize count) {
     const float end = TABLE_END;
     int32_t index[BLOCK], negative[BLOCK], bad = 0;
     for (isize j = 0; j < count; j++) {
@@ -85,7 +85,7 @@ INLINE int look_up(const float *restrict table, const float *restrict v, float *
     return bad;
 }
 
-INLINE int sigmoids(const float *restrict table, const float *restrict v, float *restrict out, isize count) {
+MULTIVERSION static int sigmoids(const float *restrict table, const float *restrict v, float *restrict out, isize count) {
     const int bad = look_up(table, v, out, count);
     for (isize j = 0; j < count; j++) out[j] = out[j] * 0.5f + 0.5f;
     return bad;
