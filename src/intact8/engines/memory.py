@@ -20,6 +20,7 @@ from intact8.errors import InputError
 from intact8.machine import available_memory
 from intact8.opset import KINDS
 from intact8.opset.op import Array, Op, Tensor
+from intact8.opset.shapes import broadcasting, same
 from intact8.program.dimensions import fixed, sized_near, sizes_of
 from intact8.program.golden import products
 from intact8.program.program import Program
@@ -68,7 +69,10 @@ class MemoryModel:
         integers, floats: what an operation takes whose kind is not among ``kinds``.
         kinds: what operations of a kind take.
         layers: what recurrent layers take; "float" and "dynamic" stand for kinds of the domain without an entry.
-        views: kinds whose results have no memory of their own.
+        views: kinds whose results lie in the memory of their first input.
+        heap: bytes that the process grows by per byte in use. What was freed is kept, and does not always fit what is
+            asked for next.
+        chains: elementwise kinds whose results are computed where the next of them reads them, and have no memory.
     """
 
     arrays: float
@@ -79,7 +83,13 @@ class MemoryModel:
     kinds: Mapping[str, Bytes] = field(default_factory=dict)
     layers: Mapping[str, RecurrentMemory] = field(default_factory=dict)
     views: frozenset[str] = frozenset()
+    chains: frozenset[str] = frozenset()
+    heap: float = 1.0
 
+
+ELEMENTWISE = frozenset(
+    name for name, k in KINDS.items() if k.shape in (same, broadcasting) and k.domain in ("float", "dequantize")
+)
 
 MODELS = {
     "reference": MemoryModel(
@@ -98,8 +108,8 @@ MODELS = {
     "onednn": MemoryModel(
         2.0, 1, 0.0, (1, 0), (0, 4),
         {
-            "leaky": (0, 9), "residual": (2, 0), "transposed": (3, 0.5), "linear": (0.5, 0.5), "add": (2, 0),
-            "mean": (5, 0), "avg_pool": (24, 8), "even pool": (1, 1), "adaptive_avg_pool": (20, 0), "softmax": (12, 0),
+            "leaky": (0, 9), "residual": (2, 0), "transposed": (3, 0.5), "linear": (0.5, 0.5), "add": (3, 0),
+            "mul": (0, 15), "table": (0, 4), "roll": (0, 1), "resize_linear": (8, 10), "mean": (5, 0), "avg_pool": (24, 8), "even pool": (1, 1), "adaptive_avg_pool": (20, 0), "softmax": (12, 0),
             "layer_norm": (11, 0), "norm": (16, 0), "max_pool": (2, 0), "matmul": (4, 4),
             "float.add": (0, 3), "float.div": (0, 3), "float.mean": (3, 0), "float.reduce": (3, 0),
             "float.unary": (0, 5), "float.clamp": (0, 6),
@@ -111,6 +121,7 @@ MODELS = {
             "dynamic": RecurrentMemory(4, 2, in_turn=False), "float": RecurrentMemory(3, 4, in_turn=False),
             "float.lstm": RecurrentMemory(0.5, 1.5, 2, in_turn=False),
         },
+        frozenset({"expand", "permute", "slice"}), heap=1.5,
     ),
     "onnxruntime": MemoryModel(
         3.0, 1, 0.0, (0.5, 0), (0, 1),
@@ -139,12 +150,14 @@ MODELS = {
     ),
     # Before there is a plan, which knows: its workspace, and weights as stored, reordered and packed.
     "native": MemoryModel(
-        3.0, 1, 0.0, (0, 0), (0, 4),
+        3.0, 1, 0.0, (0, 0), (0, 0),
         {
-            **dict.fromkeys(("float.unary", "float.add", "float.mul", "float.affine_scalar", "dequantize"), (0, 0)),
-            "dequantized_linear": (0, 0), "dequantized transposed": (0, 8),
+            "conv": (0, 1), "avg_pool": (0, 1), "max_pool": (0, 1), "float.avg_pool": (0, 4), "resize": (0, 12),
+            "resize_linear": (0, 1),            "float.conv": (0, 4), "float.adaptive_avg_pool": (24, 8), "float.even pool": (4, 0),
+            "dequantized transposed": (0, 8),
         },
-        {"dynamic": RecurrentMemory(14, 4, 8), "float": RecurrentMemory(0, 0, 4)},
+        {"dynamic": RecurrentMemory(4, 1), "float": RecurrentMemory(0, 0, 6)},
+        frozenset({"expand", "permute", "reshape"}), ELEMENTWISE,
     ),
 }  # fmt: skip
 """Engine → the memory it takes. An engine of another package is taken for the reference."""
@@ -176,18 +189,39 @@ def running(program: Program, engine: str, batch: int = 1, sizes: Mapping[str, i
     count = {n: math.prod(known(t.shape)) for n, t in program.tensors.items()}
     own = {name: count[name] * np.dtype(t.dtype).itemsize for name, t in program.tensors.items()}
     ends = {*program.inputs, *program.outputs}
+    needed = _needed_tensors(program, model)
     inside = {name: size if name in ends else max(size, model.inside * count[name]) for name, size in own.items()}
-    inside |= {op.name: 0 for op in program.ops if op.kind in model.views}
-    last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
+    last = {name: i for i, op in enumerate(program.ops) for read in op.inputs for name in needed[read]}
     live = most = sum(own[name] for name in program.inputs)
     for i, op in enumerate(program.ops):
-        live += inside[op.name]
+        made = {op.name} & needed[op.name]
+        live += sum(inside[name] for name in made)
         most = max(most, live + _own(op, program.tensors, count, engine, model))
-        done = {name for name in op.inputs if last[name] == i and name not in ends}
-        if op.name not in last and op.name not in ends:
-            done.add(op.name)
-        live -= sum(inside[name] for name in done)
-    return max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
+        done = {name for read in op.inputs for name in needed[read] if last[name] == i}
+        live -= sum(inside[name] for name in (done | (made - last.keys())) - ends)
+    most = max(most, live + int(model.outputs * sum(own[name] for name in program.outputs)))
+    return int(model.heap * most)
+
+
+def _needed_tensors(program: Program, model: MemoryModel) -> dict[str, frozenset[str]]:
+    """Return, for every tensor, the tensors whose memory it lies in or is computed from when it is read."""
+    readers: dict[str, list[Op]] = {name: [] for name in program.tensors}
+    for op in reversed(program.ops):
+        through = op.kind in model.views and op.kind != "reshape" and op.name not in program.outputs
+        for name in op.inputs:
+            readers[name] += readers[op.name] if through else [op]
+    needed = {name: frozenset([name]) for name in program.tensors}
+    for op in program.ops:
+        if op.name in program.outputs:
+            continue
+        if op.kind in model.views:
+            needed[op.name] = needed[op.inputs[0]]
+        elif op.kind in model.chains and program.tensors[op.name].dtype == "float32":
+            read = readers[op.name]
+            once = op.kind == "dequantize" or len({o.name for o in read}) == 1
+            if once and all(o.kind in model.chains or o.kind == "quantize" for o in read):
+                needed[op.name] = frozenset().union(*(needed[name] for name in op.inputs))
+    return needed
 
 
 def _sized(program: Program, batch: int) -> Program:
@@ -201,6 +235,12 @@ def _sized(program: Program, batch: int) -> Program:
     return replace(program, tensors={name: replace(t, shape=shapes[name]) for name, t in program.tensors.items()})
 
 
+def reference_bytes(op: Op, tensors: Mapping[str, Tensor]) -> int:
+    """Return the bytes that the reference takes for one operation of known sizes, beside its inputs and its output."""
+    count = {name: math.prod(known(tensors[name].shape)) for name in (*op.inputs, op.name)}
+    return _own(op, tensors, count, "reference", MODELS["reference"])
+
+
 def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine: str, model: MemoryModel) -> int:
     """Bytes one operation takes beside its inputs and its output."""
     out, first = count[op.name], count[op.inputs[0]] if op.inputs else 0
@@ -210,8 +250,10 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
     usual = model.kinds.get(op.kind) or _usual(op, tensors[op.name], model)
     by_input, by_output = model.kinds.get(_form(op, tensors), usual)
     size = by_input * first + by_output * out
-    if op.kind in {"reference": ("conv", "dequantized_conv", "float.conv"), "native": ("float.conv",)}.get(engine, ()):
+    if op.kind in ("conv", "dequantized_conv", "float.conv") and engine == "reference":
         size = max(size, _unfolded(op, first, out))
+    elif op.kind in ("float.conv", "float.avg_pool") and engine == "native":
+        size += 4 * _window_elements(op, out)
     return int(size)
 
 
@@ -237,6 +279,16 @@ def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
     if op.kind == "upsample" and not str(op.attrs["mode"]).startswith("nearest"):
         return "resize"
     return str(op.attrs["fn"]) if op.kind == "float.unary" else op.kind
+
+
+def _window_elements(op: Op, out: int) -> int:
+    """Return the elements of all windows of a convolution or a pooling, side by side."""
+    if "kernel" in op.attrs:
+        return out * math.prod(op.attrs["kernel"])
+    weight, groups = op.arrays["weight"], op.attrs["groups"]
+    if op.attrs["transposed"]:
+        return out // (weight.shape[1] * groups) * weight.size // weight.shape[1]
+    return out // weight.shape[0] * weight[0].size * groups
 
 
 def _unfolded(op: Op, first: int, out: int) -> int:

@@ -20,6 +20,7 @@ from intact8.program.program import Program
 
 from .. import cpu
 from ..binding import batch_size, check_inputs, empty_outputs, is_channels_last, is_empty
+from ..memory import reference_bytes
 from ..prepared_cache import PreparedCache
 from ..reference import evaluate
 from ..shapes import sized
@@ -28,9 +29,6 @@ from .lower import Lowered, lower, lowered_at
 
 PLANS = 64
 """Plans a runner keeps; packed weights are shared between them."""
-
-NUMPY_BYTES = 8
-"""Bytes that numpy takes per element of an operation for which the library has no steps."""
 
 READY = 8
 """Forms of inputs for which a runner finds the plan without checking them again."""
@@ -175,15 +173,15 @@ class NativeRunner:
         return numpy_operations(self.program)
 
     def call_bytes(self, inputs: Mapping[str, Array]) -> int:
-        """Return the bytes of a call: its inputs, its outputs, and the workspace of its plan, which is made and checked
-        for it; nothing runs. What the reference computes takes more than its operands and its result."""
+        """Return the bytes of a call: its inputs, its outputs, the workspace of its plan, which is made and checked for
+        it, and what the reference takes for the operations it computes. Nothing runs."""
         given = check_inputs(self.program, inputs, self._takes_integers)
         if is_empty(self.program, given):
             return 0
         plan, arrays = self._plan(given, self.program.outputs)
         sizes = [x.nbytes for x in arrays] + [math.prod(shape) * dtype.itemsize for shape, dtype in plan.shapes]
-        extra = [sum(v.size for v in (*f.inputs, f.output)) for f in plan.lowered.fallbacks]
-        return plan.bytes + sum(sizes) + NUMPY_BYTES * max(extra, default=0)
+        extra = [reference_bytes(f.op, plan.lowered.program.tensors) for f in plan.lowered.fallbacks]
+        return plan.bytes + sum(sizes) + max(extra, default=0)
 
     def _plan(self, given: Mapping[str, Array], outputs: Sequence[str]) -> tuple[Plan, list[Array]]:
         """Return the plan for checked inputs, and these as it reads them."""
