@@ -284,3 +284,15 @@ def test_convolutions_in_any_layout(threads: int) -> None:
         np.testing.assert_array_equal(found[: len(x)], want[program.outputs[0]][: len(found)])
     for name, got in runner.tensors({"x": x}).items():
         np.testing.assert_array_equal(got, want[name])
+
+
+def test_outputs_share_no_memory() -> None:
+    program = block()
+    moved = replace(program.tensors["y"], name="moved", shape=(None, 7, 9, 8))
+    op = Op("moved", "permute", ("y",), {"dims": [0, 3, 2, 1]})
+    program = replace(program, tensors={**program.tensors, "moved": moved}, ops=(*program.ops, op),
+                      outputs=("y", "y", "moved"), structure={"list": [0, 1, 2]})  # fmt: skip
+    runner = ENGINE.prepare(program)
+    for _ in range(2):  # when the plan is made, and later
+        y = runner({"x": np.zeros((2, 8, 9, 7), np.float32)})
+        assert not any(np.shares_memory(y[i], y[j]) for i, j in ((0, 1), (0, 2), (1, 2)))

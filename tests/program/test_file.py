@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,17 @@ def test_unwritable_paths(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="cannot write"):
         save(network(), file / "x")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pipe has a name on POSIX")
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name, words in (("pipe", "device"), ("link", "device"), ("a\0b", "characters"), ("\ud800", "characters"),
+                        ("a" * 5000, "too long")):  # fmt: skip
+        with pytest.raises(ProgramError, match=f"cannot write the file.*{words}"):
+            certified().save(tmp_path / name)
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink() and len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
+import stat
 import sys
 import time
 from pathlib import Path
@@ -32,8 +34,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
     Raises:
         OSError: as the operating system says; ``path`` is as before.
     """
-    if path.is_dir():
-        raise IsADirectoryError(21, "is a directory", str(path))
+    _check_place(path)
     # Not tempfile: its files are private to the user, this one gets what the umask allows.
     prefix = f".{path.name[:100]}."
     temporary = path.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
@@ -56,6 +57,20 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
             os.close(descriptor)
         temporary.unlink(missing_ok=True)
     _sync_directory(path.parent)
+
+
+def _check_place(path: Path) -> None:
+    """Refuse what renaming a file would replace, a device such as /dev/null, and names that no file has."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "the name has characters that no file name has", ascii(path)) from error
+    except OSError:  # there is nothing yet, or writing will say what is wrong
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(errno.EEXIST, "is a device, a pipe or a socket, which is not replaced", str(path))
 
 
 def _unnamed(folder: Path, mode: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -126,13 +127,13 @@ def _ordered(data: bytes, metadata: dict[str, str]) -> bytes:
 
 
 def _reason(path: Path, error: OSError) -> str:
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         return f"the folder {path.parent} does not exist"
     return error.strerror or str(error)
 
 
 def _remedy(path: Path) -> str:
-    if path.is_dir():
+    if os.path.isdir(path):
         return "give a file name inside it"
     return "create the folder, free space or choose a path you may write to"
 

@@ -216,7 +216,7 @@ class Recipe:
         path = Path(path)
         try:
             path.write_text(self.to_toml(), encoding="utf-8")
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that no file has
             remedy = "choose another path"
             raise RecipeError("cannot write the recipe", where=str(path), why=str(error), remedy=remedy) from error
         return path

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from intact8.arithmetic.dimensions import Dim
 from intact8.diagnose.lint.finding import Finding
 from intact8.display import Shown
+from intact8.export.files import write_file
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -301,11 +302,12 @@ class Report(Shown):
 
         Raises:
             InputError: the extra ``report`` is not installed.
+            EngineError: the file cannot be written.
         """
         from intact8.diagnose.report.html import render
 
         path = Path(path)
-        path.write_text(render(self), encoding="utf-8")
+        write_file(path, render(self).encode())
         return path
 
     def __rich__(self) -> Group:

@@ -172,8 +172,9 @@ class Plan:
             b.add(i, op)
         self._names, self.calls, self._used_packs = b.names, b.calls, b.used_packs
         self._inputs, self._outputs = ([b.slot[n] for n in names] for names in (merged.inputs, merged.outputs))
-        # What is returned must not be the caller's input nor the program's constant, which a caller may write to.
-        self._copies = [b.root[n] in b.borrowed for n in merged.outputs]
+        # A caller may write to what is returned, so it must not be an input, a constant, or part of another output.
+        roots = [b.root[n] for n in merged.outputs]
+        self._copies = [root in b.borrowed or root in roots[:i] for i, root in enumerate(roots)]
         results = [b.values[n] for n in merged.outputs]
         self.first = [t.clone() if copy else t for t, copy in zip(results, self._copies, strict=True)]
         self._flat_calls = [(call.step, call.reads, call.writes, call.frees) for call in b.calls]
