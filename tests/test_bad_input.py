@@ -289,3 +289,26 @@ def test_unwritable_paths(program: intact8.Program, tmp_path: Path) -> None:
     with pytest.raises(intact8.ProgramError, match="cannot write"):
         program.save(tmp_path / "file" / "p.safetensors")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"], "nothing half-written"
+
+
+class Writing(nn.Module):
+    """Writes into what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(x.add_(1))
+        return y
+
+
+def test_a_model_that_writes_into_its_input_leaves_the_data_alone() -> None:
+    torch.manual_seed(0)
+    net, data = Writing().eval(), torch.randn(64, 8)
+    kept = data.clone()
+    program = intact8.quantize(net, data)
+    intact8.lint(net, data=data)
+    batches, right = [(data, net(kept.clone()))], lambda y, batch: (y - batch[1]).abs().mean()
+    intact8.testing.assert_accuracy_drop(net, program, batches, right, at_most=0.1, higher_is_better=False)
+    assert torch.equal(data, kept)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from intact8.api import convert
 from intact8.calibration.data import inputs_of, raw_batches
 from intact8.calibration.dynamic_dimensions import changing
 from intact8.calibration.run import calibrate
-from intact8.capture.pytree import call_of
+from intact8.capture.pytree import call_of, copied
 from intact8.capture.torch_export import evaluating, require_module
 from intact8.errors import CaptureError, CaptureWarning, IntactError, RecipeError
 from intact8.recipe.recipe import Recipe
@@ -192,7 +191,7 @@ def _calls(model: nn.Module, module: nn.Module, data: Any) -> Iterator[Batch]:
 def _recorder(calls: dict[nn.Module, list[Batch]]) -> Any:
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # The module may write into what it is given.
-        args, kwargs = pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+        args, kwargs = copied((args, kwargs))
         call = inspect.signature(module.forward).bind(*args, **kwargs).arguments if kwargs else args
         calls.setdefault(module, []).append(call)
 
@@ -204,7 +203,7 @@ def _runs(model: nn.Module, data: Any) -> Iterator[None]:
     for batch in raw_batches(data):
         args, kwargs = call_of(inputs_of(model, batch))
         with torch.no_grad():
-            model(*args, **kwargs)
+            model(*copied(args), **copied(kwargs))
         yield
 
 

@@ -175,13 +175,14 @@ def assert_accuracy_drop(
     __tracebackhide__ = True
     import torch
 
+    from intact8.capture.pytree import copied
     from intact8.errors import InputError
 
     program = _program(program)
     totals, samples = [0.0, 0.0], 0
     for args, kwargs, batch, size in _calls(program, data):
         with torch.no_grad():
-            outputs = float_model(*args, **kwargs), program.run(*args, engine=engine, **kwargs)
+            outputs = float_model(*copied(args), **copied(kwargs)), program.run(*args, engine=engine, **kwargs)
         for i, y in enumerate(outputs):
             totals[i] += size * float(torch.as_tensor(metric(y, batch)).double().mean())
         samples += size

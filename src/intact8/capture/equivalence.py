@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from intact8.capture.aten_call import REPORT, BatchError
 from intact8.capture.execute import run_float
+from intact8.capture.pytree import copied
 from intact8.errors import CaptureError, IntactError, InternalError, in_short
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def require_agreement(
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             random = torch.get_rng_state()
-            expected = model(*_copies(args), **_copies(kwargs))
-            inputs = captured.flatten(_copies(args), _copies(kwargs))
+            expected = model(*copied(args), **copied(kwargs))
+            inputs = captured.flatten(copied(args), copied(kwargs))
             values = run_float(captured.graph, captured.tensors(), inputs)
             found = captured.rebuild([values[name] for name in captured.graph.outputs])
             reason = next(_differences(found, expected), "")
             if reason:  # the order of almost equal scores, as detectors take the largest of, is a matter of rounding
-                near_args, near_kwargs = _copies(args, NOISE), _copies(kwargs, NOISE)
+                near_args, near_kwargs = copied(args, NOISE), copied(kwargs, NOISE)
                 torch.set_rng_state(random)
                 nearby = model(*near_args, **near_kwargs)
                 reason = next(_differences(found, expected, nearby), "")
@@ -102,18 +103,6 @@ def _few(captured: Captured, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
         leaves[at] = x
     few: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
     return few
-
-
-def _copies(value: Any, noise: float = 0.0) -> Any:
-    """Return the same with tensors copied, as the model may write into what it is given; floats changed by noise."""
-
-    def copied(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        x = x.detach().clone()
-        return x * (1 + noise * torch.randn_like(x)) if noise and x.is_floating_point() else x
-
-    return pytree.tree_map(copied, value)
 
 
 def _differences(found: Any, expected: Any, nearby: Any = None) -> Iterator[str]:

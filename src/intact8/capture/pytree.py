@@ -33,6 +33,18 @@ def call_of(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     raise InputError(what, remedy="give a tensor, a tuple of positional arguments, or a dict of keyword arguments")
 
 
+def copied(value: Any, noise: float = 0.0) -> Any:
+    """Return the same with tensors copied, as a model may write into what it is given; floats changed by noise."""
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        x = x.detach().clone()
+        return x * (1 + noise * torch.randn_like(x)) if noise and x.is_floating_point() else x
+
+    return pytree.tree_map(copy, value)
+
+
 @dataclasses.dataclass(frozen=True)
 class InputLayout:
     """How calls of the model flatten into tensors.

@@ -22,7 +22,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from intact8.capture.dynamic_shapes import doubled
-from intact8.capture.pytree import register_outputs, with_lists
+from intact8.capture.pytree import copied, register_outputs, with_lists
 from intact8.capture.recurrent_custom_ops import traceable
 from intact8.errors import CaptureError, InputError, IntactError
 
@@ -247,8 +247,8 @@ def called(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], most
     size = next((x.shape[0] for x in leaves if isinstance(x, Tensor) and x.ndim), None)
     if most is not None and size is not None and size > most:
         leaves = [x[:most] if isinstance(x, Tensor) and x.ndim and x.shape[0] == size else x for x in leaves]
-    # The model may put more into a cache that it is given: this is a copy of the structure, not of tensors.
-    given = pytree.tree_unflatten(leaves, spec)
+    # The model may put more into a cache that it is given: the structure is copied as well.
+    given = copied(pytree.tree_unflatten(leaves, spec))
     return model(*given[0], **given[1])
 
 

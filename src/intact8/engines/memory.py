@@ -109,7 +109,8 @@ MODELS = {
         2.0, 1, 0.0, (1, 0), (0, 4),
         {
             "leaky": (0, 9), "residual": (2, 0), "transposed": (3, 0.5), "linear": (0.5, 0.5), "add": (3, 0),
-            "mul": (0, 15), "table": (0, 4), "roll": (0, 1), "resize_linear": (8, 10), "mean": (5, 0), "avg_pool": (24, 8), "even pool": (1, 1), "adaptive_avg_pool": (20, 0), "softmax": (12, 0),
+            "mul": (0, 15), "table": (0, 4), "roll": (0, 1), "resize_linear": (8, 10),
+            "mean": (5, 0), "avg_pool": (24, 8), "even pool": (1, 1), "adaptive_avg_pool": (20, 0), "softmax": (12, 0),
             "layer_norm": (11, 0), "norm": (16, 0), "max_pool": (2, 0), "matmul": (4, 4),
             "float.add": (0, 3), "float.div": (0, 3), "float.mean": (3, 0), "float.reduce": (3, 0),
             "float.unary": (0, 5), "float.clamp": (0, 6),
@@ -133,9 +134,9 @@ MODELS = {
             "float.avg_pool": (4, 0), "float.adaptive_avg_pool": (20, 0), "float.even pool": (4, 0),
             "float.conv": (0, 4), "dynamic_linear": (6, 4), "quantize": (0, 1), "dequantize": (0, 1), "resize": (0, 5),
             "dequantized": (0, 4.5),
-            "decoded_embedding": (0, 9), "float.masked_fill": (0, 7), "resize_linear": (1, 1),
+            "decoded_embedding": (0, 9), "float.masked_fill": (0, 7), "resize_linear": (2, 10),
         },
-        {"dynamic": RecurrentMemory(11), "float": RecurrentMemory(5.5, in_turn=False)},
+        {"dynamic": RecurrentMemory(11), "float": RecurrentMemory(5.5, in_turn=False)}, heap=1.15,
     ),
     "openvino": MemoryModel(
         3.0, 4, 1.0, (6, 7), (0, 4),
@@ -153,8 +154,8 @@ MODELS = {
         3.0, 1, 0.0, (0, 0), (0, 0),
         {
             "conv": (0, 1), "avg_pool": (0, 1), "max_pool": (0, 1), "float.avg_pool": (0, 4), "resize": (0, 12),
-            "resize_linear": (0, 1),            "float.conv": (0, 4), "float.adaptive_avg_pool": (24, 8), "float.even pool": (4, 0),
-            "dequantized transposed": (0, 8),
+            "resize_linear": (0, 1), "float.conv": (0, 4), "float.adaptive_avg_pool": (24, 8),
+            "float.even pool": (4, 0), "dequantized transposed": (0, 8),
         },
         {"dynamic": RecurrentMemory(4, 1), "float": RecurrentMemory(0, 0, 6)},
         frozenset({"expand", "permute", "reshape"}), ELEMENTWISE,
@@ -254,6 +255,8 @@ def _own(op: Op, tensors: Mapping[str, Tensor], count: Mapping[str, int], engine
         size = max(size, _unfolded(op, first, out))
     elif op.kind in ("float.conv", "float.avg_pool") and engine == "native":
         size += 4 * _window_elements(op, out)
+    elif op.kind == "conv" and engine == "onnxruntime":  # a pointer to every row of every window
+        size += 8 * math.prod(op.arrays["weight"].shape[2:]) * out // op.arrays["bias"].size
     return int(size)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from intact8.arithmetic.bit_packing import unpack
 from intact8.arithmetic.recurrent import GATES
 from intact8.calibration.data import batches
+from intact8.capture.pytree import copied
 from intact8.migration.assign import weight_names
 from intact8.migration.description import Description, rounding
 from intact8.migration.report import LayerChange, MigrationReport
@@ -141,7 +142,7 @@ def _compared(
             break
         marks = described.marks
         with rounding(marks), torch.no_grad():
-            there = described.model(*args, **kwargs)
+            there = described.model(*copied(args), **copied(kwargs))
             flat = sim.flatten(args, kwargs)
             integers = sim.integer_tensors(flat)
             here = sim(*args, **kwargs)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from intact8.calibration.data import Specs, batches, samples
 from intact8.capture import Captured
+from intact8.capture.pytree import copied
 from intact8.diagnose.evaluate import LABELS, evaluation_mode
 from intact8.diagnose.evaluate import METRICS as LABELLED
 from intact8.diagnose.evaluate import evaluate as evaluate_networks
@@ -107,7 +108,7 @@ def _likeness(model: nn.Module, captured: Captured, data: Any, metric: str) -> O
     found, device = make_metric(metric, True), next((p.device for p in model.parameters()), torch.device("cpu"))
     calls = list(batches(data, Specs.of(captured.graph, captured.layout), device))
     with evaluation_mode([model]), torch.no_grad():
-        references = [_tensors(model(*args, **kwargs)) for args, kwargs in calls]
+        references = [_tensors(model(*copied(args), **copied(kwargs))) for args, kwargs in calls]
 
     def measure(network: nn.Module) -> float:
         sums: list[tuple[float, ...]] = []

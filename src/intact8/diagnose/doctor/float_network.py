@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from intact8.calibration.data import Specs, batches
 from intact8.capture import Captured, capture
+from intact8.capture.pytree import copied
 from intact8.diagnose.chunks import Chunk
 from intact8.diagnose.doctor.samples import Samples
 from intact8.diagnose.executors import unquantized
@@ -47,7 +48,7 @@ class FloatNetwork:
         """Run the original model on a batch."""
         ((args, kwargs),) = batches([batch.batch], Specs.of(self.captured.graph, self.captured.layout), self.device)
         with torch.no_grad():
-            return self.model(*args, **kwargs)
+            return self.model(*copied(args), **copied(kwargs))
 
     def with_model(self, model: nn.Module) -> FloatNetwork:
         """Return the same network with the weights of another model of its class."""

@@ -15,6 +15,7 @@ from intact8.calibration.data import batches, device_of, first_batch
 from intact8.calibration.sketch import Bins
 from intact8.calibration.sketch_observer import SketchObserver
 from intact8.capture.graph import Node
+from intact8.capture.pytree import call_of, copied
 from intact8.errors import CaptureError, InputError, IntactError
 from intact8.opset import KINDS
 from intact8.simulation.scales.table_range import flat_ends
@@ -60,10 +61,8 @@ class ModuleSubject(Subject):
         try:
             self.module.eval()
             with torch.no_grad():
-                if isinstance(example, dict):
-                    self.module(**example)
-                else:
-                    self.module(*(example if isinstance(example, tuple) else (example,)))
+                args, kwargs = copied(call_of(example))
+                self.module(*args, **kwargs)
         finally:
             for hook in hooks:
                 hook.remove()
