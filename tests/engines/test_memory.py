@@ -98,7 +98,7 @@ def test_what_is_moved_into_the_batch_counts_as_often() -> None:
     given = 4 * 3 * 64 * 1024
     for engine in MODELS:
         assert running(program, engine, 3) >= 2 * given
-        assert running(program, engine, 6) == 2 * running(program, engine, 3)
+        assert abs(running(program, engine, 6) - 2 * running(program, engine, 3)) <= 1
 
 
 def test_outputs_are_counted_as_often_as_they_are_copied() -> None:
