@@ -287,11 +287,11 @@ def _form(op: Op, tensors: Mapping[str, Tensor]) -> str:
 def _window_elements(op: Op, out: int) -> int:
     """Return the elements of all windows of a convolution or a pooling, side by side."""
     if "kernel" in op.attrs:
-        return out * math.prod(op.attrs["kernel"])
+        return int(out * math.prod(op.attrs["kernel"]))
     weight, groups = op.arrays["weight"], op.attrs["groups"]
     if op.attrs["transposed"]:
-        return out // (weight.shape[1] * groups) * weight.size // weight.shape[1]
-    return out // weight.shape[0] * weight[0].size * groups
+        return int(out // (weight.shape[1] * groups) * weight.size // weight.shape[1])
+    return int(out // weight.shape[0] * weight[0].size * groups)
 
 
 def _unfolded(op: Op, first: int, out: int) -> int:
