@@ -214,7 +214,7 @@ def export(
     # Export without bytecode analysis comes first: it is faster, follows more models, and names the user's line.
     failures: list[BaseException] = []
     told: BaseException | None = None
-    # A model that remembers the shape it saw last, as YOLO's heads do, fixes it where it comes again: one sample more.
+    # A model that remembers the shape it saw last fixes it where it comes again: one sample more.
     attempts = ((True, 0), (True, 1), (False, 0)) if dynamic_batch else ((False, 0),)
     for strict in (False, True):
         reason = ""
@@ -238,14 +238,18 @@ def export(
 
 
 FEW = 2
-"""How many samples a model is run on first, to see what it returns."""
+"""How many samples a model is run on first, to see what it returns; one less where it is exported with as many.
+
+A model that remembers the shape it saw last, as YOLO's heads do, would fix that of the export.
+"""
 
 
 def called(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], most: int | None) -> Any:
-    """Return what the model gives for the first ``most`` samples of a call, or for all of them."""
+    """Return what the model gives for the first ``most`` samples of a call (fewer than all), or for all of them."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     size = next((x.shape[0] for x in leaves if isinstance(x, Tensor) and x.ndim), None)
-    if most is not None and size is not None and size > most:
+    if most is not None and size is not None and size > 1:
+        most = min(most, size - 1)
         leaves = [x[:most] if isinstance(x, Tensor) and x.ndim and x.shape[0] == size else x for x in leaves]
     # The model may put more into a cache that it is given: the structure is copied as well.
     given = copied(pytree.tree_unflatten(leaves, spec))

@@ -70,6 +70,7 @@ class _Builder:
         root: tensor → the tensor whose memory it lies in.
         borrowed: tensors whose memory belongs to the caller or to the program.
         last: tensor → position of the last operation that reads it.
+        needed: tensor that has memory of its own → position of the last operation that reads that memory.
         used_packs: prepacked weights that the calls read.
     """
 
@@ -82,6 +83,7 @@ class _Builder:
         self.values: dict[str, Tensor] = dict(zip(program.inputs, inputs, strict=True))
         self.root, self.borrowed = {name: name for name in program.inputs}, set(program.inputs)
         self.last = {name: i for i, op in enumerate(program.ops) for name in op.inputs}
+        self.needed = {name: self._last_use(name) for name in program.inputs}
         self.calls: list[_Call] = []
         self.used_packs: list[Packed] = []
         self._batch, self._spatial = batch_size(program, self.values), read_as_images(program)
@@ -111,7 +113,8 @@ class _Builder:
         step, y = _build(ctx, given, self._table_rows.get(op.name))
         _check_result(ctx, y)
         shared = (self.root[n] for n, t in zip(op.inputs, tensors, strict=True) if _shares_memory(y, t))
-        self.root[op.name] = next(shared, op.name)
+        root = self.root[op.name] = next(shared, op.name)
+        self.needed[root] = max(self.needed.get(root, -1), self._last_use(op.name))
         if op.kind == "constant":
             self.borrowed.add(op.name)
         self.values[op.name] = y
@@ -144,10 +147,12 @@ class _Builder:
     def _is_free(self, name: str, op: Op, i: int) -> bool:
         """Return whether no view of the memory of an input is read after operation ``i``, returned, or borrowed."""
         memory = self.root[name]
-        views = [n for n, root in self.root.items() if root == memory]
         alone = sum(self.root[n] == memory for n in op.inputs) == 1
-        kept = self.program.outputs
-        return alone and memory not in self.borrowed and all(n not in kept and self.last.get(n, -1) <= i for n in views)
+        return alone and memory not in self.borrowed and self.needed[memory] <= i
+
+    def _last_use(self, name: str) -> int:
+        """Return the position of the last operation that reads a tensor, or that of the end for what is returned."""
+        return len(self.program.ops) if name in self.program.outputs else self.last.get(name, -1)
 
 
 class Plan:
