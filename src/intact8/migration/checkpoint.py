@@ -14,7 +14,7 @@ from torch import nn
 from intact8.capture.torch_export import AO_STUBS
 from intact8.errors import InputError
 from intact8.migration.description import After, Description
-from intact8.migration.entries import Entries, entries_of
+from intact8.migration.entries import ROLES, Entries, entries_of
 from intact8.migration.fake_quantizers import take_fake_quantizers
 from intact8.migration.grids import ActivationGrid, Mark
 from intact8.migration.layers import Weights, float_layer
@@ -53,10 +53,12 @@ def describe_checkpoint(model: nn.Module, checkpoint: Any, requantize: Collectio
     if isinstance(found, Object) and not (entries.weights and entries.weights.keys() <= entries.grids.keys()):
         what, why = "this TorchScript file lacks scales", "it was traced or frozen, which puts them into its code"
         raise InputError(what, where=where, why=why, remedy="give a scripted one, or the state dict")
-    if not entries.weights and not entries.grids:
+    if not entries.weights and not entries.grids and not entries.recurrent:
         what, remedy = "nothing in this checkpoint is quantized", "load it into the float model, and call quantize"
         raise InputError(what, where=where, remedy=remedy)
-    _take_weights(work, entries, Weights(described, requantize))
+    weights = Weights(described, requantize)
+    _take_weights(work, entries, weights)
+    _take_recurrent(work, entries, weights)
     _take_floats(work, entries, where)
     described.model = _place_marks(work, entries, described)
     return described
@@ -110,9 +112,34 @@ def _take_weights(model: nn.Module, entries: Entries, weights: Weights) -> None:
         _put(model, path, float_layer(layer, values, tensor))
 
 
+def _take_recurrent(model: nn.Module, entries: Entries, weights: Weights) -> None:
+    """Give recurrent layers the checkpoint's weights and biases."""
+    for path, packed in entries.recurrent.items():
+        layer = _modules(model).get(path)
+        endings = {0: ""}
+        if isinstance(layer, nn.RNNBase):
+            sides = ("", "_reverse") if layer.bidirectional else ("",)
+            endings = dict(enumerate(f"_l{i}{side}" for i in range(layer.num_layers) for side in sides))
+        names = {(i, role): f"{role}{ending}" for i, ending in endings.items() for role in ROLES}
+        if not isinstance(layer, (nn.RNNBase, nn.RNNCellBase)) or names.keys() != packed.keys():
+            what = f"the checkpoint has {len(packed)} weights of a recurrent layer, and the float model has not"
+            raise InputError(what, where=path, remedy="give the code the checkpoint was made with")
+        for key, (grid, bias) in packed.items():
+            parameter = getattr(layer, f"weight_{names[key]}")
+            if tuple(parameter.shape) != grid.integers.shape or (bias is not None) != bool(layer.bias):
+                what = f"a weight of shape {grid.integers.shape}, and the float model's is {tuple(parameter.shape)}"
+                raise InputError(what, where=path, remedy="give the code the checkpoint was made with")
+            with torch.no_grad():
+                parameter.copy_(weights.enter(f"{path}.weight_{names[key]}", grid))
+                if bias is not None:
+                    getattr(layer, f"bias_{names[key]}").copy_(torch.from_numpy(np.array(bias, np.float32)))
+
+
 def _take_floats(model: nn.Module, entries: Entries, where: str) -> None:
     """Load what is float in the checkpoint; a batch norm it does not have was folded into the layer before."""
     quantized = {f"{path}.{leaf}" for path in entries.weights for leaf in ("weight", "bias")}
+    recurrent = [model.get_submodule(path).named_parameters(path, recurse=False) for path in entries.recurrent]
+    quantized |= {name for parameters in recurrent for name, _ in parameters}
     for path, module in _modules(model).items():
         if isinstance(module, NORMS) and not any(name.startswith(f"{path}.") for name in entries.floats):
             _put(model, path, nn.Identity())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import ScriptObject, Tensor
 
 from intact8.errors import InputError
 from intact8.migration.grids import WeightGrid
@@ -23,6 +24,18 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "ema_st
 
 PACKED = "_packed_params._packed_params"
 
+CELLS = re.compile(r"(.*?)\.?_all_weight_values\.(\d{1,4})\.param")
+"""Names of the weights of one layer and direction of a dynamic LSTM or GRU."""
+
+CELL = re.compile(r"(.*?)\.?_packed_weight_(ih|hh)")
+"""Names of the weights of a dynamic cell."""
+
+ROLES = ("ih", "hh")
+"""What the two weights of a recurrent layer multiply: its input, and its state."""
+
+Packed = tuple[WeightGrid, Array | None]
+"""The integers of a packed weight, and its bias."""
+
 
 @dataclass
 class Entries:
@@ -33,12 +46,14 @@ class Entries:
         biases: path → its bias, float32, where its weight has integers.
         grids: path → scale and zero point of what the module returns; in FX models with underscores in place of dots,
             and of what it reads where ``_input`` follows.
+        recurrent: path → the packed weights for the input and for the state of every layer and direction, in order.
         floats: full name → numbers of everything else.
     """
 
     weights: dict[str, WeightGrid] = field(default_factory=dict)
     biases: dict[str, Array | None] = field(default_factory=dict)
     grids: dict[str, tuple[float, int]] = field(default_factory=dict)
+    recurrent: dict[str, dict[tuple[int, str], Packed]] = field(default_factory=dict)
     floats: dict[str, Array] = field(default_factory=dict)
 
 
@@ -63,7 +78,7 @@ def _unwrapped(checkpoint: Mapping[str, Any], where: str) -> dict[str, Any]:
         if len(inside) != 1 or any(isinstance(v, (StoredTensor, Tensor)) for v in found.values()):
             break
         (found,) = inside
-    if not any(isinstance(v, (StoredTensor, Tensor, tuple)) for v in found.values()):
+    if not any(isinstance(v, (StoredTensor, Tensor, tuple, Object, ScriptObject)) for v in found.values()):
         what, keys = "there is no state dict in this checkpoint", ", ".join(map(str, list(found)[:8]))
         raise InputError(what, where=where, why=f"it has the keys {keys}", remedy="give the state dict in it")
     prefix = "module." if all(str(k).startswith("module.") for k in found) else ""
@@ -107,10 +122,12 @@ def _sorted(flat: Mapping[str, Any]) -> Entries:
         path, _, leaf = name.rpartition(".")
         if name.endswith(PACKED):
             owner = name.removesuffix(PACKED).removesuffix(".")
-            if not isinstance(value, tuple) or len(value) < 1 or not _is_quantized(value[0]):
-                raise InputError("packed parameters without a weight of integers", where=owner)
-            out.weights[owner] = _grid(value[0], owner)
-            out.biases[owner] = _array(value[1]) if len(value) > 1 and value[1] is not None else None
+            out.weights[owner], out.biases[owner] = _packed(value, owner)
+        elif found := CELLS.fullmatch(name):
+            for role, packed in zip(ROLES, _cell(value, found[1]), strict=True):
+                out.recurrent.setdefault(found[1], {})[int(found[2]), role] = _packed(packed, found[1])
+        elif found := CELL.fullmatch(name):
+            out.recurrent.setdefault(found[1], {})[0, found[2]] = _packed(_state(value), found[1])
         elif _is_quantized(value):
             if leaf != "weight":
                 raise InputError("quantized numbers that are no weight", where=name, remedy="give the float model's")
@@ -122,6 +139,33 @@ def _sorted(flat: Mapping[str, Any]) -> Entries:
         out.biases[name.rpartition(".")[0]] = out.floats.pop(name)
     _take_grids(out)
     return out
+
+
+def _state(value: Any) -> Any:
+    """Return what a packed object of torch keeps, from a file or from memory; None where it is no such object."""
+    if not isinstance(value, (Object, ScriptObject)):
+        return None
+    state = value.state if isinstance(value, Object) else value.__getstate__()
+    return state[0] if isinstance(state, tuple) and state else None
+
+
+def _cell(value: Any, name: str) -> list[Any]:
+    """Return the two packed weights of a recurrent layer and direction."""
+    state = _state(value)
+    if isinstance(state, tuple) and state and isinstance(state[0], str) and state[0] != "quantized_dynamic":
+        why = "programs hold weights in 8 bits"
+        raise InputError(f"recurrent weights of the form {state[0][:40]}", where=name, why=why)
+    parts = state[4] if isinstance(state, tuple) and len(state) == 5 else None
+    if not isinstance(parts, list) or len(parts) != len(ROLES):
+        raise InputError("packed parameters of a recurrent layer that are none", where=name)
+    return [_state(part) for part in parts]
+
+
+def _packed(value: Any, owner: str) -> Packed:
+    """Return the integers of a packed weight, and its bias."""
+    if not isinstance(value, tuple) or len(value) < 1 or not _is_quantized(value[0]):
+        raise InputError("packed parameters without a weight of integers", where=owner)
+    return _grid(value[0], owner), _array(value[1]) if len(value) > 1 and value[1] is not None else None
 
 
 def _take_grids(out: Entries) -> None:

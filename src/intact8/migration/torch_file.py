@@ -367,6 +367,7 @@ NAMES: Mapping[str, Maker | None] = {
     "torch._utils._rebuild_parameter": _first,
     "torch._utils._rebuild_parameter_with_state": _first,
     "torch._tensor._rebuild_from_type_v2": _rebuild_from_type,
+    "torch.ScriptObject": lambda arguments: Object("torch.ScriptObject"),
     "torch.Size": _shape,
     "torch.device": _nothing,
     "torch.jit._pickle.build_intlist": _list,
