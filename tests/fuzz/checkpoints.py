@@ -20,8 +20,8 @@ import numpy as np
 from tests.fuzz.run import Found, forked
 
 from intact8.errors import InputError
+from intact8.migration.checkpoint import scripted_entries
 from intact8.migration.entries import entries_of
-from intact8.migration.pickle_machine import Object
 from intact8.migration.torch_file import STORAGES, Archive, PickleError, StoredTensor, read_torch_bytes
 
 CHUNK = 500
@@ -42,8 +42,9 @@ EVIL = (b"cos\nsystem\n", b"cbuiltins\neval\n", b"csubprocess\nPopen\n", b"c__to
 
 @cache
 def sources() -> dict[str, bytes]:
-    """State dicts of quantized layers in the formats of torch, and a TorchScript file."""
+    """State dicts of quantized layers in the formats of torch, and TorchScript files, scripted and traced."""
     import torch
+    import torch.ao.nn.quantized as quantized
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -61,6 +62,8 @@ def sources() -> dict[str, bytes]:
             "other": {"step": [1, 2.5, None, True, torch.Size([1, 2])], "text": "a"},
             "norm.running_mean": torch.arange(12.0).reshape(3, 4).t(),
         }
+        dynamic = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.LSTM(2, 2)), {torch.nn.LSTM})
+        state |= dynamic.state_dict()
         out = {}
         for name, how in (("zip", True), ("legacy", False)):
             stream = io.BytesIO()
@@ -70,6 +73,9 @@ def sources() -> dict[str, bytes]:
         scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)))
         torch.jit.save(scripted, stream)
         out["script"] = stream.getvalue()
+        stream, steps = io.BytesIO(), (quantized.Quantize(0.1, 0, torch.quint8), quantized.Linear(3, 4))
+        torch.jit.save(torch.jit.trace(torch.nn.Sequential(*steps), torch.randn(2, 3)), stream)
+        out["traced"] = stream.getvalue()
     return out
 
 
@@ -136,9 +142,7 @@ def chunk(name: str, seed: int, count: int) -> Found:
 def taken_apart(data: bytes) -> None:
     """Read a file in every way, and take all numbers out of it."""
     if b"code/" in data:
-        value = Archive(data).read("data.pkl", objects="__torch__.")
-        if isinstance(value, Object):
-            entries_of(value, "fuzzed")
+        scripted_entries(Archive(data), "fuzzed")
         return
     value = read_torch_bytes(data, "fuzzed")
     if isinstance(value, dict):

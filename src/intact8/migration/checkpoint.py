@@ -21,6 +21,7 @@ from intact8.migration.layers import Weights, float_layer
 from intact8.migration.pickle_machine import PickleError, refuse
 from intact8.migration.torch_ao_modules import Functional
 from intact8.migration.torch_file import Archive, Object, content_of, read_torch_file
+from intact8.migration.torchscript_code import traced_grids
 
 FUNCTIONALS = frozenset({"FloatFunctional", "QFunctional"})
 NORMS = nn.modules.batchnorm._BatchNorm
@@ -44,14 +45,13 @@ def describe_checkpoint(model: nn.Module, checkpoint: Any, requantize: Collectio
         InputError: the two do not belong together, or a layer cannot be kept; names the layer.
     """
     where = str(checkpoint) if isinstance(checkpoint, (str, Path)) else "the state dict"
-    found = checkpoint if isinstance(checkpoint, Mapping) else _read(checkpoint)
-    entries = entries_of(found, where)
+    entries = entries_of(checkpoint, where) if isinstance(checkpoint, Mapping) else _read(checkpoint)
     with torch.no_grad():
         work = copy.deepcopy(model).eval()
     described = Description("torch.ao (checkpoint, converted)", work, integer_functions=True)
     take_fake_quantizers(entries, described)
-    if isinstance(found, Object) and not (entries.weights and entries.weights.keys() <= entries.grids.keys()):
-        what, why = "this TorchScript file lacks scales", "it was traced or frozen, which puts them into its code"
+    if entries.scripted and not (entries.weights and entries.weights.keys() <= entries.grids.keys()):
+        what, why = "this TorchScript file lacks scales", "it was frozen, which takes its modules apart"
         raise InputError(what, where=where, why=why, remedy="give a scripted one, or the state dict")
     if not entries.weights and not entries.grids and not entries.recurrent:
         what, remedy = "nothing in this checkpoint is quantized", "load it into the float model, and call quantize"
@@ -64,19 +64,34 @@ def describe_checkpoint(model: nn.Module, checkpoint: Any, requantize: Collectio
     return described
 
 
-def _read(path: str | Path) -> Any:
-    """Return the state dict of a file, or the objects of a TorchScript file."""
+def _read(path: str | Path) -> Entries:
+    """Return what the state dict of a file says, or the objects of a TorchScript file and, where traced, their code."""
     content = content_of(path)
     if content[:4] != b"PK\x03\x04":
-        return _mapping(read_torch_file(path), path)
+        return entries_of(_mapping(read_torch_file(path), path), str(path))
     try:
         archive = Archive(content)
-        scripted = any(name.startswith(archive.prefix + "code/") for name in archive.entries)
-        if scripted:
-            return archive.read("data.pkl", objects="__torch__.")
+        if any(name.startswith(archive.prefix + "code/") for name in archive.entries):
+            return scripted_entries(archive, str(path))
     except PickleError as error:
         raise refuse(str(path), error) from error
-    return _mapping(read_torch_file(path), path)
+    return entries_of(_mapping(read_torch_file(path), path), str(path))
+
+
+def scripted_entries(archive: Archive, where: str) -> Entries:
+    """Return what the objects of a TorchScript file say, and the code of traced ones.
+
+    Raises:
+        PickleError: the file is damaged.
+        InputError: it does not hold modules.
+    """
+    root = archive.read("data.pkl", objects="__torch__.")
+    if not isinstance(root, Object):
+        raise PickleError("it holds no module")
+    entries = entries_of(root, where)
+    entries.scripted = True
+    entries.grids = traced_grids(archive, root) | entries.grids
+    return entries
 
 
 def _mapping(found: Any, path: str | Path) -> Mapping[str, Any]:

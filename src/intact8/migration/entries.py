@@ -48,6 +48,7 @@ class Entries:
             and of what it reads where ``_input`` follows.
         recurrent: path → the packed weights for the input and for the state of every layer and direction, in order.
         floats: full name → numbers of everything else.
+        scripted: whether it is of a TorchScript file.
     """
 
     weights: dict[str, WeightGrid] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Entries:
     grids: dict[str, tuple[float, int]] = field(default_factory=dict)
     recurrent: dict[str, dict[tuple[int, str], Packed]] = field(default_factory=dict)
     floats: dict[str, Array] = field(default_factory=dict)
+    scripted: bool = False
 
 
 def entries_of(checkpoint: Mapping[str, Any] | Object, where: str) -> Entries:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +51,9 @@ VALUES = (
 """Names that stand for themselves."""
 
 MOST_DIMENSIONS = 16
+
+LONGEST_TEXT = 1 << 24
+"""Bytes of an entry of text."""
 
 
 class Storage:
@@ -161,9 +165,25 @@ class Archive:
         place = self.entries.get(self.prefix + name)
         if place is None:
             raise PickleError(f"the archive has no {name[:100]}")
-        method, size, header = place
+        if place[0]:
+            raise PickleError(f"{name[:100]} is compressed, which torch never does to tensors")
+        return self._stored(name, place[1], place[2])
+
+    def text(self, name: str) -> str | None:
+        """Return an entry that is text, which may be compressed; None where there is none."""
+        method, size, header, packed = self.entries.get(self.prefix + name, (-1, 0, 0, 0))
+        if method not in (0, 8) or size > LONGEST_TEXT:
+            return None
+        raw = bytes(self._stored(name, packed if method else size, header))
         if method:
-            raise PickleError(f"{name[:100]} is compressed, which torch never does")
+            try:
+                raw = zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, LONGEST_TEXT)
+            except zlib.error as error:
+                raise PickleError(f"{name[:100]} is damaged: {error}") from error
+        return raw.decode("utf-8", "replace")
+
+    def _stored(self, name: str, size: int, header: int) -> memoryview:
+        """Return the bytes of an entry as they are in the file."""
         fixed = _unpack("<4s22xHH", self.content, header)
         begin = header + 30 + fixed[1] + fixed[2]
         if fixed[0] != b"PK\x03\x04" or begin + size > len(self.content):
@@ -183,8 +203,8 @@ class Archive:
             raise PickleError(f"storage {full[:100]} has two dtypes or sizes")
         return found
 
-    def _directory(self) -> dict[str, tuple[int, int, int]]:
-        """Return the compression method, size and place of every entry."""
+    def _directory(self) -> dict[str, tuple[int, int, int, int]]:
+        """Return the compression method, size, place and compressed size of every entry."""
         end = bytes(self.content[-65557:]).rfind(b"PK\x05\x06")
         if end < 0:
             raise PickleError("it is a zip archive without a directory: the file is cut off")
@@ -203,7 +223,7 @@ class Archive:
             name = bytes(self.content[at + 46 : at + 46 + length]).decode("utf-8", "replace")
             fields = self.content[at + 46 + length : at + 46 + length + extra]
             size, header = _wide(fields, packed, size, header)
-            found[name] = (method, size, header)
+            found[name] = (method, size, header, packed)
             at += 46 + length + extra + comment
         return found
 
