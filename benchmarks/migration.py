@@ -1,6 +1,6 @@
 """Models of torch.ao, torchao and their checkpoints, before and after ``intact8.migrate``: accuracy and integers.
 
-    python benchmarks/migration.py [--assets DIR] [--only NAME …] [--images N] --output benchmarks/results/migration.jsonl
+    python benchmarks/migration.py [--assets DIR] [--only NAME …] [--images N] [--output RESULTS]
     python benchmarks/migration.py --page docs/tutorials/migrate.md
 
 The first adds a line per model to a file of results, the second writes them as a table into a page. The column
