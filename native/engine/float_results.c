@@ -16,7 +16,7 @@ usual_code usual_code_of(const chain_plan *code) {
         const int whole = other < code->operands && code->operand[other].type == FLOATS && code->operand[other].stride[1] == 1;
         if (known == ADDS && (t->a == result || t->b == result) && other > 0 && whole && !k) {
             u.operand = (int)other;
-        } else if ((known == RELU || known == CLAMP) && t->a == result && !u.function) {
+        } else if (known > ADDS && t->a == result && !u.function) {
             u.function = known, u.low = (float)t->p, u.high = (float)t->q;
         } else {
             u.usual = 0;
@@ -84,11 +84,13 @@ static void finish_any(const float_results *t, const sum_block *b, float *scratc
 /* ---- AVX-512 --------------------------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "activations_avx512.h"
 #include "quantize_avx512.h"
 
 AVX512_INLINE __m512 apply(__m512 v, const usual_code *u) {
     if (u->function == RELU) return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLE_UQ), v);
-    if (u->function != CLAMP) return v;
+    if (u->function == SILU) return silu_sixteen(v);
+    if (u->function == HARDSWISH) return hardswish_sixteen(v);
     const __m512 low = _mm512_set1_ps(u->low), high = _mm512_set1_ps(u->high);
     v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, low, _CMP_LT_OQ), low);
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, high, _CMP_GT_OQ), high);
@@ -102,12 +104,18 @@ typedef struct {
     const float *scale, *bias;
 } vector_results;
 
-/* The results of 16 sums; `other` is what is added to them. */
+/* The results of 16 sums before the function; `other` is what is added to them. */
 AVX512_INLINE __m512 result_of(const vector_results *t, const int32_t *sums, const float *other, isize c, __mmask16 mask) {
     __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(sums + c)), _mm512_maskz_loadu_ps(mask, t->scale + c));
     if (t->bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, t->bias + c));
-    if (other) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, other + c));
-    return t->code.function ? apply(v, &t->code) : v;
+    return other ? _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, other + c)) : v;
+}
+
+/* The steps of an activation that nobody needs itself: mostly decided by an approximation. */
+AVX512_INLINE __m512 steps_of_activation(__m512 v, const usual_code *u, const quantize_vector *grid) {
+    __m512 steps;
+    const __m512 near = u->function == SILU ? near_silu(v) : near_hardswish(v);
+    return find_steps(near, grid, NEAR_MIDDLE - 255 * 0x1p-21f, &steps) ? nearest_steps(apply(v, u), grid) : steps;
 }
 
 /* A row of up to 64 channels, `count` vectors of them, the last of which has a mask. */
@@ -116,7 +124,12 @@ AVX512_INLINE void finish_row(const vector_results *t, const int32_t *sums, cons
     __m512 steps[4];
     for (isize k = 0; k < count; k++) {
         const __mmask16 mask = k == count - 1 ? last : 0xffff;
-        const __m512 v = result_of(t, sums, other, 16 * k, mask);
+        __m512 v = result_of(t, sums, other, 16 * k, mask);
+        if (!y && t->code.function >= SILU) {
+            steps[k] = _mm512_add_ps(steps_of_activation(v, &t->code, &t->grid), t->bytes.magic);
+            continue;
+        }
+        if (t->code.function) v = apply(v, &t->code);
         if (y) _mm512_mask_storeu_ps(y + 16 * k, mask, v);
         if (q) steps[k] = _mm512_add_ps(nearest_steps(v, &t->grid), t->bytes.magic);
     }

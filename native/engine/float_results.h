@@ -8,7 +8,7 @@
 #include "quantize.h"
 #include "sums.h"
 
-/* What kernels for single vectors compute behind the bias: a sum with another tensor, then ReLU or a clamp. */
+/* What kernels for single vectors compute behind the bias: a sum with another tensor, then one function. */
 typedef struct {
     int usual; /* whether that is all there is to compute */
     int operand; /* which one is added; 0 for none */

@@ -49,8 +49,14 @@ const char *const *chain_operations(isize *count) {
 }
 
 enum chain_known known_instruction(const chain_instruction *t) {
-    const int64_t operation = t->operation;
-    return operation == OPERATION_add ? ADDS : operation == OPERATION_relu ? RELU : operation == OPERATION_clamp ? CLAMP : OTHER;
+    switch (t->operation) {
+        case OPERATION_add: return ADDS;
+        case OPERATION_relu: return RELU;
+        case OPERATION_clamp: return CLAMP;
+        case OPERATION_silu: return SILU;
+        case OPERATION_hardswish: return HARDSWISH;
+        default: return OTHER;
+    }
 }
 
 /* tanh(ln(1 + e)) of e = exp(x). */
@@ -223,10 +229,37 @@ MULTIVERSION const void *load_operand(const chain_operand *o, const void *x, isi
 
 #define NO_CASE(name, formula)
 
-MULTIVERSION void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#include "activations_avx512.h"
+
+MULTIVERSION void silu_in_full(const float *x, float *y) {
+    for (isize i = 0; i < 16; i++) y[i] = (float)((double)x[i] * sigmoid_wide((double)x[i]));
+}
+
+AVX512_TARGET static void silu_vectors(const float *x, float *y, isize n) {
+    for (isize i = 0; i < n; i += 16) {
+        const __mmask16 mask = (__mmask16)byte_mask(min_size(n - i, 16));
+        _mm512_mask_storeu_ps(y + i, mask, silu_sixteen(_mm512_maskz_loadu_ps(mask, x + i)));
+    }
+}
+
+static int has_silu_vectors(void) { return current_isa() == AVX512_VNNI; }
+#else
+static void silu_vectors(const float *x, float *y, isize n) { (void)x, (void)y, (void)n; }
+static int has_silu_vectors(void) { return 0; }
+#endif
+
+MULTIVERSION static void compute_floats(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
     const double p = t->p, q = t->q;
     const float narrow_p = (float)p, narrow_q = (float)q;
     switch (t->operation) { OPERATIONS(FLOAT_CASE, WIDE_CASE, NO_CASE) }
+}
+
+void compute(const chain_instruction *t, const float *a, const float *b, float *restrict y, isize n) {
+    if (t->operation == OPERATION_silu && has_silu_vectors())
+        silu_vectors(a, y, n);
+    else
+        compute_floats(t, a, b, y, n);
 }
 
 #define WHOLE_CASE(name, formula)                   \
