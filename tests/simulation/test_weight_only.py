@@ -11,10 +11,11 @@ from torch import nn
 import intact8
 from intact8 import recipes
 from intact8.calibration.summary import CalibrationWarning
+from intact8.engines import available_engines
 from intact8.errors import RecipeError
 from intact8.recipe.recipe import Recipe
 
-ENGINES = ("reference", "onednn", "onnxruntime")
+ENGINES = [name for name in ("reference", "onednn", "onnxruntime") if name in available_engines()]
 
 
 class Sentence(nn.Module):
