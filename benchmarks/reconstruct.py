@@ -3,11 +3,11 @@
     python benchmarks/reconstruct.py [--assets DIR] [--only fashion-cnn …] [--iterations 500] [--samples 256] [--peers]
 
 Networks are trained ones of the assets: Fashion-MNIST ``cnn`` and ``dw``, MobileNetV1 ×0.25 on 500 ImageNet images,
-KWT-1 on speech commands. Small layers, which together hold a twentieth of all
-weights, keep weights of 8 bits, and with activations of 4 bits the first and the last layer have results of 8. Prints
-one Markdown table: top-1 on held-out samples, the difference from float32 on the same samples with a 95 % interval of
-the paired difference, and seconds. With ``--peers`` NNCF's and torch.ao's W8A8 stand beside it: neither has 4-bit
-weights with 8-bit activations for convolutions.
+KWT-1 on speech commands; ``resnet`` and ``vit``, small ones, are trained here on Fashion-MNIST. Small layers, which
+together hold a twentieth of all weights, keep weights of 8 bits, and with activations of 4 bits the first and the last
+layer have results of 8. Prints one Markdown table: top-1 on held-out samples, the difference from float32 on the same
+samples with a 95 % interval of the paired difference, and seconds. With ``--peers`` NNCF's and torch.ao's W8A8 stand
+beside it: neither has 4-bit weights with 8-bit activations for convolutions.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor
 import intact8
 from assets import Task, fashion, folder, keywords, mobilenet
 from intact8 import recipes
+from qat_resnet import Vit, resnet, trained_on_fashion
 
 CASES = [(8, 8), (4, 8), (4, 4), (3, 8)]
 METHODS = ["none", "gptq", "adaround", "brecq", "qdrop"]
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--bits", nargs="*", default=[f"{w},{a}" for w, a in CASES], help="weights,activations")
     parser.add_argument("--iterations", type=int, default=500)
     parser.add_argument("--samples", type=int, default=256)
+    parser.add_argument("--trained-on", type=int, default=60000, help="images that resnet and vit are trained on")
     parser.add_argument("--held-out", type=int, default=10000, help="at most so many samples")
     parser.add_argument("--peers", action="store_true")
     options = parser.parse_args()
@@ -77,6 +79,8 @@ def main() -> None:
         "fashion-dw": lambda: fashion(root, "dw", options.samples),
         "mobilenetv1_025": lambda: mobilenet(root, min(options.samples, 128)),
         "kwt": lambda: keywords(root, options.samples),
+        "resnet": lambda: trained_on_fashion("resnet", resnet, images=options.trained_on),
+        "vit": lambda: trained_on_fashion("vit", Vit, lr=1e-3, images=options.trained_on),
     }
     print("| network | held out | bits | method | top-1 % | vs float32, points | integers that differ | CPU s |")
     print("|---" * 8 + "|")
