@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import intact8
 from assets import Task, folder, minilm, mobilenet
@@ -41,19 +41,13 @@ def right(predict: Callable[[Tensor], Any], x: Tensor, y: Tensor) -> float:
     return 100 * float((found == y).double().mean())
 
 
-def cosine(predict: Callable[[Tensor], Any], exact: Tensor, x: Tensor) -> float:
-    """Mean cosine of the outputs to the float network's, in percent."""
-    found = torch.cat([torch.as_tensor(predict(batch)) for batch in x.split(25)])
-    return 100 * float(nn.functional.cosine_similarity(found, exact, dim=1).mean())
-
-
 def tuned_mobilenet(task: Task, journal: Path | None) -> str:
     """Ours on MobileNetV1."""
     judged, rest = (task.held_out[::2], task.labels[::2]), (task.held_out[1::2], task.labels[1::2])
     path = None if journal is None else journal / "mobilenet.jsonl"
     calibration = task.calibration.split(32)
-    found = intact8.tune(task.model, calibration, judged, max_drop=DROP, engine="native", journal=path, progress=told)
-    return row(task.name, found, right(task.model, *rest), right(found.program, *rest))
+    options: dict[str, Any] = {"engine": "native", "journal": path, "progress": told, "held_out": rest}
+    return row(task.name, intact8.tune(task.model, calibration, judged, max_drop=DROP, **options))
 
 
 def tuned_minilm(task: Task, journal: Path | None) -> str:
@@ -61,14 +55,14 @@ def tuned_minilm(task: Task, journal: Path | None) -> str:
     path = None if journal is None else journal / "minilm.jsonl"
     judged, rest = task.held_out[:64], task.held_out[64:]
     options: dict[str, Any] = {"recipe": "integer", "engine": "native", "journal": path, "progress": told}
-    found = intact8.tune(task.model, [task.calibration], judged, max_drop=1.0, **options)
-    exact = torch.cat([task.model(batch) for batch in rest.split(25)])
-    return row(task.name, found, 100.0, cosine(found.program, exact, rest))
+    return row(task.name, intact8.tune(task.model, [task.calibration], judged, max_drop=1.0, held_out=rest, **options))
 
 
-def row(name: str, found: intact8.TuneResult, exact: float, int8: float) -> str:
-    """A line of the table."""
+def row(name: str, found: intact8.TuneResult) -> str:
+    """Return a line of the table."""
     start, best = found.trials[0], found.best
+    assert found.held_out is not None
+    exact, int8 = found.held_out
     return (
         f"| {name} | intact8.tune | {found.metric} | {found.float_score:.2f} | {start.score:.2f} | {best.score:.2f} | "
         f"{exact:.2f} | {int8:.2f} | ×{best.time:.2f} | {len(found.trials)} | {found.seconds:.0f} |"

@@ -125,6 +125,15 @@ def test_labels_functions_and_samples_without_labels(network: tuple[nn.Module, t
     assert intact8.tune(model, x, x[:8], metric="sqnr", max_drop=200).best.score > 20
 
 
+def test_held_out_samples_judge_what_others_chose(network: tuple[nn.Module, torch.Tensor]) -> None:
+    model, x = network
+    other = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))
+    result = intact8.tune(model, x, max_drop=50, held_out=(other, model(other).argmax(1)), metric="top1", seconds=0)
+    exact, score = result.held_out or (0.0, 0.0)
+    right = (result.program(other).argmax(1) == model(other).argmax(1)).double().mean()
+    assert exact == 100 and score == pytest.approx(100 * float(right)) and "held-out" in result.summary()
+
+
 def test_the_report_has_a_section(network: tuple[nn.Module, torch.Tensor], found: TuneResult) -> None:
     made = intact8.report(found.program, network[1], tuning=found, seconds=0)
     page = render(made)

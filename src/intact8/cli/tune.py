@@ -23,6 +23,9 @@ def tune(
         str | None,
         typer.Option(metavar="NAME", help="One class per sample of --validation: an entry of it, or a .npy file."),
     ] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(help="Other samples, with --labels in them, on which the result is measured.")
+    ] = None,
     metric: Annotated[
         str | None,
         typer.Option(help="With labels top1 (default) or top5; without cosine (default), top1, kl or sqnr."),
@@ -63,14 +66,16 @@ def tune(
     network = load_model(model, state_dict)
     source = options.samples(data, key, size, mean, std)
     calibration = list(model_inputs(network, source, bool(key), batch_size, samples))
-    judged: Any = None
-    if labels is not None:
-        inputs, classes = labelled(validation or data, labels, key, size, mean, std)
-        batches = model_inputs(network, inputs, bool(key), batch_size)
-        judged = list(with_labels(batches, torch.from_numpy(classes)))
-    elif validation is not None:
-        inputs = options.samples(validation, key, size, mean, std)
-        judged = list(model_inputs(network, inputs, bool(key), batch_size))
+
+    def judged_by(path: Path | None) -> Any:
+        if path is None:
+            return None
+        if labels is None:
+            return list(model_inputs(network, options.samples(path, key, size, mean, std), bool(key), batch_size))
+        inputs, classes = labelled(path, labels, key, size, mean, std)
+        return list(with_labels(model_inputs(network, inputs, bool(key), batch_size), torch.from_numpy(classes)))
+
+    judged = judged_by(validation if labels is None else validation or data)
     wanted: dict[str, Any] = {"max_drop": max_drop, "budget": budget, "max_trials": max_trials, "metric": metric}
     with progress_bar() as bar:
         task = bar.add_task("tune", total=None)
@@ -82,6 +87,7 @@ def tune(
             network,
             calibration,
             judged,
+            held_out=judged_by(held_out),
             recipe=recipe,
             engine=engine,
             seconds=seconds,

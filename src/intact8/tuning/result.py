@@ -89,6 +89,7 @@ class TuneResult(Shown):
         seconds: seconds that the search took.
         engine: the engine that times were measured on; "" where they are estimates.
         evaluation: the float network and the program side by side, with labels; None without.
+        held_out: the metric of the float network and of the program on samples that nothing was chosen by.
     """
 
     metric: str
@@ -102,6 +103,7 @@ class TuneResult(Shown):
     seconds: float
     engine: str = ""
     evaluation: EvaluationReport | None = None
+    held_out: tuple[float, float] | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -124,6 +126,7 @@ class TuneResult(Shown):
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         values |= {"best": asdict(self.best), "trials": [asdict(t) for t in self.trials]}
         values |= {"front": [self.trials.index(t) for t in self.front]}
+        values["held_out"] = self.held_out
         values["evaluation"] = None if self.evaluation is None else self.evaluation.to_dict()
         return values
 
@@ -157,10 +160,13 @@ class TuneResult(Shown):
         """Return the outcome in a sentence or two."""
         verdict = "" if self.reached else f"; none of them is within {number(self.max_drop)}, this is the nearest"
         times = f"times on {self.engine}" if self.engine else "times are estimates"
+        judged = ""
+        if self.held_out is not None:
+            judged = f" On held-out samples: float {number(self.held_out[0], 5)}, chosen {number(self.held_out[1], 5)}."
         return (
             f"{self.metric}: float {number(self.float_score, 5)}, chosen {number(self.best.score, 5)} "
-            f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){verdict}. {len(self.trials)} trials in "
-            f"{self.seconds:.0f} s, {self.ended}; {times}"
+            f"(drop {number(self.best.drop)}, time ×{self.best.time:.2f}){verdict}.{judged} "
+            f"{len(self.trials)} trials in {self.seconds:.0f} s, {self.ended}; {times}"
         )
 
     def __rich__(self) -> Any:

@@ -22,6 +22,7 @@ from intact8.errors import InputError, StateError
 from intact8.recipe.recipe import Recipe
 from intact8.simulation.prepare import warn_of_training_mode
 from intact8.simulation.simulation import Simulation
+from intact8.torch import Module
 from intact8.tuning.journal import Journal
 from intact8.tuning.measure import Measurement
 from intact8.tuning.objective import make_objective
@@ -34,6 +35,7 @@ def tune(
     calibration: Any,
     evaluate: Callable[[nn.Module], Any] | Any = None,
     *,
+    held_out: Callable[[nn.Module], Any] | Any = None,
     max_drop: float = 0.5,
     budget: float | None = None,
     max_trials: int | None = None,
@@ -65,6 +67,8 @@ def tune(
         evaluate: what candidates are judged by. A function, called with the float network and with every program as a
             module, that returns a number; labelled samples, as for :func:`intact8.evaluate`; or a tensor of samples
             without labels, whose outputs are compared with those of the float network. None: the calibration data.
+        held_out: as ``evaluate``, of other samples, on which the chosen program alone is measured in the end: on the
+            samples that chose it among many, it looks better than it is.
         max_drop: how much worse the program may be, in units of the metric (points, where it is a percentage).
         budget: seconds after which no further candidate is begun; None for no limit.
         max_trials: candidates to measure, at most; None for no limit.
@@ -107,6 +111,9 @@ def tune(
         captured = capture(model, example, dynamic_shapes=dynamic)
     batches = list(raw_batches(data))
     objective = make_objective(model, captured, batches, evaluate, metric, higher_is_better)
+    judge = None
+    if held_out is not None:
+        judge = make_objective(model, captured, batches, held_out, metric, higher_is_better)
     measurement = Measurement(model, captured, batches, objective, engine, batch_size, seconds)
     ranks, chosen = ranks_for(batches, "split"), recipes.as_recipe(recipe)
     search_of = {
@@ -139,6 +146,7 @@ def tune(
         seconds=time.monotonic() - begun,
         engine=engine if seconds > 0 else "",
         evaluation=report,
+        held_out=None if judge is None else (judge.measure(model), judge.measure(Module(program, engine))),
     )
 
 
