@@ -15,6 +15,7 @@
 
 #define MAX_TILE 4             /* vectors of 64 results per call of the micro-kernel */
 #define PANEL_BYTES (96 << 10) /* bytes of input rows that all blocks of output channels read before the next rows */
+#define LONG_WINDOW 256        /* bytes of a window from which on memory is fetched while its products are computed */
 #define MAX_WINDOWS (16 << 10) /* windows of a panel */
 #define ROW_PADDING 16         /* bytes of a copied row that may be read beyond its last window */
 #define OFFSET_PADDING 3       /* extra offsets, since the last call may read some beyond the last window */
@@ -243,8 +244,9 @@ static void run_sums(const conv_args *a, panel *p, panel_kernel run, isize block
     p->sums = (int32_t *)(void *)scratch;
     for (isize i = 0; i < count; i += SUM_WINDOWS) {
         p->offset = offset + i, p->count = min_size(count - i, SUM_WINDOWS);
-        run(p);
         const sum_block b = {p->sums, p->count, p->channels, 16 * blocks, place + i, channel};
+        if (a->kernel_h * p->bytes >= LONG_WINDOW) a->finish->expect(a->finish->args, &b);
+        run(p);
         a->finish->run(a->finish->args, &b, scratch + SUM_BYTES);
     }
     p->offset = offset, p->count = count;

@@ -141,8 +141,8 @@ AVX512_INLINE void finish_row(const vector_results *t, const int32_t *sums, cons
 
 AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block *b) {
     const usual_code code = t->usual;
-    const vector_results v = {code, make_quantize_vector(&t->grid), make_epilogue(t->grid.zero, 0, 255), t->scale + b->channel,
-                              t->bias ? t->bias + b->channel : NULL};
+    vector_results v = {.code = code, .scale = t->scale + b->channel, .bias = t->bias ? t->bias + b->channel : NULL};
+    if (t->q) v.grid = make_quantize_vector(&t->grid), v.bytes = make_epilogue(t->grid.zero, 0, 255);
     const isize next = code.operand ? t->code->operand[code.operand].stride[0] : 0, at = b->place * t->channels + b->channel;
     const isize count = ceil_div(b->channels, 16);
     const __mmask16 last = (__mmask16)byte_mask(b->channels - 16 * (count - 1));
@@ -161,10 +161,23 @@ AVX512_TARGET static void finish_vectors(const float_results *t, const sum_block
     }
 }
 
+__attribute__((target("prfchw"))) void expect_floats(const void *args, const sum_block *b) {
+    const float_results *t = (const float_results *)args;
+    const isize next = t->usual.operand ? t->code->operand[t->usual.operand].stride[0] : 0;
+    const float *other = next ? (const float *)t->operand[t->usual.operand] : NULL;
+    for (isize r = b->place; r < b->place + b->rows; r++)
+        for (isize c = b->channel; c < b->channel + b->channels; c += 16) {
+            if (t->y) __builtin_prefetch(t->y + r * t->channels + c, 1);
+            if (other) __builtin_prefetch(other + r * next + c);
+        }
+}
+
 static int takes_vectors(const float_results *t) {
     return current_isa() == AVX512_VNNI && t->usual.usual && (!t->q || has_usual_divisor(&t->grid));
 }
 #else
+void expect_floats(const void *args, const sum_block *b) { (void)args, (void)b; }
+
 static int takes_vectors(const float_results *t) { return (void)t, 0; }
 static void finish_vectors(const float_results *t, const sum_block *b) { (void)t, (void)b; }
 #endif

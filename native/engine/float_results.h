@@ -29,6 +29,9 @@ typedef struct {
 
 HIDDEN usual_code usual_code_of(const chain_plan *code);
 HIDDEN isize float_results_scratch(const chain_plan *code);
-HIDDEN void finish_floats(const void *args, const sum_block *b, uint8_t *scratch); /* a sum_finish of float_results */
+
+/* A sum_finish of float_results. */
+HIDDEN void finish_floats(const void *args, const sum_block *b, uint8_t *scratch);
+HIDDEN void expect_floats(const void *args, const sum_block *b);
 
 #endif

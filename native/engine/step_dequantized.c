@@ -65,6 +65,6 @@ void run_dequantized_conv(frame *f, const int64_t *step, void *prepared) {
     isize count;
     const int64_t *list = list_of(step, &count);
     for (isize j = 0; t->code && j < count; j++) r.operand[j + 1] = at(f, list[j]);
-    const sum_finish finish = {finish_floats, &r};
+    const sum_finish finish = {finish_floats, expect_floats, &r};
     run_convolution(f, &t->conv, t->plan, &finish);
 }

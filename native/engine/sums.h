@@ -18,6 +18,7 @@ typedef struct {
 /* What finishes them, with scratch memory of the thread. */
 typedef struct {
     void (*run)(const void *args, const sum_block *b, uint8_t *scratch);
+    void (*expect)(const void *args, const sum_block *b); /* fetches what `run` will need, while sums are computed */
     const void *args;
 } sum_finish;
 
