@@ -245,7 +245,7 @@ static void run_sums(const conv_args *a, panel *p, panel_kernel run, isize block
     for (isize i = 0; i < count; i += SUM_WINDOWS) {
         p->offset = offset + i, p->count = min_size(count - i, SUM_WINDOWS);
         const sum_block b = {p->sums, p->count, p->channels, 16 * blocks, place + i, channel};
-        if (a->kernel_h * p->bytes >= LONG_WINDOW) a->finish->expect(a->finish->args, &b);
+        if (p->count > 4 && a->kernel_h * p->bytes >= LONG_WINDOW) a->finish->expect(a->finish->args, &b);
         run(p);
         a->finish->run(a->finish->args, &b, scratch + SUM_BYTES);
     }
