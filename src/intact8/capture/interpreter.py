@@ -220,6 +220,8 @@ class Builder(ConstantStore):
             raise InternalError(f"capturing operator aten.{operator_name(node)} failed", where, error) from error
 
     def _call(self, node: torch.fx.Node) -> Any:
+        if _only_checked(node):
+            return None
         target = node.target
         args = [self.resolve(a) for a in node.args]
         kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
@@ -385,6 +387,16 @@ class Builder(ConstantStore):
             same = self.nodes[value.name].dtype == dtype
             return self.write(call, value if same else call.emit("cast", value, dtype=dtype))
         return list(result) if isinstance(result, (list, tuple)) else result
+
+
+def _only_checked(node: torch.fx.Node) -> bool:
+    """Return whether nothing but assertions reads a number, so that it need not be known."""
+    if not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return False
+    return bool(node.users) and all(
+        not user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else _only_checked(user)
+        for user in node.users
+    )
 
 
 def _refuse_random(call: Call, target: Any) -> None:
