@@ -57,6 +57,11 @@ def images() -> Recipe:
     return replace(default(), inputs={"*": Scheme(fixed=(1 / 255, 0))})
 
 
+def detector() -> Recipe:
+    """Use when a network computes with the results of its last layers, as detectors decode boxes: both are float32."""
+    return replace(default(), overrides={"layers:behind": None})
+
+
 def transformer() -> Recipe:
     """Use when a transformer gets static scales: outlier channels are shared with the weights that read them."""
     return replace(default(), smooth=0.5)

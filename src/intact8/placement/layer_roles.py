@@ -1,4 +1,4 @@
-"""Layers by their place in a network: what the patterns ``layers:first``, ``layers:last`` and ``layers:small`` name."""
+"""Operations by their place in a network, which the patterns of overrides that begin with ``layers:`` name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ SMALL = 0.05
 
 
 def layer_roles(graph: Graph, sizes: Mapping[str, int]) -> dict[str, set[str]]:
-    """Return name of a layer → its roles: "first" and "last" in execution order, "small".
+    """Return name → roles: "first" and "last" in execution order and "small" of layers, "behind" of operations.
 
     Small are the layers with the fewest weights, as many as hold SMALL of all weights together: depthwise convolutions
-    and the convolutions next to the image. Layers of one size are small together or not at all.
+    and the convolutions next to the image. Layers of one size are small together or not at all. Behind are the
+    operations from which no layer is reached: what computes with the results of the last layer of every branch.
 
     Args:
         graph: fused.
@@ -34,6 +35,14 @@ def layer_roles(graph: Graph, sizes: Mapping[str, int]) -> dict[str, set[str]]:
     if layers:
         roles[layers[0].name].add("first")
         roles[layers[-1].name].add("last")
+    users, leads_to_layers = graph.users(), set[str]()
+    for node in reversed(list(graph)):
+        # A layer on a softmax takes its mean, as YOLO's heads do to read a number from bins: that is decoding, too.
+        large = node.op in HEAVY and "weight" in node.params and graph.origin(node.inputs[0]).op != "softmax"
+        if large or not leads_to_layers.isdisjoint(users[node.name]):
+            leads_to_layers.add(node.name)
+        elif node.op not in ("input", "constant"):
+            roles[node.name].add("behind")
     by_size: dict[int, list[str]] = defaultdict(list)
     for node in layers:
         if node.params["weight"] in sizes:

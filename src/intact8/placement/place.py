@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from intact8.capture.graph import Graph
@@ -13,7 +13,7 @@ from intact8.placement.layer_roles import layer_roles
 from intact8.placement.partition import partition
 from intact8.placement.rescale_groups import RescaleGroup, find_rescale_groups
 from intact8.placement.shared_qparams import Point, share_qparams
-from intact8.recipe.override import check_matches
+from intact8.recipe.override import BEHIND, check_matches
 from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.recipe.scheme import Scheme
 
@@ -65,13 +65,16 @@ def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) 
         (['x', 'x.quantize', 'fc', 'fc.dequantize'], {'x.quantize': 'x', 'fc': 'fc'})
     """
     check_matches(recipe.rules, graph)
-    schemes_of = NodeSchemes(graph, recipe, layer_roles(graph, sizes or {}))
+    roles = layer_roles(graph, sizes or {})
+    schemes_of = NodeSchemes(graph, recipe, roles)
+    forced = schemes_of.forced_float()
+    ends = _ends(graph, {name for name, given in roles.items() if "behind" in given} & forced.keys(), recipe)
     floats = recipe.between_layers in FLOAT_BETWEEN_LAYERS
     parts = partition(
         graph,
-        schemes_of.forced_float(),
+        forced,
         nonlinear=recipe.nonlinear == "integer",
-        rounded=schemes_of.wants_grid if floats else lambda name: True,
+        rounded=lambda name: schemes_of.wants_grid(name) if floats or name in ends else True,
         shared=floats,
     )
     placed_graph, integer = insert_qdq(graph, parts)
@@ -94,3 +97,10 @@ def place(graph: Graph, recipe: Recipe, sizes: Mapping[str, int] | None = None) 
         transitions=sum(n.op in ("quantize", "dequantize") for n in placed_graph),
         channels=channels,
     )
+
+
+def _ends(graph: Graph, behind: Set[str], recipe: Recipe) -> set[str]:
+    """Return the nodes that only float operations behind the last layers read, and the network's results themselves."""
+    if not any(rule.match == BEHIND and rule.quantize is False for rule in recipe.rules):
+        return set()
+    return {name for name, users in graph.users().items() if behind >= set(users)}

@@ -15,8 +15,9 @@ from .scheme import Scheme, check_bool, check_keys, nearest, one_of, scheme_fiel
 KEYS = ("activation", "weight", "input", "quantize", "mode")
 MODES = ("static", "dynamic", "weight_only")
 LAYERS = "layers:"
-ROLES = ("first", "last", "small")
+ROLES = ("first", "last", "small", "behind")
 """What may follow LAYERS; see ``intact8.placement.layer_roles``."""
+BEHIND = f"{LAYERS}behind"
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Override:
     Attributes:
         match: the path of a module (all that is inside is meant), the name of an operation, a glob on either
             (``layer1.*.conv?``), ``type:Conv2d`` for operations owned by modules of a type, or ``layers:first``,
-            ``layers:last`` or ``layers:small`` (the layers with the fewest weights, a twentieth of all together), which
-            may name none.
+            ``layers:last`` or ``layers:small`` (the layers with the fewest weights, a twentieth of all together), or
+            ``layers:behind`` (what computes with the results of the last layers of all branches; where it stays float,
+            these results are float32). They may name none.
         activation: fields of a :class:`Scheme` to exchange for the output, or a whole Scheme.
         weight: the same for the weight.
         input: the same for what the operation reads. The operation that makes it has the last word.
