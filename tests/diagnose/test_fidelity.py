@@ -50,8 +50,8 @@ def test_quantize_checks_as_well() -> None:
 
 
 def test_what_plain_rounding_loses_as_well_is_not_told() -> None:
-    """Three-bit weights are what was asked for: the outputs are poor, but nothing between the layers is to blame."""
-    weight = Scheme(dtype="int8", bits=3, symmetric=True, granularity="per_channel", observer="minmax")
+    """Two-bit weights are what was asked for: the outputs are poor, but nothing between the layers is to blame."""
+    weight = Scheme(dtype="int8", bits=2, symmetric=True, granularity="per_channel", observer="minmax")
     with warnings.catch_warnings():
         warnings.simplefilter("error", AccuracyWarning)
         program = intact8.convert(calibrated(Recipe(weight=weight)))

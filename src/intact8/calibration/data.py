@@ -347,3 +347,18 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 def _names(specs: Sequence[Spec]) -> str:
     return ", ".join(name for name, _, _ in specs)
+
+
+def merged(calls: list[list[Tensor]], batched: bool, samples: int) -> list[list[Tensor]]:
+    """Return flat inputs of so many samples in as few batches as their shapes allow."""
+    found: list[list[Tensor]] = []
+    for inputs in calls:
+        left = samples - sum(len(batch[0]) for batch in found) if batched else samples - len(found)
+        if left <= 0:
+            break
+        chosen = [t[:left] for t in inputs] if batched else inputs
+        if batched and found and all(a.shape[1:] == b.shape[1:] for a, b in zip(found[-1], chosen, strict=True)):
+            found[-1] = [torch.cat(pair) for pair in zip(found[-1], chosen, strict=True)]
+        else:
+            found.append(chosen)
+    return found

@@ -13,7 +13,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,9 @@ from intact8.simulation.quantized_tensor import real
 from intact8.simulation.scales.table_range import flat_ends
 from intact8.simulation.simulation import Simulation
 from intact8.simulation.weights.layout import output_first, per_output, transposed
+
+FEW = 4
+"""Samples that are looked at first; where an output is suspicious, all that calibration kept are."""
 
 SUSPICIOUS = 20.0
 """Outputs of at least this signal-to-noise ratio (dB) are not looked at further."""
@@ -56,13 +59,15 @@ class Measured:
     """Outputs of a simulation beside the float network's, on the samples that calibration kept.
 
     Attributes:
-        inputs: these samples; empty where there are none.
+        inputs: the first few of these samples; empty where there are none.
+        samples: how many were compared.
         outputs: name, signal-to-noise ratio in dB, and where that is suspicious ``plain``, the ratio of plain W8A8, and
             ``apart``, how much nearer its cosine is to float's.
         work: operation → number of its multiplications.
     """
 
     inputs: list[Tensor]
+    samples: int
     outputs: list[dict[str, Any]]
     work: dict[str, int]
 
@@ -80,7 +85,14 @@ def measure_outputs(sim: Simulation) -> Measured:
     """Compare every output of a resolved simulation in evaluation mode with the float network's."""
     inputs = [t.to(device_of(sim)) for t in sim.samples]
     if not inputs or not sim.graph.outputs:
-        return Measured([], [], {})
+        return Measured([], 0, [], {})
+    few = [t[:FEW] for t in inputs] if sim.quantized_graph.batched else inputs
+    measured = _measured(sim, few)
+    more = len(inputs[0]) > len(few[0]) and any("plain" in row for row in measured.outputs)
+    return replace(_measured(sim, inputs), inputs=few) if more else measured
+
+
+def _measured(sim: Simulation, inputs: list[Tensor]) -> Measured:
     with torch.no_grad():
         wanted, work = _float(sim, inputs)
         got = {name: real(value) for name, value in sim.run(list(inputs)).items()}
@@ -94,7 +106,7 @@ def measure_outputs(sim: Simulation) -> Measured:
             y = wanted[row["name"]]
             row["plain"] = _sqnr(y, plain[row["name"]])
             row["apart"] = round(_cosine(y, plain[row["name"]]) - _cosine(y, got[row["name"]]), 4)
-    return Measured(inputs, outputs, work)
+    return Measured(inputs, int(inputs[0].shape[0]) if inputs[0].dim() else 1, outputs, work)
 
 
 def choose_between_layers(sim: Simulation, calibrated: Callable[[str], Simulation]) -> tuple[Simulation, Measured]:
@@ -141,8 +153,7 @@ def check_outputs(sim: Simulation, measured: Measured | None = None) -> dict[str
     inputs = measured.inputs
     if not inputs:
         return {}
-    samples = int(inputs[0].shape[0]) if inputs[0].dim() else 1
-    found: dict[str, Any] = {"samples": samples, "outputs": measured.outputs}
+    found: dict[str, Any] = {"samples": measured.samples, "outputs": measured.outputs}
     bad = [row for row in measured.outputs if "plain" in row and (row["sqnr"] < NOISE or _is_behind(row))]
     if bad:
         with torch.no_grad():

@@ -78,7 +78,7 @@ def _placed(graph: Graph, assigned: Assigned, described: Description, recipe: Re
         if node.module in described.dynamic and node.op in CODED["dynamic"] - GATES.keys():
             changes[node.name] = {"mode": "dynamic"}
     first = place(graph, _with_overrides(recipe, changes))
-    quantized = {_owner(first.graph, graph, name) for name in first.point_of}
+    quantized = {_owner(first.graph, graph, name) for name in (*first.point_of, *first.dequantized)}
     for name, grid in assigned.grids.items():
         node = graph.nodes[name]
         if name in quantized and (node.op == "cat" or not node.shares_grid):

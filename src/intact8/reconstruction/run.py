@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
+from intact8.calibration.data import merged
 from intact8.errors import InputError, StateError
 from intact8.reconstruction.gptq import round_layers
 from intact8.reconstruction.learn import Progress, Settings, learn_blocks
@@ -90,18 +90,3 @@ def quantizing(sim: Simulation) -> Iterator[None]:
             point.observing, point.quantizing = observes, rounds
         for weight_point, rounds in weights:
             weight_point.quantizing = rounds
-
-
-def merged(calls: list[list[Tensor]], batched: bool, samples: int) -> list[list[Tensor]]:
-    """Return flat inputs of so many samples in as few batches as their shapes allow."""
-    found: list[list[Tensor]] = []
-    for inputs in calls:
-        left = samples - sum(len(batch[0]) for batch in found) if batched else samples - len(found)
-        if left <= 0:
-            break
-        chosen = [t[:left] for t in inputs] if batched else inputs
-        if batched and found and all(a.shape[1:] == b.shape[1:] for a, b in zip(found[-1], chosen, strict=True)):
-            found[-1] = [torch.cat(pair) for pair in zip(found[-1], chosen, strict=True)]
-        else:
-            found.append(chosen)
-    return found

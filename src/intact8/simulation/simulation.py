@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8 import late_binding
-from intact8.calibration.data import device_of
+from intact8.calibration.data import device_of, merged
 from intact8.capture import Captured
 from intact8.capture.graph import Graph, Node
 from intact8.display import Shown
@@ -68,8 +68,8 @@ BATCH_NORM = nn.modules.batchnorm._BatchNorm
 KEPT, KEPT_FOR_MOMENTS = 256, 32
 """Samples kept for reconstruction unless the recipe says how many: where it learns, and where moments are enough."""
 
-CHECKED = 4
-"""Samples kept for the check at the end of conversion."""
+CHECKED = 16
+"""Samples kept for the check at the end of conversion, at most."""
 
 
 OWN_MODULES = frozenset({"constants", "quantizers"})
@@ -217,7 +217,8 @@ class Simulation(Shown, Trainable):
                 self.kept = []
                 self.constant_channels = collect(self.quantized_graph, self.equalized, inputs, self.run)
                 batched = self.quantized_graph.batched
-                self.samples = [(t[:CHECKED] if batched else t).detach().clone() for t in inputs[0]] if inputs else []
+                kept = merged(inputs, batched, CHECKED if batched else 1)
+                self.samples = [t.detach().clone() for t in kept[0]] if kept else []
         finally:
             for name, on in observing.items():
                 self.points[name].observing = on

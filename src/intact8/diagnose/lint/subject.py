@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intact8.diagnose.channel_weights import channel_scales, has_channel_scales
-from intact8.opset import KINDS
+from intact8.opset import KINDS, dequantized
 from intact8.opset.affine import by_output
 from intact8.opset.op import Op
 from intact8.program.provenance import well_formed
@@ -146,6 +146,8 @@ class ProgramSubject(Subject):
             domain = "source"
         elif kind.domain in ("quantize", "dequantize"):
             domain = kind.domain
+        elif kind in dequantized.KINDS:
+            domain = "integer"
         elif kind.domain == "dynamic" or "bits" in kind.attrs:
             domain = "dynamic"
         moves = kind.moves and bool(op.inputs) and not op.is_float

@@ -237,13 +237,13 @@ def graph_of(sim: Simulation) -> GraphView:
 
 def _node(node: Node, sim: Simulation) -> NodeView:
     placed = sim.placed
-    domain = "integer" if node.name in placed.point_of else "float"
+    domain = "integer" if node.name in placed.point_of or node.name in placed.dequantized else "float"
     kind = KINDS.get(node.op)
     if kind is not None and kind.domain in ("quantize", "dequantize"):
         domain = kind.domain
     elif not node.inputs:
         domain = "source"
-    elif node.name in placed.coded or node.name in placed.dequantized:
+    elif node.name in placed.coded:
         domain = "dynamic"
     chain = [step["op"] for step in node.attrs.get("chain", [])] if node.op == "table" else [node.op]
     activation = bool(chain) and all(op in CLAMPS for op in chain)
