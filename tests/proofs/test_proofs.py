@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from intact8.arithmetic import tie_free
+from intact8.arithmetic import bit_packing, tie_free
 
 PROOFS = Path(__file__).parents[2] / "proofs"
+HEADER = (PROOFS.parent / "native" / "engine" / "product.h").read_text()
+NIBBLE_DEPTH = 1 << int(re.search(r"#define NIBBLE_DEPTH \(1 << (\d+)\)", HEADER)[1])  # type: ignore[index]
+SUMS = (PROOFS.parent / "src" / "intact8" / "simulation" / "ops" / "exact_sums.py").read_text()
+EXACT = re.search(r"^EXACT = 2\.0\*\*(\d+)$", SUMS, re.MULTILINE)[1]  # type: ignore[index]
 AXIOMS = {
     "ClassicalDedekindReals.sig_forall_dec",
     "ClassicalDedekindReals.sig_not_dec",
@@ -40,6 +44,9 @@ def test_the_counted_roundings_are_those_of_the_proofs() -> None:
         ("Contract.v", f"some_reach : 49/100 <= reach <= {int(tie_free.STEPS)}."),
         ("Main.v", f"reach = {int(tie_free.STEPS)} \\/"),
         ("Main.v", "reach = IZR z + 1);"),
+        ("Exact.v", f"(size o < 2 ^ {EXACT})%Z ->"),
+        ("Exact.v", f"(first + {bit_packing.MIDDLE[4]}) + 16 * (second + {bit_packing.MIDDLE[4]})."),
+        ("Exact.v", f"Z.of_nat (length products) <= {NIBBLE_DEPTH} ->"),
     ],
 )
 def test_other_constants(file: str, statement: str) -> None:
@@ -53,13 +60,15 @@ def test_the_proofs_hold(tmp_path: Path) -> None:
         pytest.skip("coqc is not installed: apt-get install coq libcoq-flocq")
     files = re.findall(r"^\w+\.v$", (PROOFS / "_CoqProject").read_text(), re.MULTILINE)
     assert sorted(files) == sorted(p.name for p in PROOFS.glob("*.v"))
+    printed = ""
     for file in files:
         shutil.copy(PROOFS / file, tmp_path)
         command = ["coqc", "-q", "-Q", ".", "Intact", file]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{file}: {done.stderr}"
-    assert "Closed under the global context" in done.stdout
-    names = re.findall(r"^([A-Za-z_]+\.[A-Za-z_]+)", done.stdout, re.MULTILINE)
+        printed += done.stdout
+    assert "Closed under the global context" in printed
+    names = re.findall(r"^([A-Za-z_]+\.[A-Za-z_]+)", printed, re.MULTILINE)
     assert set(names) <= AXIOMS
     for file in files:
         assert not re.search(r"\b(Admitted|Axiom|Parameter|admit)\b", (PROOFS / file).read_text())
