@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from tests.diagnose.doctor.planted import Planted, calibrated, override, ranged
-from tests.diagnose.doctor.planted_accidents import DATA, NETWORK, WRONG, Answers, Plain, Separable, changed
+from tests.diagnose.doctor.planted_accidents import DATA, NETWORK, WRONG, Answers, Plain, Separable, changed, with_recipe
 from tests.diagnose.doctor.planted_on_digits import (
     SHOWN,
     Concatenating,
+    Mlp,
     Residual,
     Transformer,
     calibrated_on,
@@ -156,6 +157,38 @@ def _percentile_everywhere() -> Planted:
     return case(trained(Grouped), "", "", recipe=recipe)
 
 
+def _inputs_transposed() -> Planted:
+    planted = case(trained(Residual), "", "")
+    return replace(planted, x=planted.x.transpose(2, 3))
+
+
+def _labels_swapped() -> Planted:
+    planted = case(trained(Mlp), "", "")
+    names = torch.tensor([0, 1, 2, 8, 4, 5, 6, 7, 3, 9])
+    return replace(planted, y=names[planted.y])
+
+
+def _scales_swapped() -> Planted:
+    planted = case(trained(Plain), "", "")
+    sim = calibrated(planted)
+    one, other = sim.points["0"], sim.points["7"]
+    first, second = (float(one.scale), int(one.zero_point)), (float(other.scale), int(other.zero_point))
+    one.set(*second)
+    other.set(*first)
+    return replace(planted, sim=sim)
+
+
+def _gates_reordered(net: Any) -> None:
+    order = torch.arange(4 * 48).reshape(4, 48)[[0, 2, 1, 3]].reshape(-1)
+    for parameter in net.lstm.parameters():
+        parameter.copy_(parameter[order].clone())
+
+
+def _heads_rolled(net: Any) -> None:
+    weight = net.encoder.layers[1].self_attn.out_proj.weight
+    weight.copy_(weight.roll(8, 1))
+
+
 plant(
     "recurrent_exploded_weight",
     written(Recurrent, "lstm.weight_hh_l0", "", "", set_to((100, 7), 500.0)),
@@ -257,3 +290,59 @@ plant(
     (DATA, "unlike_data"),
 )
 plant("plain_simulation_of_other_weights", _other_weights, ("3", "stale_range"), ("3", "clipped_range"))
+
+LATER = set(PLANTS)
+"""Faults so far: those below were planted after the doctor had been mended for these."""
+
+MLP = ("1", "3", "5")
+plant("resnet_inputs_transposed", _inputs_transposed, (NETWORK, WRONG), (DATA, "unlike_data"))
+plant(
+    "grouped_dark_calibration",
+    calibrated_on(Grouped, "", lambda x, y: x[:SHOWN].clamp(max=-0.3)),
+    (DATA, "unlike_data"),
+    (DATA, "no_variety"),
+)
+plant("separable_two_classes", calibrated_on(Separable, "", lambda x, y: x[y < 2][:SHOWN]), (DATA, "one_class"))
+plant(
+    "plain_scales_swapped",
+    _scales_swapped,
+    *((place, f"{cause}") for place in ("0", "7") for cause in ("clipped_range", "wide_range", "zero_point")),
+)
+plant(
+    "mlp_activations_of_three_bits",
+    with_recipe(Mlp, replace(recipes.default(), activation=Scheme(bits=3))),
+    *((place, "few_bits") for place in (*MLP, NETWORK, "x", "input", "reshape", "0")),
+)
+plant(
+    "grouped_layer_of_zeros",
+    written(Grouped, "second.weight", "", "", lambda t: t.zero_()),
+    (NETWORK, WRONG),
+    ("second", "dead_channels"),
+)
+plant("recurrent_gates_reordered", changed(Recurrent, _gates_reordered), (NETWORK, WRONG))
+plant("transformer_heads_rolled", changed(Transformer, _heads_rolled), (NETWORK, WRONG))
+plant(
+    "transformer_norm_bias",
+    written(Transformer, "encoder.layers.1.norm2.bias", "", "", set_to(5, 60.0)),
+    (NETWORK, WRONG),
+    *(("encoder.layers.1.norm2", cause) for cause in ("exploded_channel", "outlier_channel")),
+)
+plant("mlp_labels_swapped", _labels_swapped, (NETWORK, WRONG))
+plant(
+    "plain_input_percentile",
+    with_recipe(
+        Plain,
+        replace(
+            recipes.default(),
+            inputs={"*": Scheme(observer="percentile", observer_args={"percentile": 85.0})},
+        ),
+    ),
+    ("x", "clipped_range"),
+    ("input", "clipped_range"),
+)
+plant(
+    "recurrent_dynamic_two_bits",
+    with_recipe(Recurrent, replace(recipes.dynamic(), weight=recipes.w4a8().weight.changed({"bits": 2}))),
+    ("lstm", "few_bits"),
+    ("fc", "few_bits"),
+)
