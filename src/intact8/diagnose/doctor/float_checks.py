@@ -252,7 +252,8 @@ def wrong_network(sim: Simulation, answers: Answers | None, samples: Samples, cl
         if answers.accuracy < chance + ABOVE_CHANCE * (1 - chance):
             message = f"{right}; guessing gives {chance:.1%}"
         elif answers.confidence - answers.accuracy > OVERCONFIDENT:
-            message, severity = f"{right}, and sure of {answers.confidence:.1%}", "warning"
+            message = f"{right}, and sure of {answers.confidence:.1%}"
+            severity = "error" if answers.confidence - answers.accuracy > 2 * OVERCONFIDENT else "warning"
     if not message and classes is not None and classes < 1.01 and len(samples) >= ENOUGH:
         message, severity = f"in float it gives the same answer to all of {len(samples)} samples", "note"
     remedy = f"{TRAIN_ON}; see that inputs are prepared, and classes numbered, as in training"
