@@ -22,6 +22,7 @@ from intact8.capture.aten_call import HANDLERS, Call, Missing, NotFunctional, Pr
 from intact8.capture.complex_numbers import by_parts, in_pairs
 from intact8.capture.constants import ConstantStore, leaves, writes_in_place
 from intact8.capture.decompose import Formula, decompose, out_of_place, tensor_nodes
+from intact8.capture.fx_nodes import bound_arguments, is_view, only_checked, operator_name, refuse_random
 from intact8.capture.graph import Graph, Node
 from intact8.capture.names import module_of
 from intact8.capture.symbolic_constants import as_tensor, at_largest, materialize
@@ -220,7 +221,7 @@ class Builder(ConstantStore):
             raise InternalError(f"capturing operator aten.{operator_name(node)} failed", where, error) from error
 
     def _call(self, node: torch.fx.Node) -> Any:
-        if _only_checked(node):
+        if only_checked(node):
             return None
         target = node.target
         args = [self.resolve(a) for a in node.args]
@@ -248,7 +249,7 @@ class Builder(ConstantStore):
         if meta is None and target._schema.returns and not node.users:
             return None  # it failed in the model, which caught the error
         name = target._schema.name.split("::")[-1]
-        call = Call(self, node, name, _bind(target, args, kwargs))
+        call = Call(self, node, name, bound_arguments(target, args, kwargs))
         if meta is None and not target._schema.returns:
             return None  # assertions about metadata and ranges: they hold for the shapes captured
         if not any(isinstance(a, (Value, Prefix, torch.SymInt)) for a in flat):
@@ -291,7 +292,7 @@ class Builder(ConstantStore):
     def fold(self, call: Call, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Compute an operation on constants, guarding the model's own tensors against in-place writes."""
         if call.op not in HANDLERS:
-            _refuse_random(call, target)
+            refuse_random(call, target)
         flat = [a for a in leaves([*args, *kwargs.values()]) if isinstance(a, Tensor)]
         if flat and writes_in_place(target):
             owner = self.protected.get(flat[0].untyped_storage().data_ptr())
@@ -317,7 +318,7 @@ class Builder(ConstantStore):
         result = handler(call)
         if writes:
             return self.write(call, result)
-        views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or _views(target)
+        views = call.op in ("dropout", "feature_dropout", "alpha_dropout", "getitem") or is_view(target)
         source = next((a for a in leaves(list(call.args.values())) if isinstance(a, Value)), None)
         parts = isinstance(result, list)
         split = self.new_storage()
@@ -380,52 +381,13 @@ class Builder(ConstantStore):
 
     def decomposed(self, call: Call, target: Any) -> Any:
         """Take operators without a handler apart, where that is known."""
-        _refuse_random(call, target)
+        refuse_random(call, target)
         result = self.by_formula(call)
         if writes_in_place(target):
             value, dtype = call.value(result), self.dtype_of_meta(call.fx)
             same = self.nodes[value.name].dtype == dtype
             return self.write(call, value if same else call.emit("cast", value, dtype=dtype))
         return list(result) if isinstance(result, (list, tuple)) else result
-
-
-def _only_checked(node: torch.fx.Node) -> bool:
-    """Return whether nothing but assertions reads a number, so that it need not be known."""
-    if not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return False
-    return bool(node.users) and all(
-        not user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else _only_checked(user)
-        for user in node.users
-    )
-
-
-def _refuse_random(call: Call, target: Any) -> None:
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        why = "a program gives the same result whenever it is given the same input"
-        raise call.error("random numbers", why=why, remedy="draw them outside the model and pass them as an input")
-
-
-def operator_name(fx: torch.fx.Node) -> str:
-    """Return the ATen name of what a node calls, without namespace and overload."""
-    schema = getattr(fx.target, "_schema", None)
-    return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
-
-
-def _bind(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments by the names of the schema, defaults filled in."""
-    bound: dict[str, Any] = {}
-    for i, arg in enumerate(target._schema.arguments):
-        if i < len(args) and not arg.kwarg_only:
-            bound[arg.name] = args[i]
-        elif arg.name in kwargs:
-            bound[arg.name] = kwargs[arg.name]
-        else:
-            bound[arg.name] = arg.default_value
-    return bound
-
-
-def _views(target: Any) -> bool:
-    return any(a.alias_info is not None and not a.alias_info.is_write for a in target._schema.arguments)
 
 
 def live(graph: Graph) -> Graph:

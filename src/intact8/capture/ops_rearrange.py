@@ -1,6 +1,6 @@
-"""ATen → operations: rearrangements of elements by any rule, as one gather.
+"""ATen → operations: cyclic shifts and shuffles, and rearrangements of elements by any rule, as one gather.
 
-What an operator moves where is found by applying it to tensors that hold the places of their elements.
+What an operator moves where is found, for the last, by applying it to tensors that hold the places of their elements.
 """
 
 from __future__ import annotations
@@ -11,10 +11,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from intact8.arithmetic.dimensions import Dim
 from intact8.capture.aten_call import Call, Shape, Value, handles
 from intact8.capture.constants import mapped
 from intact8.capture.ops_index import MAX_PIECES, gather
-from intact8.capture.ops_shape import concatenated
+from intact8.capture.ops_shape import concatenated, permuted
+
+
+@handles("roll")
+def roll(c: Call) -> Value:
+    """Record a cyclic shift along dimensions."""
+    x = c.value(c["self"])
+    dims = [c.axis(d, x) for d in c["dims"]]
+    if not dims:
+        raise c.error("roll of the flattened tensor", remedy="pass dims=")
+    c.static(*(c.shape(x)[d] for d in dims))
+    return c.move("roll", x, out=c.shape(x), shifts=[int(s) for s in c["shifts"]], dims=dims)
+
+
+@handles("pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle")
+def shuffle(c: Call) -> Value:
+    """Record a shuffle of pixels or channels as reshape, permute, reshape."""
+    x = c.value(c["self"])
+    n, ch, h, w = c.shape(x)
+    (ch,) = c.static(ch)
+    shape: list[Dim]
+    if c.op == "channel_shuffle":
+        g = c["groups"]
+        shape, dims = [n, g, ch // g, h, w], [0, 2, 1, 3, 4]
+    elif c.op == "pixel_shuffle":
+        r = c["upscale_factor"]
+        shape, dims = [n, ch // r**2, r, r, h, w], [0, 1, 4, 2, 5, 3]
+    else:
+        r = c["downscale_factor"]
+        hh, ww = c.static(h, w)
+        shape, dims = [n, ch, hh // r, r, ww // r, r], [0, 1, 3, 5, 2, 4]
+    return c.reshape(permuted(c, c.reshape(x, shape), dims))
 
 
 @handles("diagonal diagonal_copy diagonal_scatter slice_scatter select_scatter")

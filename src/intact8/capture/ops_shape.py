@@ -347,37 +347,6 @@ def repeat_interleave(c: Call) -> Value:
     return c.reshape(concatenated(c, [thin] * count, axis + 1))
 
 
-@handles("roll")
-def roll(c: Call) -> Value:
-    """Record a cyclic shift along dimensions."""
-    x = c.value(c["self"])
-    dims = [c.axis(d, x) for d in c["dims"]]
-    if not dims:
-        raise c.error("roll of the flattened tensor", remedy="pass dims=")
-    c.static(*(c.shape(x)[d] for d in dims))
-    return c.move("roll", x, out=c.shape(x), shifts=[int(s) for s in c["shifts"]], dims=dims)
-
-
-@handles("pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle")
-def shuffle(c: Call) -> Value:
-    """Record a shuffle of pixels or channels as reshape, permute, reshape."""
-    x = c.value(c["self"])
-    n, ch, h, w = c.shape(x)
-    (ch,) = c.static(ch)
-    shape: list[Dim]
-    if c.op == "channel_shuffle":
-        g = c["groups"]
-        shape, dims = [n, g, ch // g, h, w], [0, 2, 1, 3, 4]
-    elif c.op == "pixel_shuffle":
-        r = c["upscale_factor"]
-        shape, dims = [n, ch // r**2, r, r, h, w], [0, 1, 4, 2, 5, 3]
-    else:
-        r = c["downscale_factor"]
-        hh, ww = c.static(h, w)
-        shape, dims = [n, ch, hh // r, r, ww // r, r], [0, 1, 3, 5, 2, 4]
-    return c.reshape(permuted(c, c.reshape(x, shape), dims))
-
-
 EMPTY = "empty empty_like new_empty empty_permuted empty_strided new_empty_strided"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,19 +11,19 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 
 from intact8.arithmetic.dimensions import show
 from intact8.capture import families  # noqa: F401 - they enter HANDLERS
-from intact8.capture.aten_call import REPORT, BatchError, Missing, NotFunctional, Prefix, Value
+from intact8.capture.aten_call import BatchError, NotFunctional, Prefix, Value
 from intact8.capture.constants import Derived
 from intact8.capture.dynamic_shapes import UNLIMITED, Dynamic
 from intact8.capture.equivalence import require_agreement
-from intact8.capture.formulas_complex import Complex
 from intact8.capture.graph import Graph
 from intact8.capture.interpreter import Builder, live
 from intact8.capture.names import rename
 from intact8.capture.pytree import InputLayout, Slot, call_of, describe, register_inputs, with_lists
+from intact8.capture.results import known_dtype, plain, returned
 from intact8.capture.torch_export import FIXED_BATCH, Exported, check_model, evaluating, export, without_writes
 from intact8.errors import CaptureError, InputError, InternalError
 
@@ -235,15 +234,15 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
     node = next(n for n in program.graph.nodes if n.op == "output")
     outputs: list[str] = []
     leaves: list[Any] = []
-    for position, (item, given) in enumerate(_returned(program, zip(result, node.args[0], strict=True))):
+    for position, (item, given) in enumerate(returned(program, zip(result, node.args[0], strict=True))):
         if isinstance(item, (Tensor, Prefix)):
             item = builder.constant(item, node) if isinstance(item, Tensor) else builder.materialize(item, node)
-        _known_dtype(given, position)
+        known_dtype(given, position)
         if isinstance(item, Value):
             leaves.append(Slot(len(outputs)))
             outputs.append(item.name)
         else:
-            leaves.append(_plain(item, given, position))
+            leaves.append(plain(item, given, position))
     out_spec = program.call_spec.out_spec
     assert out_spec is not None  # an exported program always has one
     structure = describe(pytree.tree_unflatten(leaves, with_lists(out_spec, dict)))
@@ -282,58 +281,6 @@ def _build(model: nn.Module, exported: Exported, layout: InputLayout, wanted: Dy
         builder.comparable,
         tuple((name, number) for made, number in builder.marks if (name := builder.nodes[made].name) in graph.nodes),
     )
-
-
-def _returned(program: ExportedProgram, results: Iterable[Any]) -> list[Any]:
-    """Return the results that the model returns; an export without writes has what it writes into tensors, too."""
-    signature = program.graph_signature
-    if signature.buffers_to_mutate:
-        what = f"the forward pass changes {', '.join(signature.buffers_to_mutate.values())}"
-        why, remedy = "a quantized program keeps no state between calls", "do not write into buffers in eval mode"
-        raise CaptureError(what, where="the model itself", why=why, remedy=remedy)
-    specs = zip(results, signature.output_specs, strict=True)
-    return [result for result, spec in specs if spec.kind is OutputKind.USER_OUTPUT]
-
-
-def _known_dtype(given: Any, position: int) -> None:
-    """Refuse integers as outputs that programs compute as int64."""
-    dtype = getattr(given.meta.get("val"), "dtype", None) if isinstance(given, torch.fx.Node) else None
-    if dtype in (torch.int8, torch.int16, torch.int32):
-        name = str(dtype).removeprefix("torch.")
-        where, why = f"output {position} of the model", "programs hold float32, int64, bool and uint8"
-        raise CaptureError(f"a tensor of dtype {name} is returned", where=where, why=why, remedy="return y.long()")
-
-
-def _plain(item: Any, given: Any, position: int) -> Any:
-    """Return an output that is not a tensor: None, a number, a truth value or text, as the model returns it.
-
-    Raises:
-        CaptureError: the model returns something else there.
-    """
-    if isinstance(item, Missing):
-        raise item.error
-    if isinstance(item, Complex):
-        remedy = "return torch.view_as_real(y), and join it outside with torch.view_as_complex"
-        where = f"output {position} of the model"
-        raise CaptureError("complex numbers are returned", where=where, why="programs hold real ones", remedy=remedy)
-    if isinstance(item, torch.SymInt | torch.SymFloat | torch.SymBool):
-        what = "a number that changes with the size of the input is returned"
-        why = "a program returns tensors, and numbers that are always the same"
-        remedy = "leave it out, and read it from the shape of an input or output"
-        raise CaptureError(what, where=f"output {position} of the model", why=why, remedy=remedy)
-    if isinstance(item, float) and not math.isfinite(item):
-        what = f"the number {item} is returned"
-        where = f"output {position} of the model"
-        raise CaptureError(what, where=where, why="a program file holds finite numbers", remedy="leave it out")
-    tensor = isinstance(given, torch.fx.Node) and isinstance(given.meta.get("val"), Tensor)
-    if tensor or not isinstance(item, (int, float, bool, str, type(None))):
-        raise CaptureError(
-            f"a {type(item).__name__} was captured where the model returns "
-            + ("a tensor" if tensor else "something else"),
-            where=f"output {position} of the model",
-            remedy=REPORT,
-        )
-    return item
 
 
 def _state(

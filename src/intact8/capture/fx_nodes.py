@@ -1,0 +1,51 @@
+"""Questions about nodes of an exported graph and the operators that they call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from intact8.capture.aten_call import Call
+
+
+def only_checked(node: torch.fx.Node) -> bool:
+    """Return whether nothing but assertions reads a number, so that it need not be known."""
+    if not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return False
+    return bool(node.users) and all(
+        not user.target._schema.returns if isinstance(user.target, torch._ops.OpOverload) else only_checked(user)
+        for user in node.users
+    )
+
+
+def refuse_random(call: Call, target: Any) -> None:
+    """Raise CaptureError where an operator draws random numbers."""
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        why = "a program gives the same result whenever it is given the same input"
+        raise call.error("random numbers", why=why, remedy="draw them outside the model and pass them as an input")
+
+
+def operator_name(fx: torch.fx.Node) -> str:
+    """Return the ATen name of what a node calls, without namespace and overload."""
+    schema = getattr(fx.target, "_schema", None)
+    return str(schema.name).split("::")[-1] if schema is not None else str(getattr(fx.target, "__name__", fx.target))
+
+
+def bound_arguments(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments by the names of the schema, defaults filled in."""
+    bound: dict[str, Any] = {}
+    for i, arg in enumerate(target._schema.arguments):
+        if i < len(args) and not arg.kwarg_only:
+            bound[arg.name] = args[i]
+        elif arg.name in kwargs:
+            bound[arg.name] = kwargs[arg.name]
+        else:
+            bound[arg.name] = arg.default_value
+    return bound
+
+
+def is_view(target: Any) -> bool:
+    """Return whether the results of an operator share memory with its arguments."""
+    return any(a.alias_info is not None and not a.alias_info.is_write for a in target._schema.arguments)
