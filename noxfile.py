@@ -47,7 +47,7 @@ def torch(session: nox.Session, version: str) -> None:
 def lowest(session: nox.Session) -> None:
     """Test the core with the lowest version of every direct dependency."""
     session.install("--resolution", "lowest-direct", "--extra-index-url", INDEX, "-e", ".[torch]", *TOOLS)
-    _test(session, *CORE)
+    _test(session, *CORE, "tests/cli/test_app.py")
 
 
 @nox.session(python="3.11")
