@@ -251,6 +251,8 @@ LAYERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], dict[str, tuple[in
         (6, 5, 8),
         {"weight": (6, 5, 3, 2), "bias": (10,)},
     ),
+    "prelu": ("float.prelu", {}, (6, 5, 7), {"weight": (6,)}),
+    "scale_shift": ("float.scale_shift", {}, (6, 5, 7), {"weight": (6,), "bias": (6,)}),
     "bilinear": ("upsample", {"mode": "bilinear", "size": [11, 3], "align_corners": False}, (5, 7, 6), {}),
     "bilinear corners": ("upsample", {"mode": "bilinear", "size": [11, 6], "align_corners": True}, (5, 7, 6), {}),
     "bicubic": ("upsample", {"mode": "bicubic", "size": [11, 3], "align_corners": False}, (5, 7, 6), {}),
