@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -177,3 +179,11 @@ def test_the_module_is_reached_from_the_package() -> None:
     code = "import intact8, sys; print(intact8.runtime.load.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "No module named 'intact8'" in done.stderr
+
+
+def test_a_loaded_program_is_copied_but_not_pickled(path: Path) -> None:
+    runner = load(path, engine="reference", probe="never")
+    assert copy.copy(runner).info == runner.info
+    for attempt in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(EngineError, match=r"cannot be pickled.*load it there"):
+            attempt(runner)

@@ -376,6 +376,14 @@ class LoadedProgram(Shown):
         """Return the same runner with other entries of ``info``."""
         return LoadedProgram(self.program, self._runner, replace(self.info, **changes), self.layout, self._probed)
 
+    def __copy__(self) -> LoadedProgram:
+        return self.with_info()
+
+    def __reduce__(self) -> Any:
+        what, why = "a loaded program cannot be pickled", "it is compiled code and memory of this process"
+        remedy = "give the other process the path, or runner.program, and load it there"
+        raise EngineError(what, where=str(self.info.path), why=why, remedy=remedy)
+
     def __str__(self) -> str:
         return repr(self)
 
