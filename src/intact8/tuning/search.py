@@ -95,10 +95,11 @@ class Search:
     def _search(self, recipe: Recipe, sim: Simulation) -> None:
         if self._allowed(self.trials[0]):
             return
-        base = self._settings(recipe, {node.op for node in sim.graph})
+        operations = {node.op for node in sim.graph}
+        base = self._settings(recipe, operations)
         if self._allowed(base):
             return
-        between = between_layers(base.recipe)
+        between = between_layers(base.recipe, operations)
         self._attempt({f"{name}, {base.change}": change(base.recipe) for name, change in between.items()})
         if base.recipe != recipe:
             sim = self.measurement.simulate(base.recipe)

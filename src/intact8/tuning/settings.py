@@ -43,14 +43,16 @@ def settings(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
     return _effective(recipe, changes)
 
 
-def between_layers(recipe: Recipe) -> dict[str, Setting]:
+def between_layers(recipe: Recipe, operations: Set[str]) -> dict[str, Setting]:
     """Return by name the changes that compute more between layers in float32, which takes time.
 
     Example:
-        >>> [change(Recipe()).between_layers for change in between_layers(Recipe()).values()]
+        >>> [change(Recipe()).between_layers for change in between_layers(Recipe(), {"conv", "add"}).values()]
         ['float_residual', 'float']
     """
-    names = {"residual sums in float32": "float_residual", "everything between layers in float32": "float"}
+    names = {"everything between layers in float32": "float"}
+    if operations & {"add", "sub"}:
+        names = {"residual sums in float32": "float_residual", **names}
     return _effective(recipe, {name: partial(_with, between_layers=value) for name, value in names.items()})
 
 

@@ -160,6 +160,42 @@ def test_importance_is_the_noise_behind_the_weights() -> None:
     assert np.allclose(bed.importance("0", 4), expected, rtol=1e-5)
 
 
+def test_a_depthwise_layer_counts_by_what_reads_it() -> None:
+    """What a depthwise layer multiplies and the layer behind it divides weighs as much as before."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 4, 1)).eval()
+    x = torch.randn(16, 3, 6, 6)
+
+    def weighed() -> Any:
+        sim = intact8.prepare(model, x[:2], Recipe(equalize=False))
+        return importance(sim.graph, sim.tensors, sim.weight_points, "0", 8, behind_depthwise=True)
+
+    before = weighed()
+    with torch.no_grad():
+        model[1].weight[5] *= 100
+        model[2].weight[:, 5] /= 100
+    after = weighed()
+    assert np.allclose(after / after.mean(), before / before.mean(), rtol=1e-4)
+
+
+def test_float32_between_layers_is_no_finding() -> None:
+    model, x = Skip().eval(), torch.randn(64, 8)
+    found = intact8.doctor(model, x, recipe=Recipe(between_layers="float"), remedies=False, seconds=0)
+    assert all(finding.cause != "left_float" for finding in found.findings)
+
+
+class Skip(nn.Module):
+    """A linear layer, and what it reads added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head((x + self.fc(x)).relu())
+        return y
+
+
 def test_importance_through_concatenation() -> None:
     class Join(nn.Module):
         def __init__(self) -> None:

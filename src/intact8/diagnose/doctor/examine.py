@@ -74,7 +74,10 @@ def examine(
     findings = [*known, *mismatch(confidence), *stale]
     seen, shown = observe(sim, data), observe(sim, calibration)
     findings += [*exploded(sim, seen), *dead_channels(sim.graph, sim.weight_points, seen)]
-    findings += [*dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)}), *islands(sim.placed)]
+    findings += [
+        *dead_gains({n.name: sim.tensors[n.params["weight"]] for n in norms(sim)}),
+        *islands(sim.placed, sim.recipe),
+    ]
     step("calibration data")
     quality = examine_calibration(network, sim, calibration, data, shown, seen)
     findings += wrong_network(sim, answers, data, quality.data_classes)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intact8.capture.graph import Graph
+from intact8.capture.operations import HEAVY
 from intact8.diagnose.doctor.float_network import FloatNetwork, outputs_of
 from intact8.diagnose.doctor.report import NETWORK, Confidence, Finding
 from intact8.diagnose.doctor.samples import Samples
@@ -18,6 +19,7 @@ from intact8.diagnose.doctor.tensor_statistics import Statistics
 from intact8.diagnose.executors import unquantized
 from intact8.opset.op import Array
 from intact8.placement.place import Placed
+from intact8.recipe.recipe import FLOAT_BETWEEN_LAYERS, Recipe
 from intact8.simulation.simulation import Simulation
 
 FLOAT_BY_RECIPE = 'nonlinear = "float"'
@@ -154,11 +156,17 @@ def dead_gains(gains: Mapping[str, Tensor]) -> list[Finding]:
     return found
 
 
-def islands(placed: Placed) -> list[Finding]:
-    """Return findings of the layers that the recipe keeps float, and of those that have no integer form in it."""
+def islands(placed: Placed, recipe: Recipe) -> list[Finding]:
+    """Return findings of the layers that the recipe keeps float, and of those that have no integer form in it.
+
+    What lies between layers is no finding where the recipe wants it in float32.
+    """
     out = []
+    layers_only = recipe.between_layers in FLOAT_BETWEEN_LAYERS
     for name, reason in placed.float_nodes.items():
         node = placed.graph.nodes.get(name)
+        if node is not None and layers_only and node.op not in HEAVY:
+            continue
         if node is not None and reason == "the recipe keeps it float":
             message = (
                 f"the recipe keeps this {node.op} float; {placed.transitions} conversions between float and integers "

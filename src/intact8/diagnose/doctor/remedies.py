@@ -95,6 +95,7 @@ def _recipes(finding: Finding, recipe: Recipe, sim: Simulation) -> Iterator[tupl
         yield "weight observer mse", _weights(recipe, weights, sim, observer="mse")
     if cause == "cancellation":
         yield "fused residual", replace(recipe, residual="fused")
+        yield "residual sums in float32", replace(recipe, between_layers="float_residual")
 
 
 def _quantize(layer: str, now: Candidate, sim: Simulation) -> list[Remedy]:
@@ -116,8 +117,14 @@ def general(now: Candidate) -> list[Remedy]:
         "bias correction": replace(recipe, bias_correction=True),
         "equalize": replace(recipe, equalize=True),
         "fused leaky ReLU": replace(recipe, leaky="fused"),
+        "weights rounded by the covariance of inputs": replace(recipe, reconstruction=_rounding(recipe)),
     }
     return [Remedy(text, replace(now, recipe=changed)) for text, changed in changes.items() if changed != recipe]
+
+
+def _rounding(recipe: Recipe) -> str:
+    """Return the rounding that costs seconds where none is chosen; scales that training moves keep what they have."""
+    return "gptq" if recipe.reconstruction == "none" and recipe.scales == "calibrated" else recipe.reconstruction
 
 
 def leave_float(groups: list[list[str]], now: Candidate) -> list[Remedy]:
