@@ -38,6 +38,15 @@ def test_weights_and_ranges_are_kept(mode: str, stage: str) -> None:
     assert float(error.abs().max()) < 0.1 * float(y.abs().max())
 
 
+@pytest.mark.parametrize("mode", ["eager ptq", "fx ptq"])
+def test_observed_tensors_are_clamped_where_converted_ones_are(mode: str) -> None:
+    model = prepared(mode)
+    x = 2 * samples()  # beyond the range that was observed
+    before, after = (intact8.migrate(m, example_inputs=x[:2]).program for m in (model, converted(model)))
+    assert [op.attrs.get("hi") for op in before.ops] == [op.attrs.get("hi") for op in after.ops]
+    assert max(op.attrs.get("hi", 0) for op in before.ops) == 255
+
+
 def test_layers_whose_weights_become_coarser_are_named() -> None:
     model = network(Residual)
     with torch.no_grad():

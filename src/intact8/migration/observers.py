@@ -6,6 +6,7 @@ They are known by their attributes, not by their classes, so that nothing here i
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,19 @@ def activation_grid(observer: Any, name: str) -> ActivationGrid:
         raise InputError(what, where=name, why="activations have one scale here", remedy="use a per-tensor observer")
     low, high = _limits(observer)
     return ActivationGrid(name, float(scale), int(zero_point), low, high, _dtype(observer))
+
+
+def converted_grid(observer: Any, name: str) -> ActivationGrid:
+    """Return the grid that torch.ao's conversion gives: what was only observed gets all integers of its dtype.
+
+    An observer for 0…127 (``reduce_range``) does not clamp what goes through it, and neither do converted layers; a fake
+    quantizer does, so its range is kept.
+    """
+    grid = activation_grid(observer, name)
+    if hasattr(observer, "fake_quant_enabled"):
+        return grid
+    low, high = RANGES[grid.dtype]
+    return replace(grid, qmin=low, qmax=high)
 
 
 def weight_grid(weight: Tensor, observer: Any, name: str) -> WeightGrid:

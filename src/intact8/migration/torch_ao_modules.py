@@ -14,7 +14,7 @@ from intact8.migration.description import After, Description
 from intact8.migration.grids import RANGES, ActivationGrid, Mark
 from intact8.migration.layers import Weights, float_layer, folded
 from intact8.migration.observers import (
-    activation_grid,
+    converted_grid,
     is_dynamic,
     is_float,
     observes,
@@ -104,7 +104,7 @@ class Reader:
     def mark(self, observer: Any, name: str) -> Mark | None:
         """Return the mark of an observer, one for all its uses; None where the tensor stays float."""
         if id(observer) not in self._marks_of:
-            grid = None if is_float(observer) else activation_grid(observer, name)
+            grid = None if is_float(observer) else converted_grid(observer, name)
             self._marks_of[id(observer)] = None if grid is None else self.described.marks.make(grid)
         return self._marks_of[id(observer)]
 
