@@ -51,8 +51,8 @@ def activation_grid(observer: Any, name: str) -> ActivationGrid:
 def converted_grid(observer: Any, name: str) -> ActivationGrid:
     """Return the grid that torch.ao's conversion gives: what was only observed gets all integers of its dtype.
 
-    An observer for 0…127 (``reduce_range``) does not clamp what goes through it, and neither do converted layers; a fake
-    quantizer does, so its range is kept.
+    An observer for 0…127 (``reduce_range``) does not clamp what goes through it, and neither do converted layers. A
+    fake quantizer does, so its range is kept.
     """
     grid = activation_grid(observer, name)
     if hasattr(observer, "fake_quant_enabled"):
